@@ -1,0 +1,17 @@
+"""Fixtures that every part of the tree may use."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of reference data: `OWNLM_DATA`, else `shared/data` beside the checkout; skips where there is none."""
+    folder = Path(os.environ.get("OWNLM_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"the reference data is not on this machine: {folder} (set OWNLM_DATA)")
+    return folder
