@@ -1,0 +1,56 @@
+# Everything a newcomer needs: `make up` trains the demo model and serves it, `make test` runs the tests.
+# MODEL=dir make up         serves another model folder
+# PYTHON=python3.12 make …  picks the interpreter (3.11 or newer)
+
+.DEFAULT_GOAL := help
+.PHONY: help up test slow lint format docker-test clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+help:
+	@echo "make up           train the demo model (once), start both services on 127.0.0.1:8000 and :8001"
+	@echo "make test         install what the tests need and run them"
+	@echo "make lint         ruff, mypy --strict, import contracts"
+	@echo "make slow         the long tests (kill -9, load, disk full)"
+	@echo "make docker-test  build the images and run the compose file (needs a Docker engine)"
+	@echo "make format       let ruff reformat the code"
+	@echo "make clean        remove the virtual environment and caches (models stay)"
+
+up: $(VENV)/.up
+	@exec $(BIN)/python scripts/up.py $(if $(MODEL),--model "$(MODEL)")
+
+test: $(VENV)/.dev
+	$(BIN)/pytest
+
+slow: $(VENV)/.dev
+	$(BIN)/pytest -m slow
+
+docker-test: $(VENV)/.dev
+	$(BIN)/pytest -m docker tests/docker
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# One stamp for each set of extras: pip runs again only when the requirements change.
+$(VENV)/.up: EXTRA = up
+$(VENV)/.dev: EXTRA = dev
+$(VENV)/.up $(VENV)/.dev: pyproject.toml constraints.txt
+	@[ -n "$(PYTHON)" ] || { echo "ownlm needs Python 3.11 or newer, and none was found: install it, or name it with PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot create a virtual environment: on Debian and Ubuntu, install the package python3-venv" >&2; exit 1; }
+	@echo "installing ownlm[$(EXTRA)] into $(VENV) (about a minute)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(EXTRA)]' \
+		|| { echo "the packages could not be installed: see the lines above, then run make again" >&2; exit 1; }
+	@touch $@

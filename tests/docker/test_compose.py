@@ -1,0 +1,122 @@
+"""`docker compose up` on a clean engine: trains the demo model into a volume, then serves both services.
+
+Opt-in: `pytest -m docker`. `PYTHON_IMAGE` names the base image (the Dockerfiles' default otherwise), and
+`DOCKER_BUILD_FLAGS` adds flags to `docker build` (such as `--network host` where the build needs it).
+"""
+
+import json
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+IMAGES = {
+    "train": ("ownlm-train:0.1.0", "services/inference/Dockerfile", "train"),
+    "inference": ("ownlm-inference:0.1.0", "services/inference/Dockerfile", "serve"),
+    "tokenizer": ("ownlm-tokenizer:0.1.0", "services/tokenizer/Dockerfile", None),
+}
+TRAINED_AND_READY = 15 * 60  # seconds for the whole demo on a slow machine
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(40 * 60)]
+
+
+def run(*command: str, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | (env or {}), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def compose() -> list[str]:
+    has_plugin = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode == 0
+    return ["docker", "compose"] if has_plugin else ["docker-compose"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine() -> None:
+    if not shutil.which("docker") or subprocess.run(["docker", "info"], capture_output=True, check=False).returncode:
+        pytest.skip("no Docker engine answers on this machine")
+    flags = shlex.split(os.environ.get("DOCKER_BUILD_FLAGS", ""))
+    if base := os.environ.get("PYTHON_IMAGE"):
+        flags += ["--build-arg", f"PYTHON_IMAGE={base}"]
+    for tag, dockerfile, target in IMAGES.values():
+        stage = ["--target", target] if target else []
+        run("docker", "build", *flags, *stage, "-f", dockerfile, "-t", tag, ".")
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[dict[str, str]]:
+    """Base URLs of the running services, by name."""
+    ports = {"inference": free_port(), "tokenizer": free_port()}
+    env = {f"{name.upper()}_PORT": str(port) for name, port in ports.items()}
+    command = [*compose(), "-p", "ownlm-test"]
+    urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
+    try:
+        run(*command, "up", "-d", "--no-build", env=env)
+        for url in urls.values():
+            wait_until_ready(url)
+        yield urls
+    finally:
+        run(*command, "down", "-v", "--timeout", "15", env=env)
+
+
+def wait_until_ready(url: str) -> None:
+    deadline = time.monotonic() + TRAINED_AND_READY
+    while time.monotonic() < deadline:
+        try:
+            if httpx.get(f"{url}/readyz", timeout=2).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.5)
+    pytest.fail(f"{url} was not ready within {TRAINED_AND_READY} s")
+
+
+def test_images_run_as_a_plain_user() -> None:
+    for tag, _, _ in IMAGES.values():
+        assert run("docker", "run", "--rm", tag, "id", "-u").strip() == "10001"
+
+
+def test_the_tokenizer_image_has_no_torch() -> None:
+    find_torch = (
+        "import importlib.util as u; print(u.find_spec('torch'), u.find_spec('services.tokenizer') is not None)"
+    )
+    assert run("docker", "run", "--rm", IMAGES["tokenizer"][0], "python", "-c", find_torch).split() == ["None", "True"]
+
+
+def test_both_services_speak_the_same_tokenizer(stack: dict[str, str]) -> None:
+    infos = [httpx.get(f"{url}/info").json() for url in stack.values()]
+    assert infos[0]["fingerprint"] == infos[1]["fingerprint"]
+
+
+def test_a_story_streams_and_ends(stack: dict[str, str]) -> None:
+    body = {"prompt": "Once upon a time", "stream": True, "max_tokens": 200, "seed": 1}
+    with httpx.stream("POST", f"{stack['inference']}/generate", json=body, timeout=60) as response:
+        events = [line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: ")]
+    assert events[-1] == "[DONE]"
+    assert "".join(json.loads(event)["choices"][0]["text"] for event in events[:-1] if json.loads(event)["choices"])
+
+
+def test_health_checks_turn_healthy(stack: dict[str, str]) -> None:
+    deadline = time.monotonic() + 60
+    names = ("inference", "tokenizer")
+    states: dict[str, str] = {}
+    while time.monotonic() < deadline and set(states.values()) != {"healthy"}:
+        for name in names:
+            container = run(*compose(), "-p", "ownlm-test", "ps", "-q", name).strip()
+            states[name] = run("docker", "inspect", "-f", "{{.State.Health.Status}}", container).strip()
+        time.sleep(1)
+    assert states == dict.fromkeys(names, "healthy")
