@@ -1,1 +1,1 @@
-
+"""POST /generate: a language model over HTTP."""

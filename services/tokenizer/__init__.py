@@ -1,1 +1,1 @@
-
+"""POST /encode and /decode: a tokenizer over HTTP, without torch."""

@@ -1,1 +1,26 @@
+"""What both services share: settings, errors, limits, metrics, logging and lifecycle. No torch."""
 
+from shared.http.app import build_app
+from shared.http.cpu import CpuWorkers
+from shared.http.errors import ApiError, ErrorEnvelope, error_responses
+from shared.http.fields import StrictModel, Text
+from shared.http.lifecycle import Lifecycle
+from shared.http.metrics import HttpMetrics
+from shared.http.run import run
+from shared.http.settings import ServiceSettings, SettingsError, load_settings
+
+__all__ = [
+    "ApiError",
+    "CpuWorkers",
+    "ErrorEnvelope",
+    "HttpMetrics",
+    "Lifecycle",
+    "ServiceSettings",
+    "SettingsError",
+    "StrictModel",
+    "Text",
+    "build_app",
+    "error_responses",
+    "load_settings",
+    "run",
+]

@@ -1,0 +1,98 @@
+"""What the tokenizer service reads and writes."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from shared.http import StrictModel, Text
+
+TokenId = Annotated[int, Field(ge=0)]
+TokenList = Annotated[list[TokenId], Tag("(one)")]
+TokenLists = Annotated[list[list[TokenId]], Tag("(batch)")]
+
+
+def _text_kind(value: Any) -> str:
+    return "(batch)" if isinstance(value, list) else "(one)"
+
+
+def _special_kind(value: Any) -> str:
+    return "(list)" if isinstance(value, list) else "(all)"
+
+
+def _tokens_kind(value: Any) -> str:
+    return "(batch)" if isinstance(value, list) and value and isinstance(value[0], list) else "(one)"
+
+
+class EncodeRequest(StrictModel):
+    """One text or a batch of them."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"text": "Once upon a time"},
+                {"text": ["one", "two<|endoftext|>"], "allowed_special": "all", "return_pieces": True},
+            ]
+        }
+    )
+
+    text: Annotated[
+        Annotated[Text, Tag("(one)")] | Annotated[list[Text], Tag("(batch)")], Discriminator(_text_kind)
+    ] = Field(description="A string, or a list of strings")
+    allowed_special: Annotated[
+        Annotated[list[Text], Tag("(list)")] | Annotated[Literal["all"], Tag("(all)")], Discriminator(_special_kind)
+    ] = Field([], description='Special tokens recognised in the text: their names, or "all"; else they are plain text')
+    add_special_tokens: bool = Field(False, description="Add the tokenizer's own, such as a begin-of-text token")
+    return_pieces: bool = Field(False, description="Also say which part of the text each token is")
+
+
+class Piece(BaseModel):
+    """One token of an encoded text."""
+
+    id: int
+    bytes: str = Field(description="The token's bytes in base64: a token may hold a part of a character")
+    text: str = Field(description="The bytes as text; parts of characters show as U+FFFD")
+    start: int = Field(description="Where it begins in the text, in characters")
+    end: int = Field(description="Where it ends in the text, in characters")
+    special: bool
+
+
+class EncodeResponse(BaseModel):
+    """Token ids in the shape of the request's `text`."""
+
+    tokens: list[int] | list[list[int]]
+    count: int = Field(description="The number of tokens, summed over a batch")
+    fingerprint: str = Field(description="Identifies the tokenizer: SHA-256 of all that defines it")
+    pieces: list[Piece] | list[list[Piece]] | None = Field(None, description="Present with `return_pieces`")
+
+
+class DecodeRequest(StrictModel):
+    """One list of token ids or a batch of them."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"tokens": [72, 105]}, {"tokens": [[72], [105]]}]})
+
+    tokens: Annotated[TokenList | TokenLists, Discriminator(_tokens_kind)] = Field(
+        description="A list of token ids, or a list of such lists"
+    )
+    skip_special_tokens: bool = Field(False, description="Leave special tokens out of the text")
+    errors: Literal["replace", "strict"] = Field(
+        "replace", description='Bytes that are no UTF-8: U+FFFD ("replace") or a 400 ("strict")'
+    )
+
+
+class DecodeResponse(BaseModel):
+    """Text in the shape of the request's `tokens`."""
+
+    text: str | list[str]
+    fingerprint: str
+
+
+class InfoResponse(BaseModel):
+    """What is being served."""
+
+    service: Literal["tokenizer"] = "tokenizer"
+    version: str
+    model: str
+    fingerprint: str
+    vocab_size: int
+    special_tokens: dict[str, int]
+    limits: dict[str, int]

@@ -1,0 +1,63 @@
+"""The part of a FastAPI app that both services have: middleware, errors, probes and metrics."""
+
+from typing import Any, Literal
+
+from fastapi import FastAPI, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel
+
+from shared.http.body_limit import BodyLimitMiddleware
+from shared.http.errors import error_responses, install_error_handlers
+from shared.http.lifecycle import Lifecycle, not_ready
+from shared.http.metrics import HttpMetrics
+from shared.http.observe import ObserveMiddleware
+from shared.http.settings import ServiceSettings
+
+
+class ProbeResponse(BaseModel):
+    """A service's answer to a health check."""
+
+    status: Literal["alive", "ready"]
+
+
+def build_app(
+    settings: ServiceSettings,
+    lifecycle: Lifecycle[Any],
+    metrics: HttpMetrics,
+    *,
+    title: str,
+    description: str,
+    version: str,
+) -> FastAPI:
+    """Create an app with everything but the service's own routes.
+
+    `app.state.lifecycle` is what `shared.http.run` drains at the end.
+    """
+    app = FastAPI(title=title, description=description, version=version, lifespan=lifecycle.lifespan)
+    app.state.lifecycle = lifecycle
+    install_error_handlers(app)
+    # The last one added is the outermost: refusals of the body limit are observed too.
+    app.add_middleware(BodyLimitMiddleware, max_bytes=settings.max_body_bytes)
+    app.add_middleware(ObserveMiddleware, metrics=metrics)
+    _add_probes(app, lifecycle, metrics)
+    return app
+
+
+def _add_probes(app: FastAPI, lifecycle: Lifecycle[Any], metrics: HttpMetrics) -> None:
+    @app.get("/livez", tags=["operations"])
+    async def livez() -> ProbeResponse:
+        """Whether the process answers at all; true while loading and draining."""
+        return ProbeResponse(status="alive")
+
+    @app.get("/readyz", tags=["operations"], responses=error_responses(503))
+    async def readyz() -> ProbeResponse:
+        """Whether requests will be served: 503 with the reason while loading, draining or failed."""
+        state, reason = lifecycle.status()
+        if state != "ready":
+            raise not_ready(state, reason)
+        return ProbeResponse(status="ready")
+
+    @app.get("/metrics", tags=["operations"], response_class=Response)
+    async def prometheus() -> Response:
+        """Measurements in Prometheus' text format."""
+        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)

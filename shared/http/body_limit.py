@@ -1,0 +1,44 @@
+"""Refuse request bodies over a limit, before and while they are read."""
+
+from fastapi.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from shared.http.errors import ApiError
+
+
+class BodyLimitMiddleware:
+    """Answers 413 to bodies over `max_bytes`, from `Content-Length` where it is given, else while reading.
+
+    Pure ASGI, so that it neither buffers a stream nor hides that a client has left. `Connection: close` makes the
+    server drop what the client still sends.
+    """
+
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, counting what it sends."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        if announced.isdigit() and int(announced) > self._max_bytes:
+            error = self._too_large(f"the body has {int(announced):,} bytes")
+            await JSONResponse(error.envelope(), error.status_code, error.headers)(scope, receive, send)
+            return
+        received = 0
+
+        async def counted_receive() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self._max_bytes:
+                raise self._too_large("the body is larger")
+            return message
+
+        await self._app(scope, counted_receive, send)
+
+    def _too_large(self, fault: str) -> ApiError:
+        message = f"{fault}, the limit is {self._max_bytes:,} (OWNLM_MAX_BODY_BYTES)"
+        return ApiError(413, message, code="body_too_large", headers={"Connection": "close"})

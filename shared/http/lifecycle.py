@@ -1,0 +1,119 @@
+"""From loading to ready to draining: what a service holds, and whether it may be used now."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Generic, Literal, TypeVar
+
+import structlog
+from fastapi import FastAPI
+
+from shared.http.errors import ApiError
+
+_log = structlog.get_logger("ownlm.lifecycle")
+
+T = TypeVar("T")
+State = Literal["loading", "ready", "draining", "failed"]
+
+
+async def _nothing_to_drain(_resource: object, _timeout: float) -> None:
+    """Requests that need no help simply finish."""
+
+
+class Lifecycle(Generic[T]):
+    """Loads what a service needs in the background, hands it to requests once ready, and drains it at the end.
+
+    Args:
+        load: Builds the resource; runs in its own thread, so that /livez answers meanwhile.
+        drain: Awaited once after SIGTERM with the seconds that are left; must end what still runs.
+        close: Called last, whatever came before.
+        health: Why a resource that was loaded can no longer serve, or None.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], T],
+        *,
+        drain: Callable[[T, float], Awaitable[None]] = _nothing_to_drain,
+        close: Callable[[T], None] = lambda _resource: None,
+        health: Callable[[T], str | None] = lambda _resource: None,
+    ) -> None:
+        self._load = load
+        self._drain = drain
+        self._close = close
+        self._health = health
+        self._resource: T | None = None
+        self._state: State = "loading"
+        self.failure: Exception | None = None
+
+    def status(self) -> tuple[State, str | None]:
+        """The state, and the reason where it is `failed`."""
+        if self._state == "failed":
+            return "failed", str(self.failure)
+        if self._resource is not None and (fault := self._health(self._resource)) is not None:
+            return "failed", fault
+        return self._state, None
+
+    @property
+    def resource(self) -> T:
+        """What was loaded.
+
+        Raises:
+            ApiError: 503, when it may not be used: still loading, draining, or failed.
+        """
+        state, reason = self.status()
+        if state != "ready" or self._resource is None:
+            raise not_ready(state, reason)
+        return self._resource
+
+    @asynccontextmanager
+    async def lifespan(self, _app: FastAPI) -> AsyncIterator[None]:
+        """The app's lifespan: starts to load, and closes at the end."""
+        self._start_loading(asyncio.get_running_loop())
+        try:
+            yield
+        finally:
+            self._state = "draining"
+            if self._resource is not None:
+                self._close(self._resource)
+
+    async def drain(self, timeout: float) -> None:
+        """Refuse what is new and end what runs, within `timeout` seconds."""
+        self._state = "draining" if self._state != "failed" else "failed"
+        if self._resource is not None:
+            await self._drain(self._resource, timeout)
+
+    def _start_loading(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Load in a daemon thread: unlike a pool's worker, it does not hold up a process that is told to end."""
+
+        def finish(resource: T | None, failure: Exception | None) -> None:
+            if self._state != "loading":
+                if resource is not None:
+                    self._close(resource)
+                return
+            self._resource, self.failure = resource, failure
+            self._state = "ready" if failure is None else "failed"
+            _log.info("ready") if failure is None else _log.debug("loading failed", exc_info=failure)
+
+        def work() -> None:
+            resource, failure = None, None
+            try:
+                resource = self._load()
+            except Exception as error:  # whatever went wrong is the state to report
+                failure = error
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(finish, resource, failure)
+
+        threading.Thread(target=work, name="load", daemon=True).start()
+
+
+def not_ready(state: State, reason: str | None = None) -> ApiError:
+    """The 503 that says why a service cannot be used now."""
+    messages = {
+        "loading": "the model is still loading, try again soon",
+        "draining": "the server is shutting down",
+        "failed": f"the server cannot serve: {reason}",
+    }
+    headers = {"Retry-After": "1"} if state == "loading" else None
+    return ApiError(503, messages.get(state, state), code=state, headers=headers)

@@ -1,0 +1,110 @@
+"""Run a service: settings, logging, socket, server, and an orderly end."""
+
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import structlog
+import uvicorn
+from fastapi import FastAPI
+
+from shared.http.logs import configure_logging
+from shared.http.settings import ServiceSettings, SettingsError, SettingsT, load_settings
+
+if TYPE_CHECKING:
+    from shared.http.lifecycle import Lifecycle
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+_KEEP_ALIVE_SECONDS = 75  # longer than the 60 s after which common proxies drop an idle connection themselves
+_LAST_BYTES_SECONDS = 1.0
+
+
+def run(create_app: Callable[[SettingsT], FastAPI], settings_class: type[SettingsT], name: str) -> int:
+    """Serve until SIGTERM or Ctrl-C.
+
+    Faults that a person can mend are one sentence on standard error.
+
+    Returns:
+        The process' exit code: 0 after an orderly end, 1 where the model or the port could not be had, 2 for settings.
+    """
+    try:
+        settings = load_settings(settings_class)
+    except SettingsError as error:
+        return _fail(name, str(error), EXIT_USAGE)
+    configure_logging(settings.log_level, settings.log_format)
+    log = structlog.get_logger("ownlm")
+    try:
+        listener = _listen(settings)
+    except OSError as error:
+        message = f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}; set OWNLM_PORT"
+        return _fail(name, message, EXIT_FAILED)
+    app = create_app(settings)
+    log.info("listening", service=name, host=settings.host, port=listener.getsockname()[1])
+    server = _Server(app, settings)
+    server.run(sockets=[listener])
+    failure = server.lifecycle.failure
+    if failure is not None:
+        return _fail(name, str(failure) or type(failure).__name__, EXIT_FAILED)
+    log.info("stopped", service=name)
+    return 0
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with three changes: it drains before it closes, ends when loading failed, and exits 0 on SIGTERM."""
+
+    def __init__(self, app: FastAPI, settings: ServiceSettings) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            )
+        )
+        self.lifecycle: Lifecycle[Any] = app.state.lifecycle
+        self._shutdown_timeout = settings.shutdown_timeout
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
+        """The first signal asks for an orderly end; the second one ends the process as if nothing handled it."""
+        if self.should_exit:
+            signal.signal(sig, signal.SIG_DFL)
+            signal.raise_signal(sig)
+        self.should_exit = True
+
+    async def on_tick(self, counter: int) -> bool:
+        """Also stop where there will never be anything to serve."""
+        return await super().on_tick(counter) or self.lifecycle.failure is not None
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let running requests finish while new ones are told 503, then close."""
+        deadline = time.monotonic() + self._shutdown_timeout
+        await self.lifecycle.drain(self._shutdown_timeout)
+        # A float is right where uvicorn's annotation says int: it is passed to asyncio.wait_for.
+        left = max(_LAST_BYTES_SECONDS, deadline - time.monotonic())
+        self.config.timeout_graceful_shutdown = left  # type: ignore[assignment]
+        await super().shutdown(sockets)
+
+
+def _listen(settings: ServiceSettings) -> socket.socket:
+    """Bind before anything is loaded, so that a busy port is told at once."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((settings.host, settings.port))
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _fail(name: str, message: str, exit_code: int) -> int:
+    print(f"{name}: {message}", file=sys.stderr)  # noqa: T201 - the process' last word, for a person
+    return exit_code

@@ -1,0 +1,64 @@
+"""Settings from the environment: what both services share, and how a bad value is told."""
+
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from shared.http.errors import shorten
+
+_ENV_PREFIX = "OWNLM_"
+
+
+class SettingsError(Exception):
+    """A setting is missing or wrong. The message is one sentence for people."""
+
+
+class ServiceSettings(BaseSettings):
+    """Read from variables named `OWNLM_` and the field's name in capitals, as in `OWNLM_MODEL_DIR`."""
+
+    model_config = SettingsConfigDict(env_prefix=_ENV_PREFIX, frozen=True, protected_namespaces=())
+
+    model_dir: Path = Field(description="The model folder to serve")
+    model_name: str | None = Field(None, description="The model's name in answers; default: the folder's name")
+    host: str = Field("127.0.0.1", description="The address to listen on; 0.0.0.0 for all")
+    port: int = Field(ge=0, le=65535, description="The port to listen on; 0 for a free one")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What to log at least")
+    log_format: Literal["console", "json"] = Field("console", description="For people or for programs")
+    max_body_bytes: int = Field(8 * 1024 * 1024, ge=1, description="The largest request body")
+    cpu_threads: int = Field(2, ge=1, description="How many requests may tokenize at the same time")
+    shutdown_timeout: float = Field(
+        10.0, ge=0, le=3600, description="Seconds that running requests get to finish after SIGTERM"
+    )
+
+    @property
+    def served_name(self) -> str:
+        """The model's name in answers."""
+        return self.model_name or self.model_dir.resolve().name
+
+
+SettingsT = TypeVar("SettingsT", bound=ServiceSettings)
+
+
+def load_settings(settings_class: type[SettingsT]) -> SettingsT:
+    """Read the settings from the environment.
+
+    Raises:
+        SettingsError: naming the variable, what is wrong with it and the value got.
+    """
+    try:
+        return settings_class()
+    except ValidationError as error:
+        raise SettingsError("; ".join(_describe(settings_class, fault) for fault in error.errors())) from error
+
+
+def _describe(settings_class: type[ServiceSettings], fault: object) -> str:
+    assert isinstance(fault, dict)
+    name = str(fault["loc"][0]) if fault["loc"] else "settings"
+    field = settings_class.model_fields.get(name)
+    purpose = f" ({field.description})" if field and field.description else ""
+    if fault["type"] == "missing":
+        return f"{_ENV_PREFIX}{name.upper()} is not set{purpose}"
+    message = fault["msg"][:1].lower() + fault["msg"][1:]
+    return f"{_ENV_PREFIX}{name.upper()}: {message}, got {shorten(fault['input'])}{purpose}"
