@@ -1,0 +1,95 @@
+"""`make up` seen from outside: the supervisor script with real services on real ports."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+STARTED = 90  # seconds until both services must have answered on a busy machine
+
+
+def command(*args: str) -> list[str]:
+    return [sys.executable, str(ROOT / "scripts" / "up.py"), *args]
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for probe in sockets:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in sockets]
+    finally:
+        for probe in sockets:
+            probe.close()
+
+
+def refusal(*args: str) -> str:
+    done = subprocess.run(command(*args), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout + done.stderr
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+def test_a_busy_port_is_one_sentence() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert f"port {port}" in refusal("--tokenizer-port", str(port))
+
+
+def test_a_missing_folder_is_one_sentence(tmp_path: Path) -> None:
+    inference, tokenizer = free_ports(2)
+    ports = ("--inference-port", str(inference), "--tokenizer-port", str(tokenizer))
+    assert "nowhere" in refusal(*ports, "--model", str(tmp_path / "nowhere"))
+
+
+def test_a_damaged_folder_is_one_sentence(model_folder: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    for file in model_folder.iterdir():
+        (damaged / file.name).write_bytes(file.read_bytes())
+    weights = damaged / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    inference, tokenizer = free_ports(2)
+    ports = ("--inference-port", str(inference), "--tokenizer-port", str(tokenizer))
+    assert "model.safetensors" in refusal(*ports, "--model", str(damaged))
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_and_stops_cleanly(model_folder: Path, stop: signal.Signals, tmp_path: Path) -> None:
+    inference, tokenizer = free_ports(2)
+    args = command(
+        "--model", str(model_folder), "--inference-port", str(inference), "--tokenizer-port", str(tokenizer)
+    )
+    log = tmp_path / "log"
+    with log.open("wb") as sink:
+        process = subprocess.Popen(args, stdout=sink, stderr=sink, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+        try:
+            deadline = time.monotonic() + STARTED
+            while "are ready" not in log.read_text():
+                assert process.poll() is None, log.read_text()
+                assert time.monotonic() < deadline, log.read_text()
+                time.sleep(0.1)
+            assert f"curl -N http://127.0.0.1:{inference}/generate" in log.read_text()
+            answer = httpx.post(f"http://127.0.0.1:{inference}/generate", json={"prompt": "a", "max_tokens": 2})
+            assert answer.status_code == 200
+            assert httpx.post(f"http://127.0.0.1:{tokenizer}/encode", json={"text": "a"}).json()["count"] == 1
+            process.send_signal(stop)
+            assert process.wait(timeout=20) == 0, log.read_text()
+        finally:
+            process.kill()
+            process.wait()
+    assert "Traceback" not in log.read_text()
+    for port in (inference, tokenizer):
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", port)) != 0
