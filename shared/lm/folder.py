@@ -1,0 +1,246 @@
+"""The model folder: a Hugging Face folder with weights, tokenizer, defaults and provenance, read and written whole."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from shared.bpe import Tokenizer, TokenizerError
+
+from .config import ModelConfig
+from .errors import ModelConfigError, ModelFolderError
+from .folder_swap import replace_folder
+from .generation_config import GenerationDefaults
+from .json_file import read_json, write_json
+from .transformer import Transformer
+from .weights import load_weights, save_weights
+
+_FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A model folder that was read and verified.
+
+    Attributes:
+        path: Where it lies.
+        model: In evaluation mode.
+        config: The model's architecture.
+        tokenizer: Its ids all have a row in the model's embedding.
+        generation: Default sampling parameters and end-of-text ids.
+        valid_tokens: bool [vocab_size] on the CPU: the ids that the tokenizer knows. The others (padding of the
+            embedding, gaps) must never be drawn.
+        provenance: The content of `ownlm.json`; empty where there is none.
+        notes: What was ignored, for people.
+    """
+
+    path: Path
+    model: Transformer
+    config: ModelConfig
+    tokenizer: Tokenizer
+    generation: GenerationDefaults
+    valid_tokens: Tensor
+    provenance: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
+def load_model_folder(
+    path: str | Path, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+) -> ModelFolder:
+    """Read a model folder, ours or one from elsewhere, and verify all of it.
+
+    Args:
+        path: The folder.
+        device: Where the model goes.
+        dtype: What the weights are converted to; None keeps the file's.
+
+    Raises:
+        ModelFolderError: Names the file and the fault.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise ModelFolderError(f"{path}: there is no such folder")
+    raw_config = read_json(path / "config.json")
+    config = read_config(path)
+    tokenizer = _load_tokenizer(path)
+    _check_vocabulary(path / "config.json", config, tokenizer)
+    generation = _read_generation(path, raw_config, config, tokenizer)
+    provenance = read_json(path / "ownlm.json", optional=True)
+    _check_provenance(path / "ownlm.json", provenance, tokenizer)
+    model, notes = load_weights(path, config, device=device, dtype=dtype)
+    return ModelFolder(
+        path, model, config, tokenizer, generation, valid_token_mask(tokenizer, config), provenance, notes
+    )
+
+
+def save_model_folder(
+    path: str | Path,
+    *,
+    model: Transformer,
+    tokenizer: Tokenizer,
+    generation: GenerationDefaults,
+    provenance: Mapping[str, Any],
+    extra_files: Callable[[Path], None] | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Write a model folder that this package, transformers, vLLM and llama.cpp's converter open.
+
+    It is written under a temporary name beside `path`, synced, and renamed: a crash leaves the old folder or the new.
+
+    Args:
+        path: The folder.
+        model: Its weights keep their dtype.
+        tokenizer: The one that the model was trained with.
+        generation: Defaults for generating.
+        provenance: What made the model, as JSON values; becomes `"training"` in `ownlm.json`.
+        extra_files: Called with the temporary folder, to add files (a checkpoint's training state).
+        overwrite: Whether to replace a folder that this function wrote earlier.
+
+    Raises:
+        ModelFolderError: The folder exists, the parts contradict each other, or writing failed. `path` is then as it
+            was.
+    """
+    path = Path(path)
+    _check_vocabulary(path, model.config, tokenizer)
+    _check_eos(path, generation.eos_token_ids, model.config)
+    _check_replaceable(path, overwrite=overwrite)
+    try:
+        with replace_folder(path) as folder:
+            save_weights(model, folder)
+            tokenizer.save(folder)
+            _write_configs(folder, model, tokenizer, generation)
+            write_json(folder / "ownlm.json", _provenance(model.config, tokenizer, provenance))
+            if extra_files is not None:
+                extra_files(folder)
+    except (OSError, SafetensorError) as error:
+        raise ModelFolderError(f"{path}: writing the model failed and nothing was changed ({error})") from error
+
+
+def read_config(path: str | Path) -> ModelConfig:
+    """Read the architecture from a folder's `config.json`.
+
+    Raises:
+        ModelFolderError: The file is missing or damaged, or asks for what cannot be run exactly.
+    """
+    file = Path(path) / "config.json"
+    try:
+        return ModelConfig.from_hf(read_json(file))
+    except ModelConfigError as error:
+        raise ModelFolderError(f"{file}: {error}") from error
+
+
+def valid_token_mask(tokenizer: Tokenizer, config: ModelConfig) -> Tensor:
+    """Return bool [vocab_size]: True for the ids that stand for something in the tokenizer."""
+    mask = torch.zeros(config.vocab_size, dtype=torch.bool)
+    for token in range(tokenizer.vocab_size):
+        try:
+            tokenizer.token_bytes(token)
+        except TokenizerError:
+            continue
+        mask[token] = True
+    return mask
+
+
+def _load_tokenizer(path: Path) -> Tokenizer:
+    try:
+        return Tokenizer.from_files(path)
+    except (TokenizerError, OSError) as error:
+        raise ModelFolderError(f"{path}: the tokenizer cannot be read: {error}") from error
+
+
+def _check_vocabulary(place: Path, config: ModelConfig, tokenizer: Tokenizer) -> None:
+    if tokenizer.vocab_size > config.vocab_size:
+        raise ModelFolderError(
+            f"{place}: the model has {config.vocab_size} tokens, but the tokenizer has ids up to "
+            f"{tokenizer.vocab_size - 1}"
+        )
+
+
+def _check_eos(place: Path, eos_token_ids: Iterable[int], config: ModelConfig) -> None:
+    for token in eos_token_ids:
+        if not 0 <= token < config.vocab_size:
+            raise ModelFolderError(
+                f"{place}: the end-of-text id {token} is outside of the vocabulary of {config.vocab_size} tokens"
+            )
+
+
+def _read_generation(
+    path: Path, raw_config: Mapping[str, Any], config: ModelConfig, tokenizer: Tokenizer
+) -> GenerationDefaults:
+    file = path / "generation_config.json"
+    raw = read_json(file, optional=True)
+    eos = dict.fromkeys(_eos_ids(file, raw) + _eos_ids(path / "config.json", raw_config))
+    if not eos and tokenizer.end_of_text_id is not None:
+        eos = {tokenizer.end_of_text_id: None}
+    _check_eos(file if file.exists() else path / "config.json", eos, config)
+    try:
+        return GenerationDefaults.from_hf(raw, eos_token_ids=tuple(eos))
+    except ModelFolderError as error:
+        raise ModelFolderError(f"{file}: {error}") from error
+
+
+def _eos_ids(file: Path, content: Mapping[str, Any]) -> list[int]:
+    value = content.get("eos_token_id")
+    ids = [] if value is None else value if isinstance(value, list) else [value]
+    if not all(type(token) is int for token in ids):
+        raise ModelFolderError(f'{file}: "eos_token_id" must be an id or a list of ids, got {value!r}')
+    return ids
+
+
+def _check_provenance(file: Path, provenance: Mapping[str, Any], tokenizer: Tokenizer) -> None:
+    if not provenance:
+        return
+    if provenance.get("format_version") != _FORMAT_VERSION:
+        raise ModelFolderError(
+            f'{file}: "format_version" must be {_FORMAT_VERSION}, got {provenance.get("format_version")!r}'
+        )
+    recorded = provenance.get("tokenizer_fingerprint")
+    if recorded != tokenizer.fingerprint:
+        raise ModelFolderError(
+            f"{file}: the model was trained with the tokenizer {recorded}, but the folder holds {tokenizer.fingerprint}"
+        )
+
+
+def _check_replaceable(path: Path, *, overwrite: bool) -> None:
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise ModelFolderError(f"{path}: is a file, so no folder can be written there")
+    if not any(path.iterdir()):
+        return
+    if not overwrite:
+        raise ModelFolderError(f"{path}: already exists; choose another folder, or ask for it to be overwritten")
+    if not (path / "ownlm.json").is_file():
+        raise ModelFolderError(f"{path}: is not overwritten, since it is not a model folder of ours (no ownlm.json)")
+
+
+def _write_configs(folder: Path, model: Transformer, tokenizer: Tokenizer, generation: GenerationDefaults) -> None:
+    eos = generation.eos_token_ids
+    ids = {
+        "bos_token_id": tokenizer.bos_id,
+        "eos_token_id": None if not eos else eos[0] if len(eos) == 1 else list(eos),
+        "pad_token_id": None,
+    }
+    dtype = str(model.model.embed_tokens.weight.dtype).removeprefix("torch.")
+    # transformers 5 reads "dtype"; version 4 and others read "torch_dtype".
+    write_json(folder / "config.json", {**model.config.to_hf(), **ids, "dtype": dtype, "torch_dtype": dtype})
+    write_json(folder / "generation_config.json", {**ids, **generation.to_hf()})
+
+
+def _provenance(config: ModelConfig, tokenizer: Tokenizer, training: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        own_version = version("ownlm")
+    except PackageNotFoundError:
+        own_version = "unknown"
+    return {
+        "format_version": _FORMAT_VERSION,
+        "ownlm_version": own_version,
+        "tokenizer_fingerprint": tokenizer.fingerprint,
+        "num_parameters": config.num_parameters,
+        "training": dict(training),
+    }

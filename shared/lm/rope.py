@@ -1,0 +1,98 @@
+"""Rotary position embeddings (RoPE), in the half-split layout of Hugging Face's Llama."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from .errors import ModelConfigError
+
+
+@dataclass(frozen=True)
+class Llama3Scaling:
+    """Llama 3.1's stretching of the slow frequencies, so that a model reaches further than it was first trained.
+
+    Attributes:
+        factor: How many times longer the slow wavelengths become.
+        low_freq_factor: Wavelengths above `original_context_length / low_freq_factor` are stretched in full.
+        high_freq_factor: Wavelengths below `original_context_length / high_freq_factor` stay as they are.
+        original_context_length: The context length of the first training, in tokens.
+    """
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_context_length: int
+
+    def __post_init__(self) -> None:
+        if self.factor < 1:
+            raise ModelConfigError(f"the RoPE scaling factor must be at least 1, got {self.factor}")
+        if not 0 < self.low_freq_factor < self.high_freq_factor:
+            raise ModelConfigError(
+                "RoPE scaling needs 0 < low_freq_factor < high_freq_factor, "
+                f"got {self.low_freq_factor} and {self.high_freq_factor}"
+            )
+        if self.original_context_length < 1:
+            raise ModelConfigError(
+                f"RoPE scaling needs an original context length of at least 1, got {self.original_context_length}"
+            )
+
+
+@dataclass(frozen=True)
+class RopeConfig:
+    """How positions turn into rotations: the base `theta` and, where given, Llama 3's scaling."""
+
+    theta: float = 10_000.0
+    scaling: Llama3Scaling | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.theta) and self.theta > 0):
+            raise ModelConfigError(f"rope theta must be a positive number, got {self.theta}")
+
+
+def rope_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
+    """Return the radians per position of each pair of channels, [head_dim / 2] in float32.
+
+    Sources: Su et al. 2021, "RoFormer" (arXiv 2104.09864); the scaling is the `apply_scaling` of Meta's llama-models.
+    """
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.int64, device="cpu").float() / head_dim
+    frequencies = 1.0 / rope.theta**exponents
+    if rope.scaling is None:
+        return frequencies
+    scaling = rope.scaling
+    turns = scaling.original_context_length * frequencies / (2 * math.pi)
+    kept = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
+    kept = kept.clamp(0.0, 1.0)
+    return kept * frequencies + (1 - kept) * frequencies / scaling.factor
+
+
+class RotaryEmbedding(nn.Module):
+    """Turns positions into the cosines and sines that `rotate` applies."""
+
+    frequencies: Tensor
+
+    def __init__(self, rope: RopeConfig, head_dim: int) -> None:
+        super().__init__()
+        self._rope = rope
+        self._head_dim = head_dim
+        self.register_buffer("frequencies", rope_frequencies(rope, head_dim), persistent=False)
+
+    def _apply(self, *args: object, **kwargs: object) -> "RotaryEmbedding":
+        # A model cast to bfloat16 keeps its frequencies in float32: rounded ones would put far positions turns away.
+        super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+        self.frequencies = rope_frequencies(self._rope, self._head_dim).to(self.frequencies.device)
+        return self
+
+    def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Map positions [B, T] (or [T]) to cosines and sines, [B, 1, T, head_dim / 2] each (or [T, head_dim / 2])."""
+        angles = positions.unsqueeze(-1).float() * self.frequencies
+        if positions.ndim == 2:
+            angles = angles.unsqueeze(1)
+        return angles.cos(), angles.sin()
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate channel i with channel i + head_dim / 2 of `x` [B, heads, T, head_dim]; the result has x's dtype."""
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)

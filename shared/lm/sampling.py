@@ -1,0 +1,188 @@
+"""Drawing the next token of each row of a batch.
+
+A row's draw depends on its own logits, parameters, seed and number of tokens so far, and on nothing else in the batch.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .errors import SamplingError
+
+NO_TOKEN = -1
+"""What `sample` returns for a row whose logits hold no number to draw by."""
+
+_GREEDY_BELOW = 1e-5
+_LOWEST_LOGPROB = -9999.0
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How to draw tokens.
+
+    Attributes:
+        temperature: 0 to 100. Logits are divided by it; 0 and all below 1e-5 take the likeliest token.
+        top_p: 0 to 1. Keeps the likeliest tokens until their sum reaches it, the one that crosses included; 1 keeps
+            all, 0 the likeliest alone.
+        top_k: Keeps the k likeliest tokens; 0 or -1 keeps all, and so does a k beyond the vocabulary.
+        min_p: 0 to 1. Keeps tokens at least this times as likely as the likeliest one; 0 keeps all.
+        repetition_penalty: Above 0, to 10. Divides positive and multiplies negative logits of tokens in the prompt or
+            the output (Keskar et al. 2019, arXiv 1909.05858); 1 changes nothing.
+        presence_penalty: -2 to 2. Subtracted once from the logits of tokens in the output.
+        frequency_penalty: -2 to 2. Subtracted from a token's logit once for each time that it is in the output.
+        seed: 0 to 2**63 - 1. With equal logits, the same seed gives the same tokens.
+
+    Raises:
+        SamplingError: Names the field, its limits and the value.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+                raise SamplingError(f"{name} must be a number from {low:g} to {high:g}, got {value!r}")
+        if not self.repetition_penalty > 0:
+            raise SamplingError(f"repetition_penalty must be above 0, got {self.repetition_penalty!r}")
+        if type(self.top_k) is not int or self.top_k < -1:
+            raise SamplingError(f"top_k must be a whole number of at least -1, got {self.top_k!r}")
+        if type(self.seed) is not int or not 0 <= self.seed < 2**63:
+            raise SamplingError(f"seed must be a whole number from 0 to 2**63 - 1, got {self.seed!r}")
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the likeliest token is always taken."""
+        return self.temperature < _GREEDY_BELOW
+
+
+_RANGES = {
+    "temperature": (0.0, 100.0),
+    "top_p": (0.0, 1.0),
+    "min_p": (0.0, 1.0),
+    "repetition_penalty": (0.0, 10.0),
+    "presence_penalty": (-2.0, 2.0),
+    "frequency_penalty": (-2.0, 2.0),
+}
+
+
+@dataclass
+class SampledRow:
+    """One sequence that is being drawn: its parameters, and what it holds so far.
+
+    Attributes:
+        params: How its tokens are drawn.
+        prompt: The distinct ids of the prompt.
+        output: How often each id was drawn.
+        step: How many ids were drawn.
+    """
+
+    params: SamplingParams
+    prompt: frozenset[int] = frozenset()
+    output: Counter[int] = field(default_factory=Counter)
+    step: int = 0
+
+    def append(self, token: int) -> None:
+        """Take a drawn id into account for the next one."""
+        self.output[token] += 1
+        self.step += 1
+
+
+def sample(logits: Tensor, rows: Sequence[SampledRow], *, valid_tokens: Tensor | None = None) -> list[int]:
+    """Draw each row's next id; the caller appends them to the rows.
+
+    Penalties come first, then temperature, top_k, top_p and min_p, each on the renormalised result of the one before,
+    as in transformers' `generate`. Among equally likely tokens the lower ids are kept, and greedy takes the lowest.
+
+    Args:
+        logits: [B, vocab_size], any float dtype; computed in float64.
+        rows: B rows.
+        valid_tokens: bool [vocab_size], False for ids that must never be drawn (padding of the embedding).
+
+    Returns:
+        B ids; `NO_TOKEN` for a row whose logits hold NaN or +inf, or nothing finite.
+    """
+    scores = logits.detach().double()
+    if valid_tokens is not None:
+        scores = scores.masked_fill(~valid_tokens.to(scores.device), -torch.inf)
+    usable = (~scores.isnan() & (scores < torch.inf)).all(-1) & (scores > -torch.inf).any(-1)
+    return [
+        _draw(row_scores, row) if is_usable else NO_TOKEN
+        for row_scores, row, is_usable in zip(scores, rows, usable.tolist(), strict=True)
+    ]
+
+
+def _draw(scores: Tensor, row: SampledRow) -> int:
+    scores = penalize(scores, row)
+    if row.params.greedy:
+        return int(scores.argmax())
+    cumulative = distribution(scores, row.params).cumsum(-1)
+    total = cumulative[-1]
+    target = torch.minimum(uniform(row.params.seed, row.step) * total, total.nextafter(torch.zeros_like(total)))
+    return int(torch.searchsorted(cumulative, target, right=True))
+
+
+def penalize(scores: Tensor, row: SampledRow) -> Tensor:
+    """Apply the three penalties to one row's logits [vocab_size]."""
+    params = row.params
+    if params.repetition_penalty != 1:
+        seen = torch.tensor(sorted(row.prompt | row.output.keys()), dtype=torch.int64, device=scores.device)
+        values = scores[seen]
+        penalty = params.repetition_penalty
+        scores = scores.index_copy(0, seen, torch.where(values > 0, values / penalty, values * penalty))
+    if row.output and (params.presence_penalty or params.frequency_penalty):
+        ids = torch.tensor(list(row.output), dtype=torch.int64, device=scores.device)
+        counts = torch.tensor(list(row.output.values()), dtype=scores.dtype, device=scores.device)
+        scores = scores.index_add(0, ids, -params.presence_penalty - params.frequency_penalty * counts)
+    return scores
+
+
+def distribution(scores: Tensor, params: SamplingParams) -> Tensor:
+    """Return the probabilities that tokens are drawn by, from one row's penalized logits [vocab_size] in float64."""
+    probabilities = ((scores - scores.max()) / params.temperature).softmax(-1)
+    if 0 < params.top_k < len(scores) or params.top_p < 1:
+        ordered, ids = probabilities.sort(stable=True, descending=True)
+        if params.top_k > 0:
+            ordered[params.top_k :] = 0
+        mass_before = ordered.cumsum(-1) - ordered
+        ordered[1:][mass_before[1:] >= params.top_p * ordered.sum()] = 0
+        probabilities = torch.zeros_like(probabilities).index_copy(0, ids, ordered)
+    return probabilities.where(probabilities >= params.min_p * probabilities.max(), 0.0)
+
+
+def uniform(seed: int, step: int) -> float:
+    """Return a number in [0, 1) that is a pure function of seed and step (Philox, Salmon et al. 2011)."""
+    bits = int(np.random.Philox(key=seed, counter=step).random_raw())
+    return math.ldexp(bits >> 11, -53)
+
+
+def top_logprobs(logits: Tensor, tokens: Sequence[int], count: int) -> list[tuple[float, list[tuple[int, float]]]]:
+    """Return log-probabilities under the model's own distribution, before any sampling parameter.
+
+    Args:
+        logits: [B, vocab_size].
+        tokens: The drawn id of each row.
+        count: How many of the likeliest ids to return; at most the vocabulary's size are.
+
+    Returns:
+        For each row, the drawn id's log-probability, and `count` pairs of id and log-probability, likeliest first. All
+        are finite: the lowest is -9999, as OpenAI's API has it.
+    """
+    scores = logits.detach().double().log_softmax(-1).clamp(min=_LOWEST_LOGPROB)
+    values, ids = scores.topk(min(count, scores.shape[-1]))
+    return [
+        (float(row[token]), list(zip(row_ids, row_values, strict=True)))
+        for row, token, row_ids, row_values in zip(scores, tokens, ids.tolist(), values.tolist(), strict=True)
+    ]

@@ -1,0 +1,145 @@
+"""The Transformer. Its modules carry Hugging Face's names, so that `state_dict` is the weight file."""
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name that the field uses
+from torch import Tensor, nn
+
+from .attention import Attention
+from .config import ModelConfig
+from .kv_cache import CacheWindow, KVCache
+from .norm import RMSNorm
+from .rope import RotaryEmbedding
+
+
+class FeedForward(nn.Module):
+    """SwiGLU (Shazeer 2020, arXiv 2002.05202): a gated pair of projections up, and one down."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.d_model, config.d_ff, bias=False)
+        self.up_proj = nn.Linear(config.d_model, config.d_ff, bias=False)
+        self.down_proj = nn.Linear(config.d_ff, config.d_model, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [..., d_model] to [..., d_model]."""
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))  # type: ignore[no-any-return] # nn.Module: Any
+
+
+class Block(nn.Module):
+    """Attention and feed-forward, each on a normalised copy of the residual stream."""
+
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.d_model, config.norm_eps)
+        self.self_attn = Attention(config, layer)
+        self.post_attention_layernorm = RMSNorm(config.d_model, config.norm_eps)
+        self.mlp = FeedForward(config)
+
+    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], window: CacheWindow | None) -> Tensor:
+        """Map [B, T, d_model] to [B, T, d_model]."""
+        x = x + self.self_attn(self.input_layernorm(x), rotation, window)
+        return x + self.mlp(self.post_attention_layernorm(x))  # type: ignore[no-any-return] # nn.Module returns Any
+
+
+class Decoder(nn.Module):
+    """Embedding, blocks and final norm: everything but the output projection."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model)
+        self.layers = nn.ModuleList(Block(config, layer) for layer in range(config.num_layers))
+        self.norm = RMSNorm(config.d_model, config.norm_eps)
+        self.rotary = RotaryEmbedding(config.rope, config.head_dim)
+
+    def forward(self, tokens: Tensor, window: CacheWindow | None) -> Tensor:
+        """Map tokens [B, T] to the normalised residual stream [B, T, d_model]."""
+        positions = torch.arange(tokens.shape[1], device=tokens.device) if window is None else window.positions
+        rotation = self.rotary(positions)
+        x = self.embed_tokens(tokens)
+        for block in self.layers:
+            x = block(x, rotation, window)
+        return self.norm(x)  # type: ignore[no-any-return] # nn.Module returns Any
+
+
+class Transformer(nn.Module):
+    """A Llama-shaped decoder-only language model.
+
+    A new model has random weights: normal with `initializer_range`, the two projections that add to the residual stream
+    scaled down by sqrt(2 * num_layers), as GPT-2's are (Radford et al. 2019, section 2.3); gains are 1.
+
+    Training mode and evaluation mode compute the same: there is no dropout.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.model = Decoder(config)
+        self.lm_head = None if config.tie_embeddings else nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw new random weights from torch's global generator."""
+        std = self.config.initializer_range
+        residual_std = std / (2 * self.config.num_layers) ** 0.5
+        for name, parameter in self.named_parameters():
+            if parameter.ndim == 1:
+                nn.init.ones_(parameter)
+            else:
+                nn.init.normal_(parameter, std=residual_std if name.endswith(_RESIDUAL_PROJECTIONS) else std)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the logits of every next token.
+
+        Args:
+            tokens: int64 [B, T], T at most the context length.
+
+        Returns:
+            [B, T, vocab_size]; position t has seen tokens 0 to t.
+
+        Raises:
+            ValueError: More tokens than the context length.
+        """
+        return self.logits(self.hidden(tokens))
+
+    def hidden(
+        self,
+        tokens: Tensor,
+        cache: KVCache | None = None,
+        slots: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """Return the final residual stream, which `logits` maps to the vocabulary.
+
+        Args:
+            tokens: int64 [B, T]. With a cache, these are the new tokens only.
+            cache: Holds earlier tokens. Row b's tokens are written to it, attend to all earlier positions of its slot,
+                and to each other causally.
+            slots: int64 [B], each row's slot of the cache; 0 to B-1 where None.
+            positions: int64 [B], the position of each row's first token; 0 where None.
+
+        Returns:
+            [B, T, d_model].
+
+        Raises:
+            ValueError: More tokens than fit in the context or in a slot, or slots that do not exist or repeat. The
+                cache is unchanged then.
+        """
+        batch, num_tokens = tokens.shape
+        if cache is None:
+            if slots is not None or positions is not None:
+                raise ValueError("slots and positions need a cache")
+            if num_tokens > self.config.context_length:
+                raise ValueError(f"{num_tokens} tokens exceed the context length of {self.config.context_length}")
+            return self.model(tokens, None)  # type: ignore[no-any-return] # nn.Module returns Any
+        rows = list(range(batch)) if slots is None else slots.tolist()
+        starts = [0] * batch if positions is None else positions.tolist()
+        return self.model(tokens, cache.open(rows, starts, num_tokens))  # type: ignore[no-any-return]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Map [..., d_model] to [..., vocab_size]."""
+        weight = self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
+        return F.linear(hidden, weight)
+
+
+_RESIDUAL_PROJECTIONS = ("self_attn.o_proj.weight", "mlp.down_proj.weight")
