@@ -2,6 +2,7 @@
 
 from shared.http.app import build_app
 from shared.http.cpu import CpuWorkers
+from shared.http.disconnect import unless_disconnected
 from shared.http.errors import ApiError, ErrorEnvelope, error_responses
 from shared.http.fields import StrictModel, Text
 from shared.http.lifecycle import Lifecycle
@@ -23,4 +24,5 @@ __all__ = [
     "error_responses",
     "load_settings",
     "run",
+    "unless_disconnected",
 ]

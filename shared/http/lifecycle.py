@@ -43,15 +43,15 @@ class Lifecycle(Generic[T]):
         self._drain = drain
         self._close = close
         self._health = health
-        self._resource: T | None = None
+        self.loaded: T | None = None
         self._state: State = "loading"
         self.failure: Exception | None = None
 
     def status(self) -> tuple[State, str | None]:
         """The state, and the reason where it is `failed`."""
-        if self._state == "failed":
-            return "failed", str(self.failure)
-        if self._resource is not None and (fault := self._health(self._resource)) is not None:
+        if self.failure is not None:
+            return "failed", describe(self.failure)
+        if self.loaded is not None and (fault := self._health(self.loaded)) is not None:
             return "failed", fault
         return self._state, None
 
@@ -63,9 +63,9 @@ class Lifecycle(Generic[T]):
             ApiError: 503, when it may not be used: still loading, draining, or failed.
         """
         state, reason = self.status()
-        if state != "ready" or self._resource is None:
+        if state != "ready" or self.loaded is None:
             raise not_ready(state, reason)
-        return self._resource
+        return self.loaded
 
     @asynccontextmanager
     async def lifespan(self, _app: FastAPI) -> AsyncIterator[None]:
@@ -75,14 +75,14 @@ class Lifecycle(Generic[T]):
             yield
         finally:
             self._state = "draining"
-            if self._resource is not None:
-                self._close(self._resource)
+            if self.loaded is not None:
+                self._close(self.loaded)
 
     async def drain(self, timeout: float) -> None:
         """Refuse what is new and end what runs, within `timeout` seconds."""
         self._state = "draining" if self._state != "failed" else "failed"
-        if self._resource is not None:
-            await self._drain(self._resource, timeout)
+        if self.loaded is not None:
+            await self._drain(self.loaded, timeout)
 
     def _start_loading(self, loop: asyncio.AbstractEventLoop) -> None:
         """Load in a daemon thread: unlike a pool's worker, it does not hold up a process that is told to end."""
@@ -92,7 +92,7 @@ class Lifecycle(Generic[T]):
                 if resource is not None:
                     self._close(resource)
                 return
-            self._resource, self.failure = resource, failure
+            self.loaded, self.failure = resource, failure
             self._state = "ready" if failure is None else "failed"
             _log.info("ready") if failure is None else _log.debug("loading failed", exc_info=failure)
 
@@ -106,6 +106,13 @@ class Lifecycle(Generic[T]):
                 loop.call_soon_threadsafe(finish, resource, failure)
 
         threading.Thread(target=work, name="load", daemon=True).start()
+
+
+def describe(error: Exception) -> str:
+    """An error as a sentence: those that are written for people as they are, others with their type."""
+    if isinstance(error, ValueError | OSError) and str(error):
+        return str(error)
+    return f"{type(error).__name__}: {error}".rstrip(": ")
 
 
 def not_ready(state: State, reason: str | None = None) -> ApiError:

@@ -7,11 +7,11 @@ import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shared.http.disconnect import CLIENT_CLOSED_REQUEST
 from shared.http.metrics import HttpMetrics
 
 _log = structlog.get_logger("ownlm.http")
 
-_CLIENT_CLOSED_REQUEST = 499  # nginx's number for a client that left before the answer began
 _PROBES = frozenset({"/livez", "/readyz", "/metrics"})
 _KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _MAX_REQUEST_ID = 128
@@ -34,7 +34,7 @@ class ObserveMiddleware:
             return
         given = Headers(scope=scope).get("x-request-id", "")
         request_id = given if given.isprintable() and 0 < len(given) <= _MAX_REQUEST_ID else uuid.uuid4().hex
-        status = _CLIENT_CLOSED_REQUEST
+        status = CLIENT_CLOSED_REQUEST
         started = time.perf_counter()
 
         async def observed_send(message: Message) -> None:
@@ -48,7 +48,7 @@ class ObserveMiddleware:
             with self._metrics.in_flight.track_inprogress(), structlog.contextvars.bound_contextvars(id=request_id):
                 await self._app(scope, receive, observed_send)
         except Exception:
-            status = 500 if status == _CLIENT_CLOSED_REQUEST else status
+            status = 500 if status == CLIENT_CLOSED_REQUEST else status
             raise
         finally:
             self._record(scope, status, time.perf_counter() - started, request_id)

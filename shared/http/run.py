@@ -48,9 +48,9 @@ def run(create_app: Callable[[SettingsT], FastAPI], settings_class: type[Setting
     log.info("listening", service=name, host=settings.host, port=listener.getsockname()[1])
     server = _Server(app, settings)
     server.run(sockets=[listener])
-    failure = server.lifecycle.failure
-    if failure is not None:
-        return _fail(name, str(failure) or type(failure).__name__, EXIT_FAILED)
+    state, reason = server.lifecycle.status()
+    if state == "failed":
+        return _fail(name, str(reason), EXIT_FAILED)
     log.info("stopped", service=name)
     return 0
 

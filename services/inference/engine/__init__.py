@@ -1,1 +1,31 @@
-"""The engine: owns the model, runs many requests as rows of one batch."""
+"""The engine: owns the model and runs many requests as rows of one batch, behind an interface of its own."""
+
+from services.inference.engine.batching import BatchingEngine
+from services.inference.engine.job import Job
+from services.inference.engine.request import (
+    Engine,
+    EngineError,
+    EngineStats,
+    EngineUnavailableError,
+    FinishReason,
+    QueueFullError,
+    RowRequest,
+    TokenEvent,
+    TokenLogprobs,
+)
+from services.inference.engine.runner import ModelRunner
+
+__all__ = [
+    "BatchingEngine",
+    "Engine",
+    "EngineError",
+    "EngineStats",
+    "EngineUnavailableError",
+    "FinishReason",
+    "Job",
+    "ModelRunner",
+    "QueueFullError",
+    "RowRequest",
+    "TokenEvent",
+    "TokenLogprobs",
+]
