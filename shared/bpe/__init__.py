@@ -1,1 +1,9 @@
+"""Byte-level BPE: learning a vocabulary, text to ids and back, and the file formats. Needs no torch."""
 
+from shared.bpe.errors import TokenizerError
+from shared.bpe.patterns import PATTERNS
+from shared.bpe.stream import StreamDecoder
+from shared.bpe.tokenizer import Piece, Tokenizer
+from shared.bpe.training import TrainingResult, train_bpe
+
+__all__ = ["PATTERNS", "Piece", "StreamDecoder", "Tokenizer", "TokenizerError", "TrainingResult", "train_bpe"]

@@ -1,0 +1,67 @@
+"""Finding added tokens in a text: leftmost first, and of those that begin at one place the longest."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from shared.bpe.vocabulary import AddedToken
+
+
+@dataclass(frozen=True)
+class Match:
+    """An added token at characters `start` to `end` of a text, the white space that it strips included."""
+
+    token: AddedToken
+    start: int
+    end: int
+
+
+class AddedTokenMatcher:
+    """Finds the given added tokens, in whatever order they are declared."""
+
+    def __init__(self, tokens: Iterable[AddedToken]):
+        self._tokens = {token.content: token for token in tokens}
+        longest_first = sorted(self._tokens, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+
+    def find(self, text: str) -> Iterator[Match]:
+        """Matches from left to right, never overlapping."""
+        if self._pattern is None:
+            return
+        position = 0
+        while found := self._pattern.search(text, position):
+            token = self._tokens[found.group()]
+            start, end = found.span()
+            if token.lstrip:
+                start = position + len(text[position:start].rstrip())
+            if token.rstrip:
+                end = len(text) - len(text[end:].lstrip())
+            yield Match(token, start, end)
+            position = end
+
+    def split(self, text: str) -> Iterator[tuple[int, str, AddedToken | None]]:
+        """The text in order as (start, part, added token), the token None for plain text; no part is empty."""
+        position = 0
+        for match in self.find(text):
+            if match.start > position:
+                yield position, text[position : match.start], None
+            yield match.start, text[match.start : match.end], match.token
+            position = match.end
+        if position < len(text):
+            yield position, text[position:], None
+
+    def undecided_from(self, text: str) -> int:
+        """Where an added token may begin that only text still to come decides; `len(text)` if nowhere."""
+        for start in range(max(0, len(text) - self._longest_prefix), len(text)):
+            if text[start:] in self._prefixes:
+                return start
+        return len(text)
+
+    @cached_property
+    def _prefixes(self) -> frozenset[str]:
+        return frozenset(content[:end] for content in self._tokens for end in range(1, len(content)))
+
+    @cached_property
+    def _longest_prefix(self) -> int:
+        return max(map(len, self._prefixes), default=0)

@@ -1,0 +1,32 @@
+"""GPT-2's byte alphabet: every byte as one printable character, so that JSON and text files can hold any token.
+
+The table is that of `bytes_to_unicode` in OpenAI's GPT-2 release (https://github.com/openai/gpt-2, src/encoder.py): the
+188 printable Latin-1 characters stand for themselves, the other 68 bytes take the code points from U+0100 on.
+"""
+
+from shared.bpe.errors import TokenizerError
+
+_PRINTABLE = frozenset([*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)])
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+
+BYTE_TO_CHARACTER = tuple(chr(b) if b in _PRINTABLE else chr(0x100 + _OTHERS.index(b)) for b in range(256))
+CHARACTER_TO_BYTE = {character: byte for byte, character in enumerate(BYTE_TO_CHARACTER)}
+
+
+def to_printable(token: bytes) -> str:
+    """The printable form of a token, one character a byte: `b" t"` gives `"Ġt"`."""
+    return "".join([BYTE_TO_CHARACTER[byte] for byte in token])
+
+
+def from_printable(text: str) -> bytes:
+    """The bytes behind a printable form.
+
+    Raises:
+        TokenizerError: If a character is not in the alphabet.
+    """
+    try:
+        return bytes([CHARACTER_TO_BYTE[character] for character in text])
+    except KeyError as error:
+        raise TokenizerError(
+            f"{text!r} is not written in the byte-level alphabet: it holds {error.args[0]!r}"
+        ) from None

@@ -1,0 +1,86 @@
+r"""Cutting a stream of text into blocks that may be handled one by one, as if the whole text were at hand.
+
+Blocks end where a piece ends whatever comes before and after. For the named patterns two kinds of place are such:
+
+1. Before a space or newline that follows a letter. No alternative of these patterns matches white space after a
+   letter, so a piece ends there; the only look-ahead, `\s+(?!\S)`, is about white space, so the pieces before do not
+   depend on what follows; and no alternative looks back, so those after do not depend on what precedes.
+2. After a newline that stands alone between a character that is not white space and a letter. Where punctuation takes
+   the newline with it the piece ends there, since a letter continues no such piece; elsewhere the newline is a piece
+   of its own, and no alternative lets a newline begin a piece with letters.
+
+The edges of an added token are such places for every pattern. A custom pattern may look anywhere, so for it they are
+the only ones. Under NFC, (1) and (2) hold where an ASCII character follows: it never composes with what precedes it.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import regex
+
+from shared.bpe.added_tokens import AddedTokenMatcher
+from shared.bpe.patterns import is_named
+
+# Searched from the right, so that the first match is the last place.
+_PLACES = regex.compile(r"(?r)(?<=\p{L})(?=[ \n])|(?<=\S\n)(?=\p{L})")
+_PLACES_BEFORE_ASCII = regex.compile(r"(?r)(?<=\p{L})(?=[ \n])|(?<=\S\n)(?=[A-Za-z])")
+
+# Characters gathered before looking for a place to cut.
+BLOCK_LENGTH = 1 << 14
+
+
+class Chunker:
+    """Regroups chunks of one text into blocks whose encodings, joined, are that of the text.
+
+    Args:
+        pattern: The regular expression that cuts text into pieces.
+        matcher: The added tokens that count.
+        nfc: Whether blocks are brought to NFC afterwards.
+        block_length: Characters gathered before a cut. A text without a place to cut is gathered whole.
+    """
+
+    def __init__(
+        self, pattern: str, matcher: AddedTokenMatcher, *, nfc: bool = False, block_length: int = BLOCK_LENGTH
+    ):
+        self._places = (_PLACES_BEFORE_ASCII if nfc else _PLACES) if is_named(pattern) else None
+        self._matcher = matcher
+        self._block_length = block_length
+
+    def blocks(self, chunks: Iterable[str]) -> Iterator[str]:
+        """Yield blocks as soon as they are certain; none is empty."""
+        gathered: list[str] = []
+        length, wanted = 0, self._block_length
+        for part in self._parts(chunks):
+            gathered.append(part)
+            length += len(part)
+            if length < wanted:
+                continue
+            text = "".join(gathered)
+            cut = self.last_cut(text)
+            if cut:
+                yield text[:cut]
+            gathered, length = [text[cut:]], len(text) - cut
+            # Doubling keeps the time linear where a long text has no place to cut.
+            wanted = max(self._block_length, 2 * length)
+        if length:
+            yield "".join(gathered)
+
+    def last_cut(self, text: str) -> int:
+        """The last place in the beginning of a text where it may be cut, whatever follows; 0 if there is none."""
+        undecided = self._matcher.undecided_from(text)
+        after_added = 0
+        for match in self._matcher.find(text):
+            if match.end > undecided:
+                undecided = min(undecided, match.start)
+                break
+            # White space still to come would belong to a token that strips it.
+            after_added = match.start if match.token.rstrip and match.end == len(text) else match.end
+        if self._places is not None:
+            place = self._places.search(text, after_added, max(after_added, undecided))
+            if place is not None:
+                return place.start()
+        return after_added
+
+    def _parts(self, chunks: Iterable[str]) -> Iterator[str]:
+        for chunk in chunks:
+            for start in range(0, len(chunk), self._block_length):
+                yield chunk[start : start + self._block_length]

@@ -1,0 +1,79 @@
+"""Reading and writing whole files, with errors for people."""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from shared.bpe.errors import TokenizerError
+
+
+def read_text(path: Path) -> str:
+    """A file as UTF-8, newlines untouched.
+
+    Raises:
+        TokenizerError: If it cannot be read or is not UTF-8; names path and byte.
+    """
+    try:
+        return path.read_bytes().decode()
+    except OSError as error:
+        raise TokenizerError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise TokenizerError(f"{path} is not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}") from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file.
+
+    Raises:
+        TokenizerError: If it cannot be read, is not JSON, not an object, or has a key twice.
+    """
+    try:
+        content = json.loads(read_text(path), object_pairs_hook=_without_duplicates)
+    except json.JSONDecodeError as error:
+        raise TokenizerError(f"{path} is not JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except _DuplicateKeyError as error:
+        raise TokenizerError(f"{path} has the key {error.args[0]!r} twice in one object") from None
+    except RecursionError:
+        raise TokenizerError(f"{path} is nested too deeply") from None
+    if not isinstance(content, dict):
+        raise TokenizerError(f"{path} must hold a JSON object, not {type(content).__name__}")
+    return content
+
+
+def to_json(content: object) -> str:
+    """JSON in the one form that our files have."""
+    return json.dumps(content, ensure_ascii=False, indent=2) + "\n"
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write a file as a whole or not at all: under a temporary name, synced, renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp makes private files; a model folder is read by other users too.
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+class _DuplicateKeyError(ValueError):
+    pass
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise _DuplicateKeyError(key)
+            seen.add(key)
+    return content

@@ -1,0 +1,69 @@
+"""Vocabulary entries and merges in their printable form, as vocab.json and tokenizer.json hold them."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from shared.bpe.byte_alphabet import from_printable, to_printable
+from shared.bpe.errors import TokenizerError
+
+
+def parse_vocab(path: Path, vocab: Any) -> dict[str, int]:
+    """Check the ids of a vocabulary: whole numbers from 0 on, each given once.
+
+    Raises:
+        TokenizerError: If they are not.
+    """
+    if not isinstance(vocab, Mapping):
+        raise TokenizerError(f"{path}: the vocabulary must be a JSON object of tokens and ids")
+    seen: dict[int, str] = {}
+    for text, token_id in vocab.items():
+        if type(token_id) is not int or token_id < 0:
+            raise TokenizerError(f"{path}: the id of {text!r} is {token_id!r}, not a whole number from 0 on")
+        if token_id in seen:
+            raise TokenizerError(f"{path}: the id {token_id} is given to both {seen[token_id]!r} and {text!r}")
+        seen[token_id] = text
+    return dict(vocab)
+
+
+def parse_tokens(path: Path, vocab: Mapping[str, int]) -> dict[int, bytes]:
+    """Ordinary tokens by id, from their printable forms.
+
+    Raises:
+        TokenizerError: If an entry is not written in the byte-level alphabet.
+    """
+    try:
+        return {token_id: from_printable(text) for text, token_id in vocab.items()}
+    except TokenizerError as error:
+        raise TokenizerError(f"{path}: {error}; only byte-level BPE is supported") from None
+
+
+def parse_merges(path: Path, merges: Iterable[Any], vocab: Mapping[str, int], first: int = 0) -> list[tuple[int, int]]:
+    """Pairs of ids from merges written `"a b"` or `["a", "b"]`.
+
+    Args:
+        path: Named in errors.
+        merges: The merges in order.
+        vocab: Ids by printable form.
+        first: The number that errors give to the first merge.
+
+    Raises:
+        TokenizerError: If a merge is no pair or a part of it no token; names the merge by its number.
+    """
+    pairs = []
+    for number, merge in enumerate(merges, start=first):
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) and part for part in parts):
+            raise TokenizerError(f"{path}: merge {number} must be two tokens, not {merge!r}")
+        for part in (*parts, "".join(parts)):
+            if part not in vocab:
+                raise TokenizerError(
+                    f"{path}: merge {number}, {merge!r}, needs the token {part!r}, which the vocabulary lacks"
+                )
+        pairs.append((vocab[parts[0]], vocab[parts[1]]))
+    return pairs
+
+
+def printable_vocab(tokens: Mapping[int, bytes]) -> dict[str, int]:
+    """The printable forms of tokens, in the order of their ids."""
+    return {to_printable(tokens[token_id]): token_id for token_id in sorted(tokens)}

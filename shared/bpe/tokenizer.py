@@ -1,0 +1,329 @@
+"""The tokenizer: text to ids and back."""
+
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from operator import index as as_index
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
+
+from shared.bpe import gpt2_files, tiktoken_files, tokenizer_json
+from shared.bpe.added_tokens import AddedTokenMatcher
+from shared.bpe.chunks import Chunker
+from shared.bpe.errors import TokenizerError
+from shared.bpe.merging import MergeTable, merge_piece
+from shared.bpe.normalization import nfc_with_origins
+from shared.bpe.patterns import split
+from shared.bpe.vocabulary import Vocabulary, encode_utf8
+
+AllowedSpecial = Collection[str] | Literal["all"]
+
+# Pieces whose ids are remembered: enough for the words of any language, and at most some tens of megabytes.
+_MAX_CACHED_PIECES = 1 << 17
+_MAX_CACHED_LENGTH = 32
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One token of a text.
+
+    Attributes:
+        id: The token's id.
+        bytes: The bytes it stands for.
+        start: The first character of the text that it covers, wholly or in part.
+        end: The character after the last one that it covers.
+        special: Whether it is an added token.
+    """
+
+    id: int
+    bytes: bytes
+    start: int
+    end: int
+    special: bool
+
+
+class Tokenizer:
+    """A byte-level BPE tokenizer. It never changes, so any number of threads may share one.
+
+    Every text comes back from `decode(encode(text))` as it was, except that a tokenizer made elsewhere may normalize
+    (NFC) or strip white space around some added tokens.
+    """
+
+    def __init__(self, vocabulary: Vocabulary):
+        self.vocabulary = vocabulary
+        self.pattern = vocabulary.pattern
+        self.special_tokens: Mapping[str, int] = MappingProxyType(
+            {t.content: t.id for t in vocabulary.added if t.special}
+        )
+        self._bytes = {**vocabulary.tokens, **{t.id: encode_utf8(t.content) for t in vocabulary.added}}
+        self._added_ids = frozenset(t.id for t in vocabulary.added)
+        self._control_ids = frozenset(self.special_tokens.values())
+        self._byte_ids = [vocabulary.ids[bytes([byte])] for byte in range(256)]
+        self._matcher = lru_cache(maxsize=64)(self._build_matcher)
+        self._cache: dict[str, list[int]] = {}
+
+    @classmethod
+    def from_files(cls, path: str | Path, merges_path: str | Path | None = None) -> "Tokenizer":
+        """Open a folder with tokenizer.json (or vocab.json and merges.txt), one tokenizer.json, or GPT-2's two files.
+
+        Raises:
+            TokenizerError: If a file is missing, damaged, or describes a tokenizer that would not be matched exactly.
+        """
+        path = Path(path)
+        if path.is_dir():
+            path = path / ("tokenizer.json" if (path / "tokenizer.json").exists() else "vocab.json")
+        if merges_path is None and path.name == "vocab.json":
+            merges_path = path.with_name("merges.txt")
+        if merges_path is None:
+            return cls(tokenizer_json.read(path))
+        return cls(gpt2_files.read(path, Path(merges_path)))
+
+    @classmethod
+    def from_tiktoken(cls, path: str | Path, *, pattern: str, special_tokens: Mapping[str, int]) -> "Tokenizer":
+        """Open a tiktoken rank file, which holds neither the pattern nor the special tokens.
+
+        Raises:
+            TokenizerError: If the file is damaged; names the line.
+        """
+        return cls(tiktoken_files.read(Path(path), pattern=pattern, special_tokens=special_tokens))
+
+    def save(self, folder: str | Path) -> None:
+        """Write tokenizer.json and tokenizer_config.json, byte for byte the same whenever the tokenizer is."""
+        tokenizer_json.write(Path(folder), self.vocabulary)
+
+    def to_tiktoken(self, path: str | Path) -> None:
+        """Write a tiktoken rank file, and beside it PATH.json with the pattern and the special tokens.
+
+        Raises:
+            TokenizerError: If the ids do not follow the ranks, as tiktoken demands.
+        """
+        tiktoken_files.write(Path(path), self.vocabulary)
+
+    def __len__(self) -> int:
+        """The number of tokens."""
+        return len(self._bytes)
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """The highest id plus one: the rows that a model's embedding needs at least."""
+        return max(self._bytes) + 1
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256, in hexadecimal, over pattern, normalization, tokens, merges and added tokens with their flags.
+
+        Equal for the same tokenizer whatever files it came from. Which tokens begin and end a text is not part of it.
+        """
+        return self.vocabulary.fingerprint
+
+    @property
+    def end_of_text_id(self) -> int | None:
+        """The id that ends a document: the `eos_token` of tokenizer_config.json, else `<|endoftext|>` if known."""
+        return self._added_id(self.vocabulary.eos or "<|endoftext|>")
+
+    @property
+    def bos_id(self) -> int | None:
+        """The id that begins a text, where tokenizer_config.json names one."""
+        return self._added_id(self.vocabulary.bos)
+
+    def encode(self, text: str, *, allowed_special: AllowedSpecial = (), add_special_tokens: bool = False) -> list[int]:
+        """The ids of a text.
+
+        Args:
+            text: Any text without lone surrogates.
+            allowed_special: Control tokens recognised in the text, or "all". Others are spelt out as ordinary text, so
+                that a text from a user never turns into a control token.
+            add_special_tokens: Put the tokenizer's own begin- and end-of-text ids around it, unless they are there.
+
+        Raises:
+            TokenizerError: If `allowed_special` names no control token, or the text holds a lone surrogate.
+        """
+        ids: list[int] = []
+        encode_utf8(text)
+        for _, part, token in self._matcher_for(allowed_special).split(text):
+            if token is not None:
+                ids.append(token.id)
+            else:
+                for piece in split(self.pattern, self._normalize(part)):
+                    ids += self._encode_piece(piece)
+        return self._with_template(ids) if add_special_tokens else ids
+
+    def encode_batch(
+        self, texts: Iterable[str], *, allowed_special: AllowedSpecial = (), add_special_tokens: bool = False
+    ) -> list[list[int]]:
+        """`encode` for each text; errors name the index of the text."""
+        batch = []
+        for index, text in enumerate(texts):
+            try:
+                batch.append(self.encode(text, allowed_special=allowed_special, add_special_tokens=add_special_tokens))
+            except TokenizerError as error:
+                raise TokenizerError(f"text {index}: {error}") from None
+        return batch
+
+    def encode_iterable(self, chunks: Iterable[str], *, allowed_special: AllowedSpecial = ()) -> Iterator[int]:
+        """The ids of a text that comes in chunks, the same wherever they are cut.
+
+        Lazy, with bounded memory as long as the text has places where it may be cut: a space or newline after a letter,
+        a newline before a letter, an added token. With a custom pattern only added tokens are such places.
+        """
+        chunker = Chunker(self.pattern, self._matcher_for(allowed_special), nfc=self.vocabulary.nfc)
+        for block in chunker.blocks(chunks):
+            yield from self.encode(block, allowed_special=allowed_special)
+
+    def encode_with_pieces(
+        self, text: str, *, allowed_special: AllowedSpecial = (), add_special_tokens: bool = False
+    ) -> list[Piece]:
+        """`encode`, with the bytes and the place of every token; ids put around the text have an empty place."""
+        pieces: list[Piece] = []
+        encode_utf8(text)
+        for start, part, token in self._matcher_for(allowed_special).split(text):
+            if token is not None:
+                pieces.append(self._piece(token.id, start, start + len(part)))
+            else:
+                pieces += self._pieces_of(part, start)
+        if not add_special_tokens:
+            return pieces
+        ids = [piece.id for piece in pieces]
+        before, after = self._template_around(ids)
+        return [
+            *(self._piece(token_id, 0, 0) for token_id in before),
+            *pieces,
+            *(self._piece(token_id, len(text), len(text)) for token_id in after),
+        ]
+
+    def decode(
+        self, ids: Sequence[int], *, errors: Literal["replace", "strict"] = "replace", skip_special_tokens: bool = False
+    ) -> str:
+        """The text of ids. Bytes are joined first, so a character may be spread over several tokens.
+
+        Args:
+            ids: Token ids.
+            errors: "replace" puts U+FFFD where the bytes are not UTF-8, "strict" raises.
+            skip_special_tokens: Leave control tokens out.
+
+        Raises:
+            TokenizerError: If an id is no token's, or the bytes are not UTF-8 under "strict".
+        """
+        if errors not in {"replace", "strict"}:
+            raise TokenizerError(f'errors must be "replace" or "strict", not {errors!r}')
+        data = self.decode_bytes(ids, skip_special_tokens=skip_special_tokens)
+        try:
+            return data.decode(errors=errors)
+        except UnicodeDecodeError as error:
+            raise TokenizerError(
+                f"the tokens are not UTF-8 text: byte {error.start} of their {len(data)} bytes is "
+                f'0x{data[error.start]:02x} ({error.reason}); errors="replace" puts U+FFFD there'
+            ) from None
+
+    def decode_bytes(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> bytes:
+        """The bytes of ids, joined.
+
+        Raises:
+            TokenizerError: If an id is no token's; names its index.
+        """
+        skipped = self._control_ids if skip_special_tokens else frozenset()
+        checked = [self._check_id(token_id, f"token {index}") for index, token_id in enumerate(ids)]
+        return b"".join([self._bytes[token_id] for token_id in checked if token_id not in skipped])
+
+    def token_bytes(self, id: int) -> bytes:  # noqa: A002  # the name that the whole interface uses
+        """The bytes of one id.
+
+        Raises:
+            TokenizerError: If it is no token's.
+        """
+        return self._bytes[self._check_id(id, "the token")]
+
+    def is_control(self, id: int) -> bool:  # noqa: A002
+        """Whether an id is a control token's."""
+        return id in self._control_ids
+
+    def chunker(self, *, allowed_special: AllowedSpecial = ()) -> Chunker:
+        """A `Chunker` whose blocks this tokenizer encodes as it would the whole text."""
+        return Chunker(self.pattern, self._matcher_for(allowed_special), nfc=self.vocabulary.nfc)
+
+    @cached_property
+    def _merges(self) -> MergeTable:
+        tokens, ids = self.vocabulary.tokens, self.vocabulary.ids
+        # Of a pair that is listed twice the last counts, as in Hugging Face's tokenizers.
+        return {
+            (left, right): (rank, ids[tokens[left] + tokens[right]])
+            for rank, (left, right) in enumerate(self.vocabulary.merges)
+        }
+
+    def _encode_piece(self, piece: str) -> list[int]:
+        ids = self._cache.get(piece)
+        if ids is not None:
+            return ids
+        data = piece.encode()
+        whole = self.vocabulary.ids.get(data) if self.vocabulary.ignore_merges else None
+        ids = [whole] if whole is not None else merge_piece([self._byte_ids[byte] for byte in data], self._merges)
+        if len(piece) <= _MAX_CACHED_LENGTH:
+            if len(self._cache) >= _MAX_CACHED_PIECES:
+                self._cache.clear()
+            self._cache[piece] = ids
+        return ids
+
+    def _normalize(self, text: str) -> str:
+        return unicodedata.normalize("NFC", text) if self.vocabulary.nfc else text
+
+    def _pieces_of(self, text: str, offset: int) -> Iterator[Piece]:
+        """The tokens of plain text that begins at character `offset`."""
+        origins: Sequence[tuple[int, int]] = [(place, place + 1) for place in range(len(text))]
+        if self.vocabulary.nfc:
+            text, origins = nfc_with_origins(text)
+        first = 0
+        for piece in split(self.pattern, text):
+            # For each byte of the piece, the character that it belongs to.
+            owners = [place for place, char in enumerate(piece, start=first) for _ in range(len(char.encode()))]
+            done = 0
+            for token_id in self._encode_piece(piece):
+                length = len(self._bytes[token_id])
+                start, end = origins[owners[done]][0], origins[owners[done + length - 1]][1]
+                yield self._piece(token_id, offset + start, offset + end)
+                done += length
+            first += len(piece)
+
+    def _piece(self, token_id: int, start: int, end: int) -> Piece:
+        return Piece(token_id, self._bytes[token_id], start, end, special=token_id in self._added_ids)
+
+    def _template_around(self, ids: list[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The ids to put before and after a text: none where it has them already, so that they never double."""
+        prefix, suffix = self.vocabulary.prefix, self.vocabulary.suffix
+        before = () if tuple(ids[: len(prefix)]) == prefix else prefix
+        after = () if tuple(ids[len(ids) - len(suffix) :]) == suffix else suffix
+        return before, after
+
+    def _with_template(self, ids: list[int]) -> list[int]:
+        before, after = self._template_around(ids)
+        return [*before, *ids, *after]
+
+    def _matcher_for(self, allowed_special: AllowedSpecial) -> AddedTokenMatcher:
+        if allowed_special == "all":
+            return self._matcher(frozenset(self.special_tokens))
+        if isinstance(allowed_special, str):
+            raise TokenizerError(f'allowed_special must be "all" or a list of special tokens, not {allowed_special!r}')
+        for name in allowed_special:
+            if name not in self.special_tokens:
+                known = ", ".join(map(repr, self.special_tokens)) or "none"
+                raise TokenizerError(f"allowed_special names {name!r}, which is no special token here; known: {known}")
+        return self._matcher(frozenset(allowed_special))
+
+    def _build_matcher(self, allowed: frozenset[str]) -> AddedTokenMatcher:
+        return AddedTokenMatcher(t for t in self.vocabulary.added if not t.special or t.content in allowed)
+
+    def _added_id(self, content: str | None) -> int | None:
+        return next((t.id for t in self.vocabulary.added if t.content == content), None)
+
+    def _check_id(self, token_id: object, what: str) -> int:
+        try:
+            number = as_index(token_id)  # type: ignore[arg-type]  # what is no integer raises TypeError
+        except TypeError:
+            raise TokenizerError(f"{what} is {token_id!r}, which is not an integer") from None
+        if isinstance(token_id, bool):
+            raise TokenizerError(f"{what} is {token_id!r}, which is not an integer")
+        if number not in self._bytes:
+            reason = "no token has that id" if 0 <= number < self.vocab_size else f"ids are 0 to {self.vocab_size - 1}"
+            raise TokenizerError(f"{what} is {number}, but {reason}")
+        return number

@@ -1,0 +1,259 @@
+"""Hugging Face's tokenizer.json, for byte-level BPE.
+
+Whatever in the file would change ids in a way that this package does not follow is refused by name. `truncation` and
+`padding` are ignored: they shape batches, not tokens, and transformers sets them anew in every call.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shared.bpe.errors import TokenizerError
+from shared.bpe.files import read_json, to_json, write_text
+from shared.bpe.patterns import PATTERNS, resolve_pattern
+from shared.bpe.printable_entries import parse_merges, parse_tokens, parse_vocab, printable_vocab
+from shared.bpe.tokenizer_config import read_roles, to_config
+from shared.bpe.vocabulary import AddedToken, Vocabulary
+
+# One piece for the whole text: the ByteLevel pre-tokenizer with use_regex false.
+_WHOLE = r"[\s\S]+"
+_FLAGS = ("special", "lstrip", "rstrip", "normalized")
+
+
+def read(path: Path) -> Vocabulary:
+    """Read a tokenizer.json, and the tokenizer_config.json beside it for the tokens that begin and end a text.
+
+    Raises:
+        TokenizerError: If the file is missing, damaged, or describes what would not be matched exactly.
+    """
+    content = read_json(path)
+    roles = read_roles(path.parent)
+    try:
+        return _parse(path, content, roles["bos"], roles["eos"])
+    except TokenizerError as error:
+        raise TokenizerError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
+
+
+def write(folder: Path, vocabulary: Vocabulary) -> None:
+    """Write tokenizer.json and tokenizer_config.json."""
+    write_text(folder / "tokenizer.json", to_json(_to_hf(vocabulary)))
+    write_text(folder / "tokenizer_config.json", to_json(to_config(vocabulary.bos, vocabulary.eos)))
+
+
+def _parse(path: Path, content: dict[str, Any], bos: str | None, eos: str | None) -> Vocabulary:
+    model = _object(content, "model")
+    _check_model(model)
+    _check_decoder(content.get("decoder"))
+    vocab = parse_vocab(path, model.get("vocab"))
+    nfc = _parse_normalizer(content.get("normalizer"))
+    added = _parse_added(content.get("added_tokens") or [], vocab, nfc=nfc)
+    contents = {token.content for token in added}
+    ordinary = {text: token_id for text, token_id in vocab.items() if text not in contents}
+    merges = model.get("merges")
+    if not isinstance(merges, list):
+        raise TokenizerError("model.merges must be a list")
+    prefix, suffix = _parse_template(content.get("post_processor"), {token.id for token in added})
+    return Vocabulary(
+        tokens=parse_tokens(path, ordinary),
+        merges=tuple(parse_merges(path, merges, ordinary)),
+        added=added,
+        pattern=_parse_pattern(content.get("pre_tokenizer")),
+        nfc=nfc,
+        ignore_merges=bool(model.get("ignore_merges")),
+        prefix=prefix,
+        suffix=suffix,
+        bos=bos,
+        eos=eos,
+    )
+
+
+def _check_model(model: dict[str, Any]) -> None:
+    if model.get("type", "BPE") != "BPE":
+        raise TokenizerError(f"model.type is {model['type']!r}; only byte-level BPE is supported")
+    # An unknown token is never needed: every byte has a token.
+    for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
+        if model.get(key):
+            raise TokenizerError(f"model.{key} is {model[key]!r}; it is not supported")
+
+
+def _check_decoder(decoder: Any) -> None:
+    steps = _steps(decoder, "decoder", "decoders")
+    if [step["type"] for step in steps] != ["ByteLevel"]:
+        raise TokenizerError(f"decoder is {_names(steps)}; only ByteLevel is supported")
+
+
+def _parse_normalizer(normalizer: Any) -> bool:
+    names = [step["type"] for step in _steps(normalizer, "normalizer", "normalizers")]
+    if names not in ([], ["NFC"]):
+        raise TokenizerError(f"normalizer is {', '.join(names)}; only none or NFC is supported")
+    return bool(names)
+
+
+def _parse_pattern(pre_tokenizer: Any) -> str:
+    steps = _steps(pre_tokenizer, "pre_tokenizer", "pretokenizers")
+    names = [step["type"] for step in steps]
+    if names not in (["ByteLevel"], ["Split", "ByteLevel"]):
+        raise TokenizerError(f"pre_tokenizer is {_names(steps)}; only ByteLevel, or Split and ByteLevel, are supported")
+    byte_level = steps[-1]
+    if byte_level.get("add_prefix_space", True):
+        raise TokenizerError("pre_tokenizer.add_prefix_space is true; it is not supported, since it alters the text")
+    use_regex = byte_level.get("use_regex", True)
+    if names == ["ByteLevel"]:
+        return PATTERNS["gpt2"] if use_regex else _WHOLE
+    if use_regex:
+        raise TokenizerError("pre_tokenizer cuts twice, by Split and by ByteLevel with use_regex; one is supported")
+    return _parse_split(steps[0])
+
+
+def _parse_split(step: dict[str, Any]) -> str:
+    if step.get("behavior") != "Isolated" or step.get("invert"):
+        raise TokenizerError(
+            f"pre_tokenizer Split has behavior {step.get('behavior')!r} and invert {step.get('invert')!r}; "
+            "only 'Isolated' without invert is supported"
+        )
+    pattern = step.get("pattern")
+    if not isinstance(pattern, dict) or not isinstance(pattern.get("Regex"), str):
+        raise TokenizerError(f"pre_tokenizer Split has the pattern {pattern!r}; only a Regex is supported")
+    return resolve_pattern(pattern["Regex"])
+
+
+def _parse_added(entries: Any, vocab: Mapping[str, int], *, nfc: bool) -> tuple[AddedToken, ...]:
+    if not isinstance(entries, list):
+        raise TokenizerError("added_tokens must be a list")
+    tokens = []
+    for number, entry in enumerate(entries):
+        where = f"added_tokens[{number}]"
+        if not isinstance(entry, dict) or not isinstance(entry.get("content"), str):
+            raise TokenizerError(f"{where} must be an object with a content")
+        content, token_id = entry["content"], entry.get("id")
+        if type(token_id) is not int or token_id < 0:
+            raise TokenizerError(f"{where} {content!r} has the id {token_id!r}, not a whole number from 0 on")
+        if entry.get("single_word"):
+            raise TokenizerError(f"{where} {content!r} is single_word; that is not supported")
+        if nfc and entry.get("normalized"):
+            raise TokenizerError(f"{where} {content!r} is normalized; that is not supported beside an NFC normalizer")
+        if vocab.get(content, token_id) != token_id:
+            raise TokenizerError(f"{where} {content!r} has the id {token_id}, but {vocab[content]} in the vocabulary")
+        tokens.append(AddedToken(token_id, content, **{flag: bool(entry.get(flag)) for flag in _FLAGS}))
+    return tuple(sorted(tokens, key=lambda token: token.id))
+
+
+def _parse_template(post_processor: Any, added_ids: set[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids that a TemplateProcessing puts before and after a text."""
+    steps = _steps(post_processor, "post_processor", "processors")
+    # ByteLevel here only trims offsets.
+    templates = [step for step in steps if step["type"] != "ByteLevel"]
+    if not templates:
+        return (), ()
+    if len(templates) > 1 or templates[0]["type"] != "TemplateProcessing":
+        raise TokenizerError(f"post_processor is {_names(steps)}; only ByteLevel and TemplateProcessing are supported")
+    before: list[int] = []
+    after: list[int] = []
+    ids = before
+    try:
+        for item in templates[0]["single"]:
+            if "Sequence" in item:
+                ids = after
+            else:
+                ids += templates[0]["special_tokens"][item["SpecialToken"]["id"]]["ids"]
+    except (KeyError, TypeError):
+        raise TokenizerError("post_processor TemplateProcessing is damaged") from None
+    unknown = [token_id for token_id in before + after if token_id not in added_ids]
+    if unknown:
+        raise TokenizerError(f"post_processor TemplateProcessing uses the id {unknown[0]}, which no added token has")
+    return tuple(before), tuple(after)
+
+
+def _steps(component: Any, name: str, members: str) -> list[dict[str, Any]]:
+    """A component as the list of its steps, a Sequence opened and null left out."""
+    if component is None:
+        return []
+    if isinstance(component, dict) and component.get("type") == "Sequence":
+        parts = component.get(members)
+        return [step for part in parts for step in _steps(part, name, members)] if isinstance(parts, list) else []
+    if not isinstance(component, dict) or not isinstance(component.get("type"), str):
+        raise TokenizerError(f"{name} must be an object with a type")
+    return [component]
+
+
+def _names(steps: list[dict[str, Any]]) -> str:
+    return ", ".join(step["type"] for step in steps) or "missing"
+
+
+def _object(content: dict[str, Any], key: str) -> dict[str, Any]:
+    value = content.get(key)
+    if not isinstance(value, dict):
+        raise TokenizerError(f"{key} must be an object; is this a tokenizer.json?")
+    return value
+
+
+def _to_hf(vocabulary: Vocabulary) -> dict[str, Any]:
+    vocab = printable_vocab(vocabulary.tokens)
+    texts = {token_id: text for text, token_id in vocab.items()}
+    # Added tokens stand in the vocabulary too, or Hugging Face would give them the next free ids instead of their own.
+    vocab |= {token.content: token.id for token in vocabulary.added}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {
+                "id": token.id,
+                "content": token.content,
+                "single_word": False,
+                "lstrip": token.lstrip,
+                "rstrip": token.rstrip,
+                "normalized": token.normalized,
+                "special": token.special,
+            }
+            for token in vocabulary.added
+        ],
+        "normalizer": {"type": "NFC"} if vocabulary.nfc else None,
+        "pre_tokenizer": _pre_tokenizer(vocabulary.pattern),
+        "post_processor": _post_processor(vocabulary),
+        "decoder": _byte_level(use_regex=True),
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": vocabulary.ignore_merges,
+            "vocab": dict(sorted(vocab.items(), key=lambda entry: entry[1])),
+            "merges": [[texts[left], texts[right]] for left, right in vocabulary.merges],
+        },
+    }
+
+
+def _pre_tokenizer(pattern: str) -> dict[str, Any]:
+    if pattern in {PATTERNS["gpt2"], _WHOLE}:
+        return _byte_level(use_regex=pattern != _WHOLE)
+    cut = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    return {"type": "Sequence", "pretokenizers": [cut, _byte_level(use_regex=False)]}
+
+
+def _byte_level(*, use_regex: bool) -> dict[str, Any]:
+    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": use_regex}
+
+
+def _post_processor(vocabulary: Vocabulary) -> dict[str, Any] | None:
+    if not vocabulary.prefix and not vocabulary.suffix:
+        return None
+    names = {token.id: token.content for token in vocabulary.added}
+
+    def items(ids: tuple[int, ...]) -> list[dict[str, Any]]:
+        return [{"SpecialToken": {"id": names[token_id], "type_id": 0}} for token_id in ids]
+
+    def sequence(name: str) -> list[dict[str, Any]]:
+        around = (*items(vocabulary.prefix), {"Sequence": {"id": name, "type_id": 0}}, *items(vocabulary.suffix))
+        return list(around)
+
+    used = dict.fromkeys((*vocabulary.prefix, *vocabulary.suffix))
+    return {
+        "type": "TemplateProcessing",
+        "single": sequence("A"),
+        "pair": sequence("A") + sequence("B"),
+        "special_tokens": {names[i]: {"id": names[i], "ids": [i], "tokens": [names[i]]} for i in used},
+    }
