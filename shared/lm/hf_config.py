@@ -66,9 +66,9 @@ class HFConfigReader:
     def rope(self) -> RopeConfig:
         """Return RoPE's settings from `rope_parameters`, `rope_scaling` and `rope_theta`; they must agree."""
         places = {key: self._mapping(key) for key in ("rope_parameters", "rope_scaling")}
-        thetas = {f"{key}.rope_theta": value["rope_theta"] for key, value in places.items() if "rope_theta" in value}
-        if self._config.get("rope_theta") is not None:
-            thetas["rope_theta"] = self._config["rope_theta"]
+        found = {f"{key}.rope_theta": value.get("rope_theta") for key, value in places.items()}
+        found["rope_theta"] = self._config.get("rope_theta")
+        thetas = {key: _positive(key, value) for key, value in found.items() if value is not None}
         scalings = {key: _read_scaling(key, value) for key, value in places.items() if value}
         if len(set(thetas.values())) > 1:
             raise ModelConfigError(f"the places of rope_theta disagree: {thetas}")
@@ -76,8 +76,7 @@ class HFConfigReader:
             raise ModelConfigError(
                 f'"rope_parameters" and "rope_scaling" disagree: {places["rope_parameters"]}, {places["rope_scaling"]}'
             )
-        theta = _positive("rope_theta", next(iter(thetas.values()), 10_000.0))
-        return RopeConfig(theta, next(iter(scalings.values()), None))
+        return RopeConfig(next(iter(thetas.values()), 10_000.0), next(iter(scalings.values()), None))
 
     def _read_family(self) -> str:
         family = self._config.get("model_type")
