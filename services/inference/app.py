@@ -1,6 +1,6 @@
 """The inference service: a language model over HTTP."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -36,12 +36,14 @@ async def _at_the_end() -> AsyncIterator[ExitStack]:
         yield stack
 
 
-def create_app(settings: InferenceSettings) -> FastAPI:
+def create_app(
+    settings: InferenceSettings, load: Callable[[InferenceSettings], ServedModel] = load_served_model
+) -> FastAPI:
     """Build the app; the model is loaded when the app starts, not now."""
     # Else the library cuts off running streams on SIGTERM, which have `shutdown_timeout` to finish.
     AppStatus.enable_automatic_graceful_drain = False
     lifecycle: Lifecycle[ServedModel] = Lifecycle(
-        lambda: load_served_model(settings),
+        lambda: load(settings),
         drain=lambda model, timeout: model.engine.drain(timeout),
         close=lambda model: model.engine.close(),
         health=lambda model: model.engine.fault,

@@ -50,6 +50,7 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
     runner = ModelRunner(
         folder.model, num_slots=settings.max_batch, max_length=context_length, valid_tokens=folder.valid_tokens
     )
+    runner.warm_up()
     _log.info(
         "model loaded", parameters=folder.config.num_parameters, cache_bytes=runner.cache_bytes, device=str(device)
     )

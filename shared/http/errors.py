@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
 _MAX_SHOWN_VALUE = 80
@@ -93,7 +94,7 @@ async def _http_error(_request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         message = f"there is nothing at {_request.url.path}; /docs lists what there is"
     elif error.status_code == 405:
-        allowed = (error.headers or {}).get("allow", "another method")
+        allowed = Headers(error.headers or {}).get("allow", "another method")
         message = f"{_request.method} is not for {_request.url.path}, use {allowed}"
     elif error.status_code == 400:
         message = "the body could not be read as JSON: it must be UTF-8, nested less deep, without numbers of this size"

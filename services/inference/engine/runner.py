@@ -58,6 +58,11 @@ class ModelRunner:
         """Memory of the KV cache."""
         return self._cache.num_bytes
 
+    def warm_up(self) -> None:
+        """Run a token in every row once, so that the first request does not wait for torch to set itself up."""
+        slots = list(range(self.num_slots))
+        self.forward(slots, [[0]] * self.num_slots, [0] * self.num_slots)
+
     @torch.inference_mode()
     def forward(self, slots: list[int], tokens: list[list[int]], positions: list[int]) -> Logits:
         """See `Runner.forward`."""

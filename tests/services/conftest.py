@@ -1,0 +1,137 @@
+"""A tiny model folder, and servers over real sockets: in a thread for apps, as processes for whole services."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+import uvicorn
+from fastapi import FastAPI
+
+from shared.bpe import Tokenizer, train_bpe
+from shared.lm import GenerationDefaults, ModelConfig, RopeConfig, Transformer, save_model_folder
+
+TEXT = "Once upon a time there was a little fox. The fox had a red ball and a friend called Anna. " * 3
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Tokenizer:
+    return train_bpe([TEXT], 320, special_tokens=["<|endoftext|>", "<|e|>"]).tokenizer
+
+
+@pytest.fixture(scope="session")
+def model_dir(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model that says something different for each prompt; its context is 128 tokens."""
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    torch.manual_seed(0)
+    config = ModelConfig(
+        vocab_size=tokenizer.vocab_size,
+        context_length=128,
+        d_model=32,
+        num_layers=2,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=8,
+        d_ff=64,
+        norm_eps=1e-5,
+        qk_norm=False,
+        tie_embeddings=False,
+        rope=RopeConfig(),
+        initializer_range=0.5,
+    )
+    eos = tokenizer.end_of_text_id
+    assert eos is not None
+    save_model_folder(
+        folder,
+        model=Transformer(config),
+        tokenizer=tokenizer,
+        generation=GenerationDefaults(eos_token_ids=(eos,)),
+        provenance={},
+    )
+    return folder
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[FastAPI], str]]:
+    """Serve apps on real sockets from threads; gives each one's address, and waits until it is ready."""
+    running: list[tuple[uvicorn.Server, threading.Thread]] = []
+
+    def start(app: FastAPI, *, wait: bool = True) -> str:
+        server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        running.append((server, thread))
+        while not server.started:
+            time.sleep(0.01)
+        url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        if wait:
+            wait_until(lambda: httpx.get(f"{url}/readyz").status_code == 200)
+        return url
+
+    yield start
+    for server, _ in running:
+        server.should_exit = True
+    for _, thread in running:
+        thread.join()
+
+
+class Process:
+    """A service as its own process, as a user starts it."""
+
+    def __init__(self, module: str, **settings: object) -> None:
+        variables = {f"OWNLM_{name.upper()}": str(value) for name, value in settings.items()}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OWNLM_PORT": "0", "OWNLM_LOG_FORMAT": "json", **variables}
+        self.popen = subprocess.Popen(
+            [sys.executable, "-m", module], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.url = ""
+
+    def wait_listening(self) -> "Process":
+        assert self.popen.stdout is not None
+        for line in self.popen.stdout:
+            if (entry := json.loads(line)).get("event") == "listening":
+                self.url = f"http://127.0.0.1:{entry['port']}"
+                return self
+        raise AssertionError(f"the service ended: {self.popen.communicate()}")
+
+    def wait_ready(self) -> "Process":
+        self.wait_listening()
+        wait_until(lambda: httpx.get(f"{self.url}/readyz").status_code == 200)
+        return self
+
+    def wait_exit(self, timeout: float = 20) -> tuple[int, str, str]:
+        stdout, stderr = self.popen.communicate(timeout=timeout)
+        return self.popen.returncode, stdout, stderr
+
+    def terminate(self) -> None:
+        self.popen.send_signal(signal.SIGTERM)
+
+
+@pytest.fixture
+def process() -> Iterator[Callable[..., Process]]:
+    """Start services as processes: `process("services.tokenizer", model_dir=...)`."""
+    started: list[Process] = []
+
+    def start(module: str, **settings: object) -> Process:
+        started.append(Process(module, **settings))
+        return started[-1]
+
+    yield start
+    for running in started:
+        running.popen.kill()
+        running.popen.communicate()
+
+
+def wait_until(condition: Callable[[], bool], timeout: float = 15) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)

@@ -1,0 +1,130 @@
+"""A model that says what a test tells it to, token by token, behind the real engine and the real app."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from services.inference.app import create_app
+from services.inference.engine import BatchingEngine
+from services.inference.engine.row import Row
+from services.inference.engine.runner import Drawn
+from services.inference.loading import ServedModel
+from services.inference.settings import InferenceSettings
+from shared.bpe import PATTERNS, Tokenizer
+from shared.bpe.vocabulary import AddedToken, Vocabulary
+from shared.lm import GenerationDefaults, ModelConfig, RopeConfig
+
+PIECES = ["DEF", "HI", " a;\n", "<|", "im", "_end|>", " a", "\r\n", "\n\ndata: x", "a\vb", "\u2028", "\x85", "\x1e", "é"]
+EOS = "<|endoftext|>"
+CONTROL = "<|e|>"
+CONTEXT_LENGTH = 10_000
+
+
+class ScriptedRunner:
+    """Answers each prompt with the tokens of its script; the last one is repeated for ever.
+
+    `scripts` maps a prompt's text to pieces; a piece is a token's text, or an id. Every step takes `seconds`.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, scripts: dict[str, Sequence[str | int]], *, num_slots: int = 4) -> None:
+        self.num_slots = num_slots
+        self.seconds = 0.0
+        self.failures: list[BaseException] = []  # raised by the next calls of `forward`
+        self.forwards: list[tuple[list[int], list[int], list[int]]] = []  # slots, numbers of tokens, positions
+        self.gate = threading.Event()
+        self.gate.set()
+        self._scripts = {
+            tuple(tokenizer.encode(prompt)): [token_id(tokenizer, piece) for piece in script]
+            for prompt, script in scripts.items()
+        }
+
+    def forward(self, slots: list[int], tokens: list[list[int]], positions: list[int]) -> Any:
+        self.gate.wait()
+        if self.failures:
+            raise self.failures.pop(0)
+        time.sleep(self.seconds)
+        self.forwards.append((slots, [len(row) for row in tokens], positions))
+        return None
+
+    def sample(self, rows: Sequence[Row], logits: Any) -> list[Drawn | Exception]:
+        return [self._next(row) for row in rows]
+
+    def _next(self, row: Row) -> Drawn | Exception:
+        script = self._scripts.get(row.request.prompt_ids, [ord("x")])
+        token = script[min(row.sampled.step, len(script) - 1)]
+        return Drawn(token, None) if token >= 0 else ValueError("no distribution")
+
+
+def token_id(tokenizer: Tokenizer, piece: str | int) -> int:
+    """The one token that is spelt so."""
+    if isinstance(piece, int):
+        return piece
+    if piece in tokenizer.special_tokens:
+        return tokenizer.special_tokens[piece]
+    return next(id for id in range(tokenizer.vocab_size) if tokenizer.token_bytes(id) == piece.encode())
+
+
+@pytest.fixture(scope="session")
+def pieces_tokenizer() -> Tokenizer:
+    """Bytes, the tokens of `PIECES` that no merge makes, and two control tokens."""
+    tokens = dict(enumerate([bytes([byte]) for byte in range(256)] + [piece.encode() for piece in PIECES]))
+    added = (AddedToken(len(tokens), EOS), AddedToken(len(tokens) + 1, CONTROL))
+    return Tokenizer(Vocabulary(tokens=tokens, merges=(), added=added, pattern=PATTERNS["gpt2"], eos=EOS))
+
+
+@pytest.fixture
+def scripted(pieces_tokenizer: Tokenizer) -> Callable[..., tuple[FastAPI, ScriptedRunner]]:
+    """Build an app on a `ScriptedRunner`: `scripted({"prompt": ["piece", ...]}, max_batch=4, ...)`."""
+
+    def build(
+        scripts: dict[str, Sequence[str | int]], load_seconds: float = 0, **settings: Any
+    ) -> tuple[FastAPI, ScriptedRunner]:
+        values = InferenceSettings(model_dir=Path("scripted"), **{"max_batch": 4, **settings})
+        runner = ScriptedRunner(pieces_tokenizer, scripts, num_slots=values.max_batch)
+
+        def load(settings: InferenceSettings) -> ServedModel:
+            time.sleep(load_seconds)
+            eos = pieces_tokenizer.special_tokens[EOS]
+            return ServedModel(
+                tokenizer=pieces_tokenizer,
+                generation=GenerationDefaults(eos_token_ids=(eos,)),
+                config=_config(pieces_tokenizer.vocab_size),
+                engine=BatchingEngine(runner, max_queue=values.max_queue, prefill_tokens=values.prefill_tokens),
+                context_length=CONTEXT_LENGTH,
+                device="cpu",
+                dtype="float32",
+            )
+
+        return create_app(values, load), runner
+
+    return build
+
+
+def _config(vocab_size: int) -> ModelConfig:
+    return ModelConfig(
+        vocab_size=vocab_size,
+        context_length=CONTEXT_LENGTH,
+        d_model=8,
+        num_layers=1,
+        num_heads=1,
+        num_kv_heads=1,
+        head_dim=8,
+        d_ff=8,
+        norm_eps=1e-5,
+        qk_norm=False,
+        tie_embeddings=True,
+        rope=RopeConfig(),
+        initializer_range=0.02,
+    )
+
+
+def read_metric(url: str, name: str) -> float:
+    """The value of one sample on the metrics page."""
+    lines = httpx.get(f"{url}/metrics").text.splitlines()
+    return float(next(line for line in lines if line.startswith(name + " ")).split()[-1])

@@ -1,0 +1,36 @@
+import time
+
+from services.inference.choice import Choice
+from services.inference.engine import TokenEvent, TokenLogprobs
+from shared.bpe import Tokenizer
+
+
+def test_text_comes_in_whole_characters_and_logprobs_in_real_bytes(pieces_tokenizer: Tokenizer) -> None:  # B39
+    choice = Choice(pieces_tokenizer, [], {})
+    emoji = "\U0001f600".encode()
+    logprobs = TokenLogprobs(-0.5, ((1, -0.5),))
+    deltas = [choice.feed(TokenEvent(0, byte, logprobs)) for byte in emoji]
+    assert deltas[:3] == [None, None, None]
+    assert deltas[3] is not None
+    assert (deltas[3].text, deltas[3].tokens) == ("\U0001f600", list(emoji))
+    assert b"".join(bytes(entry.bytes) for entry in deltas[3].logprobs) == emoji
+
+
+def test_an_incomplete_character_at_the_end_is_one_replacement_character(pieces_tokenizer: Tokenizer) -> None:  # B37
+    choice = Choice(pieces_tokenizer, [], {})
+    assert choice.feed(TokenEvent(0, 0xF0)) is None
+    delta = choice.feed(TokenEvent(0, 0x9F, finish_reason="length"))
+    assert delta is not None
+    assert (delta.text, delta.finish_reason) == ("\ufffd", "length")
+
+
+def test_text_is_linear_in_the_number_of_tokens(pieces_tokenizer: Tokenizer) -> None:  # B41
+    def seconds(token: int, count: int) -> float:
+        choice = Choice(pieces_tokenizer, [], {})
+        started = time.perf_counter()
+        for _ in range(count):
+            choice.feed(TokenEvent(0, token))
+        return time.perf_counter() - started
+
+    for token in (ord("7"), 0x80):
+        assert seconds(token, 50_000) < 5.0
