@@ -1,0 +1,130 @@
+"""Checkpoints: model folders that also hold what training needs to go on exactly where it was."""
+
+import logging
+import pickle
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shared.bpe import Tokenizer, TokenizerError
+from shared.lm import GenerationDefaults, ModelFolderError, Transformer, load_model_folder, save_model_folder
+from trainer.errors import TrainerError
+
+logger = logging.getLogger(__name__)
+
+STATE_FILE = "training_state.pt"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint read back.
+
+    Attributes:
+        path: Its folder.
+        step: How many optimizer steps were done.
+        model: The model with its weights, in float32 on the CPU.
+        optimizer: The optimizer's state dict.
+        settings: The settings of the run, as a flat table.
+        data: What identifies the training tokens.
+    """
+
+    path: Path
+    step: int
+    model: Transformer
+    optimizer: dict[str, Any]
+    settings: dict[str, Any]
+    data: dict[str, Any]
+
+
+def save_checkpoint(
+    folder: Path,
+    *,
+    step: int,
+    model: Transformer,
+    optimizer: torch.optim.Optimizer,
+    tokenizer: Tokenizer,
+    generation: GenerationDefaults,
+    provenance: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    data: Mapping[str, Any],
+    keep: int,
+) -> Path:
+    """Write `folder`/step-NNNNNNNN, whole or not at all, then delete all but the newest `keep` (0: none)."""
+    state = {
+        "step": step,
+        "optimizer": optimizer.state_dict(),
+        "settings": dict(settings),
+        "data": dict(data),
+        "random": random_state(),
+    }
+    path = folder / f"step-{step:08d}"
+    save_model_folder(
+        path,
+        model=model,
+        tokenizer=tokenizer,
+        generation=generation,
+        provenance=dict(provenance),
+        extra_files=lambda temporary: torch.save(state, temporary / STATE_FILE),
+        overwrite=True,
+    )
+    for old in list_checkpoints(folder)[keep:] if keep else ():
+        shutil.rmtree(old)
+    return path
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, newest first."""
+    return sorted((path for path in folder.glob("step-*") if path.name[5:].isdigit()), reverse=True)
+
+
+def load_newest_checkpoint(folder: Path) -> Checkpoint:
+    """The newest checkpoint that is intact; damaged ones are reported. Random generators continue as saved with it.
+
+    Raises:
+        TrainerError: there is no intact checkpoint.
+    """
+    paths = list_checkpoints(folder)
+    for path in paths:
+        try:
+            return _load(path)
+        except (
+            ModelFolderError,
+            TokenizerError,
+            OSError,
+            RuntimeError,
+            KeyError,
+            EOFError,
+            pickle.UnpicklingError,
+        ) as error:
+            logger.warning("%s is damaged and is left aside: %s", path, error)
+    found = f"none of the {len(paths)} in it can be read" if paths else "there is none in it"
+    raise TrainerError(f"no checkpoint to resume from in {folder}: {found}; begin anew with --overwrite")
+
+
+def _load(path: Path) -> Checkpoint:
+    model = load_model_folder(path, dtype=torch.float32).model
+    # weights_only: nothing in the file is run. On the CPU first, since the device that wrote it may not be here.
+    state = torch.load(path / STATE_FILE, map_location="cpu", weights_only=True)
+    checkpoint = Checkpoint(path, state["step"], model, state["optimizer"], state["settings"], state["data"])
+    if "random" in state:
+        restore_random_state(state["random"])
+    else:
+        logger.warning("%s holds no state of the random generators: the run goes on, but not to the same result", path)
+    return checkpoint
+
+
+def random_state() -> dict[str, Tensor | list[Tensor]]:
+    """The state of torch's random generators, on the CPU and on each GPU."""
+    return {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []}
+
+
+def restore_random_state(state: Mapping[str, Any]) -> None:
+    """Set torch's random generators to what `random_state` gave; GPUs only where their number is the same."""
+    torch.set_rng_state(state["cpu"])
+    if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])

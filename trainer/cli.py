@@ -1,0 +1,113 @@
+"""The command line: which commands there are, where their settings come from, and what their exit status means.
+
+Exit status: 0 done, 1 the job failed, 2 wrong usage, 128 + N stopped by signal N (130 after Ctrl-C).
+"""
+
+import difflib
+import logging
+import os
+import sys
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import cyclopts
+from cyclopts import App, ArgumentCollection, CycloptsError, Parameter
+
+from trainer.errors import Interrupted, UsageError
+from trainer.progress import set_up_logging
+
+logger = logging.getLogger(__name__)
+
+app = App(
+    name="python -m trainer",
+    help="""Turn plain text into a language model that you own.
+
+    The steps are `vocab` (learn a vocabulary), `encode` (text to token files), `train`, and `generate`.
+    `demo` takes all of them at once on an embedded corpus. `COMMAND --help` says what to choose and why.
+    """,
+    version_flags=[],
+    default_parameter=Parameter(negative_iterable=()),
+)
+for _command in ("vocab", "encode", "train", "generate", "demo"):
+    # By name, so that a command is imported only when it is used or described.
+    app.command(f"trainer.commands.{_command}:{_command}", name=_command)
+
+
+class SettingsFile(cyclopts.config.Dict):
+    """The options of one command from a TOML file; what the command line says wins over it.
+
+    Keys are the options' names with `_` (or `-`) between the words. A key that is no option is refused.
+    """
+
+    def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+        names = [name.removeprefix("--").replace("-", "_") for a in arguments if a.parse for name in a.names]
+        for key in self.config:
+            if key.replace("-", "_") not in names:
+                close = difflib.get_close_matches(key, names, n=1)
+                hint = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(sorted(set(names)))}."
+                raise CycloptsError(msg=f"{self.source}: unknown key {key!r}. {hint}")
+        super().__call__(app, commands, arguments)
+
+
+def read_settings_file(path: Path) -> SettingsFile:
+    """Read a TOML file of settings.
+
+    Raises:
+        UsageError: the file cannot be read, or is not TOML.
+    """
+    try:
+        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read --config {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"--config {path} is not valid TOML: {error}") from error
+    return SettingsFile(data=table, source=str(path), use_commands_as_keys=False)
+
+
+@app.meta.default
+def launch(
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    config: Path | None = None,
+    verbose: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Run one command.
+
+    Args:
+        tokens: The command and its options.
+        config: TOML file with any of the command's options, as `name = value`; the command line wins over it.
+        verbose: Show the whole traceback when a job fails, and log more.
+    """
+    set_up_logging(verbose=verbose)
+    try:
+        if config is not None:
+            app.config = (read_settings_file(config),)
+        app(tokens)
+    except BrokenPipeError:
+        # Whoever read our output has enough; Python must not complain when it flushes what is left.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception as error:
+        if verbose:
+            logger.exception("the job failed")
+        logger.error(_message(error))
+        sys.exit(_exit_status(error))
+
+
+def _message(error: Exception) -> str:
+    """One message for people."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"error: {error.filename}: {error.strerror}" if error.filename else f"error: {error.strerror}"
+    if type(error).__module__.startswith(("shared.", "trainer.")):
+        return f"error: {error}"
+    return f"unexpected {type(error).__name__}: {error} (--verbose shows where)"
+
+
+def _exit_status(error: Exception) -> int:
+    if isinstance(error, Interrupted):
+        return 128 + error.signal_number
+    return 2 if isinstance(error, UsageError) else 1
+
+
+def main() -> None:
+    """Run the command line and leave with its exit status."""
+    app.meta()

@@ -1,0 +1,21 @@
+"""`train`: token files to a model."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from trainer.settings import TrainSettings
+
+
+def train(*, settings: Annotated[TrainSettings, Parameter(name="*")]) -> None:
+    """Train a model on token files.
+
+    A first run: `python -m trainer train --data tokens --output runs/first`. Look at the tokens a second that it reports and
+    set --max-steps to the time you have; then, if the validation loss still falls at the end, a wider or deeper model or
+    more steps will gain; if it rises while the training loss falls, the model learns its text by heart: more text, a
+    smaller model or fewer steps. Ctrl-C saves a checkpoint; every checkpoint is a model folder that `generate` and the
+    services open.
+    """
+    from trainer.training import train
+
+    train(settings)

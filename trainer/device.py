@@ -1,0 +1,63 @@
+"""Where training runs and in which precision."""
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+
+from trainer.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device and the precision of its matrix products.
+
+    Attributes:
+        torch_device: The device.
+        dtype: float32, or bfloat16 under autocast; weights are float32 either way.
+    """
+
+    torch_device: torch.device
+    dtype: torch.dtype
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """The context in which forward passes run."""
+        if self.dtype == torch.float32:
+            return nullcontext()
+        return torch.autocast(self.torch_device.type, dtype=self.dtype)
+
+    def __str__(self) -> str:
+        precision = str(self.dtype).removeprefix("torch.")
+        if self.torch_device.type == "cuda":
+            return f"{torch.cuda.get_device_name(self.torch_device)} ({self.torch_device}), {precision}"
+        threads = f" ({torch.get_num_threads()} threads)" if self.torch_device.type == "cpu" else ""
+        return f"{self.torch_device}{threads}, {precision}"
+
+
+def choose_device(name: str = "auto", dtype: str = "auto") -> Device:
+    """The device and precision that these names ask for (see `MachineSettings`).
+
+    Raises:
+        UsageError: there is no such device, or it has no bfloat16.
+    """
+    name = _best_device() if name == "auto" else name
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UsageError(f"device {name!r} cannot be used here ({reason}); `--device cpu` always works") from error
+    has_bfloat16 = device.type == "cpu" or (
+        device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    )
+    if dtype == "bfloat16" and not has_bfloat16:
+        raise UsageError(f"device {name!r} does not compute in bfloat16; use `--dtype float32`")
+    fast_bfloat16 = has_bfloat16 and device.type == "cuda"
+    use_bfloat16 = dtype == "bfloat16" or (dtype == "auto" and fast_bfloat16)
+    return Device(device, torch.bfloat16 if use_bfloat16 else torch.float32)
+
+
+def _best_device() -> str:
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"

@@ -1,0 +1,37 @@
+"""`metrics.jsonl`: one JSON object a line, for plots and comparisons."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any, TextIO
+
+
+class MetricsFile:
+    """Appends records that carry their `step`.
+
+    A record is one line, flushed at once, so that a killed run leaves whole lines; what is not a finite number becomes null,
+    since JSON has no NaN.
+    """
+
+    def __init__(self, path: Path, *, first_step: int) -> None:
+        """Open the file for a run that goes on after step `first_step`; records of later steps are dropped, to come again."""
+        kept = [line for line in _read_lines(path) if json.loads(line)["step"] <= first_step]
+        path.write_text("".join(kept), encoding="utf-8")
+        self._file: TextIO = path.open("a", encoding="utf-8")
+
+    def write(self, **record: Any) -> None:
+        """Append one record."""
+        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
+        self._file.write(json.dumps(finite, allow_nan=False) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _read_lines(path: Path) -> list[str]:
+    """The file's whole lines; a last one cut short by a kill is left out."""
+    if not path.exists():
+        return []
+    return [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]

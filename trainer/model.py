@@ -1,0 +1,40 @@
+"""From settings to a model."""
+
+import torch
+
+from shared.lm import ModelConfig, RopeConfig, Transformer
+from trainer.errors import UsageError
+from trainer.settings import ModelSettings
+
+
+def model_config(settings: ModelSettings, vocab_size: int) -> ModelConfig:
+    """The model's configuration, with what the settings leave open derived from the width.
+
+    Raises:
+        UsageError: sizes that do not fit together.
+    """
+    num_heads = settings.num_heads or max(1, settings.d_model // 64)
+    if settings.d_model % num_heads:
+        raise UsageError(f"d_model ({settings.d_model}) must be a multiple of num_heads ({num_heads})")
+    try:
+        return ModelConfig(
+            vocab_size=vocab_size,
+            context_length=settings.context_length,
+            d_model=settings.d_model,
+            num_layers=settings.num_layers,
+            num_heads=num_heads,
+            num_kv_heads=settings.num_kv_heads or num_heads,
+            head_dim=settings.d_model // num_heads,
+            d_ff=settings.d_ff or -(-settings.d_model * 8 // (3 * 64)) * 64,
+            qk_norm=settings.qk_norm,
+            tie_embeddings=settings.tie_embeddings,
+            rope=RopeConfig(theta=settings.rope_theta),
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def new_model(settings: ModelSettings, vocab_size: int, seed: int) -> Transformer:
+    """A model with fresh weights that depend on the seed alone."""
+    torch.manual_seed(seed)
+    return Transformer(model_config(settings, vocab_size))

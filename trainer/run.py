@@ -1,0 +1,61 @@
+"""The folder of a training run."""
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trainer.checkpoint import list_checkpoints
+from trainer.errors import UsageError
+from trainer.settings import TrainSettings, to_toml
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where a run keeps what it writes."""
+
+    path: Path
+
+    @property
+    def settings_file(self) -> Path:
+        """The settings, as a file for `--config`."""
+        return self.path / "train.toml"
+
+    @property
+    def metrics_file(self) -> Path:
+        """One JSON object for each logged step."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def model(self) -> Path:
+        """The finished model's folder."""
+        return self.path / "model"
+
+    def prepare(self, settings: TrainSettings) -> None:
+        """Make the folder ready for a new run, or for one that goes on.
+
+        Raises:
+            UsageError: there is a run and the settings say neither resume nor overwrite.
+        """
+        holds_run = bool(list_checkpoints(self.checkpoints)) or self.model.exists()
+        if holds_run and settings.checkpoints.overwrite:
+            for folder in (self.checkpoints, self.model):
+                shutil.rmtree(folder, ignore_errors=True)
+        elif holds_run and not settings.checkpoints.resume:
+            raise UsageError(
+                f"{self.path} holds a run already: go on with it (`--config {self.settings_file} --resume`), "
+                "replace it (--overwrite), or choose another --output"
+            )
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not settings.checkpoints.resume:
+            self.metrics_file.unlink(missing_ok=True)
+            self.settings_file.write_text(to_toml(_without_start(settings)), encoding="utf-8")
+
+
+def _without_start(settings: TrainSettings) -> TrainSettings:
+    """The settings without how this start treats what is there, which is no part of the run."""
+    return replace(settings, checkpoints=replace(settings.checkpoints, resume=False, overwrite=False))

@@ -1,0 +1,244 @@
+"""Every setting of training, with the advice that `--help` shows.
+
+Fields are options of the command line (`d_model` is `--d-model`) and keys of a TOML file alike.
+"""
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from cyclopts import Group, Parameter
+
+from trainer.errors import UsageError
+
+
+def _require(settings: object, minimum: float, *names: str, maximum: float = math.inf) -> None:
+    """Raise UsageError where a field that is set is not a finite number within the limits."""
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and not (minimum <= value <= maximum and math.isfinite(value)):
+            limits = f"at least {minimum}" if maximum == math.inf else f"from {minimum} to {maximum}"
+            raise UsageError(f"{name} must be {limits}; got {value}")
+
+
+@Parameter(name="*", group=Group("Model: what is trained", sort_key=1))
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    """The shape of the Transformer."""
+
+    d_model: int = 256
+    """Width of the residual stream. 128 learns toy languages, 256 simple stories, 768 is GPT-2's smallest. Parameters and
+    time grow with its square. A multiple of 64 runs fastest."""
+
+    num_layers: int = 4
+    """Depth. 4 to 8 for small models; width and depth are best grown together (d_model about 64 a layer)."""
+
+    num_heads: int | None = None
+    """Attention heads; must divide d_model. Default: one for each 64 of d_model."""
+
+    num_kv_heads: int | None = None
+    """Key/value heads; must divide num_heads. Fewer than num_heads (a quarter, say) shrink the cache that serving needs,
+    at a small loss of quality. Default: num_heads."""
+
+    d_ff: int | None = None
+    """Width of the SwiGLU layer. Default: 8/3 of d_model, rounded up to a multiple of 64, the usual choice."""
+
+    context_length: int = 256
+    """The longest text the model can see, in tokens. Long enough for one of your documents: 256 for short stories, 1024 for
+    articles."""
+
+    qk_norm: bool = False
+    """Normalise queries and keys (Qwen3's architecture): steadier at high learning rates, slightly slower."""
+
+    tie_embeddings: bool = True
+    """Use one matrix for input and output embeddings. Saves vocab_size x d_model parameters: right for small models."""
+
+    rope_theta: float = 10_000.0
+    """Base of the rotary position embedding. 10000 up to a context of about 4096; more beyond (500000 in Llama 3)."""
+
+    def __post_init__(self) -> None:
+        _require(self, 1, "d_model", "num_layers", "num_heads", "num_kv_heads", "d_ff", "context_length", "rope_theta")
+
+
+@Parameter(name="*", group=Group("Optimisation: how it is trained", sort_key=2))
+@dataclass(frozen=True, kw_only=True)
+class OptimizationSettings:
+    """Batches, learning rate and steps."""
+
+    max_steps: int = 2_000
+    """Optimizer steps in all. A model of N parameters can use about 20 N tokens of fresh text; a few epochs of the same text
+    still help, many do not."""
+
+    batch_size: int = 32
+    """Windows of context_length tokens that go through the model at once: as many as the memory holds."""
+
+    total_batch_size: int | None = None
+    """Windows for each optimizer step, a multiple of batch_size: more than batch_size are accumulated over several passes,
+    with the same result as one large batch. Default: batch_size."""
+
+    learning_rate: float = 1e-3
+    """Peak learning rate. 1e-3 to 3e-3 for models of a few million parameters, 6e-4 around 100 million. Halve it if
+    the loss jumps."""
+
+    min_learning_rate_ratio: float = 0.1
+    """The learning rate at the end as a share of the peak. 0.1 is usual; 0 squeezes out a little more in a short run."""
+
+    warmup_steps: int = 100
+    """Steps of linear growth to the peak. 1 to 5 % of max_steps; more if the loss jumps at the start."""
+
+    weight_decay: float = 0.1
+    """Decay of matrices (never of norm gains). 0.1 is usual with AdamW; it matters when text repeats."""
+
+    betas: tuple[float, float] = (0.9, 0.95)
+    """AdamW's averages of the gradient and of its square. (0.9, 0.95) is usual for language models; 0.99 with tiny batches."""
+
+    clip_grad_norm: float = 1.0
+    """Scale the gradient down to this global norm where it is longer; 0 never does."""
+
+    seed: int = 0
+    """Decides the first weights, the order of the data and the samples. The same seed gives the same run."""
+
+    def __post_init__(self) -> None:
+        _require(self, 1, "max_steps", "batch_size", "total_batch_size")
+        _require(self, 0, "learning_rate", "warmup_steps", "weight_decay", "clip_grad_norm", "seed")
+        _require(self, 0, "min_learning_rate_ratio", maximum=1)
+        if self.total_batch_size is not None and self.total_batch_size % self.batch_size:
+            lower = self.total_batch_size // self.batch_size * self.batch_size
+            raise UsageError(
+                f"total_batch_size must be a multiple of batch_size ({self.batch_size}), so {lower or self.batch_size} or "
+                f"{lower + self.batch_size}; got {self.total_batch_size}"
+            )
+        if self.learning_rate == 0:
+            raise UsageError("learning_rate must be above 0; got 0")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise UsageError(f"betas must be at least 0 and below 1; got {self.betas}")
+
+
+@Parameter(name="*", group=Group("Watching: what you see on the way", sort_key=3))
+@dataclass(frozen=True, kw_only=True)
+class WatchSettings:
+    """Logging, evaluation and samples. None of these changes the training."""
+
+    log_interval: int = 10
+    """Steps between two lines of metrics.jsonl (and of the log where there is no terminal)."""
+
+    eval_interval: int = 250
+    """Steps between two evaluations on the validation tokens; 0 evaluates at the end only."""
+
+    eval_tokens: int = 100_000
+    """How many validation tokens an evaluation covers, from the first on; 0 for all. Compare runs at the same number."""
+
+    sample_interval: int = 500
+    """Steps between two samples; 0 never samples."""
+
+    sample_prompt: str = "Once upon a time"
+    """What samples begin with."""
+
+    sample_tokens: int = 100
+    """Length of a sample in tokens."""
+
+    def __post_init__(self) -> None:
+        _require(self, 1, "log_interval", "sample_tokens")
+        _require(self, 0, "eval_interval", "eval_tokens", "sample_interval")
+
+
+@Parameter(name="*", group=Group("Checkpoints", sort_key=4))
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSettings:
+    """What is kept, and how a run goes on."""
+
+    checkpoint_interval: int = 500
+    """Steps between two checkpoints; 0 saves at the end (and on Ctrl-C) only. Each takes about 12 bytes a parameter."""
+
+    keep: int = 2
+    """How many of the newest checkpoints stay on disk; 0 keeps all."""
+
+    resume: bool = False
+    """Go on from the newest intact checkpoint of this output folder, to exactly the result of an uninterrupted run.
+    The run's own settings are in its train.toml: `--config OUTPUT/train.toml --resume`."""
+
+    overwrite: bool = False
+    """Begin anew in an output folder that holds a run; its checkpoints are deleted."""
+
+    def __post_init__(self) -> None:
+        _require(self, 0, "checkpoint_interval", "keep")
+        if self.resume and self.overwrite:
+            raise UsageError("resume goes on with the run in the output folder, overwrite deletes it: give one of them")
+
+
+@Parameter(name="*", group=Group("Machine", sort_key=5))
+@dataclass(frozen=True, kw_only=True)
+class MachineSettings:
+    """Where and in which precision it runs."""
+
+    device: str = "auto"
+    """`cpu`, `cuda`, `cuda:1`, `mps`, or `auto`: the first GPU that works, else the CPU."""
+
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Precision of the matrix products; weights and optimizer stay float32. `auto` is bfloat16 on GPUs that have it, else
+    float32. (float16 is not offered: it needs loss scaling, and every GPU that profits has bfloat16.)"""
+
+    compile: bool = False
+    """Compile the model with torch.compile: a slow start, then faster steps; needs a C++ compiler on the CPU."""
+
+    threads: int | None = None
+    """CPU threads. Default: torch's choice, one for each core."""
+
+    def __post_init__(self) -> None:
+        _require(self, 1, "threads")
+
+
+@Parameter(name="*", group=Group("Folders", sort_key=0))
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings:
+    """All settings of one training run."""
+
+    data: Path
+    """Folder that `encode` wrote: train.bin, val.bin if there is one, and the tokenizer."""
+
+    output: Path
+    """Folder of the run: train.toml, metrics.jsonl, checkpoints/, and at the end model/."""
+
+    model: ModelSettings = field(default_factory=ModelSettings)
+    optimization: OptimizationSettings = field(default_factory=OptimizationSettings)
+    watch: WatchSettings = field(default_factory=WatchSettings)
+    checkpoints: CheckpointSettings = field(default_factory=CheckpointSettings)
+    machine: MachineSettings = field(default_factory=MachineSettings)
+
+    @property
+    def total_batch_size(self) -> int:
+        """Windows for each optimizer step."""
+        return self.optimization.total_batch_size or self.optimization.batch_size
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens for each optimizer step."""
+        return self.total_batch_size * self.model.context_length
+
+
+def to_table(settings: object) -> dict[str, Any]:
+    """The fields of settings, nested ones included, under their own names; paths become strings and tuples lists."""
+    table: dict[str, Any] = {}
+    for item in dataclasses.fields(settings):  # type: ignore[arg-type]  # any of the dataclasses above
+        value = getattr(settings, item.name)
+        if dataclasses.is_dataclass(value):
+            table |= to_table(value)
+        elif isinstance(value, Path):
+            table[item.name] = str(value)
+        else:
+            table[item.name] = list(value) if isinstance(value, tuple) else value
+    return table
+
+
+def to_toml(settings: object) -> str:
+    """The settings as a TOML document for `--config`; what is not set is left out."""
+    # JSON's scalars and flat lists are TOML's too, but for DEL, which TOML wants escaped.
+    lines = (
+        f"{name} = {json.dumps(value, ensure_ascii=False)}"
+        for name, value in to_table(settings).items()
+        if value is not None
+    )
+    return "\n".join(lines).replace("\x7f", "\\u007f") + "\n"

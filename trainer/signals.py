@@ -1,0 +1,35 @@
+"""Stopping a job in good order on Ctrl-C and SIGTERM."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class StopRequest:
+    """Which signal asked the job to stop, if any; the job looks between two steps."""
+
+    def __init__(self) -> None:
+        self.signal_number: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.signal_number is not None
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """While active, the first SIGINT or SIGTERM only notes the wish to stop; a second one ends the process at once."""
+    request = StopRequest()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        request.signal_number = number
+        for each in numbers:
+            signal.signal(each, signal.SIG_DFL)
+
+    previous = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield request
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
