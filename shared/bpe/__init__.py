@@ -4,6 +4,15 @@ from shared.bpe.errors import TokenizerError
 from shared.bpe.patterns import PATTERNS
 from shared.bpe.stream import StreamDecoder
 from shared.bpe.tokenizer import Piece, Tokenizer
-from shared.bpe.training import TrainingResult, train_bpe
+from shared.bpe.training import TrainingResult, train_bpe, training_chunker
 
-__all__ = ["PATTERNS", "Piece", "StreamDecoder", "Tokenizer", "TokenizerError", "TrainingResult", "train_bpe"]
+__all__ = [
+    "PATTERNS",
+    "Piece",
+    "StreamDecoder",
+    "Tokenizer",
+    "TokenizerError",
+    "TrainingResult",
+    "train_bpe",
+    "training_chunker",
+]

@@ -58,6 +58,7 @@ class Tokenizer:
             {t.content: t.id for t in vocabulary.added if t.special}
         )
         self._bytes = {**vocabulary.tokens, **{t.id: encode_utf8(t.content) for t in vocabulary.added}}
+        self.tokens: Mapping[int, bytes] = MappingProxyType(self._bytes)
         self._added_ids = frozenset(t.id for t in vocabulary.added)
         self._control_ids = frozenset(self.special_tokens.values())
         self._byte_ids = [vocabulary.ids[bytes([byte])] for byte in range(256)]

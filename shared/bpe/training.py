@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
+from typing import NamedTuple
 
 from shared.bpe.added_tokens import AddedTokenMatcher
 from shared.bpe.byte_alphabet import CHARACTER_TO_BYTE, from_printable
+from shared.bpe.chunks import Chunker
 from shared.bpe.errors import TokenizerError
 from shared.bpe.patterns import resolve_pattern, split
 from shared.bpe.tokenizer import Tokenizer
@@ -32,11 +34,22 @@ class TrainingResult:
     Attributes:
         requested_size: Tokens asked for.
         reached_size: Tokens learnt, fewer where the text has too few pairs.
+        bytes_per_token: Of the text itself, special tokens left out.
     """
 
     tokenizer: Tokenizer
     requested_size: int
     reached_size: int
+    bytes_per_token: float
+
+
+class LearnedMerges(NamedTuple):
+    """Tokens by id, merges by rank, and the length of the counted text in bytes and in tokens."""
+
+    tokens: list[bytes]
+    merges: list[Pair]
+    num_bytes: int
+    num_tokens: int
 
 
 def train_bpe(
@@ -69,17 +82,27 @@ def train_bpe(
     pattern = resolve_pattern(pattern)
     num_merges = _num_merges(vocab_size, special_tokens)
     counts = count_pieces(texts, special_tokens=special_tokens, pattern=pattern)
-    tokens, merges = learn_merges(counts, num_merges, reserved=_spellings(special_tokens), progress=progress)
-    added = tuple(AddedToken(len(tokens) + index, content) for index, content in enumerate(special_tokens))
+    learned = learn_merges(counts, num_merges, reserved=_spellings(special_tokens), progress=progress)
+    added = tuple(AddedToken(len(learned.tokens) + index, content) for index, content in enumerate(special_tokens))
     vocabulary = Vocabulary(
-        tokens=dict(enumerate(tokens)),
-        merges=tuple(merges),
+        tokens=dict(enumerate(learned.tokens)),
+        merges=tuple(learned.merges),
         added=added,
         pattern=pattern,
         eos=END_OF_TEXT if END_OF_TEXT in special_tokens else None,
     )
     tokenizer = Tokenizer(vocabulary)
-    return TrainingResult(tokenizer, requested_size=vocab_size, reached_size=len(tokenizer))
+    return TrainingResult(
+        tokenizer,
+        requested_size=vocab_size,
+        reached_size=len(tokenizer),
+        bytes_per_token=learned.num_bytes / max(1, learned.num_tokens),
+    )
+
+
+def training_chunker(special_tokens: Iterable[str], pattern: str) -> Chunker:
+    """Cuts a long text into blocks that `train_bpe` may take one by one: they give the same counts as the whole."""
+    return Chunker(resolve_pattern(pattern), _matcher(special_tokens))
 
 
 def count_pieces(texts: Iterable[str], *, special_tokens: Iterable[str], pattern: str) -> Counter[bytes]:
@@ -88,7 +111,7 @@ def count_pieces(texts: Iterable[str], *, special_tokens: Iterable[str], pattern
     Raises:
         TokenizerError: If a text holds a lone surrogate, or the distinct pieces grow beyond MAX_DISTINCT_BYTES.
     """
-    matcher = AddedTokenMatcher(AddedToken(index, content) for index, content in enumerate(special_tokens))
+    matcher = _matcher(special_tokens)
     counts: Counter[str] = Counter()
     checked, distinct_bytes = 0, 0
     for text in texts:
@@ -114,7 +137,7 @@ def learn_merges(
     *,
     reserved: frozenset[bytes] = frozenset(),
     progress: Progress | None = None,
-) -> tuple[list[bytes], list[Pair]]:
+) -> LearnedMerges:
     """The merges that counted pieces call for.
 
     Args:
@@ -124,7 +147,7 @@ def learn_merges(
         progress: As in `train_bpe`.
 
     Returns:
-        Tokens by id, and merges by rank; fewer than wanted if no pairs are left.
+        As many as were wanted, or all that there are pairs for.
     """
     corpus = _Corpus(counts)
     tokens = [bytes([byte]) for byte in range(256)]
@@ -156,7 +179,8 @@ def learn_merges(
             heappush(heap, (-corpus.pair_counts[a, b], order[a], order[b], (a, b)))
         if progress is not None:
             progress(len(tokens) - 256, num_merges)
-    return tokens, merges
+    num_bytes = sum(len(piece) * count for piece, count in counts.items())
+    return LearnedMerges(tokens, merges, num_bytes, num_tokens=num_bytes - corpus.num_merged)
 
 
 class _Corpus:
@@ -171,12 +195,12 @@ class _Corpus:
 
     def __init__(self, counts: Mapping[bytes, int]):
         self.pair_counts: dict[Pair, int] = {}
+        self.num_merged = 0
         self._ids = array("i", [self._NOTHING])
         self._counts = list(counts.values())
         self._offsets: list[int] = []
         # Places may be out of date: `merge` looks whether the pair is still there.
         self._places: dict[Pair, array[int]] = {}
-        self._lengths: dict[int, int] = dict.fromkeys(range(256), 1)
         for piece, count in counts.items():
             self._offsets.append(len(self._ids))
             for place, pair in enumerate(pairwise(piece), start=len(self._ids)):
@@ -189,7 +213,6 @@ class _Corpus:
         """Replace a pair everywhere, from the left; returns the pairs whose count grew."""
         ids, starts, counts = self._ids, self._starts, self.pair_counts
         left, right = pair
-        self._lengths[merged] = length
         grown: set[Pair] = set()
         for place in sorted(self._places.pop(pair)):
             middle = place + left_length
@@ -207,12 +230,17 @@ class _Corpus:
                 grown.add((merged, ids[after]))
             ids[place], ids[middle] = merged, self._NOTHING
             starts[after - 1] = place
+            self.num_merged += count
         del counts[pair]
         return {grown_pair for grown_pair in grown if counts[grown_pair] > 0}
 
     def _add(self, pair: Pair, place: int, count: int) -> None:
         self.pair_counts[pair] = self.pair_counts.get(pair, 0) + count
         self._places.setdefault(pair, array("q")).append(place)
+
+
+def _matcher(special_tokens: Iterable[str]) -> AddedTokenMatcher:
+    return AddedTokenMatcher(AddedToken(index, content) for index, content in enumerate(special_tokens))
 
 
 def _descending(token: bytes) -> tuple[int, ...]:
