@@ -108,8 +108,8 @@ class TokenFile:
         dtype = dtype_for(manifest.vocab_size)
         if manifest.dtype != dtype.name:
             raise TokenFileError(
-                f"the manifest {path.with_suffix('.json')} is damaged: dtype is {manifest.dtype!r}, but token files for "
-                f"a vocabulary of {manifest.vocab_size} have {dtype.name}"
+                f"the manifest {path.with_suffix('.json')} is damaged: dtype is {manifest.dtype!r}, but tokens of a "
+                f"vocabulary of {manifest.vocab_size} are {dtype.name}"
             )
         try:
             size = path.stat().st_size
