@@ -20,7 +20,7 @@ from shared.bpe import PATTERNS, Tokenizer
 from shared.bpe.vocabulary import AddedToken, Vocabulary
 from shared.lm import GenerationDefaults, ModelConfig, RopeConfig
 
-PIECES = ["DEF", "HI", " a;\n", "<|", "im", "_end|>", " a", "\r\n", "\n\ndata: x", "a\vb", "\u2028", "\x85", "\x1e", "é"]
+PIECES = ["DEF", "HI", " a;\n", "<|", "im", "_end|>", " a", "\r\n", "\n\ndata: x", "a\vb", "\u2028", "\x85", "é"]
 EOS = "<|endoftext|>"
 CONTROL = "<|e|>"
 CONTEXT_LENGTH = 10_000
