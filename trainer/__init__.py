@@ -1,1 +1,1 @@
-
+"""From plain text to a model folder, offline: `python -m trainer`."""

@@ -11,13 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shared.bpe import Tokenizer, TokenizerError
+from shared.bpe import Tokenizer
 from shared.lm import GenerationDefaults, ModelFolderError, Transformer, load_model_folder, save_model_folder
 from trainer.errors import TrainerError
 
 logger = logging.getLogger(__name__)
 
 STATE_FILE = "training_state.pt"
+
+# What reading a damaged folder or a damaged state file raises.
+_DAMAGE = (ModelFolderError, OSError, RuntimeError, KeyError, EOFError, pickle.UnpicklingError)
 
 
 @dataclass(frozen=True)
@@ -92,15 +95,7 @@ def load_newest_checkpoint(folder: Path) -> Checkpoint:
     for path in paths:
         try:
             return _load(path)
-        except (
-            ModelFolderError,
-            TokenizerError,
-            OSError,
-            RuntimeError,
-            KeyError,
-            EOFError,
-            pickle.UnpicklingError,
-        ) as error:
+        except _DAMAGE as error:
             logger.warning("%s is damaged and is left aside: %s", path, error)
     found = f"none of the {len(paths)} in it can be read" if paths else "there is none in it"
     raise TrainerError(f"no checkpoint to resume from in {folder}: {found}; begin anew with --overwrite")

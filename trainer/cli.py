@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import cyclopts
 from cyclopts import App, ArgumentCollection, CycloptsError, Parameter
 
-from trainer.errors import Interrupted, UsageError
+from trainer.errors import InterruptedRunError, UsageError
 from trainer.progress import set_up_logging
 
 logger = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ class SettingsFile(cyclopts.config.Dict):
     """
 
     def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+        """Fill the arguments that the command line left open (cyclopts calls this)."""
         names = [name.removeprefix("--").replace("-", "_") for a in arguments if a.parse for name in a.names]
         for key in self.config:
             if key.replace("-", "_") not in names:
@@ -89,7 +90,7 @@ def launch(
     except Exception as error:
         if verbose:
             logger.exception("the job failed")
-        logger.error(_message(error))
+        logger.error(_message(error))  # noqa: TRY400 - one message for people; --verbose has shown the rest
         sys.exit(_exit_status(error))
 
 
@@ -103,7 +104,7 @@ def _message(error: Exception) -> str:
 
 
 def _exit_status(error: Exception) -> int:
-    if isinstance(error, Interrupted):
+    if isinstance(error, InterruptedRunError):
         return 128 + error.signal_number
     return 2 if isinstance(error, UsageError) else 1
 

@@ -13,7 +13,7 @@ class DivergedError(TrainerError):
     """The loss or the gradient is no longer a finite number."""
 
 
-class Interrupted(TrainerError):
+class InterruptedRunError(TrainerError):
     """A job stopped by a signal after its state was saved. Exit status 128 + `signal_number`."""
 
     def __init__(self, message: str, signal_number: int) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from shared.bpe import Tokenizer
 from trainer.device import Device
@@ -20,8 +20,8 @@ class Evaluation:
 
     Attributes:
         loss: Mean negative log-likelihood of a token, in nats.
-        bits_per_byte: Bits to code one byte of the text; unlike the loss, it compares models with different vocabularies.
-            NaN where the tokens stand for no bytes.
+        bits_per_byte: Bits to code one byte of the text; unlike the loss, it compares models of different
+            vocabularies. NaN where the tokens stand for no bytes.
         tokens: How many targets were scored.
     """
 
@@ -54,9 +54,9 @@ def evaluate(
 ) -> Evaluation:
     """Score every token but the first once, in consecutive windows.
 
-    The result does not depend on `batch_size`, and neither the model's mode nor any random generator is changed. Bits per
-    byte leave special tokens out on both sides of the fraction (nanochat's rule): the summed nats of the other targets, over
-    ln 2, over the bytes that these stand for.
+    The result does not depend on `batch_size`, and neither the model's mode nor any random generator is changed. Bits
+    per byte leave special tokens out on both sides of the fraction (nanochat's rule): the summed nats of the other
+    targets, over ln 2, over the bytes that these stand for.
 
     Args:
         model: Gives logits [windows, length, vocab_size] for ids [windows, length].

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from trainer.device import Device
 from trainer.errors import DivergedError
@@ -54,14 +54,15 @@ def accumulate_gradients(
         The mean loss, detached.
     """
     total = torch.zeros((), device=device.torch_device)
-    for some_inputs, some_targets in zip(inputs.split(batch_size), targets.split(batch_size), strict=True):
+    for first in range(0, len(inputs), batch_size):
+        some_inputs, some_targets = inputs[first : first + batch_size], targets[first : first + batch_size]
         with device.autocast():
             logits = model(some_inputs.to(device.torch_device))
         nats = F.cross_entropy(
             logits.float().flatten(0, 1), some_targets.flatten().to(device.torch_device), reduction="sum"
         )
         loss = nats / targets.numel()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call] # torch gives it no types
         total += loss.detach()
     return total
 

@@ -9,12 +9,12 @@ from typing import Any, TextIO
 class MetricsFile:
     """Appends records that carry their `step`.
 
-    A record is one line, flushed at once, so that a killed run leaves whole lines; what is not a finite number becomes null,
-    since JSON has no NaN.
+    A record is one line, flushed at once, so that a killed run leaves whole lines; what is not a finite number becomes
+    null, since JSON has no NaN.
     """
 
     def __init__(self, path: Path, *, first_step: int) -> None:
-        """Open the file for a run that goes on after step `first_step`; records of later steps are dropped, to come again."""
+        """Open the file for a run that goes on after `first_step`; records of later steps are dropped."""
         kept = [line for line in _read_lines(path) if json.loads(line)["step"] <= first_step]
         path.write_text("".join(kept), encoding="utf-8")
         self._file: TextIO = path.open("a", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""How a job shows its progress: a bar on a terminal, log lines elsewhere. Every command uses this."""
+"""How a job shows its progress: bars on a terminal, log lines elsewhere. Every command uses this."""
 
 import logging
 import sys
@@ -19,19 +19,22 @@ logger = logging.getLogger(__name__)
 _LOG_SECONDS = 10.0
 
 
-@cache
-def _console() -> Console:
-    return Console(stderr=True)
-
-
 class Report(Protocol):
     """Tells how far a job is: `completed` of its total, and a note of what matters now."""
 
-    def __call__(self, completed: int, note: str = "") -> None: ...
+    def __call__(self, completed: int, note: str = "") -> None:
+        """Report; cheap enough for every step."""
+
+
+class NewBar(Protocol):
+    """Begins to show a job."""
+
+    def __call__(self, description: str, total: int, start: int = 0) -> Report:
+        """Show a job of `total` of any unit, `start` of it done before."""
 
 
 def set_up_logging(*, verbose: bool) -> None:
-    """Send the logs to standard error; on a terminal they appear above the progress bar, without the time."""
+    """Send the logs to standard error; on a terminal they appear above the progress bars, without the time."""
     if _console().is_terminal:
         handler: logging.Handler = RichHandler(
             console=_console(), show_time=False, show_level=False, show_path=False, highlighter=NullHighlighter()
@@ -45,48 +48,50 @@ def set_up_logging(*, verbose: bool) -> None:
 
 
 @contextmanager
-def progress(description: str, total: int, *, start: int = 0) -> Iterator[Report]:
-    """Show the progress of a job while the context lasts.
-
-    Args:
-        description: What the job does.
-        total: How much there is to do, in any unit.
-        start: How much of it was done before.
-    """
+def progress() -> Iterator[NewBar]:
+    """Show the progress of the jobs begun with what this yields, while the context lasts."""
     if not _console().is_terminal:
-        yield _log_lines(description, total, start)
+        yield _log_lines
         return
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=20),
         TaskProgressColumn(),
         TextColumn("{task.fields[note]}"),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=_console()) as bar:
-        task = bar.add_task(description, total=total, completed=start, note="")
+    with Progress(*columns, console=_console()) as bars:
 
-        def report(completed: int, note: str = "") -> None:
-            bar.update(task, completed=completed, note=note)
+        def new_bar(description: str, total: int, start: int = 0) -> Report:
+            task = bars.add_task(description, total=total, completed=start, note="")
 
-        yield report
+            def report(completed: int, note: str = "") -> None:
+                bars.update(task, completed=completed, note=note)
+
+            return report
+
+        yield new_bar
 
 
-def _log_lines(description: str, total: int, start: int) -> Report:
-    """A report that logs now and then, the last one always."""
-    begin = time.monotonic()
-    last = begin
+@cache
+def _console() -> Console:
+    return Console(stderr=True)
+
+
+def _log_lines(description: str, total: int, start: int = 0) -> Report:
+    """A report that logs now and then, and where it has a note also at the end."""
+    begin = last = time.monotonic()
 
     def report(completed: int, note: str = "") -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last < _LOG_SECONDS and completed < total:
+        if now - last < _LOG_SECONDS and not (note and completed == total):
             return
         last = now
-        left = (now - begin) / max(1, completed - start) * (total - completed)
-        share = completed / total if total else 1.0
-        logger.info("%s %.0f%%  %s  %s left", description, 100 * share, note, timedelta(seconds=round(left)))
+        left = timedelta(seconds=round((now - begin) / max(1, completed - start) * (total - completed)))
+        parts = [f"{description} {completed / total if total else 1:.0%}", note, f"{left} left"]
+        logger.info("  ".join(filter(None, parts)))
 
     return report

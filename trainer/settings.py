@@ -30,8 +30,8 @@ class ModelSettings:
     """The shape of the Transformer."""
 
     d_model: int = 256
-    """Width of the residual stream. 128 learns toy languages, 256 simple stories, 768 is GPT-2's smallest. Parameters and
-    time grow with its square. A multiple of 64 runs fastest."""
+    """Width of the residual stream. 128 learns toy languages, 256 simple stories, 768 is GPT-2's smallest. Parameters
+    and time grow with its square. A multiple of 64 runs fastest."""
 
     num_layers: int = 4
     """Depth. 4 to 8 for small models; width and depth are best grown together (d_model about 64 a layer)."""
@@ -40,15 +40,15 @@ class ModelSettings:
     """Attention heads; must divide d_model. Default: one for each 64 of d_model."""
 
     num_kv_heads: int | None = None
-    """Key/value heads; must divide num_heads. Fewer than num_heads (a quarter, say) shrink the cache that serving needs,
-    at a small loss of quality. Default: num_heads."""
+    """Key/value heads; must divide num_heads. Fewer than num_heads (a quarter, say) shrink the cache that serving
+    needs, at a small loss of quality. Default: num_heads."""
 
     d_ff: int | None = None
     """Width of the SwiGLU layer. Default: 8/3 of d_model, rounded up to a multiple of 64, the usual choice."""
 
     context_length: int = 256
-    """The longest text the model can see, in tokens. Long enough for one of your documents: 256 for short stories, 1024 for
-    articles."""
+    """The longest text the model can see, in tokens. Long enough for one of your documents: 256 for short stories, 1024
+    for articles."""
 
     qk_norm: bool = False
     """Normalise queries and keys (Qwen3's architecture): steadier at high learning rates, slightly slower."""
@@ -69,22 +69,22 @@ class OptimizationSettings:
     """Batches, learning rate and steps."""
 
     max_steps: int = 2_000
-    """Optimizer steps in all. A model of N parameters can use about 20 N tokens of fresh text; a few epochs of the same text
-    still help, many do not."""
+    """Optimizer steps in all. A model of N parameters can use about 20 N tokens of fresh text; a few passes over
+    the same text still help, many do not."""
 
     batch_size: int = 32
     """Windows of context_length tokens that go through the model at once: as many as the memory holds."""
 
     total_batch_size: int | None = None
-    """Windows for each optimizer step, a multiple of batch_size: more than batch_size are accumulated over several passes,
-    with the same result as one large batch. Default: batch_size."""
+    """Windows for each optimizer step, a multiple of batch_size: more than batch_size are accumulated over several
+    passes, with the same result as one large batch. Default: batch_size."""
 
     learning_rate: float = 1e-3
     """Peak learning rate. 1e-3 to 3e-3 for models of a few million parameters, 6e-4 around 100 million. Halve it if
     the loss jumps."""
 
     min_learning_rate_ratio: float = 0.1
-    """The learning rate at the end as a share of the peak. 0.1 is usual; 0 squeezes out a little more in a short run."""
+    """The learning rate at the end as a share of the peak. 0.1 is usual; 0 gains a little in a short run."""
 
     warmup_steps: int = 100
     """Steps of linear growth to the peak. 1 to 5 % of max_steps; more if the loss jumps at the start."""
@@ -93,7 +93,7 @@ class OptimizationSettings:
     """Decay of matrices (never of norm gains). 0.1 is usual with AdamW; it matters when text repeats."""
 
     betas: tuple[float, float] = (0.9, 0.95)
-    """AdamW's averages of the gradient and of its square. (0.9, 0.95) is usual for language models; 0.99 with tiny batches."""
+    """AdamW's averages of the gradient and of its square. (0.9, 0.95) is usual; (0.9, 0.99) with tiny batches."""
 
     clip_grad_norm: float = 1.0
     """Scale the gradient down to this global norm where it is longer; 0 never does."""
@@ -108,8 +108,8 @@ class OptimizationSettings:
         if self.total_batch_size is not None and self.total_batch_size % self.batch_size:
             lower = self.total_batch_size // self.batch_size * self.batch_size
             raise UsageError(
-                f"total_batch_size must be a multiple of batch_size ({self.batch_size}), so {lower or self.batch_size} or "
-                f"{lower + self.batch_size}; got {self.total_batch_size}"
+                f"total_batch_size must be a multiple of batch_size ({self.batch_size}), so "
+                f"{lower or self.batch_size} or {lower + self.batch_size}; got {self.total_batch_size}"
             )
         if self.learning_rate == 0:
             raise UsageError("learning_rate must be above 0; got 0")
@@ -129,7 +129,7 @@ class WatchSettings:
     """Steps between two evaluations on the validation tokens; 0 evaluates at the end only."""
 
     eval_tokens: int = 100_000
-    """How many validation tokens an evaluation covers, from the first on; 0 for all. Compare runs at the same number."""
+    """How many validation tokens an evaluation covers, from the first on; 0: all. Compare runs at equal numbers."""
 
     sample_interval: int = 500
     """Steps between two samples; 0 never samples."""
@@ -178,8 +178,8 @@ class MachineSettings:
     """`cpu`, `cuda`, `cuda:1`, `mps`, or `auto`: the first GPU that works, else the CPU."""
 
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of the matrix products; weights and optimizer stay float32. `auto` is bfloat16 on GPUs that have it, else
-    float32. (float16 is not offered: it needs loss scaling, and every GPU that profits has bfloat16.)"""
+    """Precision of the matrix products; weights and optimizer stay float32. `auto` is bfloat16 on GPUs that have it,
+    else float32. (float16 is not offered: it needs loss scaling, and every GPU that profits has bfloat16.)"""
 
     compile: bool = False
     """Compile the model with torch.compile: a slow start, then faster steps; needs a C++ compiler on the CPU."""

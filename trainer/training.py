@@ -11,8 +11,8 @@ from shared.lm import GenerationDefaults, SamplingParams, generate, save_model_f
 from shared.lm.folder import valid_token_mask
 from trainer.checkpoint import Checkpoint, list_checkpoints, load_newest_checkpoint, save_checkpoint
 from trainer.data import TrainingData, open_training_data
-from trainer.device import Device, choose_device
-from trainer.errors import DivergedError, Interrupted, UsageError
+from trainer.device import choose_device
+from trainer.errors import DivergedError, InterruptedRunError, UsageError
 from trainer.evaluation import Evaluation, evaluate, token_byte_lengths
 from trainer.loop import Step, training_steps
 from trainer.metrics import MetricsFile
@@ -83,13 +83,14 @@ class Trainer:
             The finished model's folder.
 
         Raises:
-            Interrupted: SIGINT or SIGTERM came; a checkpoint was saved.
+            InterruptedRunError: SIGINT or SIGTERM came; a checkpoint was saved.
             DivergedError: the loss or the gradient is no longer finite; earlier checkpoints stay.
         """
         self._describe()
         self.metrics = MetricsFile(self.run.metrics_file, first_step=self.step)
         max_steps = self.settings.optimization.max_steps
-        with stop_on_signals() as stop, progress("training", max_steps, start=self.step) as report:
+        with stop_on_signals() as stop, progress() as new_bar:
+            report = new_bar("training", max_steps, start=self.step)
             for step in self._steps():
                 self.step = step.number
                 self._after(step, report)
@@ -215,11 +216,11 @@ class Trainer:
             "settings": settings,
         }
 
-    def _interrupted(self, stop: StopRequest) -> Interrupted:
+    def _interrupted(self, stop: StopRequest) -> InterruptedRunError:
         """Save, and say how to go on."""
         path = self._save_checkpoint()
         assert stop.signal_number is not None
-        return Interrupted(
+        return InterruptedRunError(
             f"stopped after step {self.step}; saved {path}\n"
             f"go on with: python -m trainer train --config {self.run.settings_file} --resume",
             stop.signal_number,

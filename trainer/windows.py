@@ -23,7 +23,7 @@ class RandomWindows:
     So a run that resumes at some step sees exactly what the uninterrupted run would have seen, with no state to save.
 
     Attributes:
-        tokens: The token file; only the windows' own pages are read, and the system may drop them again at any time.
+        tokens: The token file.
         length: Tokens of a window; a window also needs the one token that follows, its last target.
         seed: The seed.
     """
@@ -48,7 +48,9 @@ class RandomWindows:
         # Philox is a counter-based generator: the step is its counter, so no step's draw depends on another's.
         generator = np.random.Generator(np.random.Philox(key=self.seed, counter=[0, 0, 0, step]))
         starts = generator.integers(0, len(self.tokens.tokens) - self.length, size=size)
-        return _stack([self.tokens.tokens[start : start + self.length + 1] for start in starts])
+        # A new map for each batch: pages of an old one stay in this process's memory as long as it is mapped.
+        tokens = np.memmap(self.tokens.path, dtype=self.tokens.tokens.dtype, mode="r")
+        return _stack([tokens[start : start + self.length + 1] for start in starts])
 
 
 def consecutive_windows(tokens: npt.NDArray[np.integer], length: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -21,7 +21,7 @@ class GenerateSettings:
     """0 always takes the likeliest token; around 0.8 is lively and coherent; above 1 gets wild."""
 
     top_p: float | None = None
-    """Draw only from the likeliest tokens that together have this probability; 0.9 to 0.95 cuts off nonsense, 1 is off."""
+    """Draw only from the likeliest tokens that together have this probability; 0.95 cuts off nonsense, 1 is off."""
 
     top_k: int | None = None
     """Draw only from this many of the likeliest tokens; 0 is off."""

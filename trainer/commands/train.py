@@ -10,11 +10,11 @@ from trainer.settings import TrainSettings
 def train(*, settings: Annotated[TrainSettings, Parameter(name="*")]) -> None:
     """Train a model on token files.
 
-    A first run: `python -m trainer train --data tokens --output runs/first`. Look at the tokens a second that it reports and
-    set --max-steps to the time you have; then, if the validation loss still falls at the end, a wider or deeper model or
-    more steps will gain; if it rises while the training loss falls, the model learns its text by heart: more text, a
-    smaller model or fewer steps. Ctrl-C saves a checkpoint; every checkpoint is a model folder that `generate` and the
-    services open.
+    A first run: `python -m trainer train --data tokens --output runs/first`. Look at the tokens a second that it
+    reports and set --max-steps to the time you have. If the validation loss still falls at the end, more steps or a
+    larger model will gain. If it rises while the training loss falls, the model learns its text by heart: give it more
+    text, or take fewer steps or a smaller model. Ctrl-C saves a checkpoint, and `--config OUTPUT/train.toml --resume`
+    goes on from it. Every checkpoint is a model folder that `generate` and the services open.
     """
     from trainer.training import train
 
