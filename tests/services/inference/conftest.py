@@ -124,7 +124,12 @@ def _config(vocab_size: int) -> ModelConfig:
     )
 
 
-def read_metric(url: str, name: str) -> float:
-    """The value of one sample on the metrics page."""
-    lines = httpx.get(f"{url}/metrics").text.splitlines()
-    return float(next(line for line in lines if line.startswith(name + " ")).split()[-1])
+@pytest.fixture
+def metric() -> Callable[[str, str], float]:
+    """Read the value of one sample from a server's metrics page."""
+
+    def read(url: str, name: str) -> float:
+        lines = httpx.get(f"{url}/metrics").text.splitlines()
+        return float(next(line for line in lines if line.startswith(name + " ")).split()[-1])
+
+    return read

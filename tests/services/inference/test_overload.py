@@ -1,0 +1,92 @@
+"""Full queues, models that load, engines that fail: told truthfully, and the service goes on."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+
+def post(url: str, **body: Any) -> httpx.Response:
+    return httpx.post(f"{url}/generate", json={"prompt": "p", "max_tokens": 20, **body}, timeout=30)
+
+
+def test_more_than_fits_is_refused_at_once_and_the_rest_finishes(scripted: Any, serve: Any, metric: Any) -> None:  # B65
+    app, runner = scripted({}, max_queue=8)
+    url = serve(app)
+    runner.gate.clear()
+    with ThreadPoolExecutor(40) as pool:
+        answers = [pool.submit(post, url) for _ in range(40)]
+        while sum(answer.done() for answer in answers) < 28:
+            time.sleep(0.01)
+        assert metric(url, "ownlm_running_rows") + metric(url, "ownlm_waiting_rows") == 12
+        runner.gate.set()
+        responses = [answer.result() for answer in answers]
+    assert sorted(response.status_code for response in responses) == [200] * 12 + [429] * 28
+    refused = next(response for response in responses if response.status_code == 429)
+    assert int(refused.headers["retry-after"]) >= 1
+    assert refused.json()["error"]["type"] == "rate_limit_error"
+    assert metric(url, 'ownlm_refused_requests_total{reason="queue_full"}') == 28
+    started = time.perf_counter()
+    assert post(url).status_code == 200
+    assert time.perf_counter() - started < 5
+
+
+def test_choices_of_one_request_are_queued_together_or_not_at_all(scripted: Any, serve: Any, metric: Any) -> None:
+    app, runner = scripted({}, max_queue=4)
+    url = serve(app)
+    runner.gate.clear()
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(post, url, n=6)
+        while metric(url, "ownlm_running_rows") + metric(url, "ownlm_waiting_rows") < 6:
+            time.sleep(0.01)
+        assert post(url, n=3).status_code == 429
+        assert metric(url, "ownlm_waiting_rows") <= 6
+        runner.gate.set()
+        assert len(first.result().json()["choices"]) == 6
+
+
+def test_not_ready_while_loading_and_alive_all_the_time(scripted: Any, serve: Any) -> None:  # B66
+    app, _ = scripted({}, load_seconds=0.5)
+    url = serve(app, wait=False)
+    assert httpx.get(f"{url}/livez").status_code == 200
+    for response in (httpx.get(f"{url}/readyz"), post(url), httpx.get(f"{url}/info")):
+        assert (response.status_code, response.json()["error"]["code"]) == (503, "loading")
+    time.sleep(0.7)
+    assert httpx.get(f"{url}/readyz").status_code == 200
+    assert post(url).status_code == 200
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a kernel failed"), MemoryError("4 GiB"), MemoryError()])
+def test_one_failure_is_told_truthfully_and_survived(scripted: Any, serve: Any, error: Exception) -> None:  # B74
+    app, runner = scripted({})
+    url = serve(app)
+    runner.failures = [error]
+    failed = post(url)
+    assert failed.status_code == 500
+    cause = f"{type(error).__name__}: {error}".rstrip(": ")
+    assert failed.json()["error"]["message"] == f"generation failed: {cause}"
+    assert post(url).json()["choices"][0]["text"] == "x" * 20
+    assert httpx.get(f"{url}/readyz").status_code == 200
+
+
+def test_an_engine_that_fails_for_good_says_so(scripted: Any, serve: Any) -> None:  # B74
+    app, runner = scripted({})
+    url = serve(app)
+    runner.failures = [RuntimeError("the device is gone")] * 10
+    assert {post(url).status_code for _ in range(3)} == {500}
+    for response in (httpx.get(f"{url}/readyz"), post(url)):
+        assert response.status_code == 503
+        assert "RuntimeError: the device is gone" in response.json()["error"]["message"]
+    assert httpx.get(f"{url}/livez").status_code == 200
+
+
+def test_a_row_without_a_distribution_fails_alone(scripted: Any, serve: Any) -> None:  # B48
+    app, runner = scripted({"sick": ["a", -1]})
+    url = serve(app)
+    runner.seconds = 0.01
+    with ThreadPoolExecutor(2) as pool:
+        healthy = pool.submit(post, url, max_tokens=100)
+        assert post(url, prompt="sick").status_code == 500
+        assert healthy.result().json()["choices"][0]["text"] == "x" * 100

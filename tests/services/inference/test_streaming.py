@@ -1,0 +1,191 @@
+"""Streams over real sockets, from a model that says what the test tells it to."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from shared.bpe import Tokenizer
+
+
+def body_of(url: str, **body: Any) -> bytes:
+    response = httpx.post(f"{url}/generate", json={"stream": True, **body}, timeout=60)
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"].startswith("text/event-stream")
+    return response.content
+
+
+def frames_of(content: bytes) -> list[Any]:
+    """Read a stream as a simple client does: frames between LF LF, the last one is [DONE] (B33)."""
+    *frames, done, rest = content.split(b"\n\n")
+    assert (done, rest) == (b"data: [DONE]", b"")
+    assert all(frame.startswith(b"data: {") for frame in frames)
+    return [json.loads(frame.removeprefix(b"data: ")) for frame in frames]
+
+
+def stream(url: str, **body: Any) -> list[Any]:
+    return frames_of(body_of(url, **body))
+
+
+def texts_of(frames: list[Any]) -> list[str]:
+    return [choice["text"] for frame in frames for choice in frame["choices"]]
+
+
+def whole(url: str, **body: Any) -> Any:
+    response = httpx.post(f"{url}/generate", json=body, timeout=60)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+SCRIPTS: dict[str, list[str | int]] = {
+    "cut": ["DEF", "G", "HI", "J", "K"],
+    "lines": [" a;\n", "b"],
+    "chat": ["H", "<|", "im", "_end|>", "X"],
+    "eos": ["H", "i", "<|endoftext|>", "Z"],
+    "held": ["H", "<", "<|endoftext|>"],
+    "control": ["H", "<|e|>", "Y", "<|endoftext|>"],
+    "first": ["<|e|>", " a", "<|endoftext|>"],
+    "framing": ["\n", "\r", "\r\n", "\n\ndata: x", "a\vb", "\u2028", "\x85", "\x1e", "é", "<|endoftext|>"],
+    "broken": ["H", "i", -1],
+}
+
+
+@pytest.fixture
+def url(scripted: Any, serve: Callable[..., str]) -> str:
+    app, _ = scripted(SCRIPTS)
+    return serve(app)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "stop", "text", "stop_reason"),
+    [
+        ("cut", "DEFGHIJ", "", "DEFGHIJ"),  # B29
+        ("cut", ["FGH"], "DE", "FGH"),
+        ("lines", "\n", " a;", "\n"),  # B29
+        ("chat", ["<|im_end|>"], "H", "<|im_end|>"),  # B29
+        ("control", ["<|e|>"], "H", "<|e|>"),  # B104
+        ("eos", "<|endoftext|>", "Hi", "<|endoftext|>"),  # B104
+        ("eos", ["Z"], "Hi", 269),
+        ("held", ["<|im"], "H<", 269),  # B37: what was held back comes out at the end
+    ],
+)
+def test_stop_strings_end_the_answer_and_never_leak(
+    url: str, prompt: str, stop: Any, text: str, stop_reason: str | int
+) -> None:
+    frames = stream(url, prompt=prompt, stop=stop)
+    answer = whole(url, prompt=prompt, stop=stop)["choices"][0]
+    if isinstance(stop_reason, int):
+        stop_reason = answer["tokens"][-1]
+    assert (answer["text"], answer["finish_reason"], answer["stop_reason"]) == (text, "stop", stop_reason)
+    assert "".join(texts_of(frames)) == text
+    last = frames[-1]["choices"][0]
+    assert (last["finish_reason"], last["stop_reason"]) == ("stop", stop_reason)
+    assert [token for frame in frames for token in frame["choices"][0]["tokens"]] == answer["tokens"]
+
+
+def test_control_tokens_are_no_text(url: str) -> None:  # B42
+    assert "".join(texts_of(stream(url, prompt="first"))) == " a"
+
+
+def test_the_stream_adds_up_to_the_whole_answer(url: str) -> None:  # B30, B37
+    for body in ({"prompt": "cut", "max_tokens": 1}, {"prompt": "eos", "n": 2}, {"prompt": "held", "stop": ["<x"]}):
+        frames, answer = stream(url, **body), whole(url, **body)
+        for choice in answer["choices"]:
+            parts = [part for frame in frames for part in frame["choices"] if part["index"] == choice["index"]]
+            assert "".join(part["text"] for part in parts) == choice["text"]
+            assert [part["finish_reason"] for part in parts[:-1]] == [None] * (len(parts) - 1)
+            assert parts[-1]["finish_reason"] == choice["finish_reason"]
+        assert [frame["usage"] for frame in frames[:-1]] == [None] * (len(frames) - 1)
+        assert frames[-1]["usage"] == answer["usage"]
+
+
+def test_framing_survives_whatever_the_model_says(url: str) -> None:  # B31, B32, B33
+    expected = "".join(piece for piece in SCRIPTS["framing"][:-1] if isinstance(piece, str))
+    content = body_of(url, prompt="framing")
+    assert content.isascii()
+    assert "".join(texts_of(frames_of(content))) == expected
+    with httpx.stream("POST", f"{url}/generate", json={"prompt": "framing", "stream": True}) as response:
+        lines = [line for line in response.iter_lines() if line]
+    assert "".join(texts_of([json.loads(line.removeprefix("data: ")) for line in lines[:-1]])) == expected
+
+
+def test_no_empty_frames_while_nothing_is_held_back(url: str) -> None:  # B38
+    texts = texts_of(stream(url, prompt="cut", stop=["ZZZZZZZZZZ"], max_tokens=30))
+    assert texts == ["DEF", "G", "HI", "J"] + ["K"] * 26
+
+
+def test_a_failure_after_the_start_is_an_error_frame_and_the_end(url: str) -> None:
+    *frames, error, rest = body_of(url, prompt="broken").split(b"\n\n")
+    assert (len(frames), rest) == (2, b"")
+    assert json.loads(error.removeprefix(b"data: "))["error"] == {
+        "message": "generation failed: ValueError: no distribution",
+        "type": "server_error",
+        "param": None,
+        "code": "generation_failed",
+    }
+    response = httpx.post(f"{url}/generate", json={"prompt": "broken"})
+    assert (response.status_code, response.json()["error"]["code"]) == (500, "generation_failed")
+
+
+def test_frames_go_out_as_tokens_come(scripted: Any, serve: Any) -> None:  # B36
+    app, runner = scripted({})
+    url = serve(app)
+    runner.seconds = 0.1
+    arrivals = []
+    with httpx.stream(
+        "POST",
+        f"{url}/generate",
+        json={"prompt": "p", "stream": True, "max_tokens": 10},
+        headers={"Accept-Encoding": "gzip", "Origin": "http://elsewhere"},
+    ) as response:
+        for _ in response.iter_raw():
+            arrivals.append(time.perf_counter())
+    gaps = [later - earlier for earlier, later in zip(arrivals[:9], arrivals[1:10], strict=True)]
+    assert 0.05 < sorted(gaps)[len(gaps) // 2] < 0.2
+    assert max(gaps) < 0.5
+
+
+def test_streams_do_not_disturb_each_other(url: str) -> None:  # B40
+    def read(index: int) -> list[str]:
+        time.sleep(0.05 * index)
+        if index == 1:
+            with httpx.stream("POST", f"{url}/generate", json={"prompt": "p", "stream": True}) as response:
+                next(response.iter_raw())
+            return []
+        if index == 2:
+            return [body_of(url, prompt="broken").decode()]
+        return texts_of(stream(url, prompt="cut", max_tokens=100))
+
+    with ThreadPoolExecutor(5) as pool:
+        results = list(pool.map(read, range(5)))
+    alone = texts_of(stream(url, prompt="cut", max_tokens=100))
+    assert results[0] == results[3] == results[4] == alone
+
+
+def test_silent_streams_are_kept_open_by_comments(
+    scripted: Any, serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.inference.app._PING_SECONDS", 0.1)
+    app, runner = scripted({})
+    url = serve(app)
+    runner.gate.clear()
+
+    def lines() -> Iterator[str]:
+        with httpx.stream("POST", f"{url}/generate", json={"prompt": "p", "stream": True, "max_tokens": 1}) as response:
+            yield from response.iter_lines()
+
+    reader = lines()
+    assert next(reader).startswith(": ")
+    runner.gate.set()
+    assert any(line == "data: [DONE]" for line in reader)
+
+
+def test_parts_of_characters_never_go_out(scripted: Any, serve: Any, pieces_tokenizer: Tokenizer) -> None:
+    emoji = list("\U0001f600".encode())
+    app, _ = scripted({"emoji": [*emoji, *emoji, "<|endoftext|>"]})
+    frames = stream(serve(app), prompt="emoji")
+    assert texts_of(frames) == ["\U0001f600", "\U0001f600", ""]
