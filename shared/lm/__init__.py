@@ -2,7 +2,7 @@
 
 from .config import ModelConfig
 from .errors import ModelConfigError, ModelFolderError, SamplingError
-from .folder import ModelFolder, load_model_folder, read_config, save_model_folder
+from .folder import ModelFolder, load_model_folder, read_config, save_model_folder, valid_token_mask
 from .generation import generate
 from .generation_config import GenerationDefaults
 from .kv_cache import KVCache
@@ -32,4 +32,5 @@ __all__ = [
     "sample",
     "save_model_folder",
     "top_logprobs",
+    "valid_token_mask",
 ]

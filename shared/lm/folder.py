@@ -117,7 +117,7 @@ def save_model_folder(
             write_json(folder / "ownlm.json", _provenance(model.config, tokenizer, provenance))
             if extra_files is not None:
                 extra_files(folder)
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, RuntimeError) as error:  # torch.save reports a full disk as a RuntimeError
         raise ModelFolderError(f"{path}: writing the model failed and nothing was changed ({error})") from error
 
 
@@ -147,6 +147,8 @@ def valid_token_mask(tokenizer: Tokenizer, config: ModelConfig) -> Tensor:
 
 
 def _load_tokenizer(path: Path) -> Tokenizer:
+    if not any((path / name).exists() for name in ("tokenizer.json", "vocab.json")):
+        raise ModelFolderError(f"{path}: there is no tokenizer.json (and no vocab.json with merges.txt)")
     try:
         return Tokenizer.from_files(path)
     except (TokenizerError, OSError) as error:

@@ -19,6 +19,7 @@ NO_TOKEN = -1
 
 _GREEDY_BELOW = 1e-5
 _LOWEST_LOGPROB = -9999.0
+_FIRST_LOOK = 256
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class SamplingParams:
     @property
     def greedy(self) -> bool:
         """Whether the likeliest token is always taken."""
-        return self.temperature < _GREEDY_BELOW
+        return self.temperature < _GREEDY_BELOW or self.top_p == 0 or self.top_k == 1
 
 
 _RANGES = {
@@ -116,12 +117,17 @@ def sample(logits: Tensor, rows: Sequence[SampledRow], *, valid_tokens: Tensor |
     """
     scores = logits.detach().double()
     if valid_tokens is not None:
-        scores = scores.masked_fill(~valid_tokens.to(scores.device), -torch.inf)
-    usable = (~scores.isnan() & (scores < torch.inf)).all(-1) & (scores > -torch.inf).any(-1)
+        scores = _forbid_invalid(scores, valid_tokens)
+    # The greatest logit of a row is NaN, +inf or -inf exactly if the row cannot be used.
+    usable = scores.amax(-1).isfinite()
     return [
         _draw(row_scores, row) if is_usable else NO_TOKEN
         for row_scores, row, is_usable in zip(scores, rows, usable.tolist(), strict=True)
     ]
+
+
+def _forbid_invalid(scores: Tensor, valid_tokens: Tensor) -> Tensor:
+    return scores.masked_fill(~valid_tokens.to(scores.device), -torch.inf)
 
 
 def _draw(scores: Tensor, row: SampledRow) -> int:
@@ -150,16 +156,39 @@ def penalize(scores: Tensor, row: SampledRow) -> Tensor:
 
 
 def distribution(scores: Tensor, params: SamplingParams) -> Tensor:
-    """Return the probabilities that tokens are drawn by, from one row's penalized logits [vocab_size] in float64."""
+    """Return the probabilities that tokens are drawn by, from one row's penalized logits [vocab_size] in float64.
+
+    They are not renormalised: what the filters remove is missing from their sum.
+    """
     probabilities = ((scores - scores.max()) / params.temperature).softmax(-1)
-    if 0 < params.top_k < len(scores) or params.top_p < 1:
-        ordered, ids = probabilities.sort(stable=True, descending=True)
-        if params.top_k > 0:
-            ordered[params.top_k :] = 0
-        mass_before = ordered.cumsum(-1) - ordered
-        ordered[1:][mass_before[1:] >= params.top_p * ordered.sum()] = 0
-        probabilities = torch.zeros_like(probabilities).index_copy(0, ids, ordered)
+    count = _num_likeliest(probabilities, params)
+    if count < len(probabilities):
+        probabilities = _keep_likeliest(probabilities, count)
     return probabilities.where(probabilities >= params.min_p * probabilities.max(), 0.0)
+
+
+def _num_likeliest(probabilities: Tensor, params: SamplingParams) -> int:
+    """Return how many of the likeliest tokens top_k and top_p keep; at least 1."""
+    top_k = params.top_k if 0 < params.top_k < len(probabilities) else len(probabilities)
+    if params.top_p == 1:
+        return top_k
+    total = probabilities.sum() if top_k == len(probabilities) else probabilities.topk(top_k).values.sum()
+    # The likeliest few nearly always hold the mass that is wanted, and sorting a whole vocabulary takes far longer.
+    looked_at = min(_FIRST_LOOK, top_k)
+    while True:
+        cumulative = probabilities.topk(looked_at).values.cumsum(-1)
+        missing = int((cumulative < params.top_p * total).sum())
+        if missing < looked_at or looked_at == top_k:
+            return min(missing + 1, top_k)
+        looked_at = min(8 * looked_at, top_k)
+
+
+def _keep_likeliest(probabilities: Tensor, count: int) -> Tensor:
+    """Zero all but `count` probabilities; among equal ones the lower ids stay."""
+    cut = probabilities.topk(count).values[-1]
+    above, equal = probabilities > cut, probabilities == cut
+    kept = above | (equal & (equal.cumsum(-1) <= count - above.sum()))
+    return probabilities.where(kept, 0.0)
 
 
 def uniform(seed: int, step: int) -> float:
@@ -168,20 +197,26 @@ def uniform(seed: int, step: int) -> float:
     return math.ldexp(bits >> 11, -53)
 
 
-def top_logprobs(logits: Tensor, tokens: Sequence[int], count: int) -> list[tuple[float, list[tuple[int, float]]]]:
+def top_logprobs(
+    logits: Tensor, tokens: Sequence[int], count: int, *, valid_tokens: Tensor | None = None
+) -> list[tuple[float, list[tuple[int, float]]]]:
     """Return log-probabilities under the model's own distribution, before any sampling parameter.
 
     Args:
         logits: [B, vocab_size].
         tokens: The drawn id of each row.
-        count: How many of the likeliest ids to return; at most the vocabulary's size are.
+        count: How many of the likeliest ids to return; at most all valid ones are.
+        valid_tokens: bool [vocab_size], as for `sample`; the others have no part in the distribution.
 
     Returns:
         For each row, the drawn id's log-probability, and `count` pairs of id and log-probability, likeliest first. All
         are finite: the lowest is -9999, as OpenAI's API has it.
     """
-    scores = logits.detach().double().log_softmax(-1).clamp(min=_LOWEST_LOGPROB)
-    values, ids = scores.topk(min(count, scores.shape[-1]))
+    scores, num_valid = logits.detach().double(), logits.shape[-1]
+    if valid_tokens is not None:
+        scores, num_valid = _forbid_invalid(scores, valid_tokens), int(valid_tokens.sum())
+    scores = scores.log_softmax(-1).clamp(min=_LOWEST_LOGPROB)
+    values, ids = scores.topk(min(count, num_valid))
     return [
         (float(row[token]), list(zip(row_ids, row_values, strict=True)))
         for row, token, row_ids, row_values in zip(scores, tokens, ids.tolist(), values.tolist(), strict=True)

@@ -1,6 +1,5 @@
 """Reading and writing the weights of a model: safetensors under Hugging Face's names. Nothing is ever unpickled."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from .config import ModelConfig
 from .errors import ModelFolderError
+from .json_file import read_json
 from .transformer import Transformer
 
 SINGLE_FILE = "model.safetensors"
@@ -108,16 +108,14 @@ def find_weight_files(folder: Path) -> tuple[dict[Path, set[str] | None], tuple[
 
 def _read_index(index: Path) -> dict[str, set[str]]:
     """Return the tensor names of each shard."""
-    try:
-        weight_map: Any = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        shards: dict[str, set[str]] = {}
-        for name, file in weight_map.items():
-            shards.setdefault(file, set()).add(name)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ModelFolderError(f'{index}: not an index with a "weight_map" of names to files') from error
-    for file in shards:
-        if Path(file).name != file:
-            raise ModelFolderError(f"{index}: a shard must lie in the same folder, got {file!r}")
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict):
+        raise ModelFolderError(f'{index}: "weight_map" must be an object of names and files, got {weight_map!r}')
+    shards: dict[str, set[str]] = {}
+    for name, file in weight_map.items():
+        if not isinstance(file, str) or Path(file).name != file:
+            raise ModelFolderError(f"{index}: {name} must be in a file of the same folder, got {file!r}")
+        shards.setdefault(file, set()).add(name)
     return shards
 
 

@@ -1,0 +1,307 @@
+import errno
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+from shared.bpe import Tokenizer, train_bpe
+from shared.lm import (
+    GenerationDefaults,
+    Llama3Scaling,
+    ModelFolderError,
+    RopeConfig,
+    SampledRow,
+    SamplingError,
+    SamplingParams,
+    load_model_folder,
+    sample,
+    save_model_folder,
+)
+
+TEXT = "Once upon a time there was a little fox who wished for the moon, and the moon smiled at the little fox."
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    """300 tokens, the last of them <|endoftext|>."""
+    tokenizer = train_bpe([TEXT, "ab" * 50, TEXT[::-1]], 300, special_tokens=["<|endoftext|>"]).tokenizer
+    assert tokenizer.vocab_size == 300
+    return tokenizer
+
+
+@pytest.fixture
+def save(make_model, tokenizer, tmp_path):
+    """Save a small model as a folder, and return the folder."""
+
+    def save_folder(*, generation=None, path=tmp_path / "model", overwrite=False, extra_files=None, **changes) -> Path:
+        save_model_folder(
+            path,
+            model=make_model(**{"vocab_size": 300, **changes}),
+            tokenizer=tokenizer,
+            generation=generation or GenerationDefaults(eos_token_ids=(299,)),
+            provenance={"steps": 7, "name": "Füchslein"},
+            overwrite=overwrite,
+            extra_files=extra_files,
+        )
+        return path
+
+    return save_folder
+
+
+def edit(file: Path, **changes) -> None:
+    """Change keys of a JSON file; None removes one."""
+    content = {**json.loads(file.read_text()), **changes}
+    file.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def test_a_saved_folder_reads_back_equal(save, tokenizer, make_model):
+    generation = GenerationDefaults(0.8, 0.95, 40, 0.05, 1.1, (299, 10))
+    folder = load_model_folder(save(generation=generation))
+    expected = make_model(vocab_size=300)
+    torch.testing.assert_close(folder.model.state_dict(), expected.state_dict(), rtol=0, atol=0)
+    assert folder.config == expected.config
+    assert folder.generation == generation
+    assert folder.tokenizer.fingerprint == tokenizer.fingerprint
+    assert folder.provenance["training"] == {"steps": 7, "name": "Füchslein"}
+    assert folder.provenance["tokenizer_fingerprint"] == tokenizer.fingerprint
+    assert folder.provenance["num_parameters"] == sum(weight.numel() for weight in expected.parameters())
+    assert folder.notes == ()
+
+
+def test_a_folder_is_the_same_byte_for_byte_when_saved_again(save, tmp_path):
+    assert contents(save(path=tmp_path / "first")) == contents(save(path=tmp_path / "second"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tie_embeddings": True},
+        {"tie_embeddings": False},
+        {"qk_norm": True, "rope": RopeConfig(1_000_000.0)},
+        {"rope": RopeConfig(500_000.0, Llama3Scaling(8.0, 1.0, 4.0, 256))},
+    ],
+    ids=["tied", "untied", "qwen3", "llama3 scaling"],
+)
+def test_transformers_opens_the_folder_and_gives_equal_logits(save, changes):
+    """B92, B103."""
+    path = save(**changes)
+    assert contents(path).keys() == {
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "ownlm.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+    folder = load_model_folder(path)
+    peer, loading = AutoModelForCausalLM.from_pretrained(path, output_loading_info=True)
+    assert not loading["missing_keys"] | loading["unexpected_keys"] | loading["mismatched_keys"]
+    peer_tokenizer = AutoTokenizer.from_pretrained(path)
+    ids = folder.tokenizer.encode(TEXT)
+    assert peer_tokenizer.encode(TEXT) == ids
+    assert peer_tokenizer.eos_token_id == 299
+    tokens = torch.tensor([ids])
+    with torch.no_grad():
+        torch.testing.assert_close(folder.model(tokens), peer(tokens).logits, rtol=0, atol=1e-4)
+    assert peer.config.bos_token_id is None
+    assert peer.config.eos_token_id == 299
+
+
+def test_a_folder_that_transformers_wrote_opens_here(save, tmp_path):
+    path = save(qk_norm=True, tie_embeddings=False, rope=RopeConfig(500_000.0))
+    peer = AutoModelForCausalLM.from_pretrained(path)
+    AutoTokenizer.from_pretrained(path).save_pretrained(tmp_path / "theirs")
+    peer.save_pretrained(tmp_path / "theirs")
+    ours, theirs = load_model_folder(path), load_model_folder(tmp_path / "theirs")
+    assert theirs.config == ours.config
+    assert theirs.generation == GenerationDefaults(eos_token_ids=(299,))
+    assert theirs.tokenizer.encode(TEXT) == ours.tokenizer.encode(TEXT)
+    torch.testing.assert_close(theirs.model.state_dict(), ours.model.state_dict(), rtol=0, atol=0)
+    assert theirs.provenance == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_the_dtype_is_recorded_and_kept(make_model, tokenizer, tmp_path, dtype):
+    """B90."""
+    save_model_folder(
+        tmp_path / "model",
+        model=make_model(vocab_size=300).to(dtype),
+        tokenizer=tokenizer,
+        generation=GenerationDefaults(),
+        provenance={},
+    )
+    peer = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    assert peer.dtype == dtype
+    assert load_model_folder(tmp_path / "model").model.model.embed_tokens.weight.dtype == dtype
+
+
+def test_end_of_text_ids_of_both_files_are_joined(save):
+    """B95."""
+    path = save()
+    edit(path / "generation_config.json", eos_token_id=[1, 106])
+    edit(path / "config.json", eos_token_id=1)
+    assert load_model_folder(path).generation.eos_token_ids == (1, 106)
+    edit(path / "generation_config.json", eos_token_id=7)
+    assert load_model_folder(path).generation.eos_token_ids == (7, 1)
+
+
+def test_a_list_of_end_of_text_ids_is_exported_as_one(save):
+    """B95."""
+    path = save(generation=GenerationDefaults(eos_token_ids=(1, 106)))
+    assert GenerationConfig.from_pretrained(path).eos_token_id == [1, 106]
+    assert load_model_folder(path).generation.eos_token_ids == (1, 106)
+
+
+def test_without_generation_config_the_end_of_text_comes_from_elsewhere(save):
+    """B95."""
+    path = save()
+    (path / "generation_config.json").unlink()
+    edit(path / "config.json", eos_token_id=5)
+    assert load_model_folder(path).generation == GenerationDefaults(eos_token_ids=(5,))
+    edit(path / "config.json", eos_token_id=None)
+    assert load_model_folder(path).generation == GenerationDefaults(eos_token_ids=(299,))
+
+
+def test_greedy_defaults_survive_a_round_trip(save):
+    path = save(generation=GenerationDefaults(temperature=0.0, eos_token_ids=(299,)))
+    assert not GenerationConfig.from_pretrained(path).do_sample
+    assert load_model_folder(path).generation.temperature == 0.0
+
+
+def test_padded_rows_are_kept_from_sampling(save):
+    """B100: 5,000 hot draws from random weights give real tokens only."""
+    folder = load_model_folder(save(vocab_size=320))
+    assert folder.valid_tokens.tolist() == [True] * 300 + [False] * 20
+    with torch.no_grad():
+        logits = folder.model(torch.randint(300, (1, 500), generator=torch.Generator().manual_seed(0)))[0]
+    rows = [SampledRow(SamplingParams(temperature=5.0, seed=seed)) for seed in range(5000)]
+    tokens = sample(logits.repeat(10, 1), rows, valid_tokens=folder.valid_tokens)
+    assert 0 <= min(tokens) <= max(tokens) < 300
+
+
+def test_an_embedding_smaller_than_the_tokenizer_is_refused(save):
+    """B100, when saving and when loading."""
+    with pytest.raises(ModelFolderError, match="299 tokens, but the tokenizer has ids up to 299"):
+        save(vocab_size=299)
+    path = save()
+    edit(path / "config.json", vocab_size=299)
+    with pytest.raises(ModelFolderError, match=r"config\.json: the model has 299 tokens"):
+        load_model_folder(path)
+
+
+def test_another_tokenizer_than_the_models_is_refused_with_both_fingerprints(save, tokenizer):
+    path = save()
+    other = train_bpe([TEXT[5:]], 280, special_tokens=["<|endoftext|>"]).tokenizer
+    other.save(path)
+    with pytest.raises(ModelFolderError, match=f"{tokenizer.fingerprint}, but the folder holds {other.fingerprint}"):
+        load_model_folder(path)
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "message"),
+    [
+        ("config.json", {"mlp_bias": True}, r'config\.json: "mlp_bias" is True'),
+        ("config.json", {"num_attention_heads": 7}, r"config\.json: num_heads \(7\)"),
+        ("config.json", {"intermediate_size": 50}, r"model\.safetensors: .* has the shape"),
+        ("config.json", {"num_hidden_layers": 3}, r"model\.safetensors: the weights lack model\.layers\.2"),
+        ("config.json", {"num_hidden_layers": 1}, r"the weights hold model\.layers\.1"),
+        ("config.json", {"eos_token_id": 300}, "the end-of-text id 300 is outside"),
+        ("generation_config.json", {"eos_token_id": [1, -1]}, r"generation_config\.json: the end-of-text id -1"),
+        ("generation_config.json", {"eos_token_id": "2"}, r'generation_config\.json: "eos_token_id" must be .*\'2\''),
+        ("generation_config.json", {"eos_token_id": [True]}, '"eos_token_id" must be'),
+        ("generation_config.json", {"top_p": 2}, r"generation_config\.json: top_p must be .* got 2"),
+        ("ownlm.json", {"format_version": 2}, r'ownlm\.json: "format_version" must be 1, got 2'),
+    ],
+)
+def test_a_folder_that_contradicts_itself_is_refused_by_file_and_fault(save, file, changes, message):
+    path = save()
+    edit(path / file, **changes)
+    with pytest.raises(ModelFolderError, match=message):
+        load_model_folder(path)
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_missing_file_is_named(save, file):
+    path = save()
+    (path / file).unlink()
+    with pytest.raises(ModelFolderError, match=r"model/?.*: ") as caught:
+        load_model_folder(path)
+    assert file in str(caught.value)
+
+
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json", "ownlm.json", "tokenizer.json"])
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff\xfe", b"[" * 100_000, b"\0" * 10])
+def test_a_damaged_file_is_named(save, file, content):
+    path = save()
+    (path / file).write_bytes(content)
+    with pytest.raises(ModelFolderError) as caught:
+        load_model_folder(path)
+    assert file in str(caught.value)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ModelFolderError, match="nowhere: there is no such folder"):
+        load_model_folder(tmp_path / "nowhere")
+
+
+def test_an_existing_folder_is_replaced_only_when_asked(save):
+    path = save()
+    before = contents(path)
+    with pytest.raises(ModelFolderError, match="already exists"):
+        save(seed=1)
+    assert contents(path) == before
+    save(seed=1, overwrite=True)
+    assert contents(path)["model.safetensors"] != before["model.safetensors"]
+
+
+def test_a_folder_of_someone_elses_is_never_replaced(save, tmp_path):
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "dear").write_text("friend")
+    with pytest.raises(ModelFolderError, match="not a model folder of ours"):
+        save(path=tmp_path / "letters", overwrite=True)
+    with pytest.raises(ModelFolderError, match="is a file"):
+        save(path=tmp_path / "letters" / "dear", overwrite=True)
+    assert (tmp_path / "letters" / "dear").read_text() == "friend"
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("PytorchStreamWriter failed")]
+)
+def test_a_full_disk_is_a_clear_error_and_leaves_the_old_folder(save, error):
+    path = save()
+    before = contents(path)
+
+    def fail(folder: Path) -> None:
+        (folder / "training_state.pt").write_bytes(b"half")
+        raise error
+
+    with pytest.raises(ModelFolderError, match="writing the model failed and nothing was changed"):
+        save(seed=1, overwrite=True, extra_files=fail)
+    assert contents(path) == before
+    assert [entry.name for entry in path.parent.iterdir()] == ["model"]
+
+
+def test_extra_files_arrive_with_the_rest(save):
+    path = save(extra_files=lambda folder: (folder / "training_state.pt").write_bytes(b"state"))
+    assert (path / "training_state.pt").read_bytes() == b"state"
+    load_model_folder(path)
+
+
+def test_defaults_out_of_range_are_refused():
+    with pytest.raises(SamplingError, match="top_p"):
+        GenerationDefaults(top_p=3.0)
+
+
+def test_symbolic_links_are_followed(save, tmp_path):
+    """The cache of the Hugging Face hub keeps a model as links."""
+    path = save()
+    shutil.move(path / "model.safetensors", tmp_path / "blob")
+    (path / "model.safetensors").symlink_to(tmp_path / "blob")
+    load_model_folder(path)
