@@ -24,13 +24,13 @@ def stories(seed: int = DEFAULT_SEED) -> Iterator[str]:
         Paragraphs of plain ASCII, parted by blank lines, without a line end after the last.
     """
     draw = Draw(seed)
-    shapes = [[(shape.roles, template) for template in _templates(shape)] for shape in SHAPES]
+    shapes = [[(shape.roles, template) for template in shape_templates(shape)] for shape in SHAPES]
     while True:
         roles, template = draw.one(draw.one(shapes))
         yield expand(template, cast_roles(roles, draw), draw)
 
 
-def _templates(shape: Shape) -> list[Template]:
+def shape_templates(shape: Shape) -> list[Template]:
     """Read a shape: one template for each of its turns."""
     blocks = [re.split(r"\n- ", "\n" + block)[1:] for block in shape.story.strip().split("\n\n")]
     steps = [f"({'|'.join(' '.join(line.split()) for line in lines)})" if lines else "--" for lines in blocks]

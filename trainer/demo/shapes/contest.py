@@ -32,7 +32,7 @@ SHAPE = Shape(
         },
     ),
     story="""
-- {once} Soon there would be {contest} in the village, and {hero} wanted to win the {prize}.
+- {once} Soon there would be {contest} in the village, and {hero} wanted to win {prize.a}.
 - {once} {Hero} heard of {contest} in the village. "The prize is {prize.a}," {he} said. "I want to win it!"
 
 - Every day, {he} {practice}. "I will get better and better," said {hero}.

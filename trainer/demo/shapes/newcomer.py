@@ -58,7 +58,7 @@ SHAPE = Shape(
 - "Where did you learn that?" asked {hero}, and {friend} {smiled}.
 - "You must come every day!" said {hero}, and {friend} {smiled}.
 
-- {Friend} was not shy any more. The next day, {friend.he} was the first one {place.in}.
+- {Friend} was not shy any more. The next day, {friend.he} let everyone play with the {toy}.
 - At the end of the day, {friend} gave {hero} the {toy}. "This is for you," {friend.he} said, "because you came over."
 - {always}, they all played with the {toy} together, and {friend} was never shy again.
 """,

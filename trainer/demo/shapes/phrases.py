@@ -13,7 +13,7 @@ PHRASES = {
     "oneday": "(One day|One sunny morning|One windy morning|One warm afternoon|On Saturday|On the first day of spring)",
     "evening": "(That evening|That night)",
     "glad": "(happy|glad|pleased)",
-    "sad": "(sad|upset|sorry)",
+    "sad": "(sad|upset|unhappy)",
     "smiled": "(smiled|laughed|grinned|beamed)",
     "thanks": '("Thank you so much!" said {hero}.|{Hero} thanked the {helper} again and again.)',
     "always": "(From that day on|After that|Ever since that day)",
