@@ -7,6 +7,9 @@ from functools import cached_property
 
 from shared.bpe.vocabulary import AddedToken
 
+# Unicode's White_Space; `str.strip` would take U+001C to U+001F too.
+_WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
+
 
 @dataclass(frozen=True)
 class Match:
@@ -34,9 +37,9 @@ class AddedTokenMatcher:
             token = self._tokens[found.group()]
             start, end = found.span()
             if token.lstrip:
-                start = position + len(text[position:start].rstrip())
+                start = position + len(text[position:start].rstrip(_WHITE_SPACE))
             if token.rstrip:
-                end = len(text) - len(text[end:].lstrip())
+                end = len(text) - len(text[end:].lstrip(_WHITE_SPACE))
             yield Match(token, start, end)
             position = end
 

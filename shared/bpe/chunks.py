@@ -69,11 +69,12 @@ class Chunker:
         undecided = self._matcher.undecided_from(text)
         after_added = 0
         for match in self._matcher.find(text):
-            if match.end > undecided:
+            # White space still to come would belong to a token that strips it.
+            may_grow = match.token.rstrip and match.end == len(text)
+            if may_grow or match.end > undecided:
                 undecided = min(undecided, match.start)
                 break
-            # White space still to come would belong to a token that strips it.
-            after_added = match.start if match.token.rstrip and match.end == len(text) else match.end
+            after_added = match.end
         if self._places is not None:
             place = self._places.search(text, after_added, max(after_added, undecided))
             if place is not None:

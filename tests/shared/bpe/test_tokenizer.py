@@ -1,0 +1,187 @@
+import itertools
+import threading
+import unicodedata
+from pathlib import Path
+
+import pytest
+import tiktoken
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiktoken.load import load_tiktoken_bpe
+from tokenizers import Tokenizer as HuggingFaceTokenizer
+
+from shared.bpe import PATTERNS, Tokenizer, TokenizerError, train_bpe
+
+END = "<|endoftext|>"
+BYTES = {byte: bytes([byte]) for byte in range(256)}
+
+# B20, B21 and the issue: what normalization, prefix spaces or text-mode reading would alter.
+FRAGILE = [
+    "", " ", "  a", "a  ", "\ta", "\na", "a\rb", "a\r\nb\rc\n", "a\x00b", "\ufeffhello \ufeff", "e\u0301", "\u00e9",
+    "n\u0303o", "\u1112\u1161\u11ab", "\ufb01", "\u0915\u094d\u0937", "\U0001f44d\U0001f3fd", "\u2028\x85",
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\U0001f1e9\U0001f1ea", "\u0378\U000e0080\U0010ffff",
+]  # fmt: skip
+
+
+def test_gpt2_equals_tiktoken_on_real_text(
+    gpt2: Tokenizer, tiktoken_gpt2: tiktoken.Encoding, real_texts: dict[str, str]
+) -> None:
+    for name, text in real_texts.items():
+        ids = gpt2.encode(text)
+        assert ids == tiktoken_gpt2.encode_ordinary(text), name
+        assert gpt2.decode(ids, errors="strict") == text, name
+
+
+@pytest.mark.parametrize("name", ["cl100k", "o200k"])
+def test_rank_files_equal_tiktoken_on_real_text(
+    name: str, request: pytest.FixtureRequest, data_dir: Path, real_texts: dict[str, str]
+) -> None:
+    ours: Tokenizer = request.getfixturevalue(name)
+    ranks = load_tiktoken_bpe(str(data_dir / f"tokenizers/tiktoken/{name}_base.tiktoken"))
+    theirs = tiktoken.Encoding(name, pat_str=PATTERNS[name], mergeable_ranks=ranks, special_tokens={})
+    for language, text in real_texts.items():
+        assert ours.encode(text) == theirs.encode_ordinary(text), language
+
+
+def test_qwen_equals_hugging_face_on_real_text(qwen: Tokenizer, data_dir: Path, real_texts: dict[str, str]) -> None:
+    theirs = HuggingFaceTokenizer.from_file(str(data_dir / "tokenizers/qwen/qwen3_tokenizer.json"))
+    # Decomposed, so that NFC has something to do; Hugging Face always recognises control tokens.
+    texts = [unicodedata.normalize("NFD", text[:40_000]) for text in real_texts.values()]
+    for text in [*texts, "<think>a\u0301</think> <|im_start|>b"]:
+        assert qwen.encode(text, allowed_special="all") == theirs.encode(text, add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize("text", FRAGILE)
+def test_B20_B21_text_round_trips(small: Tokenizer, text: str) -> None:
+    assert small.decode(small.encode(text), errors="strict") == text
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_any_text_round_trips(small: Tokenizer, text: str) -> None:
+    assert small.decode(small.encode(text), errors="strict") == text
+
+
+def test_B20_B21_no_normalization_and_no_prefix_space(small: Tokenizer) -> None:
+    assert small.encode("") == []
+    assert small.encode("e\u0301") != small.encode("\u00e9")
+    assert small.encode(" a") != small.encode("a")
+    spelt = small.decode(small.encode(" <|user|> a", allowed_special="all"))
+    assert spelt == " <|user|> a"
+
+
+def test_B17_control_tokens_only_where_allowed(small: Tokenizer) -> None:
+    text, end = f"hi {END} bye", small.special_tokens[END]
+    assert end not in small.encode(text)
+    assert small.decode(small.encode(text)) == text
+    for allowed in ([END], "all"):
+        assert small.encode(text, allowed_special=allowed).count(end) == 1
+    with pytest.raises(TokenizerError, match="'<no>'"):
+        small.encode(text, allowed_special=["<no>"])
+    with pytest.raises(TokenizerError, match="list"):
+        small.encode(text, allowed_special=END)
+
+
+@pytest.mark.parametrize("specials", list(itertools.permutations(["<|a|>", "<|a|><|b|>", "<|b|>"])))
+def test_B16_longest_special_wins_in_every_order(specials: tuple[str, ...]) -> None:
+    tokenizer = train_bpe([], 259, special_tokens=specials).tokenizer
+    a, ab = tokenizer.special_tokens["<|a|>"], tokenizer.special_tokens["<|a|><|b|>"]
+    expected = {
+        "<|a|><|b|>": [ab],
+        "<|a|><|a|><|b|>": [a, ab],
+        "x<|a|>y": [120, a, 121],
+        "<|a|": list(b"<|a|"),
+        "<|a|><|b": [a, *b"<|b"],
+    }
+    assert {text: tokenizer.encode(text, allowed_special="all") for text in expected} == expected
+
+
+@pytest.mark.parametrize("character", ["^", " "])
+def test_B19_a_mebibyte_of_one_character_is_encoded(gpt2: Tokenizer, character: str) -> None:
+    text = character * (1 << 20)
+    batch = gpt2.encode_batch(["a", "b", text, "c", "d"])
+    assert [gpt2.decode(ids) for ids in batch] == ["a", "b", text, "c", "d"]
+
+
+def test_batch_names_the_text_that_is_wrong(small: Tokenizer) -> None:
+    with pytest.raises(TokenizerError, match=r"text 2: .*U\+D800, at character 1"):
+        small.encode_batch(["a", "b", "c\ud800"])
+
+
+def test_B22_a_character_cut_between_ids_decodes_to_a_replacement(small: Tokenizer) -> None:
+    ids = small.encode("\U0001f600")
+    assert len(ids) > 1
+    for length in range(1, len(ids)):
+        assert "\ufffd" in small.decode(ids[:length])
+        with pytest.raises(TokenizerError, match="byte 0 of"):
+            small.decode(ids[:length], errors="strict")
+    with pytest.raises(TokenizerError, match="errors"):
+        small.decode(ids, errors="ignore")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [-1, 400, 4294967296, 9223372036854775808, True, "7", 1.0, None])
+def test_B23_what_is_no_id_is_refused_by_index_and_value(small: Tokenizer, wrong: object) -> None:
+    with pytest.raises(TokenizerError, match=f"token 2 is {wrong!r}"):
+        small.decode([97, 98, wrong])  # type: ignore[list-item]
+    with pytest.raises(TokenizerError):
+        small.token_bytes(wrong)  # type: ignore[arg-type]
+
+
+def test_B25_nul_cuts_nothing(small: Tokenizer) -> None:
+    assert b"".join(map(small.token_bytes, small.encode("ab\u0000cd"))) == b"ab\x00cd"
+
+
+def test_B28_every_byte_sequence_has_ids(small: Tokenizer) -> None:
+    # Text is what `encode` takes; bytes that are no text have ids all the same.
+    data = bytes(range(256)) + b"ok \xff ok ok"
+    assert small.decode_bytes(list(data)) == data
+
+
+@pytest.mark.parametrize("name", ["small", "gpt2", "qwen"])
+def test_pieces_are_the_tokens_with_their_places(name: str, request: pytest.FixtureRequest, sample: str) -> None:
+    tokenizer: Tokenizer = request.getfixturevalue(name)
+    text = f"a\u0301\u0323 {sample}{END}\U0001f600\u1112\u1161\u11ab x"
+    pieces = tokenizer.encode_with_pieces(text, allowed_special=[END])
+    assert [piece.id for piece in pieces] == tokenizer.encode(text, allowed_special=[END])
+    covered = 0
+    for piece in pieces:
+        assert piece.bytes == tokenizer.token_bytes(piece.id)
+        assert piece.start <= covered <= piece.end
+        covered = piece.end
+        assert piece.special == (text[piece.start : piece.end] == END)
+        # The token's bytes lie within the characters that it claims.
+        claimed = text[piece.start : piece.end]
+        if tokenizer.vocabulary.nfc:
+            claimed = unicodedata.normalize("NFC", claimed)
+        assert piece.bytes in claimed.encode()
+    assert covered == len(text)
+
+
+def test_pieces_of_a_text_around_which_ids_are_put(small: Tokenizer) -> None:
+    pieces = small.encode_with_pieces(f"a{END}", allowed_special="all")
+    assert [(p.id, p.start, p.end, p.special) for p in pieces] == [
+        (97, 0, 1, False),
+        (small.end_of_text_id, 1, 14, True),
+    ]
+
+
+def test_skip_special_tokens_leaves_control_tokens_out(small: Tokenizer) -> None:
+    ids = small.encode(f"a{END}b", allowed_special="all")
+    assert small.decode(ids) == f"a{END}b"
+    assert small.decode(ids, skip_special_tokens=True) == "ab"
+
+
+def test_many_threads_share_one_tokenizer(small: Tokenizer, sample: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.bpe.tokenizer._MAX_CACHED_PIECES", 10)
+    expected = small.encode(sample)
+    wrong = []
+
+    def work() -> None:
+        wrong.extend(ids for ids in (small.encode(sample) for _ in range(30)) if ids != expected)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
