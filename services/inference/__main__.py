@@ -1,10 +1,8 @@
 """`python -m services.inference` serves until SIGTERM or Ctrl-C."""
 
-import sys
-
 from services.inference.app import create_app
 from services.inference.settings import InferenceSettings
 from shared.http import run
 
 if __name__ == "__main__":
-    sys.exit(run(create_app, InferenceSettings, "ownlm-inference"))
+    run(create_app, InferenceSettings, "ownlm-inference")

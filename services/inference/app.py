@@ -5,9 +5,11 @@ from contextlib import ExitStack
 from importlib.metadata import version
 from typing import Annotated, Any
 
+import structlog
 from fastapi import Depends, FastAPI, Request, Response
 from sse_starlette import EventSourceResponse
-from sse_starlette.sse import AppStatus
+from sse_starlette.sse import AppStatus, SendTimeoutError
+from starlette.types import Receive, Scope, Send
 
 from services.inference.answers import Answer
 from services.inference.generation import Generation
@@ -17,6 +19,8 @@ from services.inference.plan import make_plan
 from services.inference.schemas import GenerateRequest, GenerateResponse, InfoResponse
 from services.inference.settings import InferenceSettings
 from shared.http import CpuWorkers, Lifecycle, build_app, error_responses, unless_disconnected
+
+_log = structlog.get_logger("ownlm.generate")
 
 _ERRORS = error_responses(400, 413, 415, 422, 429, 500, 503)
 _STREAM_EXAMPLE = 'data: {"choices":[{"index":0,"text":" upon",...}],...}\n\ndata: [DONE]\n\n'
@@ -28,6 +32,14 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
     },
 }
 _PING_SECONDS = 15
+
+
+class _EventStream(EventSourceResponse):
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        except SendTimeoutError:
+            _log.info("gave up a client that reads nothing")
 
 
 async def _at_the_end() -> AsyncIterator[ExitStack]:
@@ -75,7 +87,7 @@ def create_app(
             logprobs=body.logprobs is not None,
         )
         if body.stream:
-            return EventSourceResponse(
+            return _EventStream(
                 answer.frames(), ping=_PING_SECONDS, sep="\n", send_timeout=settings.stream_send_timeout
             )
         whole = await unless_disconnected(request, answer.whole())

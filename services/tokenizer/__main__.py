@@ -1,10 +1,8 @@
 """`python -m services.tokenizer` serves until SIGTERM or Ctrl-C."""
 
-import sys
-
 from services.tokenizer.app import create_app
 from services.tokenizer.settings import TokenizerSettings
 from shared.http import run
 
 if __name__ == "__main__":
-    sys.exit(run(create_app, TokenizerSettings, "ownlm-tokenizer"))
+    run(create_app, TokenizerSettings, "ownlm-tokenizer")

@@ -142,7 +142,7 @@ def _describe(fault: Mapping[str, Any]) -> str:
 def _path(fault: Mapping[str, Any]) -> str:
     """The field's path as a JavaScript programmer writes it: `tokens[3]`. Names in parentheses are union tags."""
     path = ""
-    for part in fault["loc"][1:]:
+    for part in fault["loc"][1:] if fault["type"] != "json_invalid" else ():
         if isinstance(part, int):
             path += f"[{part}]"
         elif not part.startswith("("):

@@ -1,12 +1,13 @@
 """Run a service: settings, logging, socket, server, and an orderly end."""
 
+import os
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
 import uvicorn
@@ -25,14 +26,21 @@ _KEEP_ALIVE_SECONDS = 75  # longer than the 60 s after which common proxies drop
 _LAST_BYTES_SECONDS = 1.0
 
 
-def run(create_app: Callable[[SettingsT], FastAPI], settings_class: type[SettingsT], name: str) -> int:
-    """Serve until SIGTERM or Ctrl-C.
+def run(create_app: Callable[[SettingsT], FastAPI], settings_class: type[SettingsT], name: str) -> NoReturn:
+    """Serve until SIGTERM or Ctrl-C, then end the process.
 
-    Faults that a person can mend are one sentence on standard error.
-
-    Returns:
-        The process' exit code: 0 after an orderly end, 1 where the model or the port could not be had, 2 for settings.
+    Faults that a person can mend are one sentence on standard error. The exit code is 0 after an orderly end, 1 where
+    the model or the port could not be had, and 2 for wrong settings.
     """
+    code = _run(create_app, settings_class, name)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # By now all is closed. The interpreter would take seconds more to take a large library down, and a model that is
+    # still being loaded in its thread would be pulled from under it.
+    os._exit(code)
+
+
+def _run(create_app: Callable[[SettingsT], FastAPI], settings_class: type[SettingsT], name: str) -> int:
     try:
         settings = load_settings(settings_class)
     except SettingsError as error:

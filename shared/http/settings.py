@@ -18,7 +18,10 @@ class SettingsError(Exception):
 class ServiceSettings(BaseSettings):
     """Read from variables named `OWNLM_` and the field's name in capitals, as in `OWNLM_MODEL_DIR`."""
 
-    model_config = SettingsConfigDict(env_prefix=_ENV_PREFIX, frozen=True, protected_namespaces=())
+    # An empty variable is an absent one: compose files write `OWNLM_PORT=${OWNLM_PORT}`.
+    model_config = SettingsConfigDict(
+        env_prefix=_ENV_PREFIX, env_ignore_empty=True, frozen=True, protected_namespaces=()
+    )
 
     model_dir: Path = Field(description="The model folder to serve")
     model_name: str | None = Field(None, description="The model's name in answers; default: the folder's name")

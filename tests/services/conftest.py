@@ -86,11 +86,11 @@ def serve() -> Iterator[Callable[[FastAPI], str]]:
 class Process:
     """A service as its own process, as a user starts it."""
 
-    def __init__(self, module: str, **settings: object) -> None:
+    def __init__(self, *arguments: str, **settings: object) -> None:
         variables = {f"OWNLM_{name.upper()}": str(value) for name, value in settings.items()}
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OWNLM_PORT": "0", "OWNLM_LOG_FORMAT": "json", **variables}
         self.popen = subprocess.Popen(
-            [sys.executable, "-m", module], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [sys.executable, *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         self.url = ""
 
@@ -117,11 +117,11 @@ class Process:
 
 @pytest.fixture
 def process() -> Iterator[Callable[..., Process]]:
-    """Start services as processes: `process("services.tokenizer", model_dir=...)`."""
+    """Start services as processes: `process("-m", "services.tokenizer", model_dir=...)`."""
     started: list[Process] = []
 
-    def start(module: str, **settings: object) -> Process:
-        started.append(Process(module, **settings))
+    def start(*arguments: str, **settings: object) -> Process:
+        started.append(Process(*arguments, **settings))
         return started[-1]
 
     yield start

@@ -67,7 +67,7 @@ def token_id(tokenizer: Tokenizer, piece: str | int) -> int:
         return piece
     if piece in tokenizer.special_tokens:
         return tokenizer.special_tokens[piece]
-    return next(id for id in range(tokenizer.vocab_size) if tokenizer.token_bytes(id) == piece.encode())
+    return next(token for token in range(tokenizer.vocab_size) if tokenizer.token_bytes(token) == piece.encode())
 
 
 @pytest.fixture(scope="session")

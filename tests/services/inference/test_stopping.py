@@ -43,9 +43,7 @@ def slow_cut(stops: list[str], text: str) -> tuple[str, str | None]:
     return text, None
 
 
-@given(
-    st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=4), st.lists(st.text("abc", max_size=4))
-)
+@given(st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=4), st.lists(st.text("abc", max_size=4)))
 def test_equals_the_specification_wherever_the_text_is_cut(stops: list[str], pieces: list[str]) -> None:
     chunks, matched = run(stops, pieces)
     assert ("".join(chunks), matched) == slow_cut(stops, "".join(pieces))

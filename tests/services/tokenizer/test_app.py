@@ -31,7 +31,11 @@ def encode(client: TestClient, **body: Any) -> Any:
 def test_encodes_and_decodes_one_text_and_batches(client: TestClient, tokenizer: Tokenizer) -> None:
     texts = ["Once upon a time", "", "ab\u0000cd", "\U0001f600 été \u2028"]
     one = encode(client, text=texts[0])
-    assert one == {"tokens": tokenizer.encode(texts[0]), "count": len(one["tokens"]), "fingerprint": tokenizer.fingerprint}
+    assert one == {
+        "tokens": tokenizer.encode(texts[0]),
+        "count": len(one["tokens"]),
+        "fingerprint": tokenizer.fingerprint,
+    }
     batch = encode(client, text=texts)
     assert batch["tokens"] == [tokenizer.encode(text) for text in texts]
     assert batch["count"] == sum(map(len, batch["tokens"]))
@@ -142,7 +146,7 @@ def test_info_tells_what_is_served(client: TestClient, tokenizer: Tokenizer) -> 
 
 
 def test_probes_answer_while_a_large_text_is_encoded(model_dir: Path, process: Any) -> None:
-    url = process("services.tokenizer", model_dir=model_dir).wait_ready().url
+    url = process("-m", "services.tokenizer", model_dir=model_dir).wait_ready().url
     text = "Once upon a time, 12 foxes met. " * 32_768
     with ThreadPoolExecutor(1) as pool, httpx.Client() as client:
         client.get(f"{url}/livez")

@@ -40,9 +40,7 @@ async def tokens_of(job: Job) -> list[int]:
 
 def alone(folder: ModelFolder, request: RowRequest) -> list[int]:
     ids, params = list(request.prompt_ids), request.params
-    return list(
-        generate(folder.model, ids, params, max_tokens=request.max_tokens, valid_tokens=folder.valid_tokens)
-    )
+    return list(generate(folder.model, ids, params, max_tokens=request.max_tokens, valid_tokens=folder.valid_tokens))
 
 
 def prompts(count: int, seed: int) -> list[list[int]]:

@@ -1,0 +1,58 @@
+"""An app with one route on top of what both services share."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from shared.http import ApiError, HttpMetrics, Lifecycle, ServiceSettings, StrictModel, Text, build_app
+
+
+class EchoRequest(StrictModel):
+    text: Text = ""
+    number: float = 0.0
+    whole: int = 0
+
+
+class Settings(ServiceSettings):
+    port: int = 0
+
+
+@pytest.fixture
+def build() -> Callable[..., FastAPI]:
+    """Build the app: `build(load=..., max_body_bytes=...)`; `POST /echo` answers with what it read."""
+
+    def make(load: Callable[[], Any] = lambda: "resource", **settings: Any) -> FastAPI:
+        lifecycle = Lifecycle(load)
+        app = build_app(
+            Settings(model_dir=Path("model"), **settings),
+            lifecycle,
+            HttpMetrics(),
+            title="t",
+            description="d",
+            version="0",
+        )
+
+        @app.post("/echo")
+        async def echo(body: EchoRequest) -> EchoRequest:
+            return body
+
+        @app.get("/items/{name}")
+        async def item(name: str) -> str:
+            if name == "broken":
+                raise RuntimeError("secret detail")
+            if name == "busy":
+                raise ApiError(429, "too many", param="name", code="full", headers={"Retry-After": "3"})
+            return str(lifecycle.resource)
+
+        return app
+
+    return make
+
+
+@pytest.fixture
+def gate() -> threading.Event:
+    return threading.Event()

@@ -1,0 +1,81 @@
+"""Bodies over the limit are refused before they are read; real sockets, since the client may lie."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+
+LIMIT = 10_000
+
+
+@pytest.fixture
+def address(build: Any) -> Iterator[tuple[str, int]]:
+    server = uvicorn.Server(uvicorn.Config(build(max_body_bytes=LIMIT), port=0, log_config=None))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield server.servers[0].sockets[0].getsockname()[:2]
+    server.should_exit = True
+    thread.join()
+
+
+def exchange(address: tuple[str, int], headers: str, *parts: bytes) -> bytes:
+    """Send a request; returns what comes back until the server closes, or for two seconds."""
+    with socket.create_connection(address, timeout=2) as connection:
+        head = f"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{headers}\r\n"
+        answer = b""
+        try:
+            connection.sendall(head.encode())
+            for part in parts:
+                connection.sendall(part)
+            while data := connection.recv(65536):
+                answer += data
+        except (TimeoutError, ConnectionError):
+            pass
+        return answer
+
+
+def chunk(data: bytes) -> bytes:
+    return f"{len(data):x}\r\n".encode() + data + b"\r\n"
+
+
+BODY = b'{"text": "%s"}'
+
+
+def test_the_limit_itself_fits(address: tuple[str, int]) -> None:
+    body = BODY % (b"x" * (LIMIT - len(BODY) + 2))
+    assert len(body) == LIMIT
+    assert exchange(address, f"Content-Length: {LIMIT}\r\nConnection: close\r\n", body).startswith(b"HTTP/1.1 200")
+    body += b" "
+    answer = exchange(address, f"Content-Length: {LIMIT + 1}\r\n", body)
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert b"the body has 10,001 bytes, the limit is 10,000" in answer
+
+
+def test_a_large_body_is_refused_before_it_is_sent(address: tuple[str, int]) -> None:  # B69
+    started = time.perf_counter()
+    answer = exchange(address, "Content-Length: 300000000\r\n")
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert b'"code":"body_too_large"' in answer
+    assert time.perf_counter() - started < 1.5, "the server closes, so that the client need not send it all"
+
+
+def test_a_body_of_unknown_length_is_refused_while_it_is_read(address: tuple[str, int]) -> None:  # B69
+    many = [chunk(b"x" * 1000)] * 20
+    answer = exchange(address, "Transfer-Encoding: chunked\r\n", *many)
+    assert answer.startswith(b"HTTP/1.1 413")
+    small = exchange(address, "Transfer-Encoding: chunked\r\nConnection: close\r\n", chunk(BODY % b"a"), b"0\r\n\r\n")
+    assert small.startswith(b"HTTP/1.1 200")
+
+
+def test_a_length_that_lies_does_no_harm(address: tuple[str, int]) -> None:  # B69
+    too_short = exchange(address, "Content-Length: 5\r\n", BODY % b"abcdef")
+    assert too_short.startswith((b"HTTP/1.1 400", b"HTTP/1.1 422"))
+    assert exchange(address, "Content-Length: 500\r\n", BODY % b"abc") == b""
+    assert exchange(address, "Content-Length: -5\r\n", BODY % b"abc").startswith(b"HTTP/1.1 400")
+    assert exchange(address, "Content-Length: 15\r\nConnection: close\r\n", BODY % b"abc").startswith(b"HTTP/1.1 200")

@@ -1,0 +1,48 @@
+from pathlib import Path
+
+import pytest
+
+from shared.http import ServiceSettings, SettingsError, load_settings
+
+
+class Settings(ServiceSettings):
+    port: int = 1234
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OWNLM_MODEL_DIR", "models/demo")
+
+
+def test_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OWNLM_PORT", "80")
+    settings = load_settings(Settings)
+    assert (settings.model_dir, settings.port, settings.served_name) == (Path("models/demo"), 80, "demo")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        (
+            "OWNLM_LOG_LEVEL",
+            "loud",
+            "OWNLM_LOG_LEVEL: input should be 'debug', 'info', 'warning' or 'error', got \"loud\"",
+        ),
+        ("OWNLM_MAX_BODY_BYTES", "8 MB", 'got "8 MB" (The largest request body)'),
+        ("OWNLM_SHUTDOWN_TIMEOUT", "nan", "OWNLM_SHUTDOWN_TIMEOUT: "),
+        ("OWNLM_SHUTDOWN_TIMEOUT", "-1", "OWNLM_SHUTDOWN_TIMEOUT: "),
+    ],
+)
+def test_a_bad_value_is_one_sentence(monkeypatch: pytest.MonkeyPatch, name: str, value: str, told: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError) as caught:
+        load_settings(Settings)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("empty", [True, False])
+def test_a_missing_or_empty_value_is_named(monkeypatch: pytest.MonkeyPatch, empty: bool) -> None:
+    monkeypatch.setenv("OWNLM_MODEL_DIR", "") if empty else monkeypatch.delenv("OWNLM_MODEL_DIR")
+    with pytest.raises(SettingsError, match=r"OWNLM_MODEL_DIR is not set \(The model folder to serve\)"):
+        load_settings(Settings)
