@@ -48,10 +48,10 @@ class ModelConfig:
     initializer_range: float = 0.02
 
     def __post_init__(self) -> None:
-        for name in _SIZES:
+        for name, largest in _LARGEST.items():
             value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise ModelConfigError(f"{name} must be a whole number of at least 1, got {value!r}")
+            if type(value) is not int or not 1 <= value <= largest:
+                raise ModelConfigError(f"{name} must be a whole number from 1 to {largest}, got {value!r}")
         for name in ("norm_eps", "initializer_range"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
@@ -146,4 +146,14 @@ class ModelConfig:
         }
 
 
-_SIZES = ("vocab_size", "context_length", "d_model", "num_layers", "num_heads", "num_kv_heads", "head_dim", "d_ff")
+# Far above any model, and low enough that a damaged file is refused before anything of its size is built.
+_LARGEST = {
+    "vocab_size": 1 << 24,
+    "context_length": 1 << 24,
+    "d_model": 1 << 20,
+    "num_layers": 1 << 12,
+    "num_heads": 1 << 16,
+    "num_kv_heads": 1 << 16,
+    "head_dim": 1 << 16,
+    "d_ff": 1 << 24,
+}

@@ -23,7 +23,7 @@ def replace_folder(path: Path) -> Iterator[Path]:
     Args:
         path: The folder to create, or to replace.
     """
-    path = path.absolute()
+    path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.partial")
     shutil.rmtree(temporary, ignore_errors=True)

@@ -36,7 +36,7 @@ def generate(
         valid_tokens: bool [vocab_size], see `sample`.
 
     Raises:
-        ValueError: The prompt is empty, too long, or holds an id outside of the vocabulary.
+        ValueError: The prompt is empty, too long, or holds an id outside of the vocabulary, or max_tokens is negative.
         SamplingError: The model's logits are not numbers.
     """
     config = model.config
@@ -48,6 +48,8 @@ def generate(
     for index, token in enumerate(prompt_ids):
         if not 0 <= token < config.vocab_size:
             raise ValueError(f"prompt token {index} is {token}, outside of the vocabulary of {config.vocab_size}")
+    if max_tokens < 0:
+        raise ValueError(f"max_tokens must be at least 0, got {max_tokens}")
     return _generate(
         model, prompt_ids, params, max_tokens=max_tokens, eos_token_ids=eos_token_ids, valid_tokens=valid_tokens
     )

@@ -37,14 +37,15 @@ class HFConfigReader:
 
     def number(self, key: str, *, default: float) -> float:
         """Return a positive number."""
-        return _positive(key, self._config.get(key, default))
+        value = self._config.get(key)
+        return default if value is None else _positive(key, value)
 
     def flag(self, key: str, *, default: bool) -> bool:
         """Return true or false."""
-        value = self._config.get(key, default)
-        if type(value) is not bool:
+        value = self._config.get(key)
+        if value is not None and type(value) is not bool:
             raise ModelConfigError(f'"{key}" must be true or false, got {value!r}')
-        return value
+        return default if value is None else value
 
     def num_kv_heads(self, num_heads: int) -> int:
         """Return the key and value heads: as many as query heads where a Llama file says nothing."""

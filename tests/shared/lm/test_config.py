@@ -31,6 +31,8 @@ def test_absent_keys_take_the_defaults_of_llama_in_transformers():
     assert config.rope == RopeConfig(theta=10_000.0, scaling=None)  # B93: absent means 10000
     assert not config.tie_embeddings
     assert not config.qk_norm
+    absent = dict.fromkeys(["num_key_value_heads", "head_dim", "rms_norm_eps", "tie_word_embeddings", "rope_theta"])
+    assert ModelConfig.from_hf({**LLAMA, **absent}) == config  # null means absent
 
 
 @pytest.mark.parametrize(
@@ -95,6 +97,8 @@ def test_every_place_of_the_rope_settings_is_read(rope):
         ({"vocab_size": "512"}, "\"vocab_size\" must be a whole number of at least 1, got '512'"),
         ({"vocab_size": True}, "got True"),
         ({"vocab_size": 0}, "got 0"),
+        ({"vocab_size": 10**18}, "vocab_size must be a whole number from 1 to 16777216"),
+        ({"num_hidden_layers": 10**9}, "num_layers must be a whole number from 1 to 4096, got 1000000000"),
         ({"hidden_size": None}, '"hidden_size" is missing'),
         ({"rms_norm_eps": -1e-5}, '"rms_norm_eps" must be a positive number'),
         ({"tie_word_embeddings": "yes"}, '"tie_word_embeddings" must be true or false'),

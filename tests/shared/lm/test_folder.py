@@ -1,5 +1,6 @@
 import errno
 import json
+import resource
 import shutil
 from pathlib import Path
 
@@ -284,6 +285,21 @@ def test_a_full_disk_is_a_clear_error_and_leaves_the_old_folder(save, error):
 
     with pytest.raises(ModelFolderError, match="writing the model failed and nothing was changed"):
         save(seed=1, overwrite=True, extra_files=fail)
+    assert contents(path) == before
+    assert [entry.name for entry in path.parent.iterdir()] == ["model"]
+
+
+def test_weights_that_do_not_fit_on_the_disk_are_a_clear_error(save):
+    """A limit on the size of files makes the write itself fail, as a full disk does."""
+    path = save()
+    before = contents(path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(ModelFolderError, match="writing the model failed and nothing was changed"):
+            save(seed=1, overwrite=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert contents(path) == before
     assert [entry.name for entry in path.parent.iterdir()] == ["model"]
 

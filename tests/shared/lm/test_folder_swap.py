@@ -39,6 +39,15 @@ def test_a_folder_is_created_and_replaced(tmp_path):
         assert [entry.name for entry in path.parent.iterdir()] == ["yet"]
 
 
+def test_a_link_to_a_folder_stays_a_link(tmp_path):
+    fill(tmp_path / "real", "first")
+    (tmp_path / "link").symlink_to("real")
+    fill(tmp_path / "link", "second")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "file").read_text() == "second"
+    assert {entry.name for entry in tmp_path.iterdir()} == {"link", "real"}
+
+
 def test_without_an_atomic_exchange_two_renames_do(tmp_path, monkeypatch):
     monkeypatch.setattr(folder_swap.sys, "platform", "elsewhere")
     fill(tmp_path / "folder", "first")

@@ -84,6 +84,11 @@ def test_unusable_prompts_are_refused_at_once(make_model, prompt, message):
         generate(make_model(), prompt, GREEDY, max_tokens=1)
 
 
+def test_a_negative_max_tokens_is_refused(make_model):
+    with pytest.raises(ValueError, match="max_tokens must be at least 0, got -1"):
+        generate(make_model(), [1], GREEDY, max_tokens=-1)
+
+
 def test_a_broken_model_is_an_error_not_an_endless_token(make_model):
     """B48."""
     model = make_model()
