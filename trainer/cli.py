@@ -14,6 +14,11 @@ from typing import Annotated, Any
 import cyclopts
 from cyclopts import App, ArgumentCollection, CycloptsError, Parameter
 
+from trainer.commands.demo import demo
+from trainer.commands.encode import encode
+from trainer.commands.generate import generate
+from trainer.commands.train import train
+from trainer.commands.vocab import vocab
 from trainer.errors import InterruptedRunError, UsageError
 from trainer.progress import set_up_logging
 
@@ -29,9 +34,8 @@ app = App(
     version_flags=[],
     default_parameter=Parameter(negative_iterable=()),
 )
-for _command in ("vocab", "encode", "train", "generate", "demo"):
-    # By name, so that a command is imported only when it is used or described.
-    app.command(f"trainer.commands.{_command}:{_command}", name=_command)
+for _command in (vocab, encode, train, generate, demo):
+    app.command(_command)
 
 
 class SettingsFile(cyclopts.config.Dict):

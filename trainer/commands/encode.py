@@ -12,7 +12,6 @@ logger = logging.getLogger(__name__)
 
 def encode(
     files: list[Path],
-    /,
     *,
     tokenizer: Path,
     output: Path,

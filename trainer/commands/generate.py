@@ -4,7 +4,6 @@ import secrets
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -33,9 +32,7 @@ class GenerateSettings:
     """`cpu`, `cuda`, `cuda:1`, `mps`, or `auto`: the first GPU that works, else the CPU."""
 
 
-def generate(
-    model: Path, prompt: str = "", /, *, settings: Annotated[GenerateSettings, Parameter(name="*")] = GenerateSettings()
-) -> None:
+def generate(model: Path, prompt: str = "", *, settings: GenerateSettings = GenerateSettings()) -> None:
     """Continue a prompt with a trained model, as it is written.
 
     Args:

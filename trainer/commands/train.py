@@ -1,13 +1,9 @@
 """`train`: token files to a model."""
 
-from typing import Annotated
-
-from cyclopts import Parameter
-
 from trainer.settings import TrainSettings
 
 
-def train(*, settings: Annotated[TrainSettings, Parameter(name="*")]) -> None:
+def train(*, settings: TrainSettings) -> None:
     """Train a model on token files.
 
     A first run: `python -m trainer train --data tokens --output runs/first`. Look at the tokens a second that it

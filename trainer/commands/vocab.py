@@ -12,7 +12,6 @@ logger = logging.getLogger(__name__)
 
 def vocab(
     files: list[Path],
-    /,
     *,
     vocab_size: int,
     output: Path,

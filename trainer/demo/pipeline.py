@@ -1,0 +1,81 @@
+"""The whole way from nothing to a model folder, on the embedded stories."""
+
+import dataclasses
+import logging
+import shutil
+from pathlib import Path
+
+from shared.bpe import Tokenizer
+from shared.lm import ModelFolderError, load_model_folder
+from trainer.checkpoint import list_checkpoints
+from trainer.demo import recipe
+from trainer.demo.corpus import write_corpus
+from trainer.encoding import encode_files
+from trainer.errors import TrainerError
+from trainer.progress import NewBar, progress
+from trainer.run import RunFolder
+from trainer.training import train
+from trainer.vocabulary import learn_vocabulary
+
+logger = logging.getLogger(__name__)
+
+
+def make_demo(output: Path, *, keep: bool = False) -> None:
+    """Write stories, learn a vocabulary, encode, train, and leave the model in `output`.
+
+    The work goes to a folder beside it, OUTPUT.work, and only the finished model comes to `output`, in one step. Called
+    again, it goes on where it was interrupted; where `output` is a model folder already, nothing is done.
+
+    Args:
+        output: The model's folder.
+        keep: Whether to leave the work folder, for a look at the stories, the tokens and the run.
+
+    Raises:
+        TrainerError: `output` is something else than a model folder.
+        InterruptedRunError: SIGINT or SIGTERM came while training; a checkpoint was saved.
+    """
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        try:
+            load_model_folder(output)
+        except ModelFolderError as error:
+            raise TrainerError(f"{output} is in the way, and is not a model folder: {error}") from error
+        logger.info("%s holds a model already: nothing to do", output)
+        return
+    work = output.with_name(f"{output.name}.work")
+    work.mkdir(parents=True, exist_ok=True)
+    corpus, tokenizer, tokens, run = (work / name for name in ("stories.txt", "tokenizer", "tokens", "run"))
+    with progress() as new_bar:
+        _prepare(corpus, tokenizer, tokens, new_bar)
+    settings = recipe.training_settings(tokens, run)
+    if list_checkpoints(RunFolder(run).checkpoints):
+        settings = dataclasses.replace(settings, checkpoints=dataclasses.replace(settings.checkpoints, resume=True))
+    model = train(settings)
+    if output.exists():
+        output.rmdir()  # empty, as was checked
+    model.rename(output)
+    if not keep:
+        shutil.rmtree(work)
+    logger.info('done: python -m trainer generate %s "%s"', output, recipe.SAMPLE_PROMPT)
+
+
+def _prepare(corpus: Path, tokenizer: Path, tokens: Path, new_bar: NewBar) -> None:
+    """Make what is not there yet; every step's result appears whole or not at all."""
+    if not corpus.exists():
+        write_corpus(corpus, size_bytes=recipe.CORPUS_BYTES, progress=new_bar("writing stories", recipe.CORPUS_BYTES))
+    if not (tokenizer / "tokenizer_config.json").exists():
+        learn_vocabulary(
+            [corpus],
+            tokenizer,
+            vocab_size=recipe.VOCAB_SIZE,
+            overwrite=True,
+            progress=new_bar("learning a vocabulary", corpus.stat().st_size),
+        )
+    if not (tokens / "val.json").exists():
+        encode_files(
+            [corpus],
+            Tokenizer.from_files(tokenizer),
+            tokens,
+            val_fraction=recipe.VALIDATION_FRACTION,
+            overwrite=True,
+            progress=new_bar("encoding", corpus.stat().st_size),
+        )
