@@ -3,13 +3,17 @@
 import time
 from collections.abc import AsyncIterator
 
+import structlog
+
 from services.inference.choice import Choice, Delta
-from services.inference.engine import EngineUnavailableError, Job, QueueFullError
+from services.inference.engine import EngineError, EngineUnavailableError, Job, QueueFullError, TokenEvent
 from services.inference.loading import ServedModel
 from services.inference.metrics import InferenceMetrics
 from services.inference.plan import Plan
 from services.inference.schemas import Usage
 from shared.http import ApiError
+
+_log = structlog.get_logger("ownlm.generate")
 
 
 class Generation:
@@ -64,7 +68,7 @@ class Generation:
                 yield index, Delta(text=self.plan.echo, finish_reason="length")
             return
         echo_left = set(range(self.plan.num_choices)) if self.plan.echo else set()
-        async for event in self._job:
+        async for event in self._events(self._job):
             self._count_token()
             delta = self._choices[event.row].feed(event)
             if delta is None:
@@ -79,10 +83,20 @@ class Generation:
         self._metrics.generation_seconds.observe(time.perf_counter() - self._started)
 
     def cancel(self) -> None:
-        """Stop what still runs; does nothing where all is finished."""
+        """Stop what still runs; does nothing where all is finished or has failed."""
         if self._job is not None and not self.finished:
             self._job.cancel()
             self._metrics.cancelled.inc()
+            _log.info("cancelled", completion_tokens=self._num_tokens)
+
+    async def _events(self, job: Job) -> AsyncIterator[TokenEvent]:
+        try:
+            async for event in job:
+                yield event
+        except EngineError:
+            self._unfinished = 0
+            self._metrics.failed.inc()
+            raise
 
     def _count_token(self) -> None:
         if self._num_tokens == 0:

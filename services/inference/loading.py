@@ -19,6 +19,10 @@ class DeviceError(ValueError):
     """The device that was asked for is not there."""
 
 
+class CacheError(ValueError):
+    """The memory does not suffice for what is to run at the same time."""
+
+
 @dataclass(frozen=True)
 class ServedModel:
     """What requests need of a loaded model; the engine alone touches its weights."""
@@ -38,6 +42,7 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
     Raises:
         ModelFolderError: Names the file and the fault.
         DeviceError: There is no such device.
+        CacheError: Too little memory.
     """
     device = _device(settings.device)
     dtype = _DTYPES.get(settings.dtype, torch.bfloat16 if device.type == "cuda" else torch.float32)
@@ -47,10 +52,16 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
     for note in folder.notes:
         _log.warning("model folder", note=note)
     context_length = min(settings.context_length or folder.config.context_length, folder.config.context_length)
-    runner = ModelRunner(
-        folder.model, num_slots=settings.max_batch, max_length=context_length, valid_tokens=folder.valid_tokens
-    )
-    runner.warm_up()
+    try:
+        runner = ModelRunner(
+            folder.model, num_slots=settings.max_batch, max_length=context_length, valid_tokens=folder.valid_tokens
+        )
+        runner.warm_up()
+    except (MemoryError, RuntimeError) as error:  # torch raises RuntimeError where memory runs out
+        raise CacheError(
+            f"no memory for the caches of {settings.max_batch} sequences of {context_length} tokens, "
+            f"lower OWNLM_MAX_BATCH or OWNLM_CONTEXT_LENGTH ({str(error).splitlines()[0]})"
+        ) from error
     _log.info(
         "model loaded", parameters=folder.config.num_parameters, cache_bytes=runner.cache_bytes, device=str(device)
     )

@@ -19,6 +19,7 @@ class InferenceMetrics(HttpMetrics):
         self.prompt_tokens = Counter("ownlm_prompt_tokens", "Prompt tokens of answered requests", registry=registry)
         self.generated_tokens = Counter("ownlm_generated_tokens", "Tokens generated for clients", registry=registry)
         self.cancelled = Counter("ownlm_cancelled_requests", "Requests ended before their answer", registry=registry)
+        self.failed = Counter("ownlm_failed_requests", "Requests that the engine could not finish", registry=registry)
         self.refusals = Counter(
             "ownlm_refused_requests", "Requests refused by the engine", ("reason",), registry=registry
         )

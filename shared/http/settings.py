@@ -58,7 +58,9 @@ def load_settings(settings_class: type[SettingsT]) -> SettingsT:
 
 def _describe(settings_class: type[ServiceSettings], fault: object) -> str:
     assert isinstance(fault, dict)
-    name = str(fault["loc"][0]) if fault["loc"] else "settings"
+    if not fault["loc"]:
+        return str(fault["msg"]).removeprefix("Value error, ")
+    name = str(fault["loc"][0])
     field = settings_class.model_fields.get(name)
     purpose = f" ({field.description})" if field and field.description else ""
     if fault["type"] == "missing":

@@ -24,6 +24,12 @@ def test_an_incomplete_character_at_the_end_is_one_replacement_character(pieces_
     assert (delta.text, delta.finish_reason) == ("\ufffd", "length")
 
 
+def test_bytes_that_complete_a_character_of_the_prompt_are_replacements(pieces_tokenizer: Tokenizer) -> None:  # B42
+    choice = Choice(pieces_tokenizer, [], {})  # the prompt ended in F0 9F
+    deltas = [choice.feed(TokenEvent(0, token)) for token in (0x98, 0x80, ord("a"))]
+    assert "".join(delta.text for delta in deltas if delta is not None) == "\ufffd\ufffda"
+
+
 def test_text_is_linear_in_the_number_of_tokens(pieces_tokenizer: Tokenizer) -> None:  # B41
     def seconds(token: int, count: int) -> float:
         choice = Choice(pieces_tokenizer, [], {})

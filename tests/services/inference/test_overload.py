@@ -59,7 +59,9 @@ def test_not_ready_while_loading_and_alive_all_the_time(scripted: Any, serve: An
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a kernel failed"), MemoryError("4 GiB"), MemoryError()])
-def test_one_failure_is_told_truthfully_and_survived(scripted: Any, serve: Any, error: Exception) -> None:  # B74
+def test_one_failure_is_told_truthfully_and_survived(
+    scripted: Any, serve: Any, metric: Any, error: Exception
+) -> None:  # B74
     app, runner = scripted({})
     url = serve(app)
     runner.failures = [error]
@@ -67,6 +69,8 @@ def test_one_failure_is_told_truthfully_and_survived(scripted: Any, serve: Any, 
     assert failed.status_code == 500
     cause = f"{type(error).__name__}: {error}".rstrip(": ")
     assert failed.json()["error"]["message"] == f"generation failed: {cause}"
+    assert metric(url, "ownlm_failed_requests_total") == 1
+    assert metric(url, "ownlm_cancelled_requests_total") == 0
     assert post(url).json()["choices"][0]["text"] == "x" * 20
     assert httpx.get(f"{url}/readyz").status_code == 200
 
