@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import structlog
 import torch
 import uvicorn
 from fastapi import FastAPI
@@ -20,6 +21,14 @@ from shared.bpe import Tokenizer, train_bpe
 from shared.lm import GenerationDefaults, ModelConfig, RopeConfig, Transformer, save_model_folder
 
 TEXT = "Once upon a time there was a little fox. The fox had a red ball and a friend called Anna. " * 3
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quiet() -> Iterator[None]:
+    """Servers in threads log when pytest no longer captures what they print."""
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")
