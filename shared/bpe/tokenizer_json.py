@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from shared.bpe.byte_alphabet import CHARACTER_TO_BYTE
 from shared.bpe.errors import TokenizerError
 from shared.bpe.files import read_json, to_json, write_text
 from shared.bpe.patterns import PATTERNS, resolve_pattern
@@ -132,6 +133,8 @@ def _parse_added(entries: Any, vocab: Mapping[str, int], *, nfc: bool) -> tuple[
             raise TokenizerError(f"{where} {content!r} is single_word; that is not supported")
         if nfc and entry.get("normalized"):
             raise TokenizerError(f"{where} {content!r} is normalized; that is not supported beside an NFC normalizer")
+        if content in CHARACTER_TO_BYTE:
+            raise TokenizerError(f"{where} {content!r} is the token of a single byte; that is not supported")
         if vocab.get(content, token_id) != token_id:
             raise TokenizerError(f"{where} {content!r} has the id {token_id}, but {vocab[content]} in the vocabulary")
         tokens.append(AddedToken(token_id, content, **{flag: bool(entry.get(flag)) for flag in _FLAGS}))

@@ -33,8 +33,8 @@ class AddedToken:
 class Vocabulary:
     """The immutable data of a byte-level BPE tokenizer, checked on construction.
 
-    An added token's text may equal neither the bytes nor the printable form of an ordinary token, so that every id has
-    one string and every string one id, here and in tokenizer.json.
+    An added token's text may not equal the printable form of an ordinary token, because tokenizer.json holds both kinds
+    under one key. So every id has one pair of kind and bytes, and every such pair one id.
 
     Attributes:
         tokens: The ordinary tokens by id; ids may have holes. Each of the 256 bytes is one.
@@ -115,10 +115,9 @@ class Vocabulary:
                 )
             if token.id in taken:
                 raise TokenizerError(f"the id {token.id} of the added token {token.content!r} belongs to another token")
-            if token.content in printable or encode_utf8(token.content) in self.ids:
+            if token.content in printable:
                 raise TokenizerError(
-                    f"the added token {token.content!r} is spelt like an ordinary token; choose a text that no merge "
-                    "and no single byte has, such as <|name|>"
+                    f"the added token {token.content!r} is spelt like an ordinary token; choose a text such as <|name|>"
                 )
             seen[token.content] = token.id
             taken.add(token.id)

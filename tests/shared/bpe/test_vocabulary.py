@@ -1,0 +1,52 @@
+from dataclasses import replace
+
+import pytest
+
+from shared.bpe import PATTERNS, TokenizerError
+from shared.bpe.vocabulary import AddedToken, Vocabulary
+
+BASE = Vocabulary(
+    tokens={**{byte: bytes([byte]) for byte in range(256)}, 256: b"ab", 257: b"abc"},
+    merges=((97, 98), (256, 99)),
+    added=(AddedToken(258, "<s>"),),
+    pattern=PATTERNS["gpt2"],
+)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pattern": PATTERNS["qwen"]},
+        {"nfc": True},
+        {"ignore_merges": True},
+        {"merges": ((97, 98),)},
+        {"tokens": {**BASE.tokens, 260: b"xy"}},
+        {"added": (AddedToken(259, "<s>"),)},
+        {"added": (AddedToken(258, "<t>"),)},
+        {"added": (AddedToken(258, "<s>", special=False),)},
+        {"added": (AddedToken(258, "<s>", lstrip=True),)},
+        {"added": (AddedToken(258, "<s>", rstrip=True),)},
+    ],
+)
+def test_fingerprint_changes_with_whatever_decides_ids(change: dict) -> None:
+    assert replace(BASE, **change).fingerprint != BASE.fingerprint
+
+
+@pytest.mark.parametrize(
+    "change", [{"eos": "<s>", "bos": "<s>"}, {"added": (AddedToken(258, "<s>", normalized=True),)}]
+)
+def test_fingerprint_is_that_of_the_ids_alone(change: dict) -> None:
+    assert replace(BASE, **change).fingerprint == BASE.fingerprint
+
+
+def test_an_added_token_may_have_the_bytes_of_an_ordinary_one() -> None:
+    # As the runs of spaces that Phi-2 adds to GPT-2's vocabulary; only their printable forms must differ.
+    vocabulary = replace(BASE, tokens={**BASE.tokens, 260: b"  "}, added=(AddedToken(261, "  "),))
+    assert vocabulary.ids[b"  "] == 260
+    with pytest.raises(TokenizerError, match="spelt like an ordinary token"):
+        replace(vocabulary, added=(AddedToken(261, "ĠĠ"),))
+
+
+def test_fingerprint_never_changes() -> None:
+    # Token files and checkpoints carry it: a change here would part them from their tokenizers.
+    assert BASE.fingerprint == "6c94bde40411f484744d5ff699e551f206e3a58cce321a2e4f6651f8cf16b2c1"
