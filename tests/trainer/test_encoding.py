@@ -1,0 +1,189 @@
+import hashlib
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from shared.bpe import Tokenizer, train_bpe
+from trainer import corpus
+from trainer.corpus import CorpusError
+from trainer.encoding import EncodingReport, encode_files
+from trainer.errors import TrainerError, UsageError
+from trainer.tokenfile import TokenFile, TokenFileError
+
+END = "<|endoftext|>"
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return train_bpe(["the cat sat on the mat, and the dog sat by the cat.\n" * 9], 300, special_tokens=[END]).tokenizer
+
+
+def encode(folder: Path, tokenizer: Tokenizer, *texts: str | bytes, **options: object) -> EncodingReport:
+    paths = []
+    for number, text in enumerate(texts):
+        paths.append(folder / f"{number}.txt")
+        paths[-1].write_bytes(text.encode() if isinstance(text, str) else text)
+    return encode_files(paths, tokenizer, folder / "out", **options)  # type: ignore[arg-type]
+
+
+def decoded(folder: Path, tokenizer: Tokenizer, name: str = "train") -> str:
+    return tokenizer.decode(TokenFile.open(folder / "out", name).tokens, errors="strict")
+
+
+@pytest.mark.parametrize(
+    ("text", "documents", "ends"),
+    [
+        ("a", 1, False),
+        (f"a{END}", 1, True),
+        (f"a{END}b", 2, False),
+        (f"a{END}{END}b{END}", 3, True),  # an empty document keeps its id
+        (f"{END}a", 2, False),
+        (f"{END}", 1, True),
+        (f"a{END}\n", 2, False),
+        (f"a\r\nb\rc\x00\ufeff{END}  \U0001f600", 2, False),
+        (f"\ufeffa{END[:-1]}b", 1, False),
+    ],
+)
+def test_B88_exactly_one_id_after_each_document(
+    tmp_path: Path, tokenizer: Tokenizer, text: str, documents: int, ends: bool
+) -> None:
+    manifest = encode(tmp_path, tokenizer, text).manifests["train"]
+    (source,) = manifest.sources
+    assert (manifest.documents, source.documents, source.ends_with_separator) == (documents, documents, ends)
+    assert decoded(tmp_path, tokenizer) == text + ("" if ends else END)
+    assert TokenFile.open(tmp_path / "out", "train").tokens.tolist().count(tokenizer.end_of_text_id) == documents
+    assert manifest.bytes == len(text.replace(END, "").encode())
+
+
+def test_B88_three_files_one_of_them_empty(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    manifest = encode(tmp_path, tokenizer, "a", "b", "").manifests["train"]
+    assert TokenFile.open(tmp_path / "out", "train").tokens.tolist() == [
+        97,
+        tokenizer.end_of_text_id,
+        98,
+        tokenizer.end_of_text_id,
+    ]
+    assert [source.documents for source in manifest.sources] == [1, 1, 0]
+    assert manifest.sources[0].sha256 == hashlib.sha256(b"a").hexdigest()
+
+
+def test_B88_without_a_separator_text_that_spells_it_stays_text(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    manifest = encode(tmp_path, tokenizer, f"a{END}b", "", "c", separator=None).manifests["train"]
+    tokens = TokenFile.open(tmp_path / "out", "train").tokens.tolist()
+    assert tokens.count(tokenizer.end_of_text_id) == manifest.documents == 2
+    assert tokenizer.decode(tokens) == f"a{END}b{END}c{END}"
+
+
+def test_the_tokenizer_lies_beside_the_tokens(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    manifest = encode(tmp_path, tokenizer, "a").manifests["train"]
+    assert Tokenizer.from_files(tmp_path / "out").fingerprint == manifest.fingerprint == tokenizer.fingerprint
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 5, 4096])
+def test_B15_tokens_do_not_depend_on_the_chunks(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
+) -> None:
+    monkeypatch.setattr(corpus, "_CHUNK_BYTES", chunk_bytes)
+    text = f"the cat sat  on\r\n\n the mat\U0001f600{END}and the dog's{END}\n" * 400  # more than one block
+    encode(tmp_path, tokenizer, text)
+    expected = tokenizer.encode(text, allowed_special="all")
+    assert TokenFile.open(tmp_path / "out", "train").tokens.tolist() == [*expected, tokenizer.end_of_text_id]
+
+
+def test_validation_documents_are_whole_and_always_the_same(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = [f"the cat {number}{END}" for number in range(200)]
+    text = "".join(documents)
+    report = encode(tmp_path, tokenizer, text, val_fraction=0.1)
+    train, validation = decoded(tmp_path, tokenizer), decoded(tmp_path, tokenizer, "val")
+    parts = {part + END for part in validation.split(END)[:-1]}
+    assert parts <= set(documents)
+    assert train == "".join(document for document in documents if document not in parts)
+    assert 8 <= report.manifests["val"].documents == len(parts) <= 35
+    # The same documents in other blocks.
+    monkeypatch.setattr(corpus, "_CHUNK_BYTES", 11)
+    encode(tmp_path, tokenizer, text, val_fraction=0.1, overwrite=True)
+    assert decoded(tmp_path, tokenizer, "val") == validation
+    encode(tmp_path, tokenizer, text, val_fraction=0.1, seed=1, overwrite=True)
+    assert decoded(tmp_path, tokenizer, "val") != validation
+
+
+def test_a_split_without_documents_is_refused_and_leaves_no_token_file(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    with pytest.raises(TrainerError, match=r"none of the 1 documents fell to val\.bin"):
+        encode(tmp_path, tokenizer, "a", val_fraction=0.001)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"val_fraction": 0.0}, "between 0 and 1"),
+        ({"val_fraction": float("nan")}, "between 0 and 1"),
+        ({"val_fraction": 0.1, "split": "test"}, "no split 'test'"),
+        ({"split": "../x"}, "split"),
+        ({"separator": "---"}, "'---' is no special token .* which has: '<|endoftext|>'"),
+    ],
+)
+def test_settings_that_do_not_fit_are_wrong_usage(
+    tmp_path: Path, tokenizer: Tokenizer, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message.replace("|", r"\|")):
+        encode(tmp_path, tokenizer, "a", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_tokenizer_without_end_of_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no end-of-text token"):
+        encode(tmp_path, train_bpe([], 256).tokenizer, "a", separator=None)
+
+
+def test_nothing_is_overwritten_unless_allowed(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    encode(tmp_path, tokenizer, "a")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    with pytest.raises(TokenFileError, match=r"train\.bin exists"):
+        encode(tmp_path, tokenizer, "b")
+    other = train_bpe(["other other"], 270, special_tokens=[END]).tokenizer
+    with pytest.raises(TokenFileError, match=rf"{tokenizer.fingerprint}.*{other.fingerprint}"):
+        encode(tmp_path, other, "b", split="val")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+    encode(tmp_path, tokenizer, "b", overwrite=True)
+    assert decoded(tmp_path, tokenizer) == f"b{END}"
+
+
+@pytest.mark.parametrize("wrong", [b"good \xff\xfe line\n" * 10, "text".encode("utf-16"), b"\x1f\x8b\x08"])
+def test_B06_B28_a_wrong_file_among_others_leaves_nothing(tmp_path: Path, tokenizer: Tokenizer, wrong: bytes) -> None:
+    with pytest.raises(CorpusError, match=r"2\.txt"):
+        encode(tmp_path, tokenizer, "a", "b", wrong, "c", "d")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("texts", [[""], ["", ""]])
+def test_files_without_text_are_refused(tmp_path: Path, tokenizer: Tokenizer, texts: list[str]) -> None:
+    with pytest.raises(TrainerError, match="no text"):
+        encode(tmp_path, tokenizer, *texts)
+
+
+def test_progress_counts_the_bytes_of_all_files(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    seen: list[int] = []
+    report = encode(tmp_path, tokenizer, "é" * 10, "b" * 5, progress=seen.append)
+    assert seen == sorted(seen)
+    assert seen[-1] == report.bytes_read == 25
+
+
+def test_memory_is_bounded(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    text = ("the cat sat on the mat " * 4000).encode() * 30
+    tracemalloc.start()
+    try:
+        encode(tmp_path, tokenizer, text)
+        # The text itself is held by this test.
+        assert tracemalloc.get_traced_memory()[1] < len(text) + 8_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_real_stories_round_trip(tmp_path: Path, data_dir: Path, tokenizer: Tokenizer) -> None:
+    data = (data_dir / "tinystories_valid.txt").read_bytes()[:300_000].rsplit(b"\n", 1)[0]
+    encode(tmp_path, tokenizer, data)
+    assert decoded(tmp_path, tokenizer).encode() == data + END.encode()

@@ -1,0 +1,134 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shared.bpe import PATTERNS, Tokenizer
+from shared.bpe.vocabulary import AddedToken, Vocabulary
+from trainer.tokenfile import TokenFile, TokenFileError, TokenFileWriter, dtype_for, refuse_existing
+
+
+def tokenizer_of(vocab_size: int) -> Tokenizer:
+    """The bytes, and an end-of-text token with the highest id."""
+    tokens = {byte: bytes([byte]) for byte in range(256)}
+    return Tokenizer(Vocabulary(tokens, (), (AddedToken(vocab_size - 1, "<|endoftext|>"),), PATTERNS["gpt2"]))
+
+
+def write(folder: Path, vocab_size: int = 300, ids: tuple[int, ...] = (97, 98, 299)) -> TokenFile:
+    with TokenFileWriter(folder, "train", tokenizer_of(vocab_size), vocab_size - 1) as writer:
+        writer.write(np.array(ids), documents=1)
+        writer.commit(())
+    return TokenFile.open(folder, "train")
+
+
+def change_manifest(folder: Path, **changes: object) -> None:
+    path = folder / "train.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**manifest, **changes}), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "dtype"), [(65535, "uint16"), (65536, "uint16"), (65537, "uint32"), (100_000, "uint32")]
+)
+def test_B75_the_highest_id_survives(tmp_path: Path, vocab_size: int, dtype: str) -> None:
+    file = write(tmp_path, vocab_size, (97, vocab_size - 1))
+    assert file.tokens.tolist() == [97, vocab_size - 1]
+    assert file.manifest.dtype == file.tokens.dtype.name == dtype
+    assert (tmp_path / "train.bin").stat().st_size == 2 * dtype_for(vocab_size).itemsize
+    assert file.manifest.bytes == 1
+    file.check_ids()
+
+
+def test_B75_another_dtype_is_refused(tmp_path: Path) -> None:
+    write(tmp_path)
+    change_manifest(tmp_path, dtype="uint32")
+    with pytest.raises(TokenFileError, match="uint32"):
+        TokenFile.open(tmp_path, "train")
+
+
+@pytest.mark.parametrize("size", [0, 3, 4, 8])
+def test_B79_a_file_of_another_size_is_refused(tmp_path: Path, size: int) -> None:
+    write(tmp_path)
+    (tmp_path / "train.bin").write_bytes(bytes(size))
+    with pytest.raises(TokenFileError, match=rf"train\.bin has {size} bytes, .* 3 tokens of 2 bytes"):
+        TokenFile.open(tmp_path, "train")
+
+
+def test_B79_an_empty_file_is_refused_even_if_its_manifest_says_so(tmp_path: Path) -> None:
+    write(tmp_path)
+    (tmp_path / "train.bin").write_bytes(b"")
+    change_manifest(tmp_path, count=0)
+    with pytest.raises(TokenFileError, match="0 bytes"):
+        TokenFile.open(tmp_path, "train")
+
+
+def test_B79_an_id_beyond_the_vocabulary_is_named_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer.tokenfile._CHECKED_AT_ONCE", 2)
+    file = write(tmp_path, 300, (0, 1, 2, 255, 299))
+    (tmp_path / "train.bin").write_bytes(np.array([0, 1, 2, 300, 299], dtype="<u2").tobytes())
+    with pytest.raises(TokenFileError, match="token 3 is 300, beyond a vocabulary of 300"):
+        file.check_ids()
+
+
+def test_B79_a_read_only_file_is_fine(tmp_path: Path) -> None:
+    write(tmp_path)
+    (tmp_path / "train.bin").chmod(0o444)
+    assert TokenFile.open(tmp_path, "train").tokens.tolist() == [97, 98, 299]
+
+
+@pytest.mark.parametrize("name", ["train.bin", "train.json"])
+def test_a_missing_half_is_named(tmp_path: Path, name: str) -> None:
+    write(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(TokenFileError, match=name):
+        TokenFile.open(tmp_path, "train")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"version": 2},
+        {"count": "3"},
+        {"count": -1},
+        {"vocab_size": None},
+        {"extra": 1},
+        {"sources": 5},
+        {"sources": [{}]},
+    ],
+)
+def test_a_damaged_manifest_is_refused(tmp_path: Path, changes: dict[str, object]) -> None:
+    write(tmp_path)
+    change_manifest(tmp_path, **changes)
+    with pytest.raises(TokenFileError, match=r"train\.json"):
+        TokenFile.open(tmp_path, "train")
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b"\xff"])
+def test_a_manifest_that_is_none_is_refused(tmp_path: Path, data: bytes) -> None:
+    write(tmp_path)
+    (tmp_path / "train.json").write_bytes(data)
+    with pytest.raises(TokenFileError, match=r"train\.json"):
+        TokenFile.open(tmp_path, "train")
+
+
+def test_another_tokenizer_is_refused_with_both_fingerprints(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    assert TokenFile.open(tmp_path, "train", fingerprint=file.manifest.fingerprint).tokens.size == 3
+    with pytest.raises(TokenFileError, match=rf"{file.manifest.fingerprint}.*0000"):
+        TokenFile.open(tmp_path, "train", fingerprint="0000")
+
+
+def test_what_is_not_committed_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), TokenFileWriter(tmp_path, "train", tokenizer_of(300), 299) as writer:  # noqa: PT012
+        writer.write(np.array([1]), documents=0)
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_existing_files_are_refused_unless_allowed(tmp_path: Path) -> None:
+    write(tmp_path)
+    refuse_existing(tmp_path, ("val",), overwrite=False)
+    refuse_existing(tmp_path, ("train",), overwrite=True)
+    with pytest.raises(TokenFileError, match=r"train\.bin exists"):
+        refuse_existing(tmp_path, ("val", "train"), overwrite=False)
