@@ -102,6 +102,8 @@ def _message(error: Exception) -> str:
     """One message for people."""
     if isinstance(error, OSError) and error.strerror:
         return f"error: {error.filename}: {error.strerror}" if error.filename else f"error: {error.strerror}"
+    if isinstance(error, InterruptedRunError):
+        return "\n".join([str(error), *getattr(error, "__notes__", ())])
     if type(error).__module__.startswith(("shared.", "trainer.")):
         return f"error: {error}"
     return f"unexpected {type(error).__name__}: {error} (--verbose shows where)"

@@ -3,13 +3,13 @@
 import json
 import math
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 
 class MetricsFile:
     """Appends records that carry their `step`.
 
-    A record is one line, flushed at once, so that a killed run leaves whole lines; what is not a finite number becomes
+    A record is one line, written at once, so that a killed run leaves whole lines; what is not a finite number becomes
     null, since JSON has no NaN.
     """
 
@@ -17,17 +17,13 @@ class MetricsFile:
         """Open the file for a run that goes on after `first_step`; records of later steps are dropped."""
         kept = [line for line in _read_lines(path) if json.loads(line)["step"] <= first_step]
         path.write_text("".join(kept), encoding="utf-8")
-        self._file: TextIO = path.open("a", encoding="utf-8")
+        self._path = path
 
     def write(self, **record: Any) -> None:
         """Append one record."""
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
-        self._file.write(json.dumps(finite, allow_nan=False) + "\n")
-        self._file.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(finite, allow_nan=False) + "\n")
 
 
 def _read_lines(path: Path) -> list[str]:

@@ -53,9 +53,8 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         if not settings.checkpoints.resume:
             self.metrics_file.unlink(missing_ok=True)
-            self.settings_file.write_text(to_toml(_without_start(settings)), encoding="utf-8")
 
-
-def _without_start(settings: TrainSettings) -> TrainSettings:
-    """The settings without how this start treats what is there, which is no part of the run."""
-    return replace(settings, checkpoints=replace(settings.checkpoints, resume=False, overwrite=False))
+    def write_settings(self, settings: TrainSettings) -> None:
+        """Write the settings file, without how this start treats what is there, which is no part of the run."""
+        lasting = replace(settings, checkpoints=replace(settings.checkpoints, resume=False, overwrite=False))
+        self.settings_file.write_text(to_toml(lasting), encoding="utf-8")

@@ -59,7 +59,9 @@ class Trainer:
         if checkpoint is not None:
             self._check_same_run(checkpoint)
             model = checkpoint.model
+        self.run.write_settings(settings)
         self.step = checkpoint.step if checkpoint else 0
+        self.metrics = MetricsFile(self.run.metrics_file, first_step=self.step)
         self.model = model.to(self.device.torch_device).train()
         o = settings.optimization
         self.optimizer = build_optimizer(
@@ -87,7 +89,6 @@ class Trainer:
             DivergedError: the loss or the gradient is no longer finite; earlier checkpoints stay.
         """
         self._describe()
-        self.metrics = MetricsFile(self.run.metrics_file, first_step=self.step)
         max_steps = self.settings.optimization.max_steps
         with stop_on_signals() as stop, progress() as new_bar:
             report = new_bar("training", max_steps, start=self.step)
@@ -99,7 +100,6 @@ class Trainer:
         self._evaluate()
         self._save_checkpoint()
         self._save_model()
-        self.metrics.close()
         return self.run.model
 
     def _steps(self) -> Iterator[Step]:
@@ -217,14 +217,10 @@ class Trainer:
         }
 
     def _interrupted(self, stop: StopRequest) -> InterruptedRunError:
-        """Save, and say how to go on."""
+        """Save, and say where."""
         path = self._save_checkpoint()
         assert stop.signal_number is not None
-        return InterruptedRunError(
-            f"stopped after step {self.step}; saved {path}\n"
-            f"go on with: python -m trainer train --config {self.run.settings_file} --resume",
-            stop.signal_number,
-        )
+        return InterruptedRunError(f"stopped after step {self.step}; saved {path}", stop.signal_number)
 
     def _check_same_run(self, checkpoint: Checkpoint) -> None:
         """Refuse to go on with other settings or other data than the checkpoint's."""

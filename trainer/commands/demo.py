@@ -5,6 +5,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from trainer.errors import InterruptedRunError
+
 
 def demo(*, output: Path = Path("models/demo"), keep: Annotated[bool, Parameter(negative="")] = False) -> None:
     """Make a small model that tells children's stories, in a few minutes on a CPU.
@@ -18,4 +20,8 @@ def demo(*, output: Path = Path("models/demo"), keep: Annotated[bool, Parameter(
     """
     from trainer.demo.pipeline import make_demo
 
-    make_demo(output, keep=keep)
+    try:
+        make_demo(output, keep=keep)
+    except InterruptedRunError as error:
+        error.add_note("go on with the same command")
+        raise

@@ -1,5 +1,6 @@
 """`train`: token files to a model."""
 
+from trainer.errors import InterruptedRunError
 from trainer.settings import TrainSettings
 
 
@@ -14,4 +15,8 @@ def train(*, settings: TrainSettings) -> None:
     """
     from trainer.training import train
 
-    train(settings)
+    try:
+        train(settings)
+    except InterruptedRunError as error:
+        error.add_note(f"go on with: python -m trainer train --config {settings.output / 'train.toml'} --resume")
+        raise

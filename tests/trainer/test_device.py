@@ -1,0 +1,34 @@
+import pytest
+import torch
+
+from trainer.device import choose_device
+from trainer.errors import UsageError
+
+
+@pytest.mark.parametrize("name", ["cuda:99", "meteor", "cpu:x"])
+def test_a_device_that_is_not_there_is_refused_by_name(name: str) -> None:
+    with pytest.raises(UsageError, match=f"device '{name}' cannot be used here .*`--device cpu` always works"):
+        choose_device(name)
+
+
+def test_a_gpu_without_bfloat16_falls_back_or_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B81."""
+    monkeypatch.setattr(torch, "zeros", lambda *_, **__: None)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: False)
+    assert choose_device("cuda").dtype == torch.float32
+    with pytest.raises(UsageError, match="does not compute in bfloat16; use `--dtype float32`"):
+        choose_device("cuda", "bfloat16")
+
+
+def test_a_gpu_with_bfloat16_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "zeros", lambda *_, **__: None)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: True)
+    assert choose_device("cuda").dtype == torch.bfloat16
+    assert choose_device("cuda", "float32").dtype == torch.float32
+
+
+def test_the_cpu_computes_in_float32_unless_told() -> None:
+    assert choose_device("cpu").dtype == torch.float32
+    device = choose_device("cpu", "bfloat16")
+    with device.autocast():
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16

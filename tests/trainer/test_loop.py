@@ -1,0 +1,101 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from shared.lm import Transformer
+from trainer.data import open_training_data
+from trainer.device import choose_device
+from trainer.errors import DivergedError
+from trainer.loop import Step, accumulate_gradients, training_steps
+from trainer.model import new_model
+from trainer.optimizer import build_optimizer
+from trainer.settings import TrainSettings
+from trainer.windows import RandomWindows
+
+CPU = choose_device("cpu")
+
+
+def take_steps(
+    settings: TrainSettings, forward: Callable[[Transformer, Tensor], Tensor] = Transformer.forward
+) -> tuple[Transformer, list[Step], BaseException | None]:
+    """Train on the settings' data, with the model's forward pass replaced; the error that ended it, if one did."""
+    data = open_training_data(settings.data)
+    model = new_model(settings.model, data.tokenizer.vocab_size, seed=0)
+    optimizer = build_optimizer(model, learning_rate=1.0, betas=(0.9, 0.95), weight_decay=0.1)
+    windows = RandomWindows(data.train, settings.model.context_length, seed=0)
+    steps: list[Step] = []
+    try:
+        for step in training_steps(
+            model, optimizer, windows, settings, CPU, start=0, forward=lambda tokens: forward(model, tokens)
+        ):
+            steps.append(step)
+    except DivergedError as error:
+        return model, steps, error
+    return model, steps, None
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 5, 6])
+def test_accumulated_gradients_are_those_of_one_large_batch(settings: TrainSettings, batch_size: int) -> None:
+    """Also where the last pass is smaller: the mean is over the tokens of the whole batch."""
+    model = new_model(settings.model, 300, seed=0)
+    tokens = torch.randint(0, 300, (6, 17), generator=torch.Generator().manual_seed(0))
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    expected_loss = F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
+    expected = torch.autograd.grad(expected_loss, list(model.parameters()))
+    loss = accumulate_gradients(model, inputs, targets, batch_size=batch_size, device=CPU)
+    assert loss.item() == pytest.approx(expected_loss.item(), abs=1e-6)
+    for parameter, gradient in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, atol=1e-6, rtol=1e-5)
+
+
+def test_a_run_in_small_passes_is_the_run_in_large_ones(
+    settings: TrainSettings, change: Callable[..., TrainSettings]
+) -> None:
+    _, whole, _ = take_steps(change(settings, batch_size=6, total_batch_size=6))
+    _, parts, _ = take_steps(change(settings, batch_size=2, total_batch_size=6))
+    assert [step.loss for step in parts] == pytest.approx([step.loss for step in whole], abs=1e-4)
+
+
+def test_it_learns(settings: TrainSettings, change: Callable[..., TrainSettings]) -> None:
+    """B82: windows lie inside one document or across several, and no loss is NaN; ten words at random cost 2.3 nats a word."""
+    _, steps, _ = take_steps(change(settings, max_steps=150))
+    assert steps[0].loss == pytest.approx(torch.tensor(290.0).log().item(), abs=0.3)
+    assert steps[-1].loss < 2.6
+
+
+def test_long_gradients_are_scaled_to_the_limit(settings: TrainSettings, change: Callable[..., TrainSettings]) -> None:
+    """Of two first steps that differ in the limit alone, AdamW's second moments tell the gradients."""
+    data = open_training_data(settings.data)
+    norms = {}
+    for limit in (0.0, 1e-3):
+        limited = change(settings, clip_grad_norm=limit)
+        model = new_model(limited.model, data.tokenizer.vocab_size, seed=0)
+        optimizer = build_optimizer(model, learning_rate=1.0, betas=(0.9, 0.95), weight_decay=0.1)
+        windows = RandomWindows(data.train, limited.model.context_length, seed=0)
+        step = next(training_steps(model, optimizer, windows, limited, CPU, start=0, forward=model))
+        squares = sum(optimizer.state[p]["exp_avg_sq"].sum().item() for p in model.parameters())
+        norms[limit] = (squares / 0.05) ** 0.5
+        assert step.grad_norm > 0.1
+    assert norms[0.0] == pytest.approx(step.grad_norm, rel=1e-3)
+    assert norms[1e-3] == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_a_gradient_that_is_not_a_number_stops_before_it_reaches_the_weights(settings: TrainSettings) -> None:
+    """B81: one NaN gradient, in the third step."""
+    calls = []
+
+    def poisoned(model: Transformer, tokens: Tensor) -> Tensor:
+        calls.append(1)
+        logits = Transformer.forward(model, tokens)
+        if len(calls) == 3:
+            logits.register_hook(lambda gradient: gradient * float("nan"))
+        return logits
+
+    model, steps, error = take_steps(settings, poisoned)
+    assert len(steps) == 2
+    assert "diverged at step 3: loss 5." in str(error)
+    assert "gradient norm nan" in str(error)
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
