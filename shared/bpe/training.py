@@ -21,7 +21,7 @@ Pair = tuple[int, int]
 # Called with the merges learnt and the merges wanted.
 Progress = Callable[[int, int], None]
 
-# Bytes of distinct pieces that the counts may hold; training keeps about 40 bytes of memory for each.
+# Bytes of distinct pieces that the counts may hold; training keeps about 25 bytes of memory for each.
 MAX_DISTINCT_BYTES = 1 << 26
 
 END_OF_TEXT = "<|endoftext|>"
@@ -207,7 +207,7 @@ class _Corpus:
                 self._add(pair, place, count)
             self._ids.extend(piece)
             self._ids.append(self._NOTHING)
-        self._starts = array("q", range(len(self._ids)))
+        self._starts = array("i", range(len(self._ids)))
 
     def merge(self, pair: Pair, merged: int, left_length: int, length: int) -> set[Pair]:
         """Replace a pair everywhere, from the left; returns the pairs whose count grew."""
@@ -236,7 +236,7 @@ class _Corpus:
 
     def _add(self, pair: Pair, place: int, count: int) -> None:
         self.pair_counts[pair] = self.pair_counts.get(pair, 0) + count
-        self._places.setdefault(pair, array("q")).append(place)
+        self._places.setdefault(pair, array("i")).append(place)
 
 
 def _matcher(special_tokens: Iterable[str]) -> AddedTokenMatcher:

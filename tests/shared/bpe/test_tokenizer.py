@@ -32,6 +32,19 @@ def test_gpt2_equals_tiktoken_on_real_text(
         assert gpt2.decode(ids, errors="strict") == text, name
 
 
+@pytest.mark.slow
+def test_gpt2_equals_tiktoken_on_all_real_text(
+    gpt2: Tokenizer, tiktoken_gpt2: tiktoken.Encoding, data_dir: Path
+) -> None:
+    files = [*data_dir.glob("lang/*.txt"), *data_dir.glob("owt/*.txt"), *data_dir.glob("tiny*.txt")]
+    assert len(files) >= 12
+    for path in files:
+        text = path.read_bytes().decode()
+        ids = gpt2.encode(text)
+        assert ids == tiktoken_gpt2.encode_ordinary(text), path
+        assert gpt2.decode(ids, errors="strict") == text, path
+
+
 @pytest.mark.parametrize("name", ["cl100k", "o200k"])
 def test_rank_files_equal_tiktoken_on_real_text(
     name: str, request: pytest.FixtureRequest, data_dir: Path, real_texts: dict[str, str]
