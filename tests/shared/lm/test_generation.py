@@ -3,6 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from transformers import RepetitionPenaltyLogitsProcessor
 
 from shared.lm import SamplingError, SamplingParams, generate, load_weights, read_config
 
@@ -82,6 +83,25 @@ def test_a_seed_repeats_and_leaves_the_global_generator_and_gradients_alone(make
 def test_unusable_prompts_are_refused_at_once(make_model, prompt, message):
     with pytest.raises(ValueError, match=message):
         generate(make_model(), prompt, GREEDY, max_tokens=1)
+
+
+def test_prompt_and_output_count_for_the_repetition_penalty(make_model):
+    """B51, against transformers' own processor over the full pass."""
+    model, processor = make_model(), RepetitionPenaltyLogitsProcessor(3.0)
+    expected = [1, 2, 3]
+    for _ in range(12):
+        tokens = torch.tensor([expected])
+        expected.append(int(processor(tokens, model(tokens)[:, -1]).argmax()))
+    params = SamplingParams(temperature=0.0, repetition_penalty=3.0)
+    assert list(generate(model, [1, 2, 3], params, max_tokens=12)) == expected[3:]
+    assert list(generate(model, [1, 2, 3], GREEDY, max_tokens=12)) != expected[3:]
+
+
+def test_only_valid_tokens_are_generated(make_model):
+    valid = torch.zeros(97, dtype=torch.bool)
+    valid[[4, 40]] = True
+    hot = SamplingParams(temperature=100.0)
+    assert set(generate(make_model(), [1], hot, max_tokens=50, valid_tokens=valid)) == {4, 40}
 
 
 def test_a_negative_max_tokens_is_refused(make_model):

@@ -199,6 +199,12 @@ def test_seeds_repeat(seed):
     assert draw(torch.zeros(100), seed=seed, steps=20) == draw(torch.zeros(100), seed=seed, steps=20)
 
 
+@pytest.mark.parametrize(("number", "expected"), [(0.0, 1), (0.49, 1), (0.51, 2), (1 - 2**-53, 2)])
+def test_the_ends_of_the_unit_interval_draw_possible_tokens(monkeypatch, number, expected):
+    monkeypatch.setattr("shared.lm.sampling.uniform", lambda seed, step: number)
+    assert draw(log(0.0, 0.5, 0.5, 0.0)) == [expected]
+
+
 def test_seeds_and_steps_draw_differently():
     """B50."""
     logits = torch.zeros(1000)
