@@ -12,7 +12,7 @@ from sse_starlette.sse import AppStatus, SendTimeoutError
 from starlette.types import Receive, Scope, Send
 
 from services.inference.answers import Answer
-from services.inference.generation import Generation
+from services.inference.generation import Generation, refusals_as_api_errors
 from services.inference.loading import ServedModel, load_served_model
 from services.inference.metrics import InferenceMetrics
 from services.inference.plan import make_plan
@@ -77,6 +77,8 @@ def create_app(
     ) -> Response:
         """Continue a prompt. A client that leaves stops its generation."""
         model = lifecycle.resource
+        with refusals_as_api_errors(metrics):
+            model.engine.check_room(min(body.n or 1, settings.max_choices))
         plan = await workers.run(make_plan, body, model, settings)
         generation = Generation(plan, model, metrics)
         at_the_end.callback(generation.cancel)

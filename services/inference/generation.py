@@ -1,7 +1,8 @@
 """A request that is being answered: events of its rows become parts of its choices."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 
 import structlog
 
@@ -14,6 +15,19 @@ from services.inference.schemas import Usage
 from shared.http import ApiError
 
 _log = structlog.get_logger("ownlm.generate")
+
+
+@contextmanager
+def refusals_as_api_errors(metrics: InferenceMetrics) -> Iterator[None]:
+    """Turn the engine's refusals into 429 where too many wait, and into 503 where it takes nothing."""
+    try:
+        yield
+    except QueueFullError as error:
+        metrics.refusals.labels("queue_full").inc()
+        raise ApiError(429, str(error), code="queue_full", headers={"Retry-After": "1"}) from error
+    except EngineUnavailableError as error:
+        metrics.refusals.labels("unavailable").inc()
+        raise ApiError(503, str(error), code="engine_unavailable") from error
 
 
 class Generation:
@@ -33,14 +47,8 @@ class Generation:
         self._job: Job | None = None
         if not plan.rows:
             return
-        try:
+        with refusals_as_api_errors(metrics):
             self._job = model.engine.submit(plan.rows)
-        except QueueFullError as error:
-            metrics.refusals.labels("queue_full").inc()
-            raise ApiError(429, str(error), code="queue_full", headers={"Retry-After": "1"}) from error
-        except EngineUnavailableError as error:
-            metrics.refusals.labels("unavailable").inc()
-            raise ApiError(503, str(error), code="engine_unavailable") from error
 
     @property
     def finished(self) -> bool:

@@ -46,8 +46,8 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
     """
     device = _device(settings.device)
     dtype = _DTYPES.get(settings.dtype, torch.bfloat16 if device.type == "cuda" else torch.float32)
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
+    # One core stays with HTTP and tokenizing: threads that wait for a core that others use cost the model most.
+    torch.set_num_threads(settings.threads or max(1, torch.get_num_threads() - 1))
     folder = load_model_folder(settings.model_dir, device=device, dtype=dtype)
     for note in folder.notes:
         _log.warning("model folder", note=note)

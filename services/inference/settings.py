@@ -15,7 +15,7 @@ class InferenceSettings(ServiceSettings):
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="Weights and cache in memory; auto: float32 on cpu, bfloat16 on cuda"
     )
-    threads: int | None = Field(None, ge=1, description="Cores that the model computes on; default: torch's choice")
+    threads: int | None = Field(None, ge=1, description="Cores that the model computes on; default: all but one")
     context_length: int | None = Field(
         None, ge=2, description="The most tokens of prompt and answer; default: all that the model has"
     )

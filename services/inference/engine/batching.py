@@ -58,20 +58,25 @@ class BatchingEngine:
         """Why the engine can no longer run anything, or None."""
         return self._fault
 
+    def check_room(self, num_rows: int) -> None:
+        """Raise what `submit` would raise now; see `Engine.check_room`."""
+        if self._fault is not None:
+            raise EngineUnavailableError(self._fault)
+        if self._draining or self._closing:
+            raise EngineUnavailableError("the server is shutting down")
+        with self._wake:
+            busy = len(self._waiting) + len(self._running)
+        if busy + num_rows > self._max_rows:
+            raise QueueFullError(
+                f"{busy} sequences are running or waiting and the limit is {self._max_rows}; try again later"
+            )
+
     def submit(self, requests: list[RowRequest]) -> Job:
         """Queue rows that belong together; see `Engine.submit`."""
         job = Job(len(requests))
         rows = [Row(request, job, index) for index, request in enumerate(requests)]
         with self._wake:
-            if self._fault is not None:
-                raise EngineUnavailableError(self._fault)
-            if self._draining or self._closing:
-                raise EngineUnavailableError("the server is shutting down")
-            busy = len(self._waiting) + len(self._running)
-            if busy + len(rows) > self._max_rows:
-                raise QueueFullError(
-                    f"{busy} sequences are running or waiting and the limit is {self._max_rows}; try again later"
-                )
+            self.check_room(len(rows))
             self._waiting.extend(rows)
             self._wake.notify()
         return job

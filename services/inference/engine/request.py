@@ -71,6 +71,9 @@ class Engine(Protocol):
     def fault(self) -> str | None:
         """Why the engine can no longer run anything, or None."""
 
+    def check_room(self, num_rows: int) -> None:
+        """Raise what `submit` would raise now for this many rows: a refusal need not wait for its prompt's encoding."""
+
     def submit(self, requests: list[RowRequest]) -> Job:
         """Queue rows that belong together.
 
