@@ -74,7 +74,7 @@ class Tokenizer:
         """
         path = Path(path)
         if path.is_dir():
-            path = path / ("tokenizer.json" if (path / "tokenizer.json").exists() else "vocab.json")
+            path = cls._main_file(path)
         if merges_path is None and path.name == "vocab.json":
             merges_path = path.with_name("merges.txt")
         if merges_path is None:
@@ -169,8 +169,7 @@ class Tokenizer:
         Lazy, with bounded memory as long as the text has places where it may be cut: a space or newline after a letter,
         a newline before a letter, an added token. With a custom pattern only added tokens are such places.
         """
-        chunker = Chunker(self.pattern, self._matcher_for(allowed_special), nfc=self.vocabulary.nfc)
-        for block in chunker.blocks(chunks):
+        for block in self.chunker(allowed_special=allowed_special).blocks(chunks):
             yield from self.encode(block, allowed_special=allowed_special)
 
     def encode_with_pieces(
@@ -236,13 +235,16 @@ class Tokenizer:
         """
         return self._bytes[self._check_id(id, "the token")]
 
-    def is_control(self, id: int) -> bool:  # noqa: A002
-        """Whether an id is a control token's."""
-        return id in self._control_ids
-
     def chunker(self, *, allowed_special: AllowedSpecial = ()) -> Chunker:
         """A `Chunker` whose blocks this tokenizer encodes as it would the whole text."""
         return Chunker(self.pattern, self._matcher_for(allowed_special), nfc=self.vocabulary.nfc)
+
+    @staticmethod
+    def _main_file(folder: Path) -> Path:
+        for name in ("tokenizer.json", "vocab.json"):
+            if (folder / name).exists():
+                return folder / name
+        raise TokenizerError(f"{folder} holds no tokenizer: there is neither a tokenizer.json nor a vocab.json")
 
     @cached_property
     def _merges(self) -> MergeTable:
@@ -271,8 +273,8 @@ class Tokenizer:
 
     def _pieces_of(self, text: str, offset: int) -> Iterator[Piece]:
         """The tokens of plain text that begins at character `offset`."""
-        origins: Sequence[tuple[int, int]] = [(place, place + 1) for place in range(len(text))]
-        if self.vocabulary.nfc:
+        origins = None
+        if self.vocabulary.nfc and not unicodedata.is_normalized("NFC", text):
             text, origins = nfc_with_origins(text)
         first = 0
         for piece in split(self.pattern, text):
@@ -281,7 +283,8 @@ class Tokenizer:
             done = 0
             for token_id in self._encode_piece(piece):
                 length = len(self._bytes[token_id])
-                start, end = origins[owners[done]][0], origins[owners[done + length - 1]][1]
+                start, last = owners[done], owners[done + length - 1]
+                start, end = (start, last + 1) if origins is None else (origins[start][0], origins[last][1])
                 yield self._piece(token_id, offset + start, offset + end)
                 done += length
             first += len(piece)

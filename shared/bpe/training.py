@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from shared.bpe.added_tokens import AddedTokenMatcher
@@ -68,7 +68,8 @@ def train_bpe(
     Args:
         texts: Parts of the corpus; no piece crosses from one to the next.
         vocab_size: Tokens wanted, the bytes and special tokens included.
-        special_tokens: Never cut, never counted, in order of their ids. None may be a single byte.
+        special_tokens: Never cut, never counted, in order of their ids. None may be spelt like a single byte; none can
+            be learnt as a merge too, since no text that is counted holds it.
         pattern: The name of a pattern or a regular expression.
         progress: Called after each merge with the number learnt and the number wanted.
 
@@ -119,9 +120,9 @@ def count_pieces(texts: Iterable[str], *, special_tokens: Iterable[str], pattern
             if token is None:
                 counts.update(split(pattern, part))
         # Pieces keep their place in a Counter, so only those that came last are new.
-        new = [piece for piece, _ in zip(reversed(counts), range(len(counts) - checked), strict=False)]
-        checked = len(counts)
+        new = islice(reversed(counts), len(counts) - checked)
         distinct_bytes += sum(len(encode_utf8(piece)) for piece in new)
+        checked = len(counts)
         if distinct_bytes > MAX_DISTINCT_BYTES:
             raise TokenizerError(
                 f"the text has {len(counts):,} distinct pieces of {distinct_bytes:,} bytes, the longest "

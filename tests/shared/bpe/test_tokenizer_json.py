@@ -256,10 +256,15 @@ def test_a_damaged_file_is_refused(tmp_path: Path, data: bytes) -> None:
         Tokenizer.from_files(tmp_path)
 
 
-@pytest.mark.parametrize("path", ["", "nothing", "tokenizer.json"])
-def test_a_missing_file_is_named(tmp_path: Path, path: str) -> None:
-    with pytest.raises(TokenizerError, match="cannot be read: No such file"):
-        Tokenizer.from_files(tmp_path / path)
+@pytest.mark.parametrize("name", ["nothing", "tokenizer.json"])
+def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(TokenizerError, match=f"{name} cannot be read: No such file"):
+        Tokenizer.from_files(tmp_path / name)
+
+
+def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match="holds no tokenizer"):
+        Tokenizer.from_files(tmp_path)
 
 
 def test_without_a_regex_the_whole_text_is_one_piece(tmp_path: Path) -> None:
