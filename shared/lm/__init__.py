@@ -1,15 +1,15 @@
 """The language model: its architecture, its weights, drawing tokens, and the folder that holds all of it."""
 
-from .config import ModelConfig
-from .errors import ModelConfigError, ModelFolderError, SamplingError
-from .folder import ModelFolder, load_model_folder, read_config, save_model_folder, valid_token_mask
-from .generation import generate
-from .generation_config import GenerationDefaults
-from .kv_cache import KVCache
-from .rope import Llama3Scaling, RopeConfig
-from .sampling import NO_TOKEN, SampledRow, SamplingParams, sample, top_logprobs
-from .transformer import Transformer
-from .weights import load_weights
+from shared.lm.config import ModelConfig
+from shared.lm.errors import ModelConfigError, ModelFolderError, SamplingError
+from shared.lm.folder import ModelFolder, load_model_folder, read_config, save_model_folder, valid_token_mask
+from shared.lm.generation import generate
+from shared.lm.generation_config import GenerationDefaults
+from shared.lm.kv_cache import KVCache
+from shared.lm.rope import Llama3Scaling, RopeConfig
+from shared.lm.sampling import NO_TOKEN, SampledRow, SamplingParams, sample, top_logprobs
+from shared.lm.transformer import Transformer
+from shared.lm.weights import load_weights
 
 __all__ = [
     "NO_TOKEN",

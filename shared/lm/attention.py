@@ -3,10 +3,10 @@
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
 
-from .config import ModelConfig
-from .kv_cache import CacheWindow
-from .norm import RMSNorm
-from .rope import rotate
+from shared.lm.config import ModelConfig
+from shared.lm.kv_cache import CacheWindow
+from shared.lm.norm import RMSNorm
+from shared.lm.rope import rotate
 
 
 class Attention(nn.Module):

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .errors import ModelConfigError
-from .hf_config import HFConfigReader
-from .rope import RopeConfig
+from shared.lm.errors import ModelConfigError
+from shared.lm.hf_config import HFConfigReader
+from shared.lm.rope import RopeConfig
 
 
 @dataclass(frozen=True)

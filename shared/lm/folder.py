@@ -11,14 +11,13 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from shared.bpe import Tokenizer, TokenizerError
-
-from .config import ModelConfig
-from .errors import ModelConfigError, ModelFolderError
-from .folder_swap import replace_folder
-from .generation_config import GenerationDefaults
-from .json_file import read_json, write_json
-from .transformer import Transformer
-from .weights import load_weights, save_weights
+from shared.lm.config import ModelConfig
+from shared.lm.errors import ModelConfigError, ModelFolderError
+from shared.lm.folder_swap import replace_folder
+from shared.lm.generation_config import GenerationDefaults
+from shared.lm.json_file import read_json, write_json
+from shared.lm.transformer import Transformer
+from shared.lm.weights import load_weights, save_weights
 
 _FORMAT_VERSION = 1
 
@@ -118,7 +117,9 @@ def save_model_folder(
             if extra_files is not None:
                 extra_files(folder)
     except (OSError, SafetensorError, RuntimeError) as error:  # torch.save reports a full disk as a RuntimeError
-        raise ModelFolderError(f"{path}: writing the model failed and nothing was changed ({error})") from error
+        raise ModelFolderError(
+            f"{path}: writing the model failed and nothing was changed; are there free space and permission? ({error})"
+        ) from error
 
 
 def read_config(path: str | Path) -> ModelConfig:

@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from .errors import SamplingError
-from .kv_cache import KVCache
-from .sampling import NO_TOKEN, SampledRow, SamplingParams, sample
-from .transformer import Transformer
+from shared.lm.errors import SamplingError
+from shared.lm.kv_cache import KVCache
+from shared.lm.sampling import NO_TOKEN, SampledRow, SamplingParams, sample
+from shared.lm.transformer import Transformer
 
 _PREFILL_TOKENS = 512
 

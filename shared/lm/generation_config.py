@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import ModelFolderError, SamplingError
-from .sampling import SamplingParams
+from shared.lm.errors import ModelFolderError, SamplingError
+from shared.lm.sampling import SamplingParams
 
 
 @dataclass(frozen=True)

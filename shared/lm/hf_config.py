@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from .errors import ModelConfigError
-from .rope import Llama3Scaling, RopeConfig
+from shared.lm.errors import ModelConfigError
+from shared.lm.rope import Llama3Scaling, RopeConfig
 
 _FAMILIES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 _SCALING_KEYS = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .errors import ModelFolderError
+from shared.lm.errors import ModelFolderError
 
 
 def read_json(file: Path, *, optional: bool = False) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .config import ModelConfig
+from shared.lm.config import ModelConfig
 
 
 class KVCache:

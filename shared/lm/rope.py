@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from .errors import ModelConfigError
+from shared.lm.errors import ModelConfigError
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import SamplingError
+from shared.lm.errors import SamplingError
 
 NO_TOKEN = -1
 """What `sample` returns for a row whose logits hold no number to draw by."""

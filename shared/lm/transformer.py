@@ -4,11 +4,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
 
-from .attention import Attention
-from .config import ModelConfig
-from .kv_cache import CacheWindow, KVCache
-from .norm import RMSNorm
-from .rope import RotaryEmbedding
+from shared.lm.attention import Attention
+from shared.lm.config import ModelConfig
+from shared.lm.kv_cache import CacheWindow, KVCache
+from shared.lm.norm import RMSNorm
+from shared.lm.rope import RotaryEmbedding
 
 
 class FeedForward(nn.Module):

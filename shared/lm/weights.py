@@ -9,10 +9,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from .config import ModelConfig
-from .errors import ModelFolderError
-from .json_file import read_json
-from .transformer import Transformer
+from shared.lm.config import ModelConfig
+from shared.lm.errors import ModelFolderError
+from shared.lm.json_file import read_json
+from shared.lm.transformer import Transformer
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -54,7 +54,7 @@ def load_weights(
         expected["lm_head.weight"] = expected[_EMBEDDING]
     stored.check(expected)
     target = dtype or stored.widest_dtype()
-    weights = {name: stored.read(name).to(device, target, copy=True) for name in expected}
+    weights = {name: stored.read(name, device, target) for name in expected}
     if config.tie_embeddings and "lm_head.weight" in weights:
         head = weights.pop("lm_head.weight")
         if not torch.equal(head, weights[_EMBEDDING]):
@@ -187,11 +187,14 @@ class _StoredTensors:
             widest = torch.promote_types(widest, other)
         return widest
 
-    def read(self, name: str) -> Tensor:
-        """Return a tensor that is still backed by the file; refuse what is not finite."""
-        tensor: Tensor = self._handles[self.files[name]].get_tensor(name)
+    def read(self, name: str, device: torch.device | str, dtype: torch.dtype) -> Tensor:
+        """Return a tensor in memory of its own; refuse what is not finite, before or after the conversion."""
+        stored: Tensor = self._handles[self.files[name]].get_tensor(name)
+        # get_tensor maps the file: without a copy, later changes of the file would reach the model.
+        tensor = stored.to(device, dtype, copy=True)
         if not tensor.isfinite().all():
-            raise ModelFolderError(f"{self.files[name]}: {name} holds numbers that are not finite (NaN or infinity)")
+            fault = f"beyond the range of {dtype}" if stored.isfinite().all() else "not finite (NaN or infinity)"
+            raise ModelFolderError(f"{self.files[name]}: {name} holds numbers that are {fault}")
         return tensor
 
     def _slice(self, name: str) -> Any:

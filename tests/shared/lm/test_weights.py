@@ -167,6 +167,14 @@ def test_weights_that_are_not_finite_are_refused_both_ways(model, tmp_path, valu
         save_weights(model, tmp_path)
 
 
+def test_weights_that_a_conversion_would_make_infinite_are_refused(model, tmp_path):
+    weights = {**model.state_dict(), "model.norm.weight": torch.full((32,), 1e5)}
+    store(tmp_path, weights)
+    load_weights(tmp_path, model.config, dtype=torch.bfloat16)
+    with pytest.raises(ModelFolderError, match=r"model\.norm\.weight holds numbers that are beyond .* torch\.float16"):
+        load_weights(tmp_path, model.config, dtype=torch.float16)
+
+
 def test_shards_load_like_one_file(model, tmp_path):
     """B101, with an extra file that is ignored and named."""
     store_shards(tmp_path, model.state_dict())
