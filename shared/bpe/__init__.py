@@ -2,8 +2,9 @@
 
 from shared.bpe.errors import TokenizerError
 from shared.bpe.patterns import PATTERNS
+from shared.bpe.pieces import Piece
 from shared.bpe.stream import StreamDecoder
-from shared.bpe.tokenizer import Piece, Tokenizer
+from shared.bpe.tokenizer import Tokenizer
 from shared.bpe.training import TrainingResult, train_bpe, training_chunker
 
 __all__ = [

@@ -2,7 +2,6 @@
 
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from operator import index as as_index
 from pathlib import Path
@@ -16,6 +15,7 @@ from shared.bpe.errors import TokenizerError
 from shared.bpe.merging import MergeTable, merge_piece
 from shared.bpe.normalization import nfc_with_origins
 from shared.bpe.patterns import split
+from shared.bpe.pieces import Piece, place_tokens
 from shared.bpe.vocabulary import Vocabulary, encode_utf8
 
 AllowedSpecial = Collection[str] | Literal["all"]
@@ -23,25 +23,6 @@ AllowedSpecial = Collection[str] | Literal["all"]
 # Pieces whose ids are remembered: enough for the words of any language, and at most some tens of megabytes.
 _MAX_CACHED_PIECES = 1 << 17
 _MAX_CACHED_LENGTH = 32
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One token of a text.
-
-    Attributes:
-        id: The token's id.
-        bytes: The bytes it stands for.
-        start: The first character of the text that it covers, wholly or in part.
-        end: The character after the last one that it covers.
-        special: Whether it is an added token.
-    """
-
-    id: int
-    bytes: bytes
-    start: int
-    end: int
-    special: bool
 
 
 class Tokenizer:
@@ -59,7 +40,6 @@ class Tokenizer:
         )
         self._bytes = {**vocabulary.tokens, **{t.id: encode_utf8(t.content) for t in vocabulary.added}}
         self.tokens: Mapping[int, bytes] = MappingProxyType(self._bytes)
-        self._added_ids = frozenset(t.id for t in vocabulary.added)
         self._control_ids = frozenset(self.special_tokens.values())
         self._byte_ids = [vocabulary.ids[bytes([byte])] for byte in range(256)]
         self._matcher = lru_cache(maxsize=64)(self._build_matcher)
@@ -180,17 +160,16 @@ class Tokenizer:
         encode_utf8(text)
         for start, part, token in self._matcher_for(allowed_special).split(text):
             if token is not None:
-                pieces.append(self._piece(token.id, start, start + len(part)))
+                pieces.append(self._added_piece(token.id, start, start + len(part)))
             else:
                 pieces += self._pieces_of(part, start)
         if not add_special_tokens:
             return pieces
-        ids = [piece.id for piece in pieces]
-        before, after = self._template_around(ids)
+        before, after = self._template_around([piece.id for piece in pieces])
         return [
-            *(self._piece(token_id, 0, 0) for token_id in before),
+            *(self._added_piece(token_id, 0, 0) for token_id in before),
             *pieces,
-            *(self._piece(token_id, len(text), len(text)) for token_id in after),
+            *(self._added_piece(token_id, len(text), len(text)) for token_id in after),
         ]
 
     def decode(
@@ -276,21 +255,11 @@ class Tokenizer:
         origins = None
         if self.vocabulary.nfc and not unicodedata.is_normalized("NFC", text):
             text, origins = nfc_with_origins(text)
-        first = 0
-        for piece in split(self.pattern, text):
-            # For each byte of the piece, the character that it belongs to.
-            owners = [place for place, char in enumerate(piece, start=first) for _ in range(len(char.encode()))]
-            done = 0
-            for token_id in self._encode_piece(piece):
-                length = len(self._bytes[token_id])
-                start, last = owners[done], owners[done + length - 1]
-                start, end = (start, last + 1) if origins is None else (origins[start][0], origins[last][1])
-                yield self._piece(token_id, offset + start, offset + end)
-                done += length
-            first += len(piece)
+        parts = ((part, self._encode_piece(part)) for part in split(self.pattern, text))
+        return place_tokens(parts, self._bytes, offset=offset, origins=origins)
 
-    def _piece(self, token_id: int, start: int, end: int) -> Piece:
-        return Piece(token_id, self._bytes[token_id], start, end, special=token_id in self._added_ids)
+    def _added_piece(self, token_id: int, start: int, end: int) -> Piece:
+        return Piece(token_id, self._bytes[token_id], start, end, special=True)
 
     def _template_around(self, ids: list[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The ids to put before and after a text: none where it has them already, so that they never double."""

@@ -45,7 +45,7 @@ def test_gpt2_equals_tiktoken_on_all_real_text(
         assert gpt2.decode(ids, errors="strict") == text, path
 
 
-@pytest.mark.parametrize("name", ["cl100k", "o200k"])
+@pytest.mark.parametrize("name", ["cl100k", pytest.param("o200k", marks=pytest.mark.slow)])
 def test_rank_files_equal_tiktoken_on_real_text(
     name: str, request: pytest.FixtureRequest, data_dir: Path, real_texts: dict[str, str]
 ) -> None:
@@ -110,8 +110,9 @@ def test_B16_longest_special_wins_in_every_order(specials: tuple[str, ...]) -> N
 
 
 @pytest.mark.parametrize("character", ["^", " "])
-def test_B19_a_mebibyte_of_one_character_is_encoded(gpt2: Tokenizer, character: str) -> None:
-    text = character * (1 << 20)
+@pytest.mark.parametrize("length", [1 << 16, pytest.param(1 << 20, marks=pytest.mark.slow)])
+def test_B19_a_mebibyte_of_one_character_is_encoded(gpt2: Tokenizer, character: str, length: int) -> None:
+    text = character * length
     batch = gpt2.encode_batch(["a", "b", text, "c", "d"])
     assert [gpt2.decode(ids) for ids in batch] == ["a", "b", text, "c", "d"]
 
