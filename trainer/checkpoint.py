@@ -72,12 +72,23 @@ def save_checkpoint(
         tokenizer=tokenizer,
         generation=generation,
         provenance=dict(provenance),
-        extra_files=lambda temporary: torch.save(state, temporary / STATE_FILE),
+        extra_files=lambda temporary: _write_state(state, temporary / STATE_FILE),
         overwrite=True,
     )
     for old in list_checkpoints(folder)[keep:] if keep else ():
         shutil.rmtree(old)
     return path
+
+
+def _write_state(state: Mapping[str, Any], path: Path) -> None:
+    try:
+        with path.open("wb") as file:
+            torch.save(state, file)
+    except RuntimeError as error:
+        # torch hides why a write failed, such as a full disk, behind an error of its own.
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def list_checkpoints(folder: Path) -> list[Path]:

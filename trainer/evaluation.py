@@ -21,12 +21,12 @@ class Evaluation:
     Attributes:
         loss: Mean negative log-likelihood of a token, in nats.
         bits_per_byte: Bits to code one byte of the text; unlike the loss, it compares models of different
-            vocabularies. NaN where the tokens stand for no bytes.
+            vocabularies. None where the targets stand for no bytes.
         tokens: How many targets were scored.
     """
 
     loss: float
-    bits_per_byte: float
+    bits_per_byte: float | None
     tokens: int
 
 
@@ -83,5 +83,5 @@ def evaluate(
         count += len(losses)
     model.train(was_training)
     return Evaluation(
-        loss=nats / count, bits_per_byte=text_nats / math.log(2) / text_bytes if text_bytes else math.nan, tokens=count
+        loss=nats / count, bits_per_byte=text_nats / math.log(2) / text_bytes if text_bytes else None, tokens=count
     )

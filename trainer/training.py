@@ -156,7 +156,8 @@ class Trainer:
             device=self.device,
         )
         loss, bits = self.evaluation.loss, self.evaluation.bits_per_byte
-        logger.info("step %d: validation loss %.4f, %.4f bits per byte", self.step, loss, bits)
+        in_bits = "" if bits is None else f", {bits:.4f} bits per byte"
+        logger.info("step %d: validation loss %.4f%s", self.step, loss, in_bits)
         self.metrics.write(step=self.step, validation_loss=loss, bits_per_byte=bits)
 
     def _sample(self) -> None:

@@ -1,0 +1,206 @@
+"""The command line as a person meets it: real processes, exit codes, one message."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from shared.lm import load_model_folder
+
+TINY = (
+    "--d-model 32 --num-layers 2 --num-heads 2 --d-ff 48 --context-length 16 --batch-size 4 --device cpu --threads 1 "
+    "--log-interval 1 --eval-tokens 200 --sample-interval 0 --warmup-steps 2 --sample-prompt the"
+).split()
+
+
+def start(*arguments: object, **options: object) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "trainer", *map(str, arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120", "NO_COLOR": "1"}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def run(*arguments: object, **options: object) -> "subprocess.CompletedProcess[str]":
+    process = start(*arguments, **options)
+    output, errors = process.communicate(timeout=120)
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+
+def one_line(text: str) -> str:
+    """Text without the frame and the line breaks of a box."""
+    return " ".join(text.replace("│", " ").split())
+
+
+def wait_for(path: Path, steps: int) -> None:
+    """Wait until a run has logged this many steps."""
+    deadline = time.monotonic() + 60
+    while not path.exists() or path.read_text().count("learning_rate") < steps:
+        assert time.monotonic() < deadline, f"{path} does not grow"
+        time.sleep(0.01)
+
+
+def train_arguments(token_folder: Path, output: Path, *more: object) -> list[object]:
+    return ["train", "--data", token_folder, "--output", output, *TINY, *more]
+
+
+class TestUsage:
+    def test_an_unknown_option_names_the_nearest(self) -> None:
+        done = run("train", "--data", "d", "--output", "o", "--d-modle", 3)
+        assert done.returncode == 2
+        assert "Unknown option: --d-modle. Did you mean --d-model?" in one_line(done.stderr + done.stdout)
+
+    def test_a_missing_option_is_wrong_usage(self) -> None:
+        done = run("vocab", "a.txt", "--output", "b")
+        assert done.returncode == 2
+        assert "--vocab-size" in done.stderr + done.stdout
+
+    def test_an_unknown_key_of_a_settings_file_names_the_nearest(self, tmp_path: Path) -> None:
+        (tmp_path / "s.toml").write_text("vocab_sise = 300\n")
+        done = run("vocab", "a.txt", "--output", "b", "--config", tmp_path / "s.toml")
+        assert done.returncode == 2
+        assert "unknown key 'vocab_sise'. Did you mean 'vocab_size'?" in one_line(done.stderr + done.stdout)
+
+    @pytest.mark.parametrize(("content", "message"), [("a = = 1", "is not valid TOML"), (None, "No such file")])
+    def test_a_settings_file_that_cannot_be_read(self, tmp_path: Path, content: str | None, message: str) -> None:
+        if content is not None:
+            (tmp_path / "s.toml").write_text(content)
+        done = run("vocab", "a.txt", "--config", tmp_path / "s.toml")
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert message in done.stderr
+        assert "s.toml" in done.stderr
+
+    def test_the_command_line_wins_over_the_file_over_the_defaults(self, text_file: Path, tmp_path: Path) -> None:
+        settings = (
+            f'files = ["{text_file}"]\nvocab_size = 280\noutput = "{tmp_path / "t"}"\nspecial_token = ["<|end|>"]'
+        )
+        (tmp_path / "s.toml").write_text(settings)
+        done = run("vocab", "--config", tmp_path / "s.toml", "--vocab-size", 270)
+        assert done.returncode == 0, done.stderr
+        assert ": 270 tokens" in done.stderr
+        assert "<|end|>" in (tmp_path / "t" / "tokenizer.json").read_text()
+
+    @pytest.mark.parametrize("command", ["vocab", "encode", "train", "generate", "demo"])
+    def test_help_needs_no_torch(self, command: str) -> None:
+        code = f"""
+import sys
+sys.argv[1:] = ["{command}", "--help"]
+from trainer.cli import main
+try:
+    main()
+finally:
+    assert "torch" not in sys.modules
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert "--config" in done.stdout
+
+    def test_learning_a_vocabulary_needs_no_torch(self, text_file: Path, tmp_path: Path) -> None:
+        code = f"""
+import sys
+sys.argv[1:] = ["vocab", "{text_file}", "--vocab-size", "270", "--output", "{tmp_path}/t"]
+from trainer.cli import main
+try:
+    main()
+finally:
+    assert "torch" not in sys.modules
+"""
+        subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+
+
+class TestFailure:
+    def test_a_failed_job_gives_one_message_and_no_traceback(self, tmp_path: Path) -> None:
+        done = run("train", "--data", tmp_path, "--output", tmp_path / "run")
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert str(tmp_path) in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_verbose_shows_the_traceback(self, tmp_path: Path) -> None:
+        done = run("generate", tmp_path / "none", "x", "--verbose")
+        assert done.returncode == 1
+        assert "Traceback" in done.stderr
+        assert "there is no such folder" in done.stderr
+
+    def test_settings_that_contradict_each_other_are_wrong_usage(self, token_folder: Path, tmp_path: Path) -> None:
+        """B89."""
+        done = run(*train_arguments(token_folder, tmp_path / "run", "--total-batch-size", 10))
+        assert done.returncode == 2
+        assert "total_batch_size must be a multiple of batch_size (4), so 8 or 12; got 10" in one_line(done.stderr)
+
+    def test_a_vocabulary_is_not_overwritten_silently(self, text_file: Path, tmp_path: Path) -> None:
+        arguments = ["vocab", text_file, "--output", tmp_path / "t"]
+        assert run(*arguments, "--vocab-size", 270).returncode == 0
+        before = (tmp_path / "t" / "tokenizer.json").read_bytes()
+        assert run(*arguments, "--vocab-size", 280).returncode == 1
+        assert (tmp_path / "t" / "tokenizer.json").read_bytes() == before
+        assert run(*arguments, "--vocab-size", 280, "--overwrite").returncode == 0
+        assert (tmp_path / "t" / "tokenizer.json").read_bytes() != before
+
+
+def test_text_to_model_to_text(text_file: Path, tmp_path: Path) -> None:
+    """The whole way, as the README shows it."""
+    assert run("vocab", text_file, "--vocab-size", 290, "--output", tmp_path / "tokenizer").returncode == 0
+    encode = ["encode", text_file, "--tokenizer", tmp_path / "tokenizer", "--output", tmp_path / "tokens"]
+    assert run(*encode, "--val-fraction", 0.1).returncode == 0
+    done = run(*train_arguments(tmp_path / "tokens", tmp_path / "run", "--max-steps", 60, "--learning-rate", 0.01))
+    assert done.returncode == 0, done.stderr
+    assert "validation loss" in done.stderr
+    done = run("generate", tmp_path / "run" / "model", "the old", "--seed", 3, "--max-tokens", 8)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("the old ")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(token_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("whole") / "run"
+    done = run(*train_arguments(token_folder, output, "--max-steps", 400, "--checkpoint-interval", 50))
+    assert done.returncode == 0, done.stderr
+    return output
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_a_stopped_run_goes_on_to_the_same_result(
+    number: signal.Signals, uninterrupted: Path, token_folder: Path, tmp_path: Path
+) -> None:
+    """B84, B87: Ctrl-C and SIGTERM save first; after SIGKILL the last checkpoint serves."""
+    output = tmp_path / "run"
+    process = start(*train_arguments(token_folder, output, "--max-steps", 400, "--checkpoint-interval", 50))
+    wait_for(output / "metrics.jsonl", 60)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number), errors
+    saved = sorted((output / "checkpoints").glob("step-*"))
+    if number != signal.SIGKILL:
+        assert f"stopped after step {int(saved[-1].name[5:])}; saved {saved[-1]}" in errors
+        assert f"--config {output / 'train.toml'} --resume" in errors
+    assert int(saved[-1].name[5:]) < 400
+    done = run("train", "--config", output / "train.toml", "--resume")
+    assert done.returncode == 0, done.stderr
+    states = [load_model_folder(folder / "model").model.state_dict() for folder in (output, uninterrupted)]
+    assert all(torch.equal(weight, states[1][name]) for name, weight in states[0].items())
+    logs = [(folder / "metrics.jsonl").read_text().splitlines() for folder in (output, uninterrupted)]
+    losses = [[json.loads(line).get("loss") for line in lines] for lines in logs]
+    assert losses[0] == losses[1]
+
+
+def test_a_full_disk_while_saving_keeps_the_last_checkpoint(uninterrupted: Path, tmp_path: Path) -> None:
+    """B87: writing fails as on a full disk; a clear error, the exit status, and no rubbish."""
+    output = tmp_path / "run"
+    shutil.copytree(uninterrupted, output)
+    before = sorted((output / "checkpoints").rglob("*"))
+
+    def limit_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    more = ["--config", output / "train.toml", "--output", output, "--max-steps", 401, "--resume"]
+    done = run("train", *more, preexec_fn=limit_files)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "step-00000401: writing the model failed and nothing was changed" in done.stderr
+    assert sorted((output / "checkpoints").rglob("*")) == before
