@@ -33,7 +33,7 @@ class GenerateRequest(StrictModel):
         Discriminator(_one_or_list),
     ] = Field(description="Text (special tokens in it stay plain text), or token ids that are used as they are")
     max_tokens: int | None = Field(
-        None, ge=0, description="The most tokens to generate; default 256, or fewer where the context ends before"
+        None, ge=0, description="The most tokens to generate; default: what /info says, or fewer where the context ends"
     )
     temperature: float | None = Field(None, ge=0, le=100, description="0 always takes the likeliest token")
     top_p: float | None = Field(

@@ -119,6 +119,7 @@ class BatchingEngine:
                 self._step()
             except Exception as error:
                 self._fail(list(self._running), error)
+                self._count_failure(error)
 
     def _schedule(self) -> None:
         """Release the places of rows that nobody wants, and give free ones to those that wait longest."""
@@ -130,8 +131,6 @@ class BatchingEngine:
                 row.slot = self._free_slots.pop(0)
                 self._running.append(row)
         self._waiting = deque(row for row in self._waiting if row.wanted)
-        # Neighbouring rows in neighbouring slots: the cache can then be used in place.
-        self._running.sort(key=lambda row: row.slot)
 
     def _release(self, row: Row) -> None:
         self._running.remove(row)
@@ -140,15 +139,16 @@ class BatchingEngine:
 
     def _step(self) -> None:
         """Run one chunk of prompts, then one token of every row that is past its prompt."""
-        decoding = [row for row in self._running if not row.prefilling]
+        # Neighbouring rows in neighbouring slots: the cache can then be used in place.
+        decoding = sorted((row for row in self._running if not row.prefilling), key=lambda row: row.slot)
         self._prefill([row for row in self._running if row.prefilling])
         if decoding:
             self._run(decoding, [[row.last_token] for row in decoding])
 
     def _prefill(self, rows: list[Row]) -> None:
+        """Spend the step's budget on prompts, first come, first served."""
         budget = self._prefill_tokens
-        # The row that is furthest goes first, so that prompts finish one after the other rather than all late.
-        for row in sorted(rows, key=lambda row: len(row.request.prompt_ids) - row.num_cached):
+        for row in rows:
             if budget == 0:
                 return
             chunk = list(row.request.prompt_ids[row.num_cached : row.num_cached + budget])
@@ -165,6 +165,7 @@ class BatchingEngine:
                 self._emit(rows, logits)
         except Exception as error:
             self._fail(rows, error)
+            self._count_failure(error)
         else:
             self._failures_in_a_row = 0
 
@@ -178,21 +179,31 @@ class BatchingEngine:
             if finish_reason is not None:
                 with self._wake:
                     self._release(row)
-            row.job.post([TokenEvent(row.index, drawn.token, drawn.logprobs, finish_reason)])
+            row.job.post(TokenEvent(row.index, drawn.token, drawn.logprobs, finish_reason))
 
     def _fail(self, rows: list[Row], error: Exception) -> None:
-        """Fail these rows with the true cause and go on; give up where nothing works any more."""
-        cause = f"{type(error).__name__}: {error}".rstrip(": ")
-        _log.error("generation failed", cause=cause, rows=len(rows), exc_info=error)
+        """Fail these rows with the true cause; the others go on."""
+        _log.error("generation failed", rows=len(rows), exc_info=error)
         with self._wake:
             failed = [row for row in rows if row in self._running]
             for row in failed:
                 self._release(row)
-            self._failures_in_a_row += 1
-            if self._failures_in_a_row >= _MAX_FAILURES_IN_A_ROW:
-                self._fault = f"the engine failed {self._failures_in_a_row} times in a row, last with {cause}"
-                failed += [*self._running, *self._waiting]
-                self._running.clear()
-                self._waiting.clear()
         for row in failed:
-            row.job.post([EngineError(f"generation failed: {cause}")])
+            row.job.post(EngineError(f"generation failed: {_cause(error)}"))
+
+    def _count_failure(self, error: Exception) -> None:
+        """Give up where no step works any more: better to be seen as failed than to fail every request."""
+        self._failures_in_a_row += 1
+        if self._failures_in_a_row < _MAX_FAILURES_IN_A_ROW:
+            return
+        with self._wake:
+            self._fault = f"the engine failed {self._failures_in_a_row} times in a row, last with {_cause(error)}"
+            failed = [*self._running, *self._waiting]
+            self._running.clear()
+            self._waiting.clear()
+        for row in failed:
+            row.job.post(EngineUnavailableError(self._fault))
+
+
+def _cause(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".rstrip(": ")

@@ -1,7 +1,7 @@
 """The rows of one request, as its handler on the event loop sees them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -40,19 +40,18 @@ class Job(AsyncIterator["TokenEvent"]):
         self._wanted.clear()
         self._events.put_nowait(error)
 
-    def post(self, events: "Sequence[TokenEvent | EngineError]") -> None:
-        """Hand over events from another thread."""
+    def post(self, event: "TokenEvent | EngineError") -> None:
+        """Hand over an event from another thread."""
         try:
-            self._loop.call_soon_threadsafe(self._receive, events)
+            self._loop.call_soon_threadsafe(self._receive, event)
         except RuntimeError:
             self._wanted.clear()  # the event loop is closed: nobody is left to read
 
-    def _receive(self, events: "Sequence[TokenEvent | EngineError]") -> None:
-        for event in events:
-            if isinstance(event, Exception):
-                self.fail(event)
-            else:
-                self._events.put_nowait(event)
+    def _receive(self, event: "TokenEvent | EngineError") -> None:
+        if isinstance(event, Exception):
+            self.fail(event)
+        else:
+            self._events.put_nowait(event)
 
     async def __anext__(self) -> "TokenEvent":
         while self._unfinished:

@@ -92,5 +92,6 @@ def test_a_row_without_a_distribution_fails_alone(scripted: Any, serve: Any) -> 
     runner.seconds = 0.01
     with ThreadPoolExecutor(2) as pool:
         healthy = pool.submit(post, url, max_tokens=100)
-        assert post(url, prompt="sick").status_code == 500
+        assert post(url, prompt="sick", n=3).status_code == 500
+        assert httpx.get(f"{url}/readyz").status_code == 200
         assert healthy.result().json()["choices"][0]["text"] == "x" * 100
