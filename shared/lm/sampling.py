@@ -20,6 +20,8 @@ NO_TOKEN = -1
 _GREEDY_BELOW = 1e-5
 _LOWEST_LOGPROB = -9999.0
 _FIRST_LOOK = 256
+# A tiny repetition penalty must not divide a logit to infinity.
+_LARGEST_SCORE = 1e300
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class SamplingParams:
             all, 0 the likeliest alone.
         top_k: Keeps the k likeliest tokens; 0 or -1 keeps all, and so does a k beyond the vocabulary.
         min_p: 0 to 1. Keeps tokens at least this times as likely as the likeliest one; 0 keeps all.
-        repetition_penalty: 0.01 to 10. Divides positive and multiplies negative logits of tokens in the prompt or
+        repetition_penalty: Above 0, to 10. Divides positive and multiplies negative logits of tokens in the prompt or
             the output (Keskar et al. 2019, arXiv 1909.05858); 1 changes nothing.
         presence_penalty: -2 to 2. Subtracted once from the logits of tokens in the output.
         frequency_penalty: -2 to 2. Subtracted from a token's logit once for each time that it is in the output.
@@ -56,6 +58,8 @@ class SamplingParams:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
                 raise SamplingError(f"{name} must be a number from {low:g} to {high:g}, got {value!r}")
+        if self.repetition_penalty == 0:
+            raise SamplingError(f"repetition_penalty must be above 0, got {self.repetition_penalty!r}")
         if type(self.top_k) is not int or self.top_k < -1:
             raise SamplingError(f"top_k must be a whole number of at least -1, got {self.top_k!r}")
         if type(self.seed) is not int or not 0 <= self.seed < 2**63:
@@ -71,7 +75,7 @@ _RANGES = {
     "temperature": (0.0, 100.0),
     "top_p": (0.0, 1.0),
     "min_p": (0.0, 1.0),
-    "repetition_penalty": (0.01, 10.0),
+    "repetition_penalty": (0.0, 10.0),
     "presence_penalty": (-2.0, 2.0),
     "frequency_penalty": (-2.0, 2.0),
 }
@@ -145,7 +149,8 @@ def penalize(scores: Tensor, row: SampledRow) -> Tensor:
         seen = torch.tensor(sorted(row.prompt | row.output.keys()), dtype=torch.int64, device=scores.device)
         values = scores[seen]
         penalty = params.repetition_penalty
-        scores = scores.index_copy(0, seen, torch.where(values > 0, values / penalty, values * penalty))
+        penalized = torch.where(values > 0, values / penalty, values * penalty)
+        scores = scores.index_copy(0, seen, penalized.clamp(max=_LARGEST_SCORE))
     if row.output and (params.presence_penalty or params.frequency_penalty):
         ids = torch.tensor(list(row.output), dtype=torch.int64, device=scores.device)
         counts = torch.tensor(list(row.output.values()), dtype=scores.dtype, device=scores.device)

@@ -175,6 +175,11 @@ def test_repetition_penalty_divides_positive_and_multiplies_negative_logits():
     assert penalize(torch.tensor([2.0, -2.0, 1.0]), row).tolist() == [1.0, -4.0, 1.0]
 
 
+def test_the_smallest_repetition_penalty_draws_what_is_there():
+    row = SampledRow(SamplingParams(repetition_penalty=5e-324), prompt=frozenset({1}))
+    assert sample(torch.tensor([[3.0, 2.0, 1.0]]), [row]) == [1]
+
+
 def test_repetition_penalty_equals_that_of_transformers():
     scores = torch.randn(1, 40, generator=torch.Generator().manual_seed(4))
     prompt, output = [3, 7, 7, 12], [12, 30]
