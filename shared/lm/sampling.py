@@ -20,8 +20,6 @@ NO_TOKEN = -1
 _GREEDY_BELOW = 1e-5
 _LOWEST_LOGPROB = -9999.0
 _FIRST_LOOK = 256
-# A tiny repetition penalty must not divide a logit to infinity.
-_LARGEST_SCORE = 1e300
 
 
 @dataclass(frozen=True)
@@ -150,7 +148,8 @@ def penalize(scores: Tensor, row: SampledRow) -> Tensor:
         values = scores[seen]
         penalty = params.repetition_penalty
         penalized = torch.where(values > 0, values / penalty, values * penalty)
-        scores = scores.index_copy(0, seen, penalized.clamp(max=_LARGEST_SCORE))
+        # A tiny penalty must not divide a logit to infinity.
+        scores = scores.index_copy(0, seen, penalized.clamp(max=torch.finfo(scores.dtype).max))
     if row.output and (params.presence_penalty or params.frequency_penalty):
         ids = torch.tensor(list(row.output), dtype=torch.int64, device=scores.device)
         counts = torch.tensor(list(row.output.values()), dtype=scores.dtype, device=scores.device)
