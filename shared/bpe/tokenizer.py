@@ -3,6 +3,7 @@
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import islice
 from operator import index as as_index
 from pathlib import Path
 from types import MappingProxyType
@@ -35,12 +36,11 @@ class Tokenizer:
     def __init__(self, vocabulary: Vocabulary):
         self.vocabulary = vocabulary
         self.pattern = vocabulary.pattern
-        self.special_tokens: Mapping[str, int] = MappingProxyType(
-            {t.content: t.id for t in vocabulary.added if t.special}
-        )
+        controls = {t.content: t.id for t in vocabulary.added if t.special}
+        self.special_tokens: Mapping[str, int] = MappingProxyType(controls)
         self._bytes = {**vocabulary.tokens, **{t.id: encode_utf8(t.content) for t in vocabulary.added}}
         self.tokens: Mapping[int, bytes] = MappingProxyType(self._bytes)
-        self._control_ids = frozenset(self.special_tokens.values())
+        self._control_ids = frozenset(controls.values())
         self._byte_ids = [vocabulary.ids[bytes([byte])] for byte in range(256)]
         self._matcher = lru_cache(maxsize=64)(self._build_matcher)
         self._cache: dict[str, list[int]] = {}
@@ -129,7 +129,10 @@ class Tokenizer:
             else:
                 for piece in split(self.pattern, self._normalize(part)):
                     ids += self._encode_piece(piece)
-        return self._with_template(ids) if add_special_tokens else ids
+        if add_special_tokens:
+            before, after = self._template_around(ids)
+            return [*before, *ids, *after]
+        return ids
 
     def encode_batch(
         self, texts: Iterable[str], *, allowed_special: AllowedSpecial = (), add_special_tokens: bool = False
@@ -268,10 +271,6 @@ class Tokenizer:
         after = () if tuple(ids[len(ids) - len(suffix) :]) == suffix else suffix
         return before, after
 
-    def _with_template(self, ids: list[int]) -> list[int]:
-        before, after = self._template_around(ids)
-        return [*before, *ids, *after]
-
     def _matcher_for(self, allowed_special: AllowedSpecial) -> AddedTokenMatcher:
         if allowed_special == "all":
             return self._matcher(frozenset(self.special_tokens))
@@ -279,8 +278,8 @@ class Tokenizer:
             raise TokenizerError(f'allowed_special must be "all" or a list of special tokens, not {allowed_special!r}')
         for name in allowed_special:
             if name not in self.special_tokens:
-                known = ", ".join(map(repr, self.special_tokens)) or "none"
-                raise TokenizerError(f"allowed_special names {name!r}, which is no special token here; known: {known}")
+                known = ", ".join(map(repr, islice(self.special_tokens, 20))) or "none"
+                raise TokenizerError(f"allowed_special names {name!r}, which is no special token; known are {known}")
         return self._matcher(frozenset(allowed_special))
 
     def _build_matcher(self, allowed: frozenset[str]) -> AddedTokenMatcher:

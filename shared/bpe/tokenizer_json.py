@@ -161,9 +161,9 @@ def _parse_template(post_processor: Any, added_ids: set[int]) -> tuple[tuple[int
                 ids += templates[0]["special_tokens"][item["SpecialToken"]["id"]]["ids"]
     except (KeyError, TypeError):
         raise TokenizerError("post_processor TemplateProcessing is damaged") from None
-    unknown = [token_id for token_id in before + after if token_id not in added_ids]
-    if unknown:
-        raise TokenizerError(f"post_processor TemplateProcessing uses the id {unknown[0]}, which no added token has")
+    for token_id in before + after:
+        if type(token_id) is not int or token_id not in added_ids:
+            raise TokenizerError(f"post_processor TemplateProcessing uses the id {token_id}, which no added token has")
     return tuple(before), tuple(after)
 
 

@@ -1,3 +1,4 @@
+import contextlib
 import copy
 import json
 import random
@@ -265,6 +266,40 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
 def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="holds no tokenizer"):
         Tokenizer.from_files(tmp_path)
+
+
+def places_in(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The keys that lead to every value within a JSON value, apart from the entries of a vocabulary."""
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    found = [] if place == () else [place]
+    for key, child in children:
+        if place != ("model", "vocab"):
+            found += places_in(child, (*place, key))
+    return found
+
+
+STRANGE = [None, 0, -1, 1.5, True, "x", "\ud800", [], {}, [1], [[]], [{}], {"type": 3}, {"type": "Sequence"}, 10**30]
+
+
+def test_a_strange_value_anywhere_is_refused_or_harmless(tmp_path: Path) -> None:
+    content = content_of(
+        added(256, "<s>"),
+        normalizer={"type": "Sequence", "normalizers": [{"type": "NFC"}]},
+        pre_tokenizer=sequence(SPLIT, BYTE_LEVEL),
+        post_processor=bos_template(),
+    )
+    content["model"]["vocab"]["ab"] = 257
+    content["model"]["merges"] = [["a", "b"]]
+    for *way, last in places_in(content):
+        for strange in STRANGE:
+            changed = copy.deepcopy(content)
+            holder = changed
+            for key in way:
+                holder = holder[key]
+            holder[last] = strange
+            with contextlib.suppress(TokenizerError):
+                tokenizer = Tokenizer.from_files(write(tmp_path, changed))
+                assert tokenizer.decode(tokenizer.encode("abc", add_special_tokens=True)).endswith("abc")
 
 
 def test_without_a_regex_the_whole_text_is_one_piece(tmp_path: Path) -> None:
