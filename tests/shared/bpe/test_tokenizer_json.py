@@ -56,6 +56,14 @@ def test_saved_tokenizer_gives_the_same_ids_in_hugging_face(
         assert ours.encode(text[:20_000], allowed_special="all") == theirs.encode(text[:20_000]).ids, language
 
 
+def test_places_of_tokens_equal_hugging_face(gpt2: Tokenizer, tmp_path: Path, sample: str) -> None:
+    gpt2.save(tmp_path)
+    theirs = HuggingFaceTokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    text = f"{sample}{END}{sample}"
+    pieces = gpt2.encode_with_pieces(text, allowed_special="all")
+    assert [(piece.start, piece.end) for piece in pieces] == theirs.encode(text).offsets
+
+
 @pytest.mark.parametrize("pattern", [*sorted(PATTERNS), r"\w+|\W"])
 def test_learnt_tokenizer_opens_in_hugging_face_and_transformers(
     pattern: str, tmp_path: Path, real_texts: dict[str, str]
