@@ -43,8 +43,10 @@ class RunFolder:
         """
         holds_run = bool(list_checkpoints(self.checkpoints)) or self.model.exists()
         if holds_run and settings.checkpoints.overwrite:
-            for folder in (self.checkpoints, self.model):
-                shutil.rmtree(folder, ignore_errors=True)
+            for path in list_checkpoints(self.checkpoints):
+                shutil.rmtree(path)
+            if (self.model / "ownlm.json").is_file():  # a folder named model that is no run's stays
+                shutil.rmtree(self.model)
         elif holds_run and not settings.checkpoints.resume:
             raise UsageError(
                 f"{self.path} holds a run already: go on with it (`--config {self.settings_file} --resume`), "

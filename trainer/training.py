@@ -75,7 +75,6 @@ class Trainer:
         )
         self.valid_tokens = valid_token_mask(self.data.tokenizer, self.model.config)
         self.byte_lengths = token_byte_lengths(self.data.tokenizer, self.valid_tokens)
-        self.loss: float | None = None
         self.evaluation: Evaluation | None = None
 
     def train(self) -> Path:
@@ -132,7 +131,6 @@ class Trainer:
                 tokens=step.number * self.settings.tokens_per_step,
                 tokens_per_second=round(tokens_per_second, 1),
             )
-        self.loss = step.loss
         if last:
             return
         if _is_due(step.number, watch.eval_interval):
@@ -210,7 +208,6 @@ class Trainer:
         return {
             "steps": self.step,
             "tokens": self.step * self.settings.tokens_per_step,
-            "loss": self.loss,
             "validation_loss": self.evaluation and self.evaluation.loss,
             "bits_per_byte": self.evaluation and self.evaluation.bits_per_byte,
             "data": self.data.identity(),

@@ -15,10 +15,11 @@ import torch
 
 from shared.lm import load_model_folder
 
-TINY = (
-    "--d-model 32 --num-layers 2 --num-heads 2 --d-ff 48 --context-length 16 --batch-size 4 --device cpu --threads 1 "
-    "--log-interval 1 --eval-tokens 200 --sample-interval 0 --warmup-steps 2 --sample-prompt the"
-).split()
+TINY = [
+    *("--d-model", 32, "--num-layers", 2, "--num-heads", 2, "--d-ff", 48, "--context-length", 16, "--batch-size", 4),
+    *("--device", "cpu", "--threads", 1, "--log-interval", 1, "--eval-tokens", 200, "--sample-interval", 0),
+    *("--warmup-steps", 2, "--sample-prompt", "the"),
+]
 
 
 def start(*arguments: object, **options: object) -> "subprocess.Popen[str]":

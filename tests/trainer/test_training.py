@@ -181,7 +181,7 @@ def test_going_on_with_other_data_is_refused(
 ) -> None:
     train(settings)
     encode_files([text_file], Tokenizer.from_files(tokenizer_folder), tmp_path / "tokens", val_fraction=0.3)
-    with pytest.raises(UsageError, match="data: .*sha256"):
+    with pytest.raises(UsageError, match=r"data: .*sha256"):
         train(change(settings, resume=True, data=tmp_path / "tokens"))
 
 
@@ -224,7 +224,7 @@ def test_an_id_beyond_the_vocabulary_is_refused_before_the_first_step(
 def test_a_prompt_that_fills_the_context_is_refused_before_the_first_step(
     settings: TrainSettings, change: Change
 ) -> None:
-    with pytest.raises(UsageError, match="context of 16 must hold one more"):
+    with pytest.raises(UsageError, match="must hold one more"):
         train(change(settings, sample_prompt="the cat sees the dog " * 10))
     assert not settings.output.exists()
 

@@ -11,7 +11,7 @@ from trainer.settings import (
 )
 
 CORPUS_BYTES = 10_000_000
-VOCAB_SIZE = 1_024
+VOCAB_SIZE = 1_536
 VALIDATION_FRACTION = 0.01
 SAMPLE_PROMPT = "Once upon a time"
 
@@ -26,13 +26,14 @@ def training_settings(data: Path, output: Path) -> TrainSettings:
     return TrainSettings(
         data=data,
         output=output,
-        model=ModelSettings(d_model=128, num_layers=5, num_heads=4, context_length=256),
+        model=ModelSettings(d_model=128, num_layers=4, num_heads=4, context_length=256, qk_norm=True),
         optimization=OptimizationSettings(
-            max_steps=600,
+            max_steps=850,
             batch_size=8,
             learning_rate=4e-3,
             min_learning_rate_ratio=0.0,
             warmup_steps=30,
+            betas=(0.9, 0.99),
         ),
         watch=WatchSettings(eval_interval=200, eval_tokens=20_000, sample_interval=200, sample_prompt=SAMPLE_PROMPT),
         checkpoints=CheckpointSettings(checkpoint_interval=200, keep=1),
