@@ -12,7 +12,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.highlighter import NullHighlighter
 from rich.logging import RichHandler
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 logger = logging.getLogger(__name__)
 
@@ -55,12 +55,11 @@ def progress() -> Iterator[NewBar]:
         return
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
+        BarColumn(bar_width=8),  # with training's note it all fits into 80 columns
         TaskProgressColumn(),
         TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
         TimeRemainingColumn(),
+        TextColumn("left"),
     )
     with Progress(*columns, console=_console()) as bars:
 

@@ -119,8 +119,8 @@ class Trainer:
         tokens_per_second = self.settings.tokens_per_step / step.seconds
         report(
             step.number,
-            f"loss {step.loss:.3f}  lr {step.learning_rate:.2e}  grad norm {step.grad_norm:.2f}  "
-            f"{tokens_per_second:,.0f} tokens/s",
+            f"loss {step.loss:.3f} lr {step.learning_rate:.1e} norm {step.grad_norm:.2f} "
+            f"{tokens_per_second:,.0f} tok/s",
         )
         if step.number == 1 or step.number % watch.log_interval == 0 or last:
             self.metrics.write(
