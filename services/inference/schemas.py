@@ -29,7 +29,9 @@ class GenerateRequest(StrictModel):
     )
 
     prompt: Annotated[
-        Annotated[Text, Tag("(one)")] | Annotated[list[Annotated[int, Field(ge=0)]], Tag("(list)")],
+        # The first wrong id is enough: pydantic would describe each of a million.
+        Annotated[Text, Tag("(one)")]
+        | Annotated[list[Annotated[int, Field(ge=0)]], Field(fail_fast=True), Tag("(list)")],
         Discriminator(_one_or_list),
     ] = Field(description="Text (special tokens in it stay plain text), or token ids that are used as they are")
     max_tokens: int | None = Field(

@@ -4,11 +4,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from services.tokenizer.settings import MAX_BATCH_ITEMS
 from shared.http import StrictModel, Text
 
 TokenId = Annotated[int, Field(ge=0)]
-TokenList = Annotated[list[TokenId], Tag("(one)")]
-TokenLists = Annotated[list[list[TokenId]], Tag("(batch)")]
+# The first wrong item is enough: pydantic would describe each of a million.
+TokenList = Annotated[list[TokenId], Field(fail_fast=True), Tag("(one)")]
+TokenLists = Annotated[
+    list[Annotated[list[TokenId], Field(fail_fast=True)]],
+    Field(max_length=MAX_BATCH_ITEMS, fail_fast=True),
+    Tag("(batch)"),
+]
+Texts = Annotated[list[Text], Field(max_length=MAX_BATCH_ITEMS, fail_fast=True), Tag("(batch)")]
 
 
 def _text_kind(value: Any) -> str:
@@ -35,11 +42,12 @@ class EncodeRequest(StrictModel):
         }
     )
 
-    text: Annotated[
-        Annotated[Text, Tag("(one)")] | Annotated[list[Text], Tag("(batch)")], Discriminator(_text_kind)
-    ] = Field(description="A string, or a list of strings")
+    text: Annotated[Annotated[Text, Tag("(one)")] | Texts, Discriminator(_text_kind)] = Field(
+        description="A string, or a list of strings"
+    )
     allowed_special: Annotated[
-        Annotated[list[Text], Tag("(list)")] | Annotated[Literal["all"], Tag("(all)")], Discriminator(_special_kind)
+        Annotated[list[Text], Field(fail_fast=True), Tag("(list)")] | Annotated[Literal["all"], Tag("(all)")],
+        Discriminator(_special_kind),
     ] = Field([], description='Special tokens recognised in the text: their names, or "all"; else they are plain text')
     add_special_tokens: bool = Field(False, description="Add the tokenizer's own, such as a begin-of-text token")
     return_pieces: bool = Field(False, description="Also say which part of the text each token is")

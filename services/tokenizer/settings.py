@@ -4,9 +4,13 @@ from pydantic import Field
 
 from shared.http import ServiceSettings
 
+MAX_BATCH_ITEMS = 65_536
+
 
 class TokenizerSettings(ServiceSettings):
     """`OWNLM_...` variables of the tokenizer service."""
 
     port: int = Field(8001, ge=0, le=65535, description="The port to listen on; 0 for a free one")
-    max_batch_items: int = Field(1024, ge=1, description="The most texts or token lists in one request")
+    max_batch_items: int = Field(
+        1024, ge=1, le=MAX_BATCH_ITEMS, description="The most texts or token lists in one request"
+    )

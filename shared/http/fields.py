@@ -1,14 +1,26 @@
 """Request models' base class and field types: strict, and safe against what JSON allows but we cannot serve."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+
+_MAX_UNKNOWN_FIELDS = 3
 
 
 class StrictModel(BaseModel):
     """Nothing is coerced, unknown fields are refused by name, and NaN and Infinity are no numbers."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_unknown_fields(cls, data: Any) -> Any:
+        """Keep the first unknown fields only: pydantic would describe each of a million, for as many seconds."""
+        if not isinstance(data, dict):
+            return data
+        unknown = [name for name in data if name not in cls.model_fields]
+        dropped = set(unknown[_MAX_UNKNOWN_FIELDS:])
+        return {name: value for name, value in data.items() if name not in dropped}
 
 
 def _refuse_lone_surrogates(text: str) -> str:

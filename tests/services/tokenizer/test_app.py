@@ -139,6 +139,22 @@ def test_a_megabyte_of_one_character_is_encoded(client: TestClient) -> None:  # 
         assert client.post("/decode", json={"tokens": answer["tokens"]}).json()["text"][2] == text
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/decode", {"tokens": [-1] * 2_000_000}),
+        ("/decode", {"tokens": [[]] * 2_000_000}),
+        ("/encode", {"text": [5] * 10**6}),
+    ],
+)
+def test_a_million_wrong_items_are_refused_quickly(client: TestClient, path: str, body: object) -> None:
+    started = time.perf_counter()
+    response = client.post(path, json=body)
+    assert response.status_code == 422
+    assert len(response.content) < 500
+    assert time.perf_counter() - started < 5
+
+
 def test_info_tells_what_is_served(client: TestClient, tokenizer: Tokenizer) -> None:
     info = client.get("/info").json()
     assert (info["fingerprint"], info["vocab_size"]) == (tokenizer.fingerprint, tokenizer.vocab_size)
