@@ -20,7 +20,7 @@ help:
 	@echo "make clean        remove the virtual environment and caches (models stay)"
 
 up: $(VENV)/.up
-	@exec $(BIN)/python scripts/up.py $(if $(MODEL),--model "$(MODEL)")
+	@$(BIN)/python scripts/up.py $(if $(MODEL),--model "$(MODEL)")
 
 test: $(VENV)/.dev
 	$(BIN)/pytest

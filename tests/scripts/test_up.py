@@ -68,9 +68,7 @@ def test_a_damaged_folder_is_one_sentence(model_folder: Path, tmp_path: Path) ->
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_it_serves_and_stops_cleanly(model_folder: Path, stop: signal.Signals, tmp_path: Path) -> None:
     inference, tokenizer = free_ports(2)
-    args = command(
-        "--model", str(model_folder), "--inference-port", str(inference), "--tokenizer-port", str(tokenizer)
-    )
+    args = command("--model", str(model_folder), "--inference-port", str(inference), "--tokenizer-port", str(tokenizer))
     log = tmp_path / "log"
     with log.open("wb") as sink:
         process = subprocess.Popen(args, stdout=sink, stderr=sink, env=os.environ | {"PYTHONUNBUFFERED": "1"})
