@@ -4,6 +4,7 @@ import torch
 
 from shared.lm import ModelConfig, RopeConfig, Transformer
 from trainer.errors import UsageError
+from trainer.initialization import mimetic_attention_
 from trainer.settings import ModelSettings
 
 
@@ -29,6 +30,7 @@ def model_config(settings: ModelSettings, vocab_size: int) -> ModelConfig:
             qk_norm=settings.qk_norm,
             tie_embeddings=settings.tie_embeddings,
             rope=RopeConfig(theta=settings.rope_theta),
+            initializer_range=settings.initializer_range,
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
@@ -37,4 +39,7 @@ def model_config(settings: ModelSettings, vocab_size: int) -> ModelConfig:
 def new_model(settings: ModelSettings, vocab_size: int, seed: int) -> Transformer:
     """A model with fresh weights that depend on the seed alone."""
     torch.manual_seed(seed)
-    return Transformer(model_config(settings, vocab_size))
+    model = Transformer(model_config(settings, vocab_size))
+    if settings.initialization == "mimetic":
+        mimetic_attention_(model)
+    return model

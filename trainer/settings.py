@@ -59,6 +59,13 @@ class ModelSettings:
     rope_theta: float = 10_000.0
     """Base of the rotary position embedding. 10000 up to a context of about 4096; more beyond (500000 in Llama 3)."""
 
+    initialization: Literal["normal", "mimetic"] = "normal"
+    """How weights begin. normal: GPT-2's way. mimetic: with attention that copies, so that names and things stay the
+    same within a text after a million tokens rather than many; for short runs of small models."""
+
+    initializer_range: float = 0.02
+    """Standard deviation of fresh weights. 0.02 is usual; small models start faster with about 0.06."""
+
     def __post_init__(self) -> None:
         _require(self, 1, "d_model", "num_layers", "num_heads", "num_kv_heads", "d_ff", "context_length", "rope_theta")
 

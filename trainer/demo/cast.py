@@ -51,12 +51,11 @@ def place(draw: Draw) -> Entity:
 
 
 def thing(*nouns: str) -> Maker:
-    """A maker of coloured things: ``name`` ("red ball"), ``a`` ("a red ball"), ``kind`` ("ball"), ``colour``."""
+    """A maker of coloured things: ``a`` ("a red ball") at first, ``name`` and ``kind`` ("ball") from then on."""
 
     def make(draw: Draw) -> Entity:
         colour, noun = draw.one(COLOURS), draw.one(nouns)
-        name = f"{colour} {noun}"
-        return {"name": name, "kind": noun, "a": with_article(name), "colour": colour}
+        return {"name": noun, "kind": noun, "a": with_article(f"{colour} {noun}")}
 
     return make
 

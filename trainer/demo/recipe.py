@@ -26,15 +26,27 @@ def training_settings(data: Path, output: Path) -> TrainSettings:
     return TrainSettings(
         data=data,
         output=output,
-        model=ModelSettings(d_model=128, num_layers=4, num_heads=4, context_length=256, qk_norm=True),
+        # Small batches and attention that copies from the start: with either one alone, names change within a story.
+        model=ModelSettings(
+            d_model=128,
+            num_layers=4,
+            num_heads=4,
+            context_length=256,
+            qk_norm=True,
+            rope_theta=100_000,
+            initialization="mimetic",
+            initializer_range=0.06,
+        ),
         optimization=OptimizationSettings(
-            max_steps=850,
-            batch_size=8,
-            learning_rate=4e-3,
+            max_steps=3_600,
+            batch_size=2,
+            learning_rate=3e-3,
             min_learning_rate_ratio=0.0,
-            warmup_steps=30,
+            warmup_steps=100,
             betas=(0.9, 0.99),
         ),
-        watch=WatchSettings(eval_interval=200, eval_tokens=20_000, sample_interval=200, sample_prompt=SAMPLE_PROMPT),
-        checkpoints=CheckpointSettings(checkpoint_interval=200, keep=1),
+        watch=WatchSettings(
+            log_interval=50, eval_interval=600, eval_tokens=20_000, sample_interval=600, sample_prompt=SAMPLE_PROMPT
+        ),
+        checkpoints=CheckpointSettings(checkpoint_interval=600, keep=1),
     )

@@ -36,7 +36,7 @@ SHAPE = Shape(
 - {once} {Hero} heard of {contest} in the village. "The prize is {prize.a}," {he} said. "I want to win it!"
 
 - Every day, {he} {practice}. "I will get better and better," said {hero}.
-- Each morning, {he} {practice}. At night, {he} dreamed of the {prize.kind}.
+- Each morning, {he} {practice}. At night, {he} dreamed of the {prize}.
 
 - The big day came. Next to {hero} stood {friend.a} named {friend}, who wanted to win too.
 - At last it was time. "Good luck," said {friend.a} named {friend}. "Good luck to you," said {hero}.
@@ -55,7 +55,7 @@ SHAPE = Shape(
   said.
 - The next day, {friend} came with a small box. In it was {prize.a} made of paper. "You won this one," {friend.he} said.
 
-- {Hero} put the paper {prize.kind} on the shelf. It was worth more than gold to {him}.
-- {Hero} was very {glad}. Now {he} had a {prize.kind} and a friend.
+- {Hero} put the paper {prize} on the shelf. It was worth more than gold to {him}.
+- {Hero} was very {glad}. Now {he} had a {prize} and a friend.
 """,
 )

@@ -33,7 +33,7 @@ SHAPE = Shape(
 
 --
 
-- {His} {elder} put an arm around {hero}. "I liked that {thing.kind}," {elder.he} said, "but I like the truth more."
+- {His} {elder} put an arm around {hero}. "I liked that {thing}," {elder.he} said, "but I like the truth more."
 - "It takes a brave heart to tell the truth," said {his} {elder}, and {elder.he} hugged {hero}.
 
 - {Hero} brought out the pieces, and they put the {thing} together again with glue.

@@ -15,8 +15,8 @@ SHAPE = Shape(
 - {once} {His} favorite thing in the world was {toy.a}.
 - {once} {He} had {toy.a}, and {he} loved it very much.
 
-- {oneday}, {hero} took the {toy.kind} to {place} and played until the sun was low.
-- {oneday}, {hero} went to {place} with the {toy.kind}. First {he} (sang a song|looked at the ducks|ate some bread), and
+- {oneday}, {hero} took the {toy} to {place} and played until the sun was low.
+- {oneday}, {hero} went to {place} with the {toy}. First {he} (sang a song|looked at the ducks|ate some bread), and
   then {he} took a little nap.
 
 - On the way home, {hero} stopped. The {toy} was gone!
@@ -24,7 +24,7 @@ SHAPE = Shape(
 
 --
 
-- {He} looked here and there, but the {toy.kind} was nowhere to be seen. A tear rolled down {his} cheek.
+- {He} looked here and there, but the {toy} was nowhere to be seen. A tear rolled down {his} cheek.
 - {He} walked up and down the path, but {he} could not find it. The little {hero.kind} was very {sad}.
 
 - "Why are you so sad?" asked {helper.a}. "I lost my {toy}," said {hero}.
@@ -43,7 +43,7 @@ SHAPE = Shape(
 - {Hero} was so {glad} that {he} jumped up and down. {thanks}
 
 - {always}, {hero} always looked around twice before {he} went home.
-- {always}, {hero} and the {helper} were good friends, and the {toy.kind} was never lost again.
-- {evening}, {hero} put the {toy.kind} next to {his} bed, where {he} could see it.
+- {always}, {hero} and the {helper} were good friends, and the {toy} was never lost again.
+- {evening}, {hero} put the {toy} next to {his} bed, where {he} could see it.
 """,
 )

@@ -34,16 +34,16 @@ SHAPE = Shape(
 - {once} {His} {elder} had made {him} {toy.a} out of wood.
 - {once} For {his} birthday, {his} {elder} had given {him} {toy.a}.
 
-- {oneday}, {hero} took the {toy.kind} to {place}. But {he} ran too fast and fell.
-- {oneday}, {hero} carried the {toy.kind} to {place}. But the path was steep, and {he} slipped.
+- {oneday}, {hero} took the {toy} to {place}. But {he} ran too fast and fell.
+- {oneday}, {hero} carried the {toy} to {place}. But the path was steep, and {he} slipped.
 
 - The {toy} hit a stone, and {broke}.
 - The {toy} fell to the ground, and {broke}.
 
 --
 
-- "My {toy.kind}!" cried {hero}. {He} carried it home with tears in {his} eyes.
-- {Hero} was very {sad}. {He} walked home slowly with the {toy.kind} in {his} arms.
+- "My {toy}!" cried {hero}. {He} carried it home with tears in {his} eyes.
+- {Hero} was very {sad}. {He} walked home slowly with the {toy} in {his} arms.
 
 - "Can we make it whole again?" {he} asked. "We can try," said {his} {elder}, "but you must help me."
 - "Must we throw it away?" {he} asked. "Oh no," said {his} {elder}. "What is broken can be mended."
@@ -59,8 +59,8 @@ SHAPE = Shape(
 - "Now it is better than before!" said {hero}.
 - "I like it even more now," said {hero}, "because we mended it together."
 
-- {always}, {hero} held on to the {toy.kind} with both hands.
+- {always}, {hero} held on to the {toy} with both hands.
 - {always}, when something broke, {hero} said, "Don't cry. I know how to mend it."
-- {evening}, {hero} hugged {his} {elder}, and the {toy.kind} stood by the bed until morning.
+- {evening}, {hero} hugged {his} {elder}, and the {toy} stood by the bed until morning.
 """,
 )

@@ -53,7 +53,7 @@ SHAPE = Shape(
 --
 
 - {Friend} took a deep breath and said yes. {gift}
-- So {friend} put down the {toy.kind} and came along. {gift}
+- So {friend} put down the {toy} and came along. {gift}
 
 - "Where did you learn that?" asked {hero}, and {friend} {smiled}.
 - "You must come every day!" said {hero}, and {friend} {smiled}.

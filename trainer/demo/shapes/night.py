@@ -48,7 +48,7 @@ SHAPE = Shape(
 
 --
 
-- "It must be {fear}!" thought {hero}, and {he} hid under the {cover.kind}.
+- "It must be {fear}!" thought {hero}, and {he} hid under the {cover}.
 - {Hero} shook from head to toe. "What if it is {fear}?" {he} whispered.
 
 - {He} called {his} {elder}. "Let us go and look," said {his} {elder}. "Things are smaller in the light."

@@ -40,6 +40,6 @@ SHAPE = Shape(
 - "No shop has one as fine as this," said {his} {elder}, and {elder.he} gave {hero} a kiss.
 
 - {Hero} was very {glad}. With the two coins, {he} bought a bun and shared it with the {helper}.
-- {always}, the {gift.kind} was never far from {his} {elder}.
+- {always}, the {gift} was never far from {his} {elder}.
 """,
 )

@@ -52,6 +52,6 @@ SHAPE = Shape(
 - {thanks}
 
 - {always}, {hero} never walked past anyone who needed help.
-- {always}, {hero} and the {helper} played with the {toy.kind} together.
+- {always}, {hero} and the {helper} played with the {toy} together.
 """,
 )

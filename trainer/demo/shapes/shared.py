@@ -22,7 +22,7 @@ SHAPE = Shape(
             "lesson": "two can do more than one",
         },
         {
-            "idea": "Let us be sailors! The {toy.kind} is our ship.",
+            "idea": "Let us be sailors! The {toy} is our ship.",
             "together": "{Hero} was the captain and {friend} looked out for whales. They sailed around the world.",
             "lesson": "a game for two is the best game",
         },
@@ -39,8 +39,8 @@ SHAPE = Shape(
 
 --
 
-- {Hero} pulled, and {friend} pulled. The {toy.kind} creaked. "Stop!" said {hero}. "It will break."
-- They held on to the {toy.kind} and did not let go. Soon their arms were tired. "This is no fun," said {hero}.
+- {Hero} pulled, and {friend} pulled. The {toy} creaked. "Stop!" said {hero}. "It will break."
+- They held on to the {toy} and did not let go. Soon their arms were tired. "This is no fun," said {hero}.
 - {Hero} sat down on one side and {friend} on the other. "I am sorry," {hero} said at last.
 
 - They looked at each other. "I know what to do," said {friend}. "{idea}"
@@ -55,6 +55,6 @@ SHAPE = Shape(
 - "I like the {toy} even more with you," said {hero}. {He} had learned that {lesson}.
 
 - {always}, {hero} and {friend} met {place.in} every day, and they were the best of friends.
-- When the sun went down, they walked home and pulled the {toy.kind} behind them.
+- When the sun went down, they walked home and pulled the {toy} behind them.
 """,
 )

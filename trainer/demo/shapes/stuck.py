@@ -32,8 +32,8 @@ SHAPE = Shape(
 - {once} {Hero} had wished for {toy.a}, and now {his} wish came true.
 - {once} {He} had saved all {his} coins to buy {toy.a}, and now it was in {his} hands.
 
-- {oneday}, {hero} took the {toy.kind} to {place}. Up, up, up it went into the air!
-- {oneday}, {hero} ran and ran {place.in} with the {toy.kind}. "Look how high it flies!" {he} said.
+- {oneday}, {hero} took the {toy} to {place}. Up, up, up it went into the air!
+- {oneday}, {hero} ran and ran {place.in} with the {toy}. "Look how high it flies!" {he} said.
 
 - But a strong wind carried the {toy} away, and it landed on {where}.
 - Then the wind gave a big push, and the {toy} landed on {where}.
@@ -57,7 +57,7 @@ SHAPE = Shape(
 - "{lesson}!" said {hero}. "Now you must have a turn."
 - "Thank you!" said {hero}. "{lesson}." {Friend} {smiled}.
 
-- They played with the {toy.kind} until it was dark, far away from {where}.
+- They played with the {toy} until it was dark, far away from {where}.
 - {always}, {hero} and {friend} went to {place} together each time the wind blew.
 """,
 )
