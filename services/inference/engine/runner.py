@@ -84,5 +84,5 @@ class ModelRunner:
             return SamplingError("the model's logits are not finite numbers")
         if row.request.num_logprobs is None:
             return Drawn(token, None)
-        [(chosen, top)] = top_logprobs(logits[None], [token], row.request.num_logprobs)
+        [(chosen, top)] = top_logprobs(logits[None], [token], row.request.num_logprobs, valid_tokens=self._valid_tokens)
         return Drawn(token, TokenLogprobs(chosen, tuple(top)))
