@@ -147,9 +147,18 @@ class WatchSettings:
     sample_tokens: int = 100
     """Length of a sample in tokens."""
 
+    temperature: float = 0.8
+    """How boldly samples are drawn, 0 to 100; the finished model's generation_config.json carries it on as its default.
+    0.8 suits prose; lower is safer and duller; 0 always takes the likeliest token."""
+
+    top_p: float = 0.95
+    """Draw samples from the likeliest tokens that together have this probability; carried on like the temperature."""
+
     def __post_init__(self) -> None:
         _require(self, 1, "log_interval", "sample_tokens")
         _require(self, 0, "eval_interval", "eval_tokens", "sample_interval")
+        _require(self, 0, "temperature", maximum=100)
+        _require(self, 0, "top_p", maximum=1)
 
 
 @Parameter(name="*", group=Group("Checkpoints", sort_key=4))

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from shared.lm import GenerationDefaults, SamplingParams, generate, save_model_folder
+from shared.lm import GenerationDefaults, generate, save_model_folder
 from shared.lm.folder import valid_token_mask
 from trainer.checkpoint import Checkpoint, list_checkpoints, load_newest_checkpoint, save_checkpoint
 from trainer.data import TrainingData, open_training_data
@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 _FREE_ON_RESUME = {
     *("data", "output", "resume", "overwrite", "checkpoint_interval", "keep", "device", "compile", "threads"),
     *("log_interval", "eval_interval", "eval_tokens", "sample_interval", "sample_prompt", "sample_tokens"),
+    *("temperature", "top_p"),
 }
 _BYTES_PER_PARAMETER = 16  # float32: weight, gradient, and AdamW's two averages
 
@@ -71,7 +72,9 @@ class Trainer:
             self.optimizer.load_state_dict(checkpoint.optimizer)  # moves the state to the parameters' device
             logger.info("resumed from %s", checkpoint.path)
         self.generation = GenerationDefaults(
-            temperature=0.8, top_p=0.95, top_k=0, eos_token_ids=_end_of_text(self.data)
+            temperature=settings.watch.temperature,
+            top_p=settings.watch.top_p,
+            eos_token_ids=_end_of_text(self.data),
         )
         self.valid_tokens = valid_token_mask(self.data.tokenizer, self.model.config)
         self.byte_lengths = token_byte_lengths(self.data.tokenizer, self.valid_tokens)
@@ -164,7 +167,7 @@ class Trainer:
         ids = generate(
             self.model,
             self.sample_prompt,
-            SamplingParams(temperature=0.8, top_p=0.95, seed=self.settings.optimization.seed),
+            self.generation.params(seed=self.settings.optimization.seed),
             max_tokens=watch.sample_tokens,
             eos_token_ids=self.generation.eos_token_ids,
             valid_tokens=self.valid_tokens,

@@ -22,6 +22,8 @@ def test_a_total_batch_that_cannot_be_cut_is_refused_with_its_neighbours() -> No
         (OptimizationSettings, {"min_learning_rate_ratio": 1.5}, "from 0 to 1; got 1.5"),
         (OptimizationSettings, {"betas": (0.9, 1.0)}, "betas must be at least 0 and below 1"),
         (WatchSettings, {"log_interval": 0}, "log_interval must be at least 1; got 0"),
+        (WatchSettings, {"temperature": -1.0}, "temperature must be from 0 to 100; got -1.0"),
+        (WatchSettings, {"top_p": 1.5}, "top_p must be from 0 to 1; got 1.5"),
     ],
 )
 def test_a_value_out_of_range_is_refused_by_name(settings: type, values: dict[str, object], message: str) -> None:

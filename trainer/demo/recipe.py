@@ -26,7 +26,7 @@ def training_settings(data: Path, output: Path) -> TrainSettings:
     return TrainSettings(
         data=data,
         output=output,
-        # Small batches and attention that copies from the start: with either one alone, names change within a story.
+        # From plain random weights, or in larger batches, names change within a story (docs/log.md).
         model=ModelSettings(
             d_model=128,
             num_layers=4,
@@ -45,8 +45,15 @@ def training_settings(data: Path, output: Path) -> TrainSettings:
             warmup_steps=100,
             betas=(0.9, 0.99),
         ),
+        # The grammar's own choices are evenly likely, so a low temperature keeps them all and drops the slips.
         watch=WatchSettings(
-            log_interval=50, eval_interval=600, eval_tokens=20_000, sample_interval=600, sample_prompt=SAMPLE_PROMPT
+            temperature=0.4,
+            top_p=0.9,
+            log_interval=50,
+            eval_interval=600,
+            eval_tokens=20_000,
+            sample_interval=600,
+            sample_prompt=SAMPLE_PROMPT,
         ),
         checkpoints=CheckpointSettings(checkpoint_interval=600, keep=1),
     )
