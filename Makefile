@@ -22,6 +22,9 @@ help:
 up: $(VENV)/.up
 	@$(BIN)/python scripts/up.py $(if $(MODEL),--model "$(MODEL)")
 
+# The tests' models are too small to gain from a second thread, and threads that wait for a core cost the most.
+test slow: export OMP_NUM_THREADS = 1
+
 test: $(VENV)/.dev
 	$(BIN)/pytest
 
