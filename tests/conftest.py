@@ -5,15 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.bpe import warm
-
 ROOT = Path(__file__).resolve().parent.parent
-
-
-@pytest.fixture(scope="session", autouse=True)
-def compiled_kernels() -> None:
-    """Compile the kernels before the first test rather than within it: some tests, and services, are timed."""
-    warm.main()
 
 
 @pytest.fixture(scope="session")
