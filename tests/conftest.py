@@ -4,6 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# No time limit for an example, since machines stall; the same examples each time where a failure would block a landing.
+settings.register_profile("ownlm", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("ownlm")
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -33,10 +33,10 @@ def test_bytes_that_complete_a_character_of_the_prompt_are_replacements(pieces_t
 def test_text_is_linear_in_the_number_of_tokens(pieces_tokenizer: Tokenizer) -> None:  # B41
     def seconds(token: int, count: int) -> float:
         choice = Choice(pieces_tokenizer, [], {})
-        started = time.perf_counter()
+        started = time.process_time()
         for _ in range(count):
             choice.feed(TokenEvent(0, token))
-        return time.perf_counter() - started
+        return time.process_time() - started
 
     for token in (ord("7"), 0x80):
         assert seconds(token, 50_000) < 5.0

@@ -56,7 +56,7 @@ def test_holds_back_only_what_may_become_a_stop_string() -> None:  # B38
 
 def test_long_stop_strings_cost_little() -> None:  # B59
     matcher = StopMatcher([letter * 256 for letter in "abcd"])
-    started = time.perf_counter()
+    started = time.process_time()
     for _ in range(10_000):
         matcher.feed("word ")
-    assert time.perf_counter() - started < 1.0
+    assert time.process_time() - started < 1.0

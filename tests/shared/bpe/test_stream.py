@@ -35,8 +35,8 @@ def test_ids_are_checked(small: Tokenizer) -> None:
 def test_B41_time_is_linear_and_state_bounded(small: Tokenizer) -> None:
     for token in (ord("7"), 0x80, 0xF0):
         decoder = StreamDecoder(small)
-        start = time.perf_counter()
+        start = time.process_time()
         parts = [decoder.feed(token) for _ in range(50_000)]
         # A decoder that looks at all earlier tokens again would take minutes.
-        assert time.perf_counter() - start < 5
+        assert time.process_time() - start < 5
         assert len("".join(parts)) >= 49_999

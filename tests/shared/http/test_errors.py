@@ -111,6 +111,6 @@ def test_many_faults_are_told_shortly(client: TestClient) -> None:
 
 def test_a_million_unknown_fields_are_refused_quickly(client: TestClient) -> None:
     body = "{" + ",".join(f'"f{index}":1' for index in range(1_000_000)) + "}"
-    started = time.perf_counter()
+    started = time.process_time()
     assert client.post("/echo", content=body, headers=JSON).status_code == 422
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
