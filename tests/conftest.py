@@ -10,7 +10,15 @@ from hypothesis import settings
 settings.register_profile("ownlm", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("ownlm")
 
+from shared.bpe import warm
+
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_kernels() -> None:
+    """Compile the kernels before the first test rather than within it: some tests, and services, are timed."""
+    warm.main()
 
 
 @pytest.fixture(scope="session")

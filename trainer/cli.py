@@ -87,7 +87,8 @@ def launch(
     try:
         if config is not None:
             app.config = (read_settings_file(config),)
-        app(tokens)
+        # cyclopts takes a lone hyphen for an option.
+        app(["/dev/stdin" if argument == "-" else argument for argument in tokens])
     except BrokenPipeError:
         # Whoever read our output has enough; Python must not complain when it flushes what is left.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -66,7 +66,7 @@ def read_chunks(path: Path, on_bytes: Callable[[bytes], None] | None = None) -> 
             while True:
                 data = file.read(_CHUNK_BYTES)
                 if not decoded:
-                    _check_signature(path, data)
+                    check_signature(path, data)
                 if on_bytes is not None:
                     on_bytes(data)
                 # Bytes of a character that the last chunk cut are still in the decoder.
@@ -74,7 +74,7 @@ def read_chunks(path: Path, on_bytes: Callable[[bytes], None] | None = None) -> 
                 try:
                     text = decoder.decode(data, final=not data)
                 except UnicodeDecodeError as error:
-                    raise _invalid(path, decoded - pending + error.start, error) from None
+                    raise invalid_utf8(path, decoded - pending + error.start, error) from None
                 decoded += len(data)
                 if text:
                     yield text
@@ -84,13 +84,19 @@ def read_chunks(path: Path, on_bytes: Callable[[bytes], None] | None = None) -> 
         raise CorpusError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _check_signature(path: Path, data: bytes) -> None:
+def check_signature(path: Path, data: bytes) -> None:
+    """Refuse a file whose first bytes say that it is no UTF-8 text.
+
+    Raises:
+        CorpusError: Says what it seems to be, and how to convert it.
+    """
     for signature, what in _SIGNATURES.items():
         if data.startswith(signature):
             raise CorpusError(f"{path} is not UTF-8 text: it seems to be {what}")
 
 
-def _invalid(path: Path, offset: int, error: UnicodeDecodeError) -> CorpusError:
+def invalid_utf8(path: Path, offset: int, error: UnicodeDecodeError) -> CorpusError:
+    """The error for a file that is not UTF-8 at an offset."""
     return CorpusError(
         f"{path} is not UTF-8: byte 0x{error.object[error.start]:02x} at offset {offset} is wrong ({error.reason}); "
         "convert the file first, for example from Latin-1: iconv -f LATIN1 -t UTF-8"

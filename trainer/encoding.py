@@ -2,20 +2,28 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from shared.bpe import Tokenizer
-from trainer.corpus import read_chunks, total_bytes
+from shared.bpe.corpus import Chunk, MappedFile
+from shared.bpe.kernels.utf8 import first_invalid
+from shared.bpe.processors import available_processors
+from shared.bpe.word_counts import Specials
+from trainer.corpus import check_signature, invalid_utf8, read_chunks, total_bytes
 from trainer.errors import TrainerError, UsageError
-from trainer.tokenfile import Manifest, Source, TokenFileError, TokenFileWriter, refuse_existing
+from trainer.tokenfile import Ids, Manifest, Source, TokenFileError, TokenFileWriter, dtype_for, refuse_existing
 
 TRAIN, VALIDATION = "train", "val"
+
+# Text that a thread takes at once.
+_CHUNK_BYTES = 3 << 18
 
 
 @dataclass(frozen=True)
@@ -97,12 +105,13 @@ class _Router:
     seed: int
     documents: int = 0
 
-    def write(self, ids: npt.NDArray[np.int64]) -> None:
-        ends = np.flatnonzero(ids == self.end_of_text_id) + 1
+    def write(self, ids: Ids, num_bytes: int | None = None) -> None:
         if self.val_fraction is None:
-            self.writers[0].write(ids, len(ends))
-            self.documents += len(ends)
+            documents = int(np.count_nonzero(ids == self.end_of_text_id))
+            self.writers[0].write(ids, documents, num_bytes)
+            self.documents += documents
             return
+        ends = np.flatnonzero(ids == self.end_of_text_id) + 1
         start = 0
         for end in ends.tolist():
             self._writer().write(ids[start:end], 1)
@@ -139,8 +148,8 @@ def _encode_file(
     documents_before = router.documents
     # An empty file ends no document, as one that ends with a separator does.
     is_open = False
-    for ids in _encode_blocks(read_chunks(path, meter.add), tokenizer, separator):
-        router.write(ids)
+    for ids, num_bytes in _encode_path(path, tokenizer, separator, meter):
+        router.write(ids, num_bytes)
         is_open = bool(ids[-1] != router.end_of_text_id)
     ends_with_separator = not is_open and router.documents > documents_before
     if is_open:
@@ -154,14 +163,62 @@ def _encode_file(
     )
 
 
-def _encode_blocks(
-    chunks: Iterable[str], tokenizer: Tokenizer, separator: str | None
-) -> Iterator[npt.NDArray[np.int64]]:
+def _encode_path(
+    path: Path, tokenizer: Tokenizer, separator: str | None, meter: _Meter
+) -> Iterator[tuple[Ids, int | None]]:
+    """The ids of a file in order, never empty, and how many bytes of text they stand for, where that is known."""
+    if tokenizer.is_cut_by_bytes and path.is_file() and path.stat().st_size:
+        yield from _encode_mapped(path, tokenizer, separator, meter)
+        return
     allowed = () if separator is None else (separator,)
-    for block in tokenizer.chunker(allowed_special=allowed).blocks(chunks):
-        ids = tokenizer.encode(block, allowed_special=allowed)
-        if ids:
-            yield np.array(ids)
+    for block in tokenizer.chunker(allowed_special=allowed).blocks(read_chunks(path, meter.add)):
+        ids = tokenizer.encode_to_numpy(block, allowed_special=allowed)
+        if len(ids):
+            yield ids, None
+
+
+def _encode_mapped(
+    path: Path, tokenizer: Tokenizer, separator: str | None, meter: _Meter
+) -> Iterator[tuple[Ids, int | None]]:
+    """`_encode_path` on all processors, for a file that can be mapped into memory and is cut as it lies there."""
+    dtype = dtype_for(tokenizer.vocab_size)
+    spelling = b"" if separator is None else separator.encode()
+
+    def encode(chunk: Chunk) -> tuple[bytes, Ids, int]:
+        data = chunk.data[chunk.begin : chunk.end].tobytes()
+        if first_invalid(chunk.data, chunk.begin, chunk.end) >= 0:
+            _refuse(path, chunk.begin, data)
+        ids = tokenizer.encode_documents(data, separator)
+        separators = data.count(spelling) if spelling else 0
+        return data, ids.astype(dtype), len(data) - separators * len(spelling)
+
+    chunks = MappedFile(path, _CHUNK_BYTES).chunks(Specials([spelling] if spelling else []), 0)
+    processors = available_processors()
+    with ThreadPoolExecutor(processors) as threads:
+        waiting: deque[tuple[Chunk, Future[tuple[bytes, Ids, int]]]] = deque()
+        for chunk in chunks:
+            if not chunk.begin:
+                check_signature(path, chunk.data[:8].tobytes())
+            waiting.append((chunk, threads.submit(encode, chunk)))
+            if len(waiting) > 2 * processors:
+                yield _finish(*waiting.popleft(), meter)
+        while waiting:
+            yield _finish(*waiting.popleft(), meter)
+
+
+def _finish(chunk: Chunk, encoding: "Future[tuple[bytes, Ids, int]]", meter: _Meter) -> tuple[Ids, int]:
+    data, ids, num_bytes = encoding.result()
+    meter.add(data)
+    chunk.release()
+    return ids, num_bytes
+
+
+def _refuse(path: Path, offset: int, data: bytes) -> None:
+    """Raise the error for bytes of a file that are not UTF-8."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        raise invalid_utf8(path, offset + error.start, error) from None
 
 
 def _shifted(progress: Callable[[int], None] | None, before: int) -> Callable[[int], None]:

@@ -160,13 +160,13 @@ class TokenFileWriter:
         self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
         self._file = self._temporary.open("wb")
 
-    def write(self, ids: npt.NDArray[np.int64], documents: int) -> None:
-        """Append ids, in which this many documents end."""
-        data = ids.astype(self._dtype).tobytes()
+    def write(self, ids: Ids, documents: int, num_bytes: int | None = None) -> None:
+        """Append ids, in which this many documents end; they stand for `num_bytes` of text, where that is known."""
+        data = np.ascontiguousarray(ids, self._dtype).data
         self._file.write(data)
         self._digest.update(data)
         self._count += len(ids)
-        self._bytes += int(self._lengths[ids].sum())
+        self._bytes += int(self._lengths[ids].sum()) if num_bytes is None else num_bytes
         self.documents += documents
 
     def commit(self, sources: tuple[Source, ...]) -> Manifest:

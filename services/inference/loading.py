@@ -49,6 +49,7 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
     # One core stays with HTTP and tokenizing: threads that wait for a core that others use cost the model most.
     torch.set_num_threads(settings.threads or max(1, torch.get_num_threads() - 1))
     folder = load_model_folder(settings.model_dir, device=device, dtype=dtype)
+    folder.tokenizer.warm_up()
     for note in folder.notes:
         _log.warning("model folder", note=note)
     context_length = min(settings.context_length or folder.config.context_length, folder.config.context_length)

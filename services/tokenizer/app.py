@@ -15,7 +15,7 @@ _ERRORS = error_responses(400, 413, 415, 422, 503)
 
 def create_app(settings: TokenizerSettings) -> FastAPI:
     """Build the app; the tokenizer is loaded when the app starts, not now."""
-    lifecycle = Lifecycle(lambda: Tokenizer.from_files(settings.model_dir))
+    lifecycle = Lifecycle(lambda: _load(settings))
     app = build_app(
         settings,
         lifecycle,
@@ -54,6 +54,12 @@ def create_app(settings: TokenizerSettings) -> FastAPI:
     return app
 
 
+def _load(settings: TokenizerSettings) -> Tokenizer:
+    tokenizer = Tokenizer.from_files(settings.model_dir)
+    tokenizer.warm_up()
+    return tokenizer
+
+
 def _check_batch(field: str, value: object, limit: int) -> None:
     """Refuse a batch that is too long; a single list of ids is no batch."""
     is_batch = isinstance(value, list) and bool(value) and isinstance(value[0], str | list)
@@ -71,9 +77,14 @@ def _encode(tokenizer: Tokenizer, request: EncodeRequest) -> Response:
             pieces = [_pieces(tokenizer, text, request) for text in texts]
             tokens = [[piece.id for piece in text_pieces] for text_pieces in pieces]
         else:
-            tokens = tokenizer.encode_batch(
-                texts, allowed_special=request.allowed_special, add_special_tokens=request.add_special_tokens
+            # One thread: how many requests are worked on at once is what OWNLM_CPU_THREADS sets.
+            encoded = tokenizer.encode_batch_to_numpy(
+                texts,
+                allowed_special=request.allowed_special,
+                add_special_tokens=request.add_special_tokens,
+                max_threads=1,
             )
+            tokens = [ids.tolist() for ids in encoded]
     except TokenizerError as error:
         raise ApiError(400, str(error)) from error
     response = EncodeResponse.model_construct(

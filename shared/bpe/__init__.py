@@ -1,11 +1,17 @@
 """Byte-level BPE: learning a vocabulary, text to ids and back, and the file formats. Needs no torch."""
 
+from typing import TYPE_CHECKING, Any
+
 from shared.bpe.errors import TokenizerError
 from shared.bpe.patterns import PATTERNS
 from shared.bpe.pieces import Piece
 from shared.bpe.stream import StreamDecoder
 from shared.bpe.tokenizer import Tokenizer
-from shared.bpe.training import TrainingResult, train_bpe, training_chunker
+
+# Training brings the compiler with it, which who only opens a tokenizer need not wait for.
+if TYPE_CHECKING:
+    from shared.bpe.regex_counting import training_chunker
+    from shared.bpe.training import TrainingReport, TrainingResult, train_bpe, train_bpe_from_sources
 
 __all__ = [
     "PATTERNS",
@@ -13,7 +19,17 @@ __all__ = [
     "StreamDecoder",
     "Tokenizer",
     "TokenizerError",
+    "TrainingReport",
     "TrainingResult",
     "train_bpe",
+    "train_bpe_from_sources",
     "training_chunker",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from shared.bpe import regex_counting, training
+
+    return getattr(regex_counting if name == "training_chunker" else training, name)

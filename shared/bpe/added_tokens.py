@@ -27,10 +27,15 @@ class AddedTokenMatcher:
         self._tokens = {token.content: token for token in tokens}
         longest_first = sorted(self._tokens, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+        self._first_characters = {content[0] for content in self._tokens}
+
+    def may_occur_in(self, text: str) -> bool:
+        """Whether a text holds what one of the tokens begins with: quick, and mostly false."""
+        return any(character in text for character in self._first_characters)
 
     def find(self, text: str) -> Iterator[Match]:
         """Matches from left to right, never overlapping."""
-        if self._pattern is None:
+        if self._pattern is None or not self.may_occur_in(text):
             return
         position = 0
         while found := self._pattern.search(text, position):

@@ -1,29 +1,59 @@
 """The tokenizer: text to ids and back."""
 
+import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import islice
 from operator import index as as_index
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
 
 from shared.bpe import gpt2_files, tiktoken_files, tokenizer_json
 from shared.bpe.added_tokens import AddedTokenMatcher
 from shared.bpe.chunks import Chunker
 from shared.bpe.errors import TokenizerError
-from shared.bpe.merging import MergeTable, merge_piece
 from shared.bpe.normalization import nfc_with_origins
-from shared.bpe.patterns import split
+from shared.bpe.patterns import is_named, split
 from shared.bpe.pieces import Piece, place_tokens
 from shared.bpe.vocabulary import Vocabulary, encode_utf8
 
-AllowedSpecial = Collection[str] | Literal["all"]
+# Numba takes a while to import, and the kernels to load: a tokenizer that only tells its size needs neither.
+if TYPE_CHECKING:
+    from shared.bpe.decoder import Decoder
+    from shared.bpe.encoder import Encoder
 
-# Pieces whose ids are remembered: enough for the words of any language, and at most some tens of megabytes.
-_MAX_CACHED_PIECES = 1 << 17
-_MAX_CACHED_LENGTH = 32
+AllowedSpecial = Collection[str] | Literal["all"]
+Ids = npt.NDArray[np.uint32]
+
+# Characters beyond which a text is cut into blocks of that length, for threads to share.
+_LONG = 3 << 18
+
+
+@dataclass
+class _Plan:
+    """How a text is put together.
+
+    Attributes:
+        plain: Its parts of plain text, normalized, as UTF-8.
+        layout: All parts in order: the id of an added token, or None for the next plain one. Empty if the text is
+            plain as a whole.
+    """
+
+    plain: list[bytes]
+    layout: list[int | None] = field(default_factory=list)
+
+    def assemble(self, encoded: Iterator[Ids]) -> Ids:
+        """The ids of the text, with those of its plain parts taken from an iterator."""
+        if len(self.plain) == 1 and len(self.layout) <= 1:
+            return next(encoded)
+        parts = [next(encoded) if token_id is None else np.array([token_id], np.uint32) for token_id in self.layout]
+        return np.concatenate(parts) if parts else np.empty(0, np.uint32)
 
 
 class Tokenizer:
@@ -41,9 +71,7 @@ class Tokenizer:
         self._bytes = {**vocabulary.tokens, **{t.id: encode_utf8(t.content) for t in vocabulary.added}}
         self.tokens: Mapping[int, bytes] = MappingProxyType(self._bytes)
         self._control_ids = frozenset(controls.values())
-        self._byte_ids = [vocabulary.ids[bytes([byte])] for byte in range(256)]
         self._matcher = lru_cache(maxsize=64)(self._build_matcher)
-        self._cache: dict[str, list[int]] = {}
 
     @classmethod
     def from_files(cls, path: str | Path, merges_path: str | Path | None = None) -> "Tokenizer":
@@ -121,30 +149,82 @@ class Tokenizer:
         Raises:
             TokenizerError: If `allowed_special` names no control token, or the text holds a lone surrogate.
         """
-        ids: list[int] = []
-        encode_utf8(text)
-        for _, part, token in self._matcher_for(allowed_special).split(text):
-            if token is not None:
-                ids.append(token.id)
-            else:
-                for piece in split(self.pattern, self._normalize(part)):
-                    ids += self._encode_piece(piece)
-        if add_special_tokens:
-            before, after = self._template_around(ids)
-            return [*before, *ids, *after]
-        return ids
+        ids = self.encode_to_numpy(text, allowed_special=allowed_special, add_special_tokens=add_special_tokens)
+        return cast("list[int]", ids.tolist())
+
+    def encode_to_numpy(
+        self, text: str, *, allowed_special: AllowedSpecial = (), add_special_tokens: bool = False
+    ) -> Ids:
+        """`encode` to an array, which takes a tenth of the memory of a list; a long text on all processors."""
+        matcher = self._matcher_for(allowed_special)
+        if len(text) > _LONG and self.is_cut_by_bytes and not matcher.may_occur_in(text):
+            ids = np.concatenate([*self._encoder.encode_each(self._blocks(text, matcher))])
+        else:
+            plan = self._plan(text, matcher)
+            ids = plan.assemble(self._encoder.encode_each(plan.plain, max_threads=1))
+        return self._with_template(ids) if add_special_tokens else ids
 
     def encode_batch(
         self, texts: Iterable[str], *, allowed_special: AllowedSpecial = (), add_special_tokens: bool = False
     ) -> list[list[int]]:
-        """`encode` for each text; errors name the index of the text."""
-        batch = []
+        """`encode` for each text, on all processors; errors name the index of the text."""
+        batch = self.encode_batch_to_numpy(
+            texts, allowed_special=allowed_special, add_special_tokens=add_special_tokens
+        )
+        return [ids.tolist() for ids in batch]
+
+    def encode_batch_to_numpy(
+        self,
+        texts: Iterable[str],
+        *,
+        allowed_special: AllowedSpecial = (),
+        add_special_tokens: bool = False,
+        max_threads: int | None = None,
+    ) -> list[Ids]:
+        """`encode_to_numpy` for each text, on all processors or at most `max_threads` of them.
+
+        The arrays are parts of larger ones: copy those that are to outlive the others.
+        """
+        matcher = self._matcher_for(allowed_special)
+        plans = []
         for index, text in enumerate(texts):
             try:
-                batch.append(self.encode(text, allowed_special=allowed_special, add_special_tokens=add_special_tokens))
+                plans.append(self._plan(text, matcher))
             except TokenizerError as error:
                 raise TokenizerError(f"text {index}: {error}") from None
-        return batch
+        plain = [part for plan in plans for part in plan.plain]
+        encoded = self._encoder.encode_each(plain, max_threads=max_threads)
+        batch = [plan.assemble(encoded) for plan in plans]
+        return [self._with_template(ids) for ids in batch] if add_special_tokens else batch
+
+    def encode_documents(self, data: bytes, separator: str | None) -> Ids:
+        """The ids of UTF-8 as it lies in a file: `encode` with only the separator allowed, without making a text of it.
+
+        Args:
+            data: Valid UTF-8.
+            separator: A special token, which gives its id wherever it stands; None if nothing is special.
+        """
+        allowed = () if separator is None else (separator,)
+        if not self.is_cut_by_bytes:
+            return self.encode_to_numpy(data.decode(), allowed_special=allowed)
+        self._matcher_for(allowed)
+        bounds = [0]
+        if separator is not None:
+            for match in re.finditer(re.escape(separator.encode()), data):
+                bounds += match.span()
+        places = np.array([*bounds, len(data)], np.int64)
+        terminator = -1 if separator is None else self.special_tokens[separator]
+        return self._encoder.encode_parts(data, places[::2].copy(), places[1::2].copy(), terminator=terminator)[0]
+
+    @property
+    def is_cut_by_bytes(self) -> bool:
+        """Whether bytes can be cut without making a text of them.
+
+        So it is with a named pattern, no normalization, and added tokens that are special and strip nothing.
+        """
+        added = self.vocabulary.added
+        plain = all(token.special and not token.lstrip and not token.rstrip for token in added)
+        return plain and is_named(self.pattern) and not self.vocabulary.nfc
 
     def encode_iterable(self, chunks: Iterable[str], *, allowed_special: AllowedSpecial = ()) -> Iterator[int]:
         """The ids of a text that comes in chunks, the same wherever they are cut.
@@ -190,9 +270,9 @@ class Tokenizer:
         """
         if errors not in {"replace", "strict"}:
             raise TokenizerError(f'errors must be "replace" or "strict", not {errors!r}')
-        data = self.decode_bytes(ids, skip_special_tokens=skip_special_tokens)
+        data = self._join(ids, skip_special_tokens=skip_special_tokens)
         try:
-            return data.decode(errors=errors)
+            return str(data, "utf-8", errors)
         except UnicodeDecodeError as error:
             raise TokenizerError(
                 f"the tokens are not UTF-8 text: byte {error.start} of their {len(data)} bytes is "
@@ -205,9 +285,7 @@ class Tokenizer:
         Raises:
             TokenizerError: If an id is no token's; names its index.
         """
-        skipped = self._control_ids if skip_special_tokens else frozenset()
-        checked = [self._check_id(token_id, f"token {index}") for index, token_id in enumerate(ids)]
-        return b"".join([self._bytes[token_id] for token_id in checked if token_id not in skipped])
+        return bytes(self._join(ids, skip_special_tokens=skip_special_tokens))
 
     def token_bytes(self, id: int) -> bytes:  # noqa: A002  # the name that the whole interface uses
         """The bytes of one id.
@@ -221,6 +299,10 @@ class Tokenizer:
         """A `Chunker` whose blocks this tokenizer encodes as it would the whole text."""
         return Chunker(self.pattern, self._matcher_for(allowed_special), nfc=self.vocabulary.nfc)
 
+    def warm_up(self) -> None:
+        """Load the kernels and lay out the vocabulary now, so that the first text need not wait for it."""
+        self.decode(self.encode(" "))
+
     @staticmethod
     def _main_file(folder: Path) -> Path:
         for name in ("tokenizer.json", "vocab.json"):
@@ -229,36 +311,59 @@ class Tokenizer:
         raise TokenizerError(f"{folder} holds no tokenizer: there is neither a tokenizer.json nor a vocab.json")
 
     @cached_property
-    def _merges(self) -> MergeTable:
-        tokens, ids = self.vocabulary.tokens, self.vocabulary.ids
-        # Of a pair that is listed twice the last counts, as in Hugging Face's tokenizers.
-        return {
-            (left, right): (rank, ids[tokens[left] + tokens[right]])
-            for rank, (left, right) in enumerate(self.vocabulary.merges)
-        }
+    def _encoder(self) -> "Encoder":
+        from shared.bpe.encoder import Encoder
 
-    def _encode_piece(self, piece: str) -> list[int]:
-        ids = self._cache.get(piece)
-        if ids is not None:
-            return ids
-        data = piece.encode()
-        whole = self.vocabulary.ids.get(data) if self.vocabulary.ignore_merges else None
-        ids = [whole] if whole is not None else merge_piece([self._byte_ids[byte] for byte in data], self._merges)
-        if len(piece) <= _MAX_CACHED_LENGTH:
-            if len(self._cache) >= _MAX_CACHED_PIECES:
-                self._cache.clear()
-            self._cache[piece] = ids
-        return ids
+        return Encoder(self.vocabulary)
 
-    def _normalize(self, text: str) -> str:
-        return unicodedata.normalize("NFC", text) if self.vocabulary.nfc else text
+    @cached_property
+    def _decoder(self) -> "Decoder":
+        from shared.bpe.decoder import Decoder
+
+        return Decoder(self._bytes, self._control_ids)
+
+    def _plan(self, text: str, matcher: AddedTokenMatcher) -> "_Plan":
+        data = encode_utf8(text)
+        if not self.vocabulary.nfc and not matcher.may_occur_in(text):
+            return _Plan([data])
+        plan = _Plan([], [])
+        for _, part, token in matcher.split(text):
+            plan.layout.append(None if token is None else token.id)
+            if token is None:
+                plan.plain.append((unicodedata.normalize("NFC", part) if self.vocabulary.nfc else part).encode())
+        return plan
+
+    def _blocks(self, text: str, matcher: AddedTokenMatcher) -> list[bytes]:
+        """A long text as UTF-8, cut where that changes nothing."""
+        blocks = Chunker(self.pattern, matcher, block_length=_LONG).blocks([text])
+        try:
+            return [block.encode() for block in blocks]
+        except UnicodeEncodeError:
+            encode_utf8(text)  # raises, and names the position in the whole text
+            raise
+
+    def _join(self, ids: Sequence[int], *, skip_special_tokens: bool) -> bytes | memoryview:
+        joined = self._decoder.join(ids, skip_control=skip_special_tokens)
+        if joined is not None:
+            return joined
+        # Integers of other types, or an id that is wrong: one by one, to say which.
+        skipped = self._control_ids if skip_special_tokens else frozenset()
+        checked = [self._check_id(token_id, f"token {index}") for index, token_id in enumerate(ids)]
+        return b"".join([self._bytes[token_id] for token_id in checked if token_id not in skipped])
+
+    def _with_template(self, ids: Ids) -> Ids:
+        before, after = self._template_around(ids.tolist())
+        return np.concatenate([np.array(before, np.uint32), ids, np.array(after, np.uint32)])
 
     def _pieces_of(self, text: str, offset: int) -> Iterator[Piece]:
         """The tokens of plain text that begins at character `offset`."""
         origins = None
         if self.vocabulary.nfc and not unicodedata.is_normalized("NFC", text):
             text, origins = nfc_with_origins(text)
-        parts = ((part, self._encode_piece(part)) for part in split(self.pattern, text))
+        pieces = split(self.pattern, text)
+        # A piece by itself is cut no further.
+        encoded = self._encoder.encode_each([piece.encode() for piece in pieces], max_threads=1)
+        parts = ((piece, ids.tolist()) for piece, ids in zip(pieces, encoded, strict=True))
         return place_tokens(parts, self._bytes, offset=offset, origins=origins)
 
     def _added_piece(self, token_id: int, start: int, end: int) -> Piece:

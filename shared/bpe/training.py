@@ -1,30 +1,59 @@
 """Learning a byte-level BPE vocabulary from text."""
 
-from array import array
-from bisect import bisect_right
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
-from itertools import islice, pairwise
-from typing import NamedTuple
+from pathlib import Path
 
-from shared.bpe.added_tokens import AddedTokenMatcher
-from shared.bpe.byte_alphabet import CHARACTER_TO_BYTE, from_printable
-from shared.bpe.chunks import Chunker
+from shared.bpe.corpus import CHUNK_BYTES, Source, Texts
+from shared.bpe.counting import BytesProgress, CorpusCounter, Errors
 from shared.bpe.errors import TokenizerError
-from shared.bpe.patterns import resolve_pattern, split
+from shared.bpe.memory import peak_memory, resident_memory, total_memory
+from shared.bpe.merge_learner import LearntMerges, MergeLearner, Partitions, Progress, WordTotals
+from shared.bpe.patterns import PATTERNS, resolve_pattern
+from shared.bpe.processors import available_processors
+from shared.bpe.regex_counting import counts_by_regex
 from shared.bpe.tokenizer import Tokenizer
+from shared.bpe.training_settings import merges_wanted, reserved_spellings
+from shared.bpe.training_state import TrainingState, identity_of
 from shared.bpe.vocabulary import AddedToken, Vocabulary, encode_utf8
-
-Pair = tuple[int, int]
-# Called with the merges learnt and the merges wanted.
-Progress = Callable[[int, int], None]
-
-# Bytes of distinct pieces that the counts may hold; training keeps about 25 bytes of memory for each.
-MAX_DISTINCT_BYTES = 1 << 26
+from shared.bpe.word_counts import Specials
 
 END_OF_TEXT = "<|endoftext|>"
+
+# What learning takes beside the tables of words, at least.
+_RESERVE_BYTES = 48 << 20
+_SHARE_OF_TABLES = 0.7
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """What was counted and learnt, and what it took.
+
+    Attributes:
+        bytes_counted: Of the text, special tokens included.
+        distinct_words: Pieces that the pattern cuts, each counted once.
+        words: Their occurrences.
+        words_left_out: Occurrences of words below the minimum count.
+        replaced_bytes: Characters U+FFFD put in place of bytes that are not UTF-8.
+        spilled_bytes: Word counts that went through the disk.
+        single_use_share: The share of merged tokens that occur once or never in the text when all merges are applied.
+        counting_seconds: Reading and counting.
+        merging_seconds: Laying the words out, and learning.
+        peak_memory: The most bytes of memory that the process has held.
+    """
+
+    bytes_counted: int
+    distinct_words: int
+    words: int
+    words_left_out: int
+    replaced_bytes: int
+    spilled_bytes: int
+    single_use_share: float
+    counting_seconds: float
+    merging_seconds: float
+    peak_memory: int
 
 
 @dataclass(frozen=True)
@@ -35,21 +64,16 @@ class TrainingResult:
         requested_size: Tokens asked for.
         reached_size: Tokens learnt, fewer where the text has too few pairs.
         bytes_per_token: Of the text itself, special tokens left out.
+        is_blank: Whether the text holds nothing but white space.
+        report: What it took.
     """
 
     tokenizer: Tokenizer
     requested_size: int
     reached_size: int
     bytes_per_token: float
-
-
-class LearnedMerges(NamedTuple):
-    """Tokens by id, merges by rank, and the length of the counted text in bytes and in tokens."""
-
-    tokens: list[bytes]
-    merges: list[Pair]
-    num_bytes: int
-    num_tokens: int
+    is_blank: bool
+    report: TrainingReport
 
 
 def train_bpe(
@@ -71,7 +95,7 @@ def train_bpe(
         special_tokens: Never cut, never counted, in order of their ids. None may be spelt like a single byte; none can
             be learnt as a merge too, since no text that is counted holds it.
         pattern: The name of a pattern or a regular expression.
-        progress: Called after each merge with the number learnt and the number wanted.
+        progress: Called now and then with the merges learnt and the merges wanted.
 
     Raises:
         TokenizerError: If the settings cannot be met; raised before any text is read.
@@ -80,199 +104,151 @@ def train_bpe(
     >>> result.reached_size, result.tokenizer.encode("lower")
     (262, [257, 259])
     """
-    pattern = resolve_pattern(pattern)
-    num_merges = _num_merges(vocab_size, special_tokens)
-    counts = count_pieces(texts, special_tokens=special_tokens, pattern=pattern)
-    learned = learn_merges(counts, num_merges, reserved=_spellings(special_tokens), progress=progress)
-    added = tuple(AddedToken(len(learned.tokens) + index, content) for index, content in enumerate(special_tokens))
-    vocabulary = Vocabulary(
-        tokens=dict(enumerate(learned.tokens)),
-        merges=tuple(learned.merges),
-        added=added,
-        pattern=pattern,
-        eos=END_OF_TEXT if END_OF_TEXT in special_tokens else None,
+    texts_source = Texts("the texts", lambda: map(encode_utf8, texts))
+    return train_bpe_from_sources(
+        [texts_source], vocab_size, special_tokens=special_tokens, pattern=pattern, progress=progress, threads=1
     )
-    tokenizer = Tokenizer(vocabulary)
+
+
+def train_bpe_from_sources(
+    sources: Sequence[Source],
+    vocab_size: int,
+    *,
+    special_tokens: Sequence[str] = (),
+    pattern: str = "gpt2",
+    min_count: int = 1,
+    errors: Errors = "strict",
+    threads: int | None = None,
+    memory_limit: int | None = None,
+    state: Path | None = None,
+    resume: bool = False,
+    bytes_progress: BytesProgress | None = None,
+    progress: Progress | None = None,
+) -> TrainingResult:
+    """`train_bpe` from files and streams, on all cores and in bounded memory.
+
+    The result is the same whatever the number of threads, the memory and the order of the sources, and however often
+    the training was interrupted.
+
+    Args:
+        sources: The corpus.
+        vocab_size: As in `train_bpe`.
+        special_tokens: As in `train_bpe`.
+        pattern: As in `train_bpe`. A custom one is run by the `regex` package: on one core, and much more slowly.
+        min_count: Pieces that occur less often are left out.
+        errors: Whether bytes that are not UTF-8 are an error or become U+FFFD.
+        threads: How many count; as many as there are cores by default.
+        memory_limit: Bytes of memory that the process may hold; half of the machine's by default.
+        state: A folder for what an interrupted training leaves; it is gone when training is complete.
+        resume: Go on from what is there.
+        bytes_progress: Called with the bytes counted so far.
+        progress: As in `train_bpe`.
+
+    Raises:
+        TokenizerError: If the settings cannot be met, a source cannot be read, or the memory is too small.
+    """
+    expression = resolve_pattern(pattern)
+    num_merges = merges_wanted(vocab_size, special_tokens)
+    if min_count < 1:
+        raise TokenizerError(f"the minimum count is {min_count}; it must be 1 or more")
+    limit = memory_limit or total_memory() // 2
+    name = next((name for name, named in PATTERNS.items() if named == expression), None)
+    identity = identity_of(expression, special_tokens, errors, sources)
+    with tempfile.TemporaryDirectory(prefix="ownlm-") as scratch:
+        kept = TrainingState(state or Path(scratch) / "counts", identity)
+        begin = time.monotonic()
+        counter = CorpusCounter(
+            name or "gpt2",
+            Specials(map(encode_utf8, special_tokens)),
+            threads=_num_threads(sources, threads) if name else 1,
+            errors=errors,
+            table_bytes=_table_bytes(limit),
+            runs=kept.runs,
+        )
+        if resume:
+            counter.resume(kept.load())
+        else:
+            kept.remove()
+        try:
+            if name:
+                counter.count(sources, bytes_progress)
+                partitions = counter.partitions()
+            else:
+                partitions = counts_by_regex(counter, sources, special_tokens, expression, bytes_progress)
+            counted = time.monotonic()
+            learner = MergeLearner(
+                partitions,
+                num_merges,
+                reserved=reserved_spellings(special_tokens),
+                min_count=min_count,
+                max_bytes=limit - resident_memory(),
+            )
+            learnt = learner.learn(progress)
+        except KeyboardInterrupt:
+            if state is not None and name:
+                kept.save(counter)
+            raise
+        report = _report(counter, learner.totals, learnt, counted - begin, time.monotonic() - counted)
+        is_blank = _is_blank(partitions)
+        kept.remove()
+    tokenizer = Tokenizer(_vocabulary(learnt, special_tokens, expression))
     return TrainingResult(
         tokenizer,
         requested_size=vocab_size,
         reached_size=len(tokenizer),
-        bytes_per_token=learned.num_bytes / max(1, learned.num_tokens),
+        bytes_per_token=learner.totals.num_bytes / max(1, int(learnt.uses.sum())),
+        is_blank=is_blank,
+        report=report,
     )
 
 
-def training_chunker(special_tokens: Iterable[str], pattern: str) -> Chunker:
-    """Cuts a long text into blocks that `train_bpe` may take one by one: they give the same counts as the whole."""
-    return Chunker(resolve_pattern(pattern), _matcher(special_tokens))
+def _vocabulary(learnt: LearntMerges, special_tokens: Sequence[str], pattern: str) -> Vocabulary:
+    return Vocabulary(
+        tokens=dict(enumerate(learnt.tokens)),
+        merges=tuple(learnt.merges),
+        added=tuple(AddedToken(len(learnt.tokens) + index, content) for index, content in enumerate(special_tokens)),
+        pattern=pattern,
+        eos=END_OF_TEXT if END_OF_TEXT in special_tokens else None,
+    )
 
 
-def count_pieces(texts: Iterable[str], *, special_tokens: Iterable[str], pattern: str) -> Counter[bytes]:
-    """How often each piece between special tokens occurs, as UTF-8.
-
-    Raises:
-        TokenizerError: If a text holds a lone surrogate, or the distinct pieces grow beyond MAX_DISTINCT_BYTES.
-    """
-    matcher = _matcher(special_tokens)
-    counts: Counter[str] = Counter()
-    checked, distinct_bytes = 0, 0
-    for text in texts:
-        for _, part, token in matcher.split(text):
-            if token is None:
-                counts.update(split(pattern, part))
-        # Pieces keep their place in a Counter, so only those that came last are new.
-        new = islice(reversed(counts), len(counts) - checked)
-        distinct_bytes += sum(len(encode_utf8(piece)) for piece in new)
-        checked = len(counts)
-        if distinct_bytes > MAX_DISTINCT_BYTES:
-            raise TokenizerError(
-                f"the text has {len(counts):,} distinct pieces of {distinct_bytes:,} bytes, the longest "
-                f"{max(map(len, counts)):,} characters; training holds at most {MAX_DISTINCT_BYTES:,} bytes of them in "
-                "memory. Train on a sample, or take out data that is not text, such as long runs of digits or base64"
-            )
-    return Counter({piece.encode(): count for piece, count in counts.items()})
+def _report(
+    counter: CorpusCounter, totals: WordTotals, learnt: LearntMerges, counting_seconds: float, merging_seconds: float
+) -> TrainingReport:
+    merged_uses = learnt.uses[256:]
+    return TrainingReport(
+        bytes_counted=counter.position.bytes_counted,
+        distinct_words=totals.distinct,
+        words=totals.words,
+        words_left_out=totals.left_out,
+        replaced_bytes=counter.position.replaced,
+        spilled_bytes=counter.spilled_bytes,
+        single_use_share=float((merged_uses <= 1).sum() / max(1, len(merged_uses))),
+        counting_seconds=counting_seconds,
+        merging_seconds=merging_seconds,
+        peak_memory=peak_memory(),
+    )
 
 
-def learn_merges(
-    counts: Mapping[bytes, int],
-    num_merges: int,
-    *,
-    reserved: frozenset[bytes] = frozenset(),
-    progress: Progress | None = None,
-) -> LearnedMerges:
-    """The merges that counted pieces call for.
-
-    Args:
-        counts: How often each piece occurs.
-        num_merges: Tokens wanted beyond the 256 bytes.
-        reserved: Byte strings that no merge may give.
-        progress: As in `train_bpe`.
-
-    Returns:
-        As many as were wanted, or all that there are pairs for.
-    """
-    corpus = _Corpus(counts)
-    tokens = [bytes([byte]) for byte in range(256)]
-    ids = {token: token_id for token_id, token in enumerate(tokens)}
-    # Smallest first: the highest count, then the greatest bytes.
-    order = [_descending(token) for token in tokens]
-    heap = [(-count, order[a], order[b], (a, b)) for (a, b), count in corpus.pair_counts.items()]
-    heapify(heap)
-    merges: list[Pair] = []
-    while heap and len(tokens) < 256 + num_merges:
-        negative_count, *_, pair = heappop(heap)
-        count = corpus.pair_counts.get(pair, 0)
-        if count != -negative_count:
-            # Counts that fell since the entry was made are corrected here, those that grew have a newer entry.
-            if 0 < count < -negative_count:
-                heappush(heap, (-count, order[pair[0]], order[pair[1]], pair))
-            continue
-        token = tokens[pair[0]] + tokens[pair[1]]
-        if token in reserved:
-            raise TokenizerError(
-                f"the text teaches the token {token!r}, which is also a special token; rename that one"
-            )
-        merged = ids.setdefault(token, len(tokens))
-        if merged == len(tokens):
-            tokens.append(token)
-            order.append(_descending(token))
-        merges.append(pair)
-        for a, b in corpus.merge(pair, merged, len(tokens[pair[0]]), len(token)):
-            heappush(heap, (-corpus.pair_counts[a, b], order[a], order[b], (a, b)))
-        if progress is not None:
-            progress(len(tokens) - 256, num_merges)
-    num_bytes = sum(len(piece) * count for piece, count in counts.items())
-    return LearnedMerges(tokens, merges, num_bytes, num_tokens=num_bytes - corpus.num_merged)
+def _is_blank(partitions: Partitions) -> bool:
+    return all(word.decode().isspace() for table in partitions() for word, _ in table.items())
 
 
-class _Corpus:
-    """The distinct pieces side by side, as tokens that grow, with the count and the places of every pair.
-
-    A token lies on the bytes that it stands for: `_ids` holds its id at its first byte, and `_starts` the place of that
-    first byte at its last. So the neighbours of a token are found without links, and a merge touches only the places
-    where it happens, however long the pieces are.
-    """
-
-    _NOTHING = -1  # in _ids: a gap between pieces, or the inside of a token
-
-    def __init__(self, counts: Mapping[bytes, int]):
-        self.pair_counts: dict[Pair, int] = {}
-        self.num_merged = 0
-        self._ids = array("i", [self._NOTHING])
-        self._counts = list(counts.values())
-        self._offsets: list[int] = []
-        # Places may be out of date: `merge` looks whether the pair is still there.
-        self._places: dict[Pair, array[int]] = {}
-        for piece, count in counts.items():
-            self._offsets.append(len(self._ids))
-            for place, pair in enumerate(pairwise(piece), start=len(self._ids)):
-                self._add(pair, place, count)
-            self._ids.extend(piece)
-            self._ids.append(self._NOTHING)
-        self._starts = array("i", range(len(self._ids)))
-
-    def merge(self, pair: Pair, merged: int, left_length: int, length: int) -> set[Pair]:
-        """Replace a pair everywhere, from the left; returns the pairs whose count grew."""
-        ids, starts, counts = self._ids, self._starts, self.pair_counts
-        left, right = pair
-        grown: set[Pair] = set()
-        for place in sorted(self._places.pop(pair)):
-            middle = place + left_length
-            if ids[place] != left or ids[middle] != right:
-                continue
-            count = self._counts[bisect_right(self._offsets, place) - 1]
-            before, after = starts[place - 1], place + length
-            if ids[before] != self._NOTHING:
-                counts[ids[before], left] -= count
-                self._add((ids[before], merged), before, count)
-                grown.add((ids[before], merged))
-            if ids[after] != self._NOTHING:
-                counts[right, ids[after]] -= count
-                self._add((merged, ids[after]), place, count)
-                grown.add((merged, ids[after]))
-            ids[place], ids[middle] = merged, self._NOTHING
-            starts[after - 1] = place
-            self.num_merged += count
-        del counts[pair]
-        return {grown_pair for grown_pair in grown if counts[grown_pair] > 0}
-
-    def _add(self, pair: Pair, place: int, count: int) -> None:
-        self.pair_counts[pair] = self.pair_counts.get(pair, 0) + count
-        self._places.setdefault(pair, array("i")).append(place)
+def _num_threads(sources: Sequence[Source], threads: int | None) -> int:
+    if threads is not None and threads < 1:
+        raise TokenizerError(f"the number of threads is {threads}; it must be 1 or more")
+    cores = available_processors()
+    if all(source.size for source in sources):
+        # More threads than chunks would only make more tables.
+        cores = min(cores, 1 + sum(source.size for source in sources) // CHUNK_BYTES)
+    return threads or cores
 
 
-def _matcher(special_tokens: Iterable[str]) -> AddedTokenMatcher:
-    return AddedTokenMatcher(AddedToken(index, content) for index, content in enumerate(special_tokens))
-
-
-def _descending(token: bytes) -> tuple[int, ...]:
-    """A key under which the lexicographically greatest byte string is the smallest."""
-    return (*(255 - byte for byte in token), 256)
-
-
-def _spellings(special_tokens: Iterable[str]) -> frozenset[bytes]:
-    """The byte strings of ordinary tokens that would be spelt like a special token, here or in tokenizer.json."""
-    printable = [from_printable(content) for content in special_tokens if CHARACTER_TO_BYTE.keys() >= set(content)]
-    return frozenset([*map(encode_utf8, special_tokens), *printable])
-
-
-def _num_merges(vocab_size: int, special_tokens: Sequence[str]) -> int:
-    if not isinstance(vocab_size, int) or isinstance(vocab_size, bool):
-        raise TokenizerError(f"the vocabulary size must be a whole number, not {vocab_size!r}")
-    if isinstance(special_tokens, str):
-        raise TokenizerError(f"special_tokens must be a list of strings, not the one string {special_tokens!r}")
-    for index, content in enumerate(special_tokens):
-        if not content:
-            raise TokenizerError(f"special token {index} is empty")
-        if content in special_tokens[:index]:
-            raise TokenizerError(f"the special token {content!r} is given twice")
-    for spelling in _spellings(special_tokens):
-        if len(spelling) == 1:
-            raise TokenizerError(
-                f"the special token {spelling.decode('latin-1')!r} is spelt like the token of a byte; take a longer one"
-            )
-    minimum = 256 + len(special_tokens)
-    if vocab_size < minimum:
+def _table_bytes(limit: int) -> int:
+    left = limit - resident_memory() - _RESERVE_BYTES
+    if left < _RESERVE_BYTES:
         raise TokenizerError(
-            f"the vocabulary size {vocab_size} is below {minimum}: 256 bytes and {len(special_tokens)} special tokens"
+            f"the memory limit of {limit:,} bytes is too low: the program itself takes {resident_memory():,}, and "
+            f"training at least {2 * _RESERVE_BYTES:,}"
         )
-    return vocab_size - minimum
+    return int(left * _SHARE_OF_TABLES)

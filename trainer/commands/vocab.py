@@ -3,7 +3,7 @@
 import logging
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -17,6 +17,13 @@ def vocab(
     output: Path,
     special_token: Annotated[tuple[str, ...], Parameter(negative="--no-special-token")] = ("<|endoftext|>",),
     pattern: str = "gpt2",
+    min_count: int = 1,
+    text_field: str = "text",
+    errors: Literal["strict", "replace"] = "strict",
+    held_out: Path | None = None,
+    threads: int | None = None,
+    memory_limit: str | None = None,
+    resume: Annotated[bool, Parameter(negative="")] = False,
     overwrite: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Learn a byte-level BPE vocabulary from text files.
@@ -24,7 +31,8 @@ def vocab(
     Any text can be encoded with any vocabulary; a vocabulary learnt from text like yours needs fewer tokens for it.
 
     Args:
-        files: UTF-8 text files.
+        files: UTF-8 text files, plain or packed as .gz or .zst; .jsonl and .parquet files; folders of these; globs in
+            quotes; or - for standard input.
         vocab_size: Tokens wanted, the 256 bytes and the special tokens included. 1,024 suits a toy language, 4,096 to
             8,192 a model of some million parameters on simple text, 32,768 one of 100 million on everything. More means
             fewer tokens a text, and a larger embedding.
@@ -33,15 +41,23 @@ def vocab(
             `<|endoftext|>`, which ends documents.
         pattern: How text is cut before pairs are counted: `gpt2`, `cl100k`, `o200k`, `llama3`, `qwen`, or a regular
             expression. `gpt2` is right for English; `o200k` keeps more languages and long numbers in good shape.
+        min_count: Leave out words that occur less often: rare ones take most of the memory, and teach little.
+        text_field: Field of JSON lines, or column of parquet files, that holds the text.
+        errors: `strict` stops at bytes that are not UTF-8; `replace` makes U+FFFD of them, and counts them.
+        held_out: Text file that is not learnt from, to measure how well text of its kind is compressed.
+        threads: Threads that count. As many as there are cores, if not given.
+        memory_limit: Memory that may be used, such as 500M or 8G. Half of the machine's, if not given. What does not
+            fit goes through the disk.
+        resume: Go on from where Ctrl-C stopped the same command.
         overwrite: Replace a tokenizer that is in the output folder.
     """
-    from trainer.corpus import total_bytes
     from trainer.progress import progress
+    from trainer.sources import parse_size, total_size
     from trainer.vocabulary import learn_vocabulary
 
     begin = time.monotonic()
     with progress() as new_bar:
-        reading = new_bar("reading", total_bytes(files))
+        reading = new_bar("reading", total_size(files))
         merging = new_bar("merging", max(0, vocab_size - 256 - len(special_token)))
         report = learn_vocabulary(
             files,
@@ -49,6 +65,13 @@ def vocab(
             vocab_size=vocab_size,
             special_tokens=special_token,
             pattern=pattern,
+            min_count=min_count,
+            text_field=text_field,
+            errors=errors,
+            held_out=held_out,
+            threads=threads,
+            memory_limit=None if memory_limit is None else parse_size(memory_limit),
+            resume=resume,
             overwrite=overwrite,
             progress=reading,
             merge_progress=lambda done, _: merging(done),
@@ -59,6 +82,8 @@ def vocab(
             f"{report.requested_size:,}",
             f"{report.reached_size:,}",
         )
+    if report.training.replaced_bytes:
+        logger.warning("%s characters were put in place of bytes that are not UTF-8", report.training.replaced_bytes)
     logger.info(
         "%s: %s tokens, the longest %r, %.2f bytes for each token of this text; %.1f s",
         *(output, f"{report.reached_size:,}", report.longest_token.decode(errors="replace"), report.bytes_per_token),

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from shared.bpe import PATTERNS, TokenizerError, train_bpe, training_chunker
 from shared.bpe.byte_alphabet import to_printable
-from shared.bpe.training import LearnedMerges, count_pieces, learn_merges
+from shared.bpe.merge_learner import LearntMerges, MergeLearner
+from shared.bpe.regex_counting import count_pieces
+from shared.bpe.word_counts import WordCounts
 
 END = "<|endoftext|>"
 
@@ -42,7 +44,12 @@ def learn_slowly(counts: Mapping[bytes, int], num_merges: int) -> tuple[list[byt
     return tokens, merges
 
 
-def as_bytes(learned: LearnedMerges) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
+def learn_merges(counts: Mapping[bytes, int], num_merges: int) -> LearntMerges:
+    table = WordCounts.from_mapping(counts)
+    return MergeLearner(lambda: iter([table]), num_merges).learn()
+
+
+def as_bytes(learned: LearntMerges) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
     return learned.tokens, [(learned.tokens[a], learned.tokens[b]) for a, b in learned.merges]
 
 
@@ -171,15 +178,15 @@ def test_B10_twenty_megabytes_without_white_space_take_less_than_ten_minutes(alp
 
 
 def test_B11_too_many_distinct_pieces_stop_with_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.bpe.training.MAX_DISTINCT_BYTES", 10_000)
+    monkeypatch.setattr("shared.bpe.regex_counting.MAX_DISTINCT_BYTES", 10_000)
     with pytest.raises(TokenizerError, match=r"distinct pieces.*sample"):
-        train_bpe((f"{n:012d}\n" for n in range(10_000)), 300)
+        train_bpe((f"{n:012d}\n" for n in range(10_000)), 300, pattern=r"\d+|\D+")
 
 
 def test_B12_counts_beyond_32_bits_are_exact() -> None:
     learned = learn_merges({b"the": 2**31 + 5, b"thx": 2**31 - 1, b"of": 3}, 3)
     assert [learned.tokens[a] + learned.tokens[b] for a, b in learned.merges][:2] == [b"th", b"the"]
-    assert learned.num_tokens == (2**31 + 5) + (2**31 - 1) + 2 * 3
+    assert learned.uses.sum() == (2**31 + 5) + (2**31 - 1) + 2 * 3
 
 
 def test_B13_no_token_crosses_what_encoding_cuts() -> None:

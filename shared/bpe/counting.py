@@ -1,0 +1,213 @@
+"""Counting the words of a corpus on all cores, in bounded memory, and going on after an interruption."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from shared.bpe.corpus import Chunk, Source, SourceError, read_error
+from shared.bpe.errors import TokenizerError
+from shared.bpe.kernels.utf8 import first_invalid
+from shared.bpe.word_counts import Specials, WordCounts
+from shared.bpe.word_runs import WordRuns
+
+Errors = Literal["strict", "replace"]
+# Called with the bytes counted so far.
+BytesProgress = Callable[[int], None]
+
+_SHARE_OF_A_PARTITION = 4
+
+
+@dataclass
+class Position:
+    """How far a corpus has been counted: everything before `offset` of source number `source`, and nothing behind."""
+
+    source: int = 0
+    offset: int = 0
+    bytes_counted: int = 0
+    replaced: int = 0
+
+
+class _Invalid(NamedTuple):
+    source: int
+    offset: int
+    message: str
+
+
+class CorpusCounter:
+    """Threads that take chunks from one iterator and count them, each in a table of its own.
+
+    Args:
+        pattern: The name of a pattern.
+        specials: Special tokens.
+        threads: How many.
+        errors: Whether bytes that are not UTF-8 are an error or become U+FFFD, as Python's decoder has it.
+        table_bytes: Memory for the tables of all threads together; None for as much as they need.
+        runs: Where counts go that find no room.
+    """
+
+    def __init__(
+        self,
+        pattern: str,
+        specials: Specials,
+        *,
+        threads: int,
+        errors: Errors = "strict",
+        table_bytes: int | None = None,
+        runs: WordRuns,
+    ):
+        self.position = Position()
+        self._pattern = pattern
+        self._specials = specials
+        self._errors = errors
+        self._table_bytes = table_bytes
+        self._runs = runs
+        self._num_runs = len(runs.paths)
+        share = None if table_bytes is None else table_bytes // threads
+        self._tables = [WordCounts(share) for _ in range(threads)]
+        self._lock = threading.Lock()
+        self._stop = False
+        self._invalid: list[_Invalid] = []
+
+    def count(self, sources: Sequence[Source], progress: BytesProgress | None = None) -> None:
+        """Count all sources from `position` on. When it is interrupted, `position` says what has been counted.
+
+        Raises:
+            SourceError: If a source cannot be read, or holds bytes that are not UTF-8 (the first such is named).
+            TokenizerError: If a single piece is too long for the memory allowed.
+        """
+        chunks = self._chunks(sources)
+        with ThreadPoolExecutor(len(self._tables)) as pool:
+            workers = [pool.submit(self._work, chunks, table, sources, progress) for table in self._tables]
+            try:
+                for worker in workers:
+                    worker.result()
+            finally:
+                # Whatever happened here or in a thread, chunks that were handed out are finished.
+                self._stop = True
+        if self._invalid:
+            raise SourceError(min(self._invalid).message)
+
+    def resume(self, position: Position) -> None:
+        """Go on from a position; the runs hold what came before it."""
+        self.position = position
+        self._num_runs = len(self._runs.paths)
+
+    def texts(self, sources: Sequence[Source], progress: BytesProgress | None = None) -> Iterator[str]:
+        """The text of all sources instead of its words, for a pattern that the scanner does not know."""
+        for number, chunk in self._chunks(sources):
+            valid = self._valid(chunk, number, sources[number].name)
+            if self._invalid:
+                raise SourceError(self._invalid[0].message)
+            yield valid.data[valid.begin : valid.end].tobytes().decode()
+            self.position.bytes_counted += chunk.end - chunk.begin
+            if progress is not None:
+                progress(self.position.bytes_counted)
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Bytes of word counts on disk."""
+        return self._runs.nbytes
+
+    def partitions(self) -> Callable[[], Iterator[WordCounts]]:
+        """All words with their counts over all threads and runs, in one table or in several, as often as called."""
+        if not self._num_runs and self._fit_together():
+            first, *others = self._tables
+            first.max_bytes = None
+            for table in others:
+                first.add(table.slots, table.arena)
+            self._tables = [first]
+            return lambda: iter([first])
+        self.spill()
+        size = self._runs.nbytes
+        share = max(1, (self._table_bytes or size) // _SHARE_OF_A_PARTITION)
+        return lambda: self._runs.partitions(-(-size // share))
+
+    def spill(self) -> None:
+        """Write all counts to disk."""
+        for table in self._tables:
+            if len(table):
+                self._spill(table)
+
+    def _fit_together(self) -> bool:
+        return self._table_bytes is None or 3 * sum(table.nbytes for table in self._tables) <= 2 * self._table_bytes
+
+    def _chunks(self, sources: Sequence[Source]) -> Iterator[tuple[int, Chunk]]:
+        for number in range(self.position.source, len(sources)):
+            begin = self.position.offset if number == self.position.source else 0
+            try:
+                for chunk in sources[number].chunks(self._specials, begin):
+                    self.position.source = number
+                    self.position.offset = chunk.offset + chunk.end
+                    yield number, chunk
+            except OSError as error:
+                raise read_error(sources[number].name, error) from None
+
+    def _work(
+        self,
+        chunks: Iterator[tuple[int, Chunk]],
+        table: WordCounts,
+        sources: Sequence[Source],
+        progress: BytesProgress | None,
+    ) -> None:
+        while True:
+            with self._lock:
+                if self._stop or self._invalid:
+                    return
+                item = next(chunks, None)
+            if item is None:
+                return
+            number, chunk = item
+            try:
+                self._count(table, self._valid(chunk, number, sources[number].name))
+            except BaseException:
+                self._stop = True
+                raise
+            chunk.release()
+            with self._lock:
+                self.position.bytes_counted += chunk.end - chunk.begin
+                if progress is not None:
+                    progress(self.position.bytes_counted)
+
+    def _valid(self, chunk: Chunk, source: int, name: str) -> Chunk:
+        """The chunk, its wrong bytes replaced if they may be; an empty one if they may not."""
+        place = int(first_invalid(chunk.data, chunk.begin, chunk.end))
+        if place < 0:
+            return chunk
+        if self._errors == "strict":
+            offset = chunk.offset + place
+            message = (
+                f"{name} is not UTF-8: byte 0x{chunk.data[place]:02x} at offset {offset} is wrong. Convert the file "
+                "first, for example from Latin-1: iconv -f LATIN1 -t UTF-8, or allow it (--errors replace)"
+            )
+            with self._lock:
+                self._invalid.append(_Invalid(source, offset, message))
+            return Chunk(chunk.data, 0, 0)
+        raw = chunk.data[chunk.begin : chunk.end].tobytes()
+        text = raw.decode(errors="replace")
+        with self._lock:
+            self.position.replaced += text.count("\ufffd") - raw.count("\ufffd".encode())
+        data = np.frombuffer(text.encode(), dtype=np.uint8)
+        return Chunk(data, 0, len(data))
+
+    def _count(self, table: WordCounts, chunk: Chunk) -> None:
+        begin = chunk.begin
+        while begin < chunk.end:
+            begin = table.count_chunk(self._pattern, chunk.data, begin, chunk.end, self._specials)
+            if begin < chunk.end:
+                if not len(table):
+                    raise TokenizerError(
+                        f"a single piece of the text has up to {chunk.end - begin:,} bytes, more than the memory limit "
+                        "leaves room for. Allow more (--memory-limit), or take out what is not text"
+                    )
+                self._spill(table)
+
+    def _spill(self, table: WordCounts) -> None:
+        with self._lock:
+            number = self._num_runs
+            self._num_runs += 1
+        self._runs.write(table, number)
+        table.clear()

@@ -1,0 +1,52 @@
+"""Ids to bytes, compiled."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.bpe.kernels.decoding import CONTROL, NO_TOKEN, SLACK, TOKEN, copy_tokens, measure
+from shared.bpe.kernels.tables import join_tokens
+
+
+class Decoder:
+    """Joins the bytes of tokens.
+
+    Args:
+        tokens: All tokens by id, added ones included.
+        control_ids: Those that can be skipped.
+    """
+
+    def __init__(self, tokens: Mapping[int, bytes], control_ids: Collection[int]):
+        token_bytes, self._starts = join_tokens(tokens)
+        self._bytes = np.concatenate([token_bytes, np.zeros(SLACK, np.uint8)])
+        self._kinds = np.full(len(self._starts) - 1, NO_TOKEN, np.uint8)
+        self._kinds[list(tokens)] = TOKEN
+        self._kinds[list(control_ids)] = CONTROL
+
+    def join(self, ids: "Sequence[int] | npt.NDArray[np.integer]", *, skip_control: bool) -> memoryview | None:
+        """The bytes of ids; None if one is not the id of a token, or not an integer: the caller finds out which."""
+        array = _as_array(ids)
+        if array is None:
+            return None
+        size = measure(array, self._starts, self._kinds, skip_control)
+        if size < 0:
+            return None
+        out = np.empty(size + SLACK, np.uint8)
+        copy_tokens(array, self._starts, self._kinds, skip_control, self._bytes, out)
+        return out.data[:size]
+
+
+def _as_array(ids: "Sequence[int] | npt.NDArray[np.integer]") -> npt.NDArray[np.int64] | None:
+    """Ids as an array, None if some are not plain integers that fit one."""
+    if isinstance(ids, np.ndarray):
+        # A boolean is no id; of the unsigned, only 64 bits could wrap around.
+        if ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.dtype == np.uint64:
+            return None
+        return np.ascontiguousarray(ids, np.int64)
+    if set(map(type, ids)) - {int}:
+        return None
+    try:
+        return np.fromiter(ids, np.int64, len(ids))
+    except OverflowError:
+        return None

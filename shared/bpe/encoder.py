@@ -1,0 +1,178 @@
+"""Plain text to ids, compiled: what the kernels need between calls, and which thread has it."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import accumulate, chain, pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.bpe.kernels.classes import character_classes
+from shared.bpe.kernels.encoding import SLACK, encode_pieces, encode_texts
+from shared.bpe.kernels.piece_cache import new_cache
+from shared.bpe.kernels.scanner import PATTERN_IDS
+from shared.bpe.kernels.tables import build_tables
+from shared.bpe.patterns import PATTERNS, split
+from shared.bpe.processors import available_processors
+from shared.bpe.vocabulary import Vocabulary
+
+Ids = npt.NDArray[np.uint32]
+
+# Buckets of the narrow and of the wide cache. Each is replaced by the next once it fills: 0.2, 1.3, 5 and 32 MB.
+_CACHE_SIZES = ((1 << 10, 1 << 6), (1 << 13, 1 << 9), (1 << 15, 1 << 11), (1 << 17, 1 << 15))
+_CUTS = 1 << 11
+# Bytes that one call of a kernel is given where texts are many, and that make another thread worth its start.
+_SHARE = 3 << 18
+# Texts up to this size are encoded into memory that is used again: fresh memory costs more than the copy out of it.
+_SMALL = 1 << 20
+
+
+class _Workspace:
+    """What one thread at a time uses: a cache that grows with what it meets, and scratch."""
+
+    def __init__(self) -> None:
+        self._level = 0
+        self.cache = new_cache(*_CACHE_SIZES[0])
+        self.cuts = np.empty(_CUTS, np.int64)
+        self.out = np.empty(_SMALL + SLACK, np.uint32)
+
+    def grow(self) -> None:
+        """Take the next larger cache, empty; the largest stays as it is."""
+        if self._level + 1 < len(_CACHE_SIZES):
+            self._level += 1
+            self.cache = new_cache(*_CACHE_SIZES[self._level])
+        else:
+            self.cache.counters[1] = np.iinfo(np.int64).max
+
+
+class Encoder:
+    """Cuts plain text into pieces and merges them. Any number of threads may share one; none waits for another.
+
+    Args:
+        vocabulary: Tokens, merges and pattern. Added tokens and normalization are the caller's.
+    """
+
+    def __init__(self, vocabulary: Vocabulary):
+        self._expression = vocabulary.pattern
+        names = {expression: name for name, expression in PATTERNS.items()}
+        self._pattern = PATTERN_IDS.get(names.get(vocabulary.pattern, ""), -1)
+        self._tables = build_tables(vocabulary.tokens, vocabulary.merges, whole_tokens_first=vocabulary.ignore_merges)
+        self._classes = character_classes()
+        self._idle: list[_Workspace] = []
+
+    def encode_each(self, texts: Sequence[bytes], *, max_threads: int | None = None) -> Iterator[Ids]:
+        """The ids of each text, UTF-8, in order.
+
+        Args:
+            texts: The texts.
+            max_threads: Use no more than these, and no more than there are processors.
+        """
+        shares = list(_shares(texts))
+        processors = available_processors()
+        threads = min(len(shares), processors if max_threads is None else min(processors, max_threads))
+        if threads < 2:
+            yield from chain.from_iterable(map(self._encode_share, shares))
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            yield from chain.from_iterable(pool.map(self._encode_share, shares))
+
+    def encode_parts(
+        self,
+        data: "bytes | memoryview",
+        starts: npt.NDArray[np.int64],
+        ends: npt.NDArray[np.int64],
+        *,
+        terminator: int = -1,
+    ) -> tuple[Ids, npt.NDArray[np.int64]]:
+        """The ids of texts that lie in a buffer, and where those of each end; on the caller's thread.
+
+        Args:
+            data: UTF-8.
+            starts: Where each text begins.
+            ends: Where each text ends.
+            terminator: An id to put after each text but the last.
+        """
+        array = np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
+        small = len(array) + len(ends) <= _SMALL
+        with self._workspace() as workspace:
+            out = workspace.out if small else np.empty(len(array) + len(ends) + SLACK, np.uint32)
+            id_ends = self._encode(workspace, array, starts, ends, terminator, out)
+            count = int(id_ends[-1]) if len(id_ends) else 0
+            if small:
+                return out[:count].copy(), id_ends
+        out.resize(count, refcheck=False)
+        return out, id_ends
+
+    def _encode_share(self, texts: Sequence[bytes]) -> list[Ids]:
+        bounds = np.fromiter(accumulate(map(len, texts), initial=0), np.int64, len(texts) + 1)
+        data = texts[0] if len(texts) == 1 else b"".join(texts)
+        ids, id_ends = self.encode_parts(data, bounds[:-1], bounds[1:])
+        return [ids[start:end] for start, end in pairwise([0, *id_ends.tolist()])]
+
+    def _encode(  # noqa: PLR0917  # as the kernel has them
+        self,
+        workspace: _Workspace,
+        data: npt.NDArray[np.uint8],
+        starts: npt.NDArray[np.int64],
+        ends: npt.NDArray[np.int64],
+        terminator: int,
+        out: Ids,
+    ) -> npt.NDArray[np.int64]:
+        id_ends = np.empty(len(ends), np.int64)
+        if self._pattern < 0:
+            self._encode_by_expression(workspace, data, starts, ends, terminator, out, id_ends)
+            return id_ends
+        tables, classes, cuts = self._tables, self._classes, workspace.cuts
+        state = np.zeros(3, np.int64)
+        while not encode_texts(
+            tables, workspace.cache, self._pattern, classes, data, starts, ends, terminator, cuts, out, id_ends, state
+        ):
+            workspace.grow()
+        return id_ends
+
+    def _encode_by_expression(  # noqa: PLR0917  # as the kernel has them
+        self,
+        workspace: _Workspace,
+        data: npt.NDArray[np.uint8],
+        starts: npt.NDArray[np.int64],
+        ends: npt.NDArray[np.int64],
+        terminator: int,
+        out: Ids,
+        id_ends: npt.NDArray[np.int64],
+    ) -> None:
+        """`encode_texts` for a custom pattern, which only the `regex` package can run."""
+        filled = 0
+        for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+            pieces = split(self._expression, data[start:end].tobytes().decode())
+            cuts = start + np.cumsum([len(piece.encode()) for piece in pieces], dtype=np.int64)
+            filled = encode_pieces(self._tables, workspace.cache, data, start, cuts, len(cuts), out, filled)
+            if workspace.cache.counters[0] >= workspace.cache.counters[1]:
+                workspace.grow()
+            if terminator >= 0 and index + 1 < len(ends):
+                out[filled] = terminator
+                filled += 1
+            id_ends[index] = filled
+
+    @contextmanager
+    def _workspace(self) -> Iterator[_Workspace]:
+        """A workspace that nobody else uses; appending to a list and popping from it are atomic."""
+        try:
+            workspace = self._idle.pop()
+        except IndexError:
+            workspace = _Workspace()
+        yield workspace
+        # One that was interrupted is not put back.
+        self._idle.append(workspace)
+
+
+def _shares(texts: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Consecutive texts of about _SHARE bytes together."""
+    first, size = 0, 0
+    for index, text in enumerate(texts):
+        if size >= _SHARE:
+            yield texts[first:index]
+            first, size = index, 0
+        size += len(text)
+    if first < len(texts):
+        yield texts[first:]

@@ -1,0 +1,277 @@
+r"""Learning merges over the layout of all distinct words.
+
+One merge of (a, b) to c visits the places of the pair, left to right. Each occurrence "x a b y" takes from the pairs
+(x, a) and (b, y) and gives to (x, c) and (c, y); what it takes and gives is summed by neighbour, in flat arrays,
+before any pair is looked up. Then the places of those new pairs that are frequent enough are written in a second
+visit. Where two occurrences touch, as in "a b a b", the second finds c to its left: that is a new (c, c), and one
+(c, a) less.
+
+The pairs are rebuilt (`rebuilding`) at the start, when the threshold must sink, when an array is full, and when two
+pairs spell the same token, whose pairs then grow, unlike all others.
+"""
+
+import numpy as np
+from numba import from_dtype, types
+
+from shared.bpe.kernels.compiling import BYTES, INT32S, INT64S, compiled
+from shared.bpe.kernels.intrinsics import prefetch
+from shared.bpe.kernels.layout import GAP, GROUP_BITS, INSIDE
+from shared.bpe.kernels.pairs import (
+    ABSENT,
+    HEAP,
+    INDEX,
+    NUM_MERGES,
+    NUM_PAIRS,
+    NUM_TOKENS,
+    PAIRS,
+    PLACES_USED,
+    THRESHOLD,
+    TOKENS,
+    add_pair,
+    find_pair,
+    pop_best,
+    push,
+)
+from shared.bpe.kernels.spellings import add_spelling, describe_token, find_spelling
+
+# What became of `learn_merges`.
+DONE, DRY, FULL, DUPLICATE, RESERVED = range(5)
+
+# By neighbouring token: the weight and the number of the occurrences beside it. Once the counts are settled, `places`
+# is where the next place of its new pair is written, ABSENT if that is not watched.
+NEIGHBOUR = np.dtype([("weight", "i8"), ("places", "i8")])
+NEIGHBOURS = types.Array(from_dtype(NEIGHBOUR), 1, "C")
+
+PREFETCH_DISTANCE = 16  # occurrences
+
+
+@compiled(types.int64, INT32S, types.int64, inline=True)
+def token_before(ids, position):
+    """The token that ends where another begins, or GAP."""
+    last = np.int64(ids[position - 1])
+    if last >= 0 or last == GAP:
+        return last
+    return np.int64(ids[position + last])
+
+
+@compiled(types.int64, INT32S, types.int64, inline=True)
+def length_before(ids, position):
+    """The length of the token that ends where another begins."""
+    last = np.int64(ids[position - 1])
+    return 1 if last >= 0 else -last
+
+
+@compiled(types.void, NEIGHBOURS, INT64S, types.int64, types.int64, inline=True)
+def note_neighbour(neighbours, touched, token, weight):
+    """Add an occurrence beside a token; `touched` lists the tokens, its number first."""
+    if neighbours[token].places == 0:
+        touched[0] += 1
+        touched[touched[0]] = token
+    neighbours[token].places += 1
+    neighbours[token].weight += weight
+
+
+@compiled(
+    types.UniTuple(types.int64, 3),
+    *(INT32S, INT64S, TOKENS, PAIRS, INT32S, types.int64, types.int64, NEIGHBOURS, NEIGHBOURS, INT64S, INT64S),
+)
+def replace_pair(ids, weights, tokens, pairs, places, number, merged, left, right, touched_left, touched_right):
+    """Write the merged token over every occurrence of a pair, and note the neighbours.
+
+    Returns:
+        The number of occurrences, whose positions are now the first places of the pair; and the weight and the number
+        of those that follow another occurrence directly.
+    """
+    pair = pairs[number]
+    a, b, first = pair.left, pair.right, pair.first
+    left_length = tokens[a].length
+    length = left_length + tokens[b].length
+    done, overlap_weight, overlaps = 0, 0, 0
+    end = first + pair.places
+    for place in range(first, end):
+        prefetch(ids, np.int64(places[min(place + PREFETCH_DISTANCE, end - 1)]))
+        position = np.int64(places[place])
+        middle = position + left_length
+        if ids[position] != a or ids[middle] != b:
+            continue
+        weight = weights[position >> GROUP_BITS]
+        before = token_before(ids, position)
+        if before == merged:
+            overlap_weight += weight
+            overlaps += 1
+        elif before != GAP:
+            note_neighbour(left, touched_left, before, weight)
+        after = np.int64(ids[position + length])
+        if after != GAP:
+            note_neighbour(right, touched_right, after, weight)
+        ids[position] = merged
+        ids[middle] = INSIDE
+        ids[position + length - 1] = -length
+        places[first + done] = position
+        done += 1
+    return done, overlap_weight, overlaps
+
+
+@compiled(
+    types.int64,
+    *(BYTES, TOKENS, INDEX, PAIRS, HEAP, INT64S, types.int64, types.int64, types.int64, types.int64),
+)
+def give_birth(text, tokens, index, pairs, heap, state, left, right, count, places):
+    """Enter a new pair if it is frequent enough, and return where its places go, else ABSENT."""
+    if count < state[THRESHOLD]:
+        return ABSENT
+    number = add_pair(index, pairs, state, left, right, count)
+    pairs[number].places = places
+    push(text, tokens, pairs, heap, state, number)
+    state[PLACES_USED] += places
+    return pairs[number].first
+
+
+@compiled(types.void, PAIRS, INDEX, types.int64, types.int64, types.int64)
+def take_away(pairs, index, left, right, count):
+    """Lower the count of a pair, if it is known."""
+    number = find_pair(index, pairs, left, right)
+    if number != ABSENT:
+        pairs[number].count -= count
+
+
+@compiled(
+    types.boolean,
+    *(BYTES, TOKENS, INDEX, PAIRS, HEAP, INT64S, types.int64, types.int64, types.int64, types.int64),
+    *(NEIGHBOURS, NEIGHBOURS, INT64S, INT64S),
+)
+def settle_counts(
+    text, tokens, index, pairs, heap, state, number, merged, overlap_weight, overlaps,
+    left, right, touched_left, touched_right,
+):  # fmt: skip
+    """Lower the counts of the pairs that a merge took from, and enter those that it gave to.
+
+    Returns:
+        Whether any pair was entered.
+    """
+    a, b = pairs[number].left, pairs[number].right
+    before = state[NUM_PAIRS]
+    for entry in range(1, touched_left[0] + 1):
+        token = touched_left[entry]
+        neighbour = left[token]
+        take_away(pairs, index, token, a, neighbour.weight)
+        neighbour.places = give_birth(
+            text, tokens, index, pairs, heap, state, token, merged, neighbour.weight, neighbour.places
+        )
+    for entry in range(1, touched_right[0] + 1):
+        token = touched_right[entry]
+        neighbour = right[token]
+        take_away(pairs, index, b, token, neighbour.weight)
+        if token == a:
+            neighbour.weight -= overlap_weight
+            neighbour.places -= overlaps
+        neighbour.places = give_birth(
+            text, tokens, index, pairs, heap, state, merged, token, neighbour.weight, neighbour.places
+        )
+    left[merged].places = give_birth(text, tokens, index, pairs, heap, state, merged, merged, overlap_weight, overlaps)
+    pairs[number].count = 0
+    return state[NUM_PAIRS] > before
+
+
+@compiled(
+    types.void,
+    *(INT32S, TOKENS, INT32S, types.int64, types.int64, types.int64, NEIGHBOURS, NEIGHBOURS),
+)
+def write_places(ids, tokens, places, first, count, merged, left, right):
+    """Write the places of the pairs that a merge has entered."""
+    length = tokens[merged].length
+    end = first + count
+    for place in range(first, end):
+        prefetch(ids, np.int64(places[min(place + PREFETCH_DISTANCE, end - 1)]))
+        position = np.int64(places[place])
+        before = token_before(ids, position)
+        if before != GAP and left[before].places != ABSENT:
+            places[left[before].places] = position - length_before(ids, position)
+            left[before].places += 1
+        after = np.int64(ids[position + length])
+        if after != GAP and after != merged and right[after].places != ABSENT:
+            places[right[after].places] = position
+            right[after].places += 1
+
+
+@compiled(types.void, NEIGHBOURS, INT64S)
+def forget_neighbours(neighbours, touched):
+    """Make ready for the next merge."""
+    for entry in range(1, touched[0] + 1):
+        neighbours[touched[entry]].weight = 0
+        neighbours[touched[entry]].places = 0
+    touched[0] = 0
+
+
+@compiled(
+    types.int64,
+    *(BYTES, INT32S, INT64S, TOKENS, INDEX, PAIRS, INDEX, INT32S, HEAP, INT64S),
+    *(NEIGHBOURS, NEIGHBOURS, INT64S, INT64S, INT32S, types.int64, types.int64),
+)
+def learn_merges(
+    text, ids, weights, tokens, spellings, pairs, index, places, heap, state,
+    left, right, touched_left, touched_right, merges, vocab_size, max_merges,
+):  # fmt: skip
+    """Learn merges until there are `vocab_size` tokens or `max_merges` merges, or until the pairs must be rebuilt.
+
+    Args:
+        text: See `layout`.
+        ids: See `layout`.
+        weights: See `layout`.
+        tokens: See `pairs`; those from `vocab_size` on are spellings that no merge may give.
+        spellings: Index of tokens by their bytes.
+        pairs: See `pairs`.
+        index: See `pairs`.
+        places: See `pairs`.
+        heap: See `pairs`.
+        state: See `pairs`.
+        left: By token; all zero.
+        right: The same.
+        touched_left: Room for every token and one more.
+        touched_right: The same.
+        merges: Left and right token in turn, for at least `max_merges` merges.
+        vocab_size: Tokens wanted.
+        max_merges: Merges wanted before returning.
+
+    Returns:
+        DONE: as many tokens or merges as wanted. DRY: no pair reaches the threshold. FULL or DUPLICATE: the pairs must
+        be rebuilt. RESERVED: the last merge, which is not made, would spell a token that no merge may give.
+    """
+    while state[NUM_TOKENS] < vocab_size and state[NUM_MERGES] < max_merges:
+        number = pop_best(text, tokens, pairs, heap, state)
+        if number == ABSENT:
+            return DRY
+        a, b = pairs[number].left, pairs[number].right
+        merges[2 * state[NUM_MERGES]] = a
+        merges[2 * state[NUM_MERGES] + 1] = b
+        state[NUM_MERGES] += 1
+        merged = find_spelling(text, tokens, spellings, a, b)
+        if merged >= vocab_size:
+            return RESERVED
+        is_new = merged == ABSENT
+        if is_new:
+            merged = state[NUM_TOKENS]
+            state[NUM_TOKENS] += 1
+            tokens[merged].length = tokens[a].length + tokens[b].length
+        done, overlap_weight, overlaps = replace_pair(
+            ids, weights, tokens, pairs, places, number, merged, left, right, touched_left, touched_right
+        )
+        if is_new:
+            # Its first occurrence spells it from now on.
+            describe_token(text, tokens, merged, places[pairs[number].first], tokens[merged].length)
+            add_spelling(tokens, spellings, merged)
+        room = touched_left[0] + touched_right[0] + 1
+        fits = state[NUM_PAIRS] + room <= pairs.size and state[PLACES_USED] + 3 * done <= places.size
+        if is_new and fits and settle_counts(
+            text, tokens, index, pairs, heap, state, number, merged, overlap_weight, overlaps,
+            left, right, touched_left, touched_right,
+        ):  # fmt: skip
+            write_places(ids, tokens, places, pairs[number].first, done, merged, left, right)
+        forget_neighbours(left, touched_left)
+        forget_neighbours(right, touched_right)
+        left[merged].places = 0
+        if not is_new:
+            return DUPLICATE
+        if not fits:
+            return FULL
+    return DONE

@@ -1,0 +1,166 @@
+r"""The pairs of neighbouring tokens that training keeps an eye on, and which of them comes next.
+
+    tokens  | place, length, prefix, spelling hash |      by id: where in the text the bytes are, and what compares them
+    pairs   | left, right, count, first, places |         in order of birth
+    index   hash of (left, right) -> number of the pair, open addressing
+    places  | positions of pair 0 ... | positions of pair 1 ... |     ascending within a pair; some may be out of date
+    heap    | count, pair |                               the most frequent on top; counts may be out of date, too high
+
+A pair is born when a merge makes its younger token, and all its occurrences with it: from then on its count only falls.
+So a heap that corrects what comes to the top, and a threshold below which a pair is forgotten at birth, lose nothing
+until the threshold itself is reached.
+"""
+
+import numpy as np
+from numba import from_dtype, types
+
+from shared.bpe.kernels.compiling import BYTES, INT64S, compiled
+
+TOKEN = np.dtype([("place", "i8"), ("length", "i8"), ("prefix", "u8"), ("hash", "u8"), ("power", "u8")])
+PAIR = np.dtype([("left", "i4"), ("right", "i4"), ("count", "i8"), ("first", "i8"), ("places", "i8")])
+HEAP_ENTRY = np.dtype([("count", "i8"), ("pair", "i8")])
+
+TOKENS = types.Array(from_dtype(TOKEN), 1, "C")
+PAIRS = types.Array(from_dtype(PAIR), 1, "C")
+HEAP = types.Array(from_dtype(HEAP_ENTRY), 1, "C")
+INDEX = types.Array(types.int32, 1, "C")
+
+ABSENT = -1
+
+# Indices into the state of training.
+NUM_TOKENS, NUM_PAIRS, PLACES_USED, HEAP_SIZE, NUM_MERGES, THRESHOLD = range(6)
+STATE_SIZE = 6
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+@compiled(types.int64, types.int64, types.int64, types.int64, inline=True)
+def pair_slot(left, right, size):
+    """The first place to look for a pair in an index of a size that is a power of two."""
+    mixed = (np.uint64(left) << np.uint64(32) | np.uint64(right)) * _MIX
+    return np.int64((mixed ^ (mixed >> np.uint64(32))) * _MIX >> np.uint64(20)) & (size - 1)
+
+
+@compiled(types.int64, INDEX, PAIRS, types.int64, types.int64)
+def find_pair(index, pairs, left, right):
+    """The number of a pair, or ABSENT."""
+    slot = pair_slot(left, right, index.size)
+    while index[slot] != ABSENT:
+        pair = pairs[index[slot]]
+        if pair.left == left and pair.right == right:
+            return index[slot]
+        slot = slot + 1 & index.size - 1
+    return ABSENT
+
+
+@compiled(types.int64, INDEX, PAIRS, INT64S, types.int64, types.int64, types.int64)
+def add_pair(index, pairs, state, left, right, count):
+    """Enter a new pair, for which there is room, without places; returns its number."""
+    slot = pair_slot(left, right, index.size)
+    while index[slot] != ABSENT:
+        slot = slot + 1 & index.size - 1
+    number = state[NUM_PAIRS]
+    state[NUM_PAIRS] += 1
+    index[slot] = number
+    pair = pairs[number]
+    pair.left = left
+    pair.right = right
+    pair.count = count
+    pair.first = state[PLACES_USED]
+    pair.places = 0
+    return number
+
+
+@compiled(types.uint64, BYTES, types.int64, types.int64)
+def spelling_prefix(text, place, length):
+    """The first eight bytes as a number that orders as they do; shorter spellings are filled up with zeros."""
+    prefix = np.uint64(0)
+    for offset in range(8):
+        prefix = prefix << np.uint64(8)
+        if offset < length:
+            prefix |= np.uint64(text[place + offset])
+    return prefix
+
+
+@compiled(types.int64, BYTES, TOKENS, types.int64, types.int64)
+def compare_tokens(text, tokens, one, other):
+    """Below, equal to or above zero as the bytes of one token are less than, equal to or greater than the other's."""
+    if one == other:
+        return 0
+    first, second = tokens[one], tokens[other]
+    if first.prefix != second.prefix:
+        return 1 if first.prefix > second.prefix else -1
+    for offset in range(min(first.length, second.length)):
+        difference = np.int64(text[first.place + offset]) - np.int64(text[second.place + offset])
+        if difference != 0:
+            return difference
+    return first.length - second.length
+
+
+@compiled(types.boolean, BYTES, TOKENS, PAIRS, HEAP, types.int64, types.int64)
+def comes_first(text, tokens, pairs, heap, one, other):
+    """Whether an entry of the heap goes before another: a higher count, or the greater pair of byte strings."""
+    if heap[one].count != heap[other].count:
+        return heap[one].count > heap[other].count
+    first, second = pairs[heap[one].pair], pairs[heap[other].pair]
+    order = compare_tokens(text, tokens, first.left, second.left)
+    if order == 0:
+        order = compare_tokens(text, tokens, first.right, second.right)
+    return order > 0
+
+
+@compiled(types.void, HEAP, types.int64, types.int64)
+def swap(heap, one, other):
+    """Exchange two entries."""
+    count, pair = heap[one].count, heap[one].pair
+    heap[one].count, heap[one].pair = heap[other].count, heap[other].pair
+    heap[other].count, heap[other].pair = count, pair
+
+
+@compiled(types.void, BYTES, TOKENS, PAIRS, HEAP, types.int64, types.int64)
+def sift_down(text, tokens, pairs, heap, size, entry):
+    """Let an entry sink to where it belongs."""
+    while True:
+        child = 2 * entry + 1
+        if child >= size:
+            return
+        if child + 1 < size and comes_first(text, tokens, pairs, heap, child + 1, child):
+            child += 1
+        if not comes_first(text, tokens, pairs, heap, child, entry):
+            return
+        swap(heap, child, entry)
+        entry = child
+
+
+@compiled(types.void, BYTES, TOKENS, PAIRS, HEAP, INT64S, types.int64)
+def push(text, tokens, pairs, heap, state, number):
+    """Enter a pair into the heap."""
+    entry = state[HEAP_SIZE]
+    state[HEAP_SIZE] += 1
+    heap[entry].count = pairs[number].count
+    heap[entry].pair = number
+    while entry > 0:
+        parent = entry - 1 >> 1
+        if not comes_first(text, tokens, pairs, heap, entry, parent):
+            return
+        swap(heap, entry, parent)
+        entry = parent
+
+
+@compiled(types.int64, BYTES, TOKENS, PAIRS, HEAP, INT64S)
+def pop_best(text, tokens, pairs, heap, state):
+    """Take the pair that comes next out of the heap; ABSENT if none is left at or above the threshold."""
+    while state[HEAP_SIZE] > 0:
+        number = heap[0].pair
+        count = pairs[number].count
+        current = count == heap[0].count
+        if current or count < state[THRESHOLD]:
+            state[HEAP_SIZE] -= 1
+            heap[0].count = heap[state[HEAP_SIZE]].count
+            heap[0].pair = heap[state[HEAP_SIZE]].pair
+        else:
+            heap[0].count = count
+        sift_down(text, tokens, pairs, heap, state[HEAP_SIZE], 0)
+        if current:
+            return number
+    return ABSENT

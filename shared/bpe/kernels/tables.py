@@ -1,0 +1,184 @@
+"""The merges of a vocabulary as flat tables, for compiled code to look up.
+
+pair_slots    one uint64 a slot, open addressing, at most half full:
+              | left id: 21 bits | right id: 21 bits | rank: 22 bits |        all ones: empty
+pair_filter   one bit for each pair's hash: most neighbours have no merge, and this small table says so
+merged        the id that a merge of this rank gives
+byte_ids      the id of each single byte
+whole_slots   token id + 1 (0: empty), by the hash of the token's bytes; only where a piece that is a token as a
+              whole needs no merges, else one empty slot
+token_bytes   the bytes of all tokens, end to end; token `id` is token_bytes[token_starts[id]:token_starts[id + 1]]
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import int64, types, uint32, uint64
+
+from shared.bpe.kernels.compiling import BYTES, INT64S, UINT32S, UINT64S, compiled
+
+MAX_ID = (1 << 21) - 1
+MAX_RANK = (1 << 22) - 2  # one less, so that no rank looks like none
+NO_RANK = np.uint32(0xFFFFFFFF)
+
+_EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
+_ID_BITS = np.uint64(21)
+_RANK_BITS = np.uint64(22)
+_RANK_MASK = np.uint64((1 << 22) - 1)
+# The golden ratio times 2^64: multiplication by it spreads neighbouring keys (Knuth, TAOCP 3, 6.4).
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_HIGH = np.uint64(32)
+_ONE = np.uint64(1)
+_WORD_SHIFT = np.uint64(6)
+_BIT_MASK = np.uint64(63)
+
+
+class Tables(NamedTuple):
+    """See the module."""
+
+    byte_ids: npt.NDArray[np.uint32]
+    pair_slots: npt.NDArray[np.uint64]
+    pair_filter: npt.NDArray[np.uint64]
+    merged: npt.NDArray[np.uint32]
+    whole_slots: npt.NDArray[np.uint32]
+    token_bytes: npt.NDArray[np.uint8]
+    token_starts: npt.NDArray[np.int64]
+
+
+TABLES = types.NamedTuple((UINT32S, UINT64S, UINT64S, UINT32S, UINT32S, BYTES, INT64S), Tables)
+
+
+@compiled(uint64, uint32, uint32, inline=True)
+def pack_pair(left: np.uint32, right: np.uint32) -> np.uint64:
+    """Two ids in 42 bits."""
+    return (np.uint64(left) << _ID_BITS) | np.uint64(right)
+
+
+@compiled(uint32, TABLES, uint32, uint32, inline=True)
+def rank_of_pair(tables: Tables, left: np.uint32, right: np.uint32) -> np.uint32:
+    """The rank of the merge of two ids, NO_RANK if there is none."""
+    pair = pack_pair(left, right)
+    place = (pair * _SPREAD) >> _HIGH
+    bit = place & (np.uint64(tables.pair_filter.size) * np.uint64(64) - _ONE)
+    if not (tables.pair_filter[bit >> _WORD_SHIFT] >> (bit & _BIT_MASK)) & _ONE:
+        return NO_RANK
+    mask = np.uint64(tables.pair_slots.size) - _ONE
+    while True:
+        slot = tables.pair_slots[place & mask]
+        if slot >> _RANK_BITS == pair:
+            return np.uint32(slot & _RANK_MASK)
+        if slot == _EMPTY:
+            return NO_RANK
+        place += _ONE
+
+
+@compiled(types.void, UINT64S, UINT64S, UINT32S, UINT32S)
+def fill_pairs(
+    slots: npt.NDArray[np.uint64],
+    pair_filter: npt.NDArray[np.uint64],
+    lefts: npt.NDArray[np.uint32],
+    rights: npt.NDArray[np.uint32],
+) -> None:
+    """Enter pairs in order of rank. Of a pair that is listed twice the last counts, as in Hugging Face's tokenizers."""
+    mask = np.uint64(slots.size) - _ONE
+    filter_mask = np.uint64(pair_filter.size) * np.uint64(64) - _ONE
+    for rank in range(lefts.size):
+        pair = pack_pair(lefts[rank], rights[rank])
+        place = (pair * _SPREAD) >> _HIGH
+        bit = place & filter_mask
+        pair_filter[bit >> _WORD_SHIFT] |= _ONE << (bit & _BIT_MASK)
+        while slots[place & mask] != _EMPTY and slots[place & mask] >> _RANK_BITS != pair:
+            place += _ONE
+        slots[place & mask] = (pair << _RANK_BITS) | np.uint64(rank)
+
+
+@compiled(uint64, BYTES, int64, int64)
+def hash_bytes(data: npt.NDArray[np.uint8], start: int, end: int) -> np.uint64:
+    """A hash of a few bytes, with its best bits on top (FNV-1a, then spread)."""
+    value = np.uint64(0xCBF29CE484222325)
+    for place in range(start, end):
+        value = (value ^ np.uint64(data[place])) * np.uint64(0x100000001B3)
+    return value * _SPREAD
+
+
+@compiled(types.void, UINT32S, BYTES, INT64S, UINT32S)
+def fill_whole_tokens(
+    slots: npt.NDArray[np.uint32],
+    token_bytes: npt.NDArray[np.uint8],
+    token_starts: npt.NDArray[np.int64],
+    ids: npt.NDArray[np.uint32],
+) -> None:
+    """Enter tokens by the hash of their bytes."""
+    mask = np.uint64(slots.size) - _ONE
+    for token_id in ids:
+        place = hash_bytes(token_bytes, token_starts[token_id], token_starts[token_id + 1]) >> _HIGH
+        while slots[place & mask] != 0:
+            place += _ONE
+        slots[place & mask] = token_id + np.uint32(1)
+
+
+@compiled(int64, TABLES, BYTES, int64, int64, inline=True)
+def whole_token(tables: Tables, text: npt.NDArray[np.uint8], start: int, end: int) -> int:
+    """The id of the token with exactly these bytes, -1 if there is none or merges decide alone."""
+    slots = tables.whole_slots
+    mask = np.uint64(slots.size) - _ONE
+    if mask == 0:
+        return -1
+    place = hash_bytes(text, start, end) >> _HIGH
+    while slots[place & mask] != 0:
+        token_id = np.int64(slots[place & mask]) - 1
+        first = tables.token_starts[token_id]
+        length = end - start
+        if tables.token_starts[token_id + 1] - first == length:
+            same = 0
+            while same < length and tables.token_bytes[first + same] == text[start + same]:
+                same += 1
+            if same == length:
+                return token_id
+        place += _ONE
+    return -1
+
+
+def build_tables(tokens: Mapping[int, bytes], merges: Sequence[tuple[int, int]], *, whole_tokens_first: bool) -> Tables:
+    """Lay out a vocabulary: tokens by id (holes are allowed), merges in order of rank.
+
+    Raises:
+        ValueError: If there are more ids or merges than the tables have bits for.
+    """
+    vocab_size = max(tokens) + 1
+    if vocab_size - 1 > MAX_ID or len(merges) - 1 > MAX_RANK:
+        raise ValueError(
+            f"ids up to {MAX_ID} and {MAX_RANK + 1} merges fit, got id {vocab_size - 1}, {len(merges)} merges"
+        )
+    ids = {token: token_id for token_id, token in tokens.items()}
+    pairs = np.array(merges, dtype=np.uint32).reshape(-1, 2)
+    pair_slots = np.full(_power_of_two(2 * len(merges)), _EMPTY)
+    pair_filter = np.zeros(_power_of_two(len(merges) // 4 + 1), np.uint64)
+    fill_pairs(pair_slots, pair_filter, np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1]))
+    token_bytes, token_starts = join_tokens(tokens)
+    whole_slots = np.zeros(_power_of_two(2 * len(tokens)) if whole_tokens_first else 1, np.uint32)
+    if whole_tokens_first:
+        fill_whole_tokens(whole_slots, token_bytes, token_starts, np.array(list(tokens), dtype=np.uint32))
+    return Tables(
+        byte_ids=np.array([ids[bytes([byte])] for byte in range(256)], dtype=np.uint32),
+        pair_slots=pair_slots,
+        pair_filter=pair_filter,
+        merged=np.array([ids[tokens[left] + tokens[right]] for left, right in merges], dtype=np.uint32),
+        whole_slots=whole_slots,
+        token_bytes=token_bytes,
+        token_starts=token_starts,
+    )
+
+
+def join_tokens(tokens: Mapping[int, bytes]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """The bytes of all tokens end to end in order of id, and where each begins; an id without a token has none."""
+    by_id = [tokens.get(token_id, b"") for token_id in range(max(tokens) + 1)]
+    starts = np.zeros(len(by_id) + 1, np.int64)
+    np.cumsum([len(token) for token in by_id], out=starts[1:])
+    return np.frombuffer(b"".join(by_id), np.uint8), starts
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << max(1, (least - 1).bit_length())

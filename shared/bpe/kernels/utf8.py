@@ -1,0 +1,81 @@
+"""Reading characters out of valid UTF-8, and finding where bytes are not valid."""
+
+import numpy as np
+from numba import types
+
+from shared.bpe.kernels.compiling import BYTES, compiled
+from shared.bpe.kernels.intrinsics import BLOCK, byte_range_mask
+
+ZERO = np.uint64(0)
+
+
+@compiled(types.int64, types.uint8)
+def character_length(lead):
+    """Bytes of the character that a byte leads; 1 for a continuation byte, which no valid character begins with."""
+    if lead < 0xC0:
+        return 1
+    if lead < 0xE0:
+        return 2
+    return 3 if lead < 0xF0 else 4
+
+
+@compiled(types.int64, BYTES, types.int64, types.int64)
+def code_point(data, index, end):
+    """The character at an index; 0 where it is cut off by the end or could not be one."""
+    lead = np.int64(data[index])
+    if lead < 0x80:
+        return lead
+    length = character_length(data[index])
+    if index + length > end:
+        return 0
+    if length == 2:
+        return (lead & 0x1F) << 6 | np.int64(data[index + 1] & 0x3F)
+    if length == 3:
+        return (lead & 0x0F) << 12 | np.int64(data[index + 1] & 0x3F) << 6 | np.int64(data[index + 2] & 0x3F)
+    point = (
+        (lead & 0x07) << 18
+        | np.int64(data[index + 1] & 0x3F) << 12
+        | np.int64(data[index + 2] & 0x3F) << 6
+        | np.int64(data[index + 3] & 0x3F)
+    )
+    return point if point < 0x110000 else 0
+
+
+@compiled(types.boolean, BYTES, types.int64, types.int64)
+def is_valid_character(data, index, end):
+    """Whether a well-formed character, not a surrogate and not too long a spelling, lies at an index."""
+    lead = data[index]
+    length = character_length(lead)
+    if length == 1:
+        return lead < 0x80
+    if lead < 0xC2 or lead > 0xF4 or index + length > end:
+        return False
+    for offset in range(1, length):
+        if data[index + offset] & 0xC0 != 0x80:
+            return False
+    second = data[index + 1]
+    if lead == 0xE0:
+        return second >= 0xA0
+    if lead == 0xED:
+        return second < 0xA0
+    if lead == 0xF0:
+        return second >= 0x90
+    if lead == 0xF4:
+        return second < 0x90
+    return True
+
+
+@compiled(types.int64, BYTES, types.int64, types.int64)
+def first_invalid(data, begin, end):
+    """The first place in `data[begin:end]` where no well-formed character begins; -1 if the whole is valid UTF-8."""
+    index = begin
+    while index < end:
+        if index + BLOCK <= end and byte_range_mask(data, index, 0, 0x80, 0x80) == ZERO:
+            index += BLOCK
+            continue
+        block_end = min(index + BLOCK, end)
+        while index < block_end:
+            if not is_valid_character(data, index, end):
+                return index
+            index += character_length(data[index])
+    return -1

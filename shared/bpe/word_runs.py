@@ -1,0 +1,125 @@
+r"""Word counts on disk: what does not fit into memory, and what an interrupted training goes on from.
+
+A run is one word table, its words sorted by hash and cut into BUCKETS by the top bits of it. Buckets of the same number
+hold the same words in all runs, so that they can be joined a few at a time, whatever the size of the whole.
+
+    run-00000.words | magic | slots and arena bytes of each bucket | slots, arena of bucket 0 | slots, arena of 1 ...
+"""
+
+import os
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.bpe.errors import TokenizerError
+from shared.bpe.kernels import word_table as kernel
+from shared.bpe.word_counts import WordCounts
+
+BUCKETS = 1 << kernel.BUCKET_BITS
+
+_MAGIC = 0x3173_6472_6F77  # changes with the format and with the hash
+_SLOT_BYTES = 8 * kernel.SLOT_WORDS
+_HEADER_BYTES = 8 + 16 * BUCKETS
+
+
+class WordRuns:
+    """The runs in one folder, which is made when the first is written."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    @property
+    def paths(self) -> list[Path]:
+        """The runs, in the order in which they were written."""
+        return sorted(self.folder.glob("run-*.words"))
+
+    @property
+    def nbytes(self) -> int:
+        """Their size on disk."""
+        return sum(path.stat().st_size for path in self.paths)
+
+    def write(self, table: WordCounts, number: int) -> None:
+        """Write a table as a run; it is there whole or not at all.
+
+        Raises:
+            TokenizerError: If the disk has no room for it.
+        """
+        path = self.folder / f"run-{number:05}.words"
+        temporary = path.with_suffix(".partial")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as file:
+                _write_run(table, file)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise TokenizerError(
+                f"word counts cannot be written to {path}: {error.strerror}. They need {table.nbytes:,} bytes there; "
+                "free some space, or allow more memory (--memory-limit)"
+            ) from None
+
+    def partitions(self, number: int) -> Iterator[WordCounts]:
+        """All words with their counts over all runs, in so many tables, one after the other."""
+        number = min(number, BUCKETS)
+        edges = [index * BUCKETS // number for index in range(number + 1)]
+        for first, last in pairwise(edges):
+            table = WordCounts()
+            # Words come in the order of their hashes: into a table that grows meanwhile they would crowd together.
+            table.reserve(sum(int(_read_sizes(path)[first:last, 0].sum()) for path in self.paths))
+            for path in self.paths:
+                _read_buckets(path, range(first, last), table)
+            yield table
+
+    def remove(self) -> None:
+        """Delete the runs, and the folder if nothing else is in it."""
+        for path in [*self.paths, *self.folder.glob("run-*.partial")]:
+            path.unlink()
+        if self.folder.is_dir() and not any(self.folder.iterdir()):
+            self.folder.rmdir()
+
+
+def _write_run(table: WordCounts, file: BinaryIO) -> None:
+    chosen = table.chosen()
+    hashes = np.empty(len(chosen), dtype=np.uint64)
+    kernel.hash_slots(table.slots, chosen, hashes)
+    order = np.argsort(hashes)
+    chosen = chosen[order]
+    buckets = hashes[order] >> np.uint64(64 - kernel.BUCKET_BITS)
+    parts = np.split(chosen, np.searchsorted(buckets, np.arange(1, BUCKETS, dtype=np.uint64)))
+    sizes = [(len(part), kernel.arena_needed(table.slots, table.arena, part)) for part in parts]
+    file.write(np.array([_MAGIC], dtype=np.uint64).tobytes() + np.array(sizes, dtype=np.int64).tobytes())
+    state = np.zeros(3, dtype=np.int64)
+    for part, (length, arena_size) in zip(parts, sizes, strict=True):
+        slots = np.empty(length * kernel.SLOT_WORDS, dtype=np.uint64)
+        arena = np.empty(arena_size, dtype=np.uint8)
+        kernel.gather(table.slots, table.arena, part, slots, arena, state)
+        file.write(slots.data)
+        file.write(arena.data)
+
+
+def _read_sizes(path: Path) -> NDArray[np.int64]:
+    """Slots and bytes of arena by bucket."""
+    with path.open("rb") as file:
+        data = file.read(_HEADER_BYTES)
+    if len(data) < _HEADER_BYTES or int.from_bytes(data[:8], "little") != _MAGIC:
+        raise TokenizerError(f"{path} holds no word counts of this version; delete it and count again")
+    return np.frombuffer(data, dtype=np.int64, offset=8).reshape(BUCKETS, 2)
+
+
+def _read_buckets(path: Path, buckets: range, table: WordCounts) -> None:
+    sizes = _read_sizes(path)
+    before = sizes[: buckets.start]
+    with path.open("rb") as file:
+        file.seek(_HEADER_BYTES + int(before[:, 0].sum()) * _SLOT_BYTES + int(before[:, 1].sum()))
+        for bucket in buckets:
+            slots = file.read(int(sizes[bucket, 0]) * _SLOT_BYTES)
+            arena = file.read(int(sizes[bucket, 1]))
+            if len(slots) < sizes[bucket, 0] * _SLOT_BYTES or len(arena) < sizes[bucket, 1]:
+                raise TokenizerError(f"{path} is cut off; delete it and count again")
+            table.add(np.frombuffer(slots, dtype=np.uint64), np.frombuffer(arena or b"\0", dtype=np.uint8))

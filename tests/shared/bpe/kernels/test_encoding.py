@@ -1,0 +1,192 @@
+"""The compiled encoder against the plain core: every piece by scanning, the lowest rank first."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.bpe import PATTERNS, Tokenizer, train_bpe
+from shared.bpe.decoder import Decoder
+from shared.bpe.encoder import Encoder
+from shared.bpe.kernels.decoding import SLACK as DECODING_SLACK
+from shared.bpe.kernels.decoding import copy_tokens, measure
+from shared.bpe.kernels.encoding import SLACK, encode_pieces
+from shared.bpe.kernels.piece_cache import new_cache
+from shared.bpe.kernels.piece_merging import SHORT, merge_long, merge_short
+from shared.bpe.kernels.tables import (
+    MAX_ID,
+    NO_RANK,
+    build_tables,
+    fill_pairs,
+    fill_whole_tokens,
+    hash_bytes,
+    pack_pair,
+    rank_of_pair,
+    whole_token,
+)
+from shared.bpe.merging import merge_by_scanning
+from shared.bpe.patterns import split
+from shared.bpe.vocabulary import Vocabulary
+
+SAMPLE = "the cat's hat, aaaa aaaaaaaa  abab ababab\n\n  ---- 12345 été 日本語日本語 the then there " * 3
+TEXTS = st.text(st.sampled_from("ab t'he-s 1\n\u00e9日本 "), max_size=200)
+PIECES = st.binary(min_size=1, max_size=150) | st.text(st.sampled_from("ab-"), min_size=1, max_size=300).map(str.encode)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return train_bpe([SAMPLE], 330).tokenizer
+
+
+def merge_slowly(vocabulary: Vocabulary, piece: bytes) -> list[int]:
+    if vocabulary.ignore_merges and piece in vocabulary.ids:
+        return [vocabulary.ids[piece]]
+    merges = {
+        pair: (rank, vocabulary.ids[vocabulary.tokens[pair[0]] + vocabulary.tokens[pair[1]]])
+        for rank, pair in enumerate(vocabulary.merges)
+    }
+    return merge_by_scanning([vocabulary.ids[bytes([byte])] for byte in piece], merges)
+
+
+def encode_slowly(vocabulary: Vocabulary, text: str) -> list[int]:
+    return [i for piece in split(vocabulary.pattern, text) for i in merge_slowly(vocabulary, piece.encode())]
+
+
+def tables_of(vocabulary: Vocabulary, *, whole_tokens_first: bool = False):
+    return build_tables(vocabulary.tokens, vocabulary.merges, whole_tokens_first=whole_tokens_first)
+
+
+@settings(max_examples=300, deadline=None)
+@given(piece=PIECES)
+def test_both_ways_of_merging_equal_the_plain_one(tokenizer: Tokenizer, piece: bytes) -> None:
+    tables, data = tables_of(tokenizer.vocabulary), np.frombuffer(piece, np.uint8)
+    expected = merge_slowly(tokenizer.vocabulary, piece)
+    out = np.empty(len(piece), np.uint32)
+    assert out[: merge_long(tables, data, 0, len(piece), out, 0)].tolist() == expected
+    if len(piece) <= SHORT:
+        scratch = np.empty((2, SHORT), np.uint32)
+        filled = merge_short(tables, data, 0, len(piece), scratch[0], scratch[1], out, 0)
+        assert out[:filled].tolist() == expected
+
+
+@settings(max_examples=150, deadline=None)
+@given(pieces=st.lists(PIECES, max_size=60), buckets=st.sampled_from([1, 2, 64]))
+def test_a_cache_of_any_size_changes_nothing(tokenizer: Tokenizer, pieces: list[bytes], buckets: int) -> None:
+    pieces = pieces * 3
+    data = np.frombuffer(b"".join(pieces) or b"\0", np.uint8)
+    ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
+    out = np.empty(len(data) + SLACK, np.uint32)
+    cache = new_cache(buckets, buckets)
+    expected = [i for piece in pieces for i in merge_slowly(tokenizer.vocabulary, piece)]
+    for _ in range(2):
+        filled = encode_pieces(tables_of(tokenizer.vocabulary), cache, data, 0, ends, len(ends), out, 0)
+        assert out[:filled].tolist() == expected
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@settings(max_examples=60, deadline=None)
+@given(texts=st.lists(TEXTS, max_size=6))
+def test_encoding_equals_the_plain_core_for_every_pattern(tokenizer: Tokenizer, pattern: str, texts: list[str]) -> None:
+    given_ = tokenizer.vocabulary
+    vocabulary = Vocabulary(given_.tokens, given_.merges, given_.added, PATTERNS[pattern])
+    encoded = Tokenizer(vocabulary).encode_batch(texts)
+    assert encoded == [encode_slowly(vocabulary, text) for text in texts]
+
+
+def test_a_custom_pattern_takes_the_regex_path(tokenizer: Tokenizer) -> None:
+    given_ = tokenizer.vocabulary
+    vocabulary = Vocabulary(given_.tokens, given_.merges, given_.added, r"\w+|\W")
+    assert Tokenizer(vocabulary).encode_batch([SAMPLE, "", SAMPLE[:50]]) == [
+        encode_slowly(vocabulary, text) for text in (SAMPLE, "", SAMPLE[:50])
+    ]
+
+
+def test_a_cache_that_fills_is_replaced_midway(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.bpe.encoder._CACHE_SIZES", ((1, 1), (2, 2), (4, 1)))
+    text = SAMPLE + " ".join(f"word{number}x" for number in range(500))
+    fresh = Tokenizer(tokenizer.vocabulary)
+    assert fresh.encode(text) == encode_slowly(tokenizer.vocabulary, text)
+
+
+def test_terminators_stand_after_every_text_but_the_last(tokenizer: Tokenizer) -> None:
+    data = b"the cat|the hat|"
+    starts, ends = np.array([0, 8, 16]), np.array([7, 15, 16])
+    for vocabulary in (
+        tokenizer.vocabulary,
+        Vocabulary(tokenizer.vocabulary.tokens, tokenizer.vocabulary.merges, (), r"\w+| "),
+    ):
+        ids, id_ends = Encoder(vocabulary).encode_parts(data, starts, ends, terminator=999)
+        cat, hat = (encode_slowly(vocabulary, text) for text in ("the cat", "the hat"))
+        assert ids.tolist() == [*cat, 999, *hat, 999]
+        assert id_ends.tolist() == [len(cat) + 1, len(ids), len(ids)]
+
+
+@pytest.mark.parametrize("unit", ["a", "ab", " ", "xyzzy", "日本", "-"])
+def test_a_piece_of_a_megabyte_takes_a_moment(tokenizer: Tokenizer, unit: str) -> None:
+    text = unit * (1_000_000 // len(unit.encode()))
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    short = unit * 100
+    assert tokenizer.encode(short) == encode_slowly(tokenizer.vocabulary, short)
+
+
+def test_tables_know_every_pair_and_no_other(tokenizer: Tokenizer) -> None:
+    vocabulary = tokenizer.vocabulary
+    tables = tables_of(vocabulary)
+    ranks = {pair: rank for rank, pair in enumerate(vocabulary.merges)}
+    for left in vocabulary.tokens:
+        for right in list(vocabulary.tokens)[::7]:
+            assert rank_of_pair(tables, left, right) == ranks.get((left, right), NO_RANK)
+    for pair, rank in ranks.items():
+        assert rank_of_pair(tables, *pair) == rank
+
+
+def test_of_a_pair_listed_twice_the_last_rank_counts() -> None:
+    slots, bits = np.full(8, 2**64 - 1, np.uint64), np.zeros(1, np.uint64)
+    fill_pairs(slots, bits, np.array([5, 6, 5], np.uint32), np.array([7, 7, 7], np.uint32))
+    assert sorted(slots[slots != 2**64 - 1].tolist()) == sorted([pack_pair(5, 7) << 22 | 2, pack_pair(6, 7) << 22 | 1])
+
+
+def test_whole_tokens_are_found_by_their_bytes(tokenizer: Tokenizer) -> None:
+    tables = tables_of(tokenizer.vocabulary, whole_tokens_first=True)
+    for token_id, token in tokenizer.vocabulary.tokens.items():
+        data = np.frombuffer(b"x" + token + b"y", np.uint8)
+        assert whole_token(tables, data, 1, len(data) - 1) == token_id
+        assert whole_token(tables, data, 0, len(data)) == -1
+    assert whole_token(tables_of(tokenizer.vocabulary), data, 1, len(data) - 1) == -1
+
+
+def test_tokens_whose_hashes_meet_are_told_apart() -> None:
+    starts = np.arange(0, 9, dtype=np.int64)
+    slots = np.zeros(16, np.uint32)
+    fill_whole_tokens(slots, np.frombuffer(b"abcdefgh", np.uint8), starts, np.arange(8, dtype=np.uint32))
+    assert sorted(slots[slots > 0].tolist()) == list(range(1, 9))
+    assert hash_bytes(np.frombuffer(b"ab", np.uint8), 0, 1) != hash_bytes(np.frombuffer(b"ab", np.uint8), 1, 2)
+
+
+def test_a_vocabulary_beyond_the_tables_is_refused() -> None:
+    tokens = {byte: bytes([byte]) for byte in range(256)} | {MAX_ID + 1: b"ab"}
+    with pytest.raises(ValueError, match=str(MAX_ID)):
+        build_tables(tokens, [(97, 98)], whole_tokens_first=False)
+
+
+@settings(deadline=None)  # the first call may compile
+@given(ids=st.lists(st.integers(0, 329), max_size=50), skip=st.booleans())
+def test_decoding_joins_the_bytes_of_tokens(tokenizer: Tokenizer, ids: list[int], skip: bool) -> None:
+    tokens = dict(tokenizer.tokens)
+    ids = [i for i in ids if i in tokens]
+    control = [i for i in tokens if i % 5 == 0]
+    joined = Decoder(tokens, control).join(ids, skip_control=skip)
+    assert joined is not None
+    assert bytes(joined) == b"".join(tokens[i] for i in ids if not (skip and i in control))
+
+
+def test_ids_that_are_no_token_are_noticed() -> None:
+    starts, kinds = np.array([0, 1, 1, 3]), np.array([1, 0, 1], np.uint8)
+    token_bytes = np.frombuffer(b"abc" + bytes(DECODING_SLACK), np.uint8)
+    for wrong in ([1], [0, 3], [-1], [2**40]):
+        assert measure(np.array(wrong), starts, kinds, False) == -1
+    ids, out = np.array([2, 0, 2]), np.empty(5 + DECODING_SLACK, np.uint8)
+    assert measure(ids, starts, kinds, False) == 5
+    copy_tokens(ids, starts, kinds, False, token_bytes, out)
+    assert out[:5].tobytes() == b"bcabc"
