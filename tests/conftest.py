@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from shared.bpe import warm
+
 # No time limit for an example, since machines stall; the same examples each time where a failure would block a landing.
 settings.register_profile("ownlm", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("ownlm")
-
-from shared.bpe import warm
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import accumulate, chain, pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from shared.bpe.kernels.classes import character_classes
-from shared.bpe.kernels.encoding import SLACK, encode_pieces, encode_texts
-from shared.bpe.kernels.piece_cache import new_cache
+from shared.bpe.kernels.encoding import SLACK, encode_pieces, encode_text, encode_texts
+from shared.bpe.kernels.piece_cache import Cache, new_cache
+from shared.bpe.kernels.piece_merging import NO_MEMORY
 from shared.bpe.kernels.scanner import PATTERN_IDS
-from shared.bpe.kernels.tables import build_tables
+from shared.bpe.kernels.tables import Tables, build_tables
 from shared.bpe.patterns import PATTERNS, split
 from shared.bpe.processors import available_processors
 from shared.bpe.vocabulary import Vocabulary
@@ -24,6 +24,8 @@ _CACHE_SIZES = ((1 << 10, 1 << 6), (1 << 13, 1 << 9), (1 << 15, 1 << 11), (1 << 
 _CUTS = 1 << 11
 # Bytes that one call of a kernel is given where texts are many, and that make another thread worth its start.
 _SHARE = 3 << 18
+# Bytes of a text that is encoded with as little around it as can be.
+MAX_SHORT = 1 << 16
 # Texts up to this size are encoded into memory that is used again: fresh memory costs more than the copy out of it.
 _SMALL = 1 << 20
 
@@ -31,19 +33,45 @@ _SMALL = 1 << 20
 class _Workspace:
     """What one thread at a time uses: a cache that grows with what it meets, and scratch."""
 
-    def __init__(self) -> None:
-        self._level = 0
-        self.cache = new_cache(*_CACHE_SIZES[0])
+    def __init__(self, tables: Tables, pattern: int):
+        self._tables = tables
+        self._pattern = pattern
+        self._level = -1
+        self.cache: Cache
+        self._text = np.empty(MAX_SHORT + SLACK, np.uint8)
+        self._view = self._text.data
         self.cuts = np.empty(_CUTS, np.int64)
         self.out = np.empty(_SMALL + SLACK, np.uint32)
+        self.grow()
 
     def grow(self) -> None:
         """Take the next larger cache, empty; the largest stays as it is."""
-        if self._level + 1 < len(_CACHE_SIZES):
-            self._level += 1
-            self.cache = new_cache(*_CACHE_SIZES[self._level])
-        else:
+        if self._level + 1 == len(_CACHE_SIZES):
             self.cache.counters[1] = np.iinfo(np.int64).max
+            return
+        self._level += 1
+        self.cache = new_cache(*_CACHE_SIZES[self._level])
+        self._call = encode_text.prepare(
+            self._tables, self.cache, self._pattern, character_classes(), self._text, 0, 0, self.cuts, self.out, 0
+        )
+        # The words that change from call to call: start, end, after two arrays the ids so far, and both results.
+        self._place = self._call.num_arguments - 7
+
+    def encode_short(self, data: bytes) -> Ids:
+        """The ids of at most MAX_SHORT bytes, in memory that the next call uses again."""
+        length = len(data)
+        self._view[:length] = data
+        call, start, count = self._call, 0, 0
+        while start < length:
+            words, place = call.words, self._place
+            words[place], words[place + 1], words[place + 6] = start, length, count
+            call.run_only()
+            start, count = words[place + 7], words[place + 8]
+            if start < length:
+                _check_memory(count, length)
+                self.grow()
+                call = self._call
+        return self.out[:count]
 
 
 class Encoder:
@@ -58,8 +86,14 @@ class Encoder:
         names = {expression: name for name, expression in PATTERNS.items()}
         self._pattern = PATTERN_IDS.get(names.get(vocabulary.pattern, ""), -1)
         self._tables = build_tables(vocabulary.tokens, vocabulary.merges, whole_tokens_first=vocabulary.ignore_merges)
-        self._classes = character_classes()
         self._idle: list[_Workspace] = []
+
+    def encode_short(self, data: bytes) -> Ids:
+        """The ids of at most MAX_SHORT bytes of UTF-8 by a named pattern, with as little around them as can be."""
+        workspace = self._take_workspace()
+        ids = workspace.encode_short(data).copy()
+        self._idle.append(workspace)
+        return ids
 
     def encode_each(self, texts: Sequence[bytes], *, max_threads: int | None = None) -> Iterator[Ids]:
         """The ids of each text, UTF-8, in order.
@@ -95,13 +129,15 @@ class Encoder:
         """
         array = np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
         small = len(array) + len(ends) <= _SMALL
-        with self._workspace() as workspace:
-            out = workspace.out if small else np.empty(len(array) + len(ends) + SLACK, np.uint32)
-            id_ends = self._encode(workspace, array, starts, ends, terminator, out)
-            count = int(id_ends[-1]) if len(id_ends) else 0
-            if small:
-                return out[:count].copy(), id_ends
-        out.resize(count, refcheck=False)
+        workspace = self._take_workspace()
+        out = workspace.out if small else np.empty(len(array) + len(ends) + SLACK, np.uint32)
+        id_ends = self._encode(workspace, array, starts, ends, terminator, out)
+        count = int(id_ends[-1]) if len(id_ends) else 0
+        if small:
+            out = out[:count].copy()
+        else:
+            out.resize(count, refcheck=False)
+        self._idle.append(workspace)
         return out, id_ends
 
     def _encode_share(self, texts: Sequence[bytes]) -> list[Ids]:
@@ -123,12 +159,15 @@ class Encoder:
         if self._pattern < 0:
             self._encode_by_expression(workspace, data, starts, ends, terminator, out, id_ends)
             return id_ends
-        tables, classes, cuts = self._tables, self._classes, workspace.cuts
         state = np.zeros(3, np.int64)
-        while not encode_texts(
-            tables, workspace.cache, self._pattern, classes, data, starts, ends, terminator, cuts, out, id_ends, state
-        ):
-            workspace.grow()
+        while state[0] < len(ends):
+            encode_texts(
+                self._tables, workspace.cache, self._pattern, character_classes(), data, starts, ends, terminator,
+                workspace.cuts, out, id_ends, state,
+            )  # fmt: skip
+            if state[0] < len(ends):
+                _check_memory(state[2], len(data))
+                workspace.grow()
         return id_ends
 
     def _encode_by_expression(  # noqa: PLR0917  # as the kernel has them
@@ -147,6 +186,7 @@ class Encoder:
             pieces = split(self._expression, data[start:end].tobytes().decode())
             cuts = start + np.cumsum([len(piece.encode()) for piece in pieces], dtype=np.int64)
             filled = encode_pieces(self._tables, workspace.cache, data, start, cuts, len(cuts), out, filled)
+            _check_memory(filled, end - start)
             if workspace.cache.counters[0] >= workspace.cache.counters[1]:
                 workspace.grow()
             if terminator >= 0 and index + 1 < len(ends):
@@ -154,16 +194,17 @@ class Encoder:
                 filled += 1
             id_ends[index] = filled
 
-    @contextmanager
-    def _workspace(self) -> Iterator[_Workspace]:
-        """A workspace that nobody else uses; appending to a list and popping from it are atomic."""
+    def _take_workspace(self) -> _Workspace:
+        """A workspace that nobody else uses, to be put back to the idle ones; one that was interrupted is not."""
         try:
-            workspace = self._idle.pop()
+            return self._idle.pop()  # atomic, as is appending
         except IndexError:
-            workspace = _Workspace()
-        yield workspace
-        # One that was interrupted is not put back.
-        self._idle.append(workspace)
+            return _Workspace(self._tables, self._pattern)
+
+
+def _check_memory(filled: int, length: int) -> None:
+    if filled == NO_MEMORY:
+        raise MemoryError(f"a text of {length:,} bytes has a piece too long for the memory that is left")
 
 
 def _shares(texts: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import islice
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 AllowedSpecial = Collection[str] | Literal["all"]
 Ids = npt.NDArray[np.uint32]
 
+# Characters of which each has four bytes at most, so that they are a short text to the encoder.
+_SHORT = 1 << 14
+# Ids up to this number are looked up one by one, since compiled code takes them as an array.
+_FEW = 1 << 10
 # Characters beyond which a text is cut into blocks of that length, for threads to share.
 _LONG = 3 << 18
 
@@ -156,6 +161,8 @@ class Tokenizer:
         self, text: str, *, allowed_special: AllowedSpecial = (), add_special_tokens: bool = False
     ) -> Ids:
         """`encode` to an array, which takes a tenth of the memory of a list; a long text on all processors."""
+        if not allowed_special and not add_special_tokens and len(text) <= _SHORT and self._is_plain:
+            return self._encoder.encode_short(encode_utf8(text))
         matcher = self._matcher_for(allowed_special)
         if len(text) > _LONG and self.is_cut_by_bytes and not matcher.may_occur_in(text):
             ids = np.concatenate([*self._encoder.encode_each(self._blocks(text, matcher))])
@@ -322,6 +329,13 @@ class Tokenizer:
 
         return Decoder(self._bytes, self._control_ids)
 
+    @cached_property
+    def _is_plain(self) -> bool:
+        """Whether text is encoded as it is, where no special token is allowed."""
+        return (
+            not self.vocabulary.nfc and all(token.special for token in self.vocabulary.added) and is_named(self.pattern)
+        )
+
     def _plan(self, text: str, matcher: AddedTokenMatcher) -> "_Plan":
         data = encode_utf8(text)
         if not self.vocabulary.nfc and not matcher.may_occur_in(text):
@@ -343,11 +357,14 @@ class Tokenizer:
             raise
 
     def _join(self, ids: Sequence[int], *, skip_special_tokens: bool) -> bytes | memoryview:
+        skipped = self._control_ids if skip_special_tokens else frozenset()
+        if len(ids) <= _FEW and not skipped and set(map(type, ids)) <= {int}:
+            with suppress(KeyError):
+                return b"".join(map(self._bytes.__getitem__, ids))
         joined = self._decoder.join(ids, skip_control=skip_special_tokens)
         if joined is not None:
             return joined
         # Integers of other types, or an id that is wrong: one by one, to say which.
-        skipped = self._control_ids if skip_special_tokens else frozenset()
         checked = [self._check_id(token_id, f"token {index}") for index, token_id in enumerate(ids)]
         return b"".join([self._bytes[token_id] for token_id in checked if token_id not in skipped])
 

@@ -11,11 +11,12 @@ first, and `offsets`, where each begins, with the end.
 """
 
 import numpy as np
-from numba import types
 
+from shared.bpe.kernels import types
 from shared.bpe.kernels.classes import CASELESS, SPACE, UPPER
-from shared.bpe.kernels.compiling import BYTES, INT64S, compiled
+from shared.bpe.kernels.compiling import compiled
 from shared.bpe.kernels.intrinsics import BLOCK, byte_range_mask, trailing_zeros
+from shared.bpe.kernels.types import BYTES, INT64S
 from shared.bpe.kernels.utf8 import code_point, is_valid_character
 
 _NONE = np.uint64(0)

@@ -7,17 +7,18 @@ kinds          what each id is: NO_TOKEN, TOKEN, or CONTROL
 
 import numpy as np
 import numpy.typing as npt
-from numba import boolean, int64, types
 
-from shared.bpe.kernels.compiling import BYTES, INT64S, compiled
+from shared.bpe.kernels import types
+from shared.bpe.kernels.compiling import compiled
 from shared.bpe.kernels.intrinsics import load_word, store_word
+from shared.bpe.kernels.types import BYTES, INT64S, boolean, int64
 
 NO_TOKEN, TOKEN, CONTROL = 0, 1, 2
 
 # Bytes past the end that a copy may read and write, since bytes are moved eight at a time.
 SLACK = 8
 
-_IDS = types.Array(types.int64, 1, "C", readonly=True)
+_IDS = types.Array(types.int64, readonly=True)
 
 
 @compiled(int64, _IDS, INT64S, BYTES, boolean)
@@ -34,7 +35,7 @@ def measure(
     return size
 
 
-@compiled(types.void, _IDS, INT64S, BYTES, boolean, BYTES, types.Array(types.uint8, 1, "C"))
+@compiled(types.void, _IDS, INT64S, BYTES, boolean, BYTES, types.Array(types.uint8))
 def copy_tokens(
     ids: npt.NDArray[np.int64],
     token_starts: npt.NDArray[np.int64],

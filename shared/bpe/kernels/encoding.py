@@ -2,9 +2,9 @@
 
 import numpy as np
 import numpy.typing as npt
-from numba import int64, types, uint64
 
-from shared.bpe.kernels.compiling import BYTES, INT64S, UINT32S, compiled
+from shared.bpe.kernels import types
+from shared.bpe.kernels.compiling import compiled
 from shared.bpe.kernels.intrinsics import load_word, prefetch, store_word
 from shared.bpe.kernels.piece_cache import (
     AHEAD,
@@ -28,9 +28,10 @@ from shared.bpe.kernels.piece_cache import (
     is_wide_entry,
     swap,
 )
-from shared.bpe.kernels.piece_merging import SHORT, merge_long, merge_short
+from shared.bpe.kernels.piece_merging import NO_MEMORY, SHORT, merge_long, merge_short
 from shared.bpe.kernels.scanner import scan
 from shared.bpe.kernels.tables import TABLES, Tables, whole_token
+from shared.bpe.kernels.types import BYTES, INT64S, UINT32S, int64, uint64
 
 # Entries that an output array needs beyond one for each byte, since ids are written several at a time.
 SLACK = 16
@@ -85,6 +86,8 @@ def _encode_wide(
                 swap(wide, entry - WIDE_WORDS, entry, WIDE_WORDS)
             return filled + count
     done = _merge_piece(tables, cache, text, start, length, out, filled)
+    if done == NO_MEMORY:
+        return done
     count = done - filled
     is_narrow = length <= NARROW_BYTES and count <= NARROW_IDS
     if not is_narrow and id_words + ((count + 1) >> 1) <= WIDE_WORDS:
@@ -173,7 +176,7 @@ def encode_pieces(
     out: npt.NDArray[np.uint32],
     filled: int,
 ) -> int:
-    """Write the ids of pieces that follow one another in a text to `out[filled:]`; returns where they end.
+    """Write the ids of pieces that follow one another to `out[filled:]`; returns where they end, or NO_MEMORY.
 
     Args:
         tables: The vocabulary.
@@ -215,11 +218,53 @@ def encode_pieces(
                 filled = _encode_wide(tables, cache, text, start, length, low, out, filled)
             else:
                 filled = _merge_piece(tables, cache, text, start, length, out, filled)
+            if filled == NO_MEMORY:
+                return filled
             start = end
     return filled
 
 
-@compiled(types.boolean, TABLES, CACHE, int64, BYTES, BYTES, INT64S, INT64S, int64, INT64S, UINT32S, INT64S, INT64S)
+@compiled(types.UniTuple(int64, 2), TABLES, CACHE, int64, BYTES, BYTES, int64, int64, INT64S, UINT32S, int64)
+def encode_text(
+    tables: Tables,
+    cache: Cache,
+    pattern: int,
+    classes: npt.NDArray[np.uint8],
+    data: npt.NDArray[np.uint8],
+    start: int,
+    end: int,
+    cuts: npt.NDArray[np.int64],
+    out: npt.NDArray[np.uint32],
+    filled: int,
+) -> tuple[int, int]:
+    """Write the ids of a text to `out[filled:]`.
+
+    Args:
+        tables: The vocabulary.
+        cache: The caller's own.
+        pattern: A value of `scanner.PATTERN_IDS`.
+        classes: `character_classes()`.
+        data: Holds the text, UTF-8.
+        start: Where it begins.
+        end: Where it ends.
+        cuts: Scratch of at least `scanner.MIN_CUTS`.
+        out: At least one entry for each byte, and SLACK more.
+        filled: Entries of `out` that are taken already.
+
+    Returns:
+        How far it came, before `end` once `cache.counters[0]` has reached `cache.counters[1]`: the cache is small for
+        such a text, go on with another. And where the ids end, or NO_MEMORY.
+    """
+    while start < end and cache.counters[0] < cache.counters[1]:
+        num_pieces = scan(pattern, data, start, end, classes, cuts)
+        filled = encode_pieces(tables, cache, data, start, cuts, num_pieces, out, filled)
+        if filled == NO_MEMORY:
+            break
+        start = cuts[num_pieces - 1]
+    return start, filled
+
+
+@compiled(types.void, TABLES, CACHE, int64, BYTES, BYTES, INT64S, INT64S, int64, INT64S, UINT32S, INT64S, INT64S)
 def encode_texts(
     tables: Tables,
     cache: Cache,
@@ -233,38 +278,35 @@ def encode_texts(
     out: npt.NDArray[np.uint32],
     id_ends: npt.NDArray[np.int64],
     state: npt.NDArray[np.int64],
-) -> bool:
-    """Write the ids of texts one after the other; returns whether all are done, or the cache is too small for them.
+) -> None:
+    """`encode_text` for texts one after the other.
 
     Args:
-        tables: The vocabulary.
-        cache: The caller's own. Once `cache.counters[0]` reaches `cache.counters[1]` the kernel returns, to be called
-            again with another cache and everything else as it is.
-        pattern: A value of `scanner.PATTERN_IDS`.
-        classes: `character_classes()`.
-        data: Holds the texts, UTF-8.
-        starts: Where each text begins.
-        ends: Where each text ends.
+        tables: As in `encode_text`.
+        cache: As in `encode_text`.
+        pattern: As in `encode_text`.
+        classes: As in `encode_text`.
+        data: Holds the texts.
+        starts: Where each begins.
+        ends: Where each ends.
         terminator: An id to put after each text but the last, or -1.
-        cuts: Scratch of at least `scanner.MIN_CUTS`.
-        out: The ids: at least one entry for each byte and terminator, and SLACK more.
+        cuts: As in `encode_text`.
+        out: At least one entry for each byte and terminator, and SLACK more.
         id_ends: Where the ids of each text end.
-        state: The text, the byte of it and the place in `out` to go on at; zeros at first.
+        state: How far it came: the text, the byte of it, and the place in `out` or NO_MEMORY. Zeros at first; as long
+            as texts are left, go on with another cache and everything else as it is.
     """
     text, done, filled = state[0], state[1], state[2]
     while text < ends.size:
         start, end = starts[text] + done, ends[text]
+        reached, filled = encode_text(tables, cache, pattern, classes, data, start, end, cuts, out, filled)
+        done = reached - starts[text]
+        if reached < end:
+            break
         done = 0
-        while start < end:
-            if cache.counters[0] >= cache.counters[1]:
-                state[0], state[1], state[2] = text, start - starts[text], filled
-                return False
-            num_pieces = scan(pattern, data, start, end, classes, cuts)
-            filled = encode_pieces(tables, cache, data, start, cuts, num_pieces, out, filled)
-            start = cuts[num_pieces - 1]
         if terminator >= 0 and text + 1 < ends.size:
             out[filled] = terminator
             filled += 1
         id_ends[text] = filled
         text += 1
-    return True
+    state[0], state[1], state[2] = text, done, filled

@@ -1,107 +1,39 @@
-"""The few machine operations that Numba does not offer by itself.
+"""The few machine operations that Numba does not offer by itself, as kernels call them; `machine` generates them.
 
-They are written in LLVM's portable vector types: LLVM chooses the instructions that the processor has (AVX-512, AVX2,
-SSE2, NEON). Indices are not checked; every caller stays inside its arrays.
+Indices are not checked; every caller stays inside its arrays.
+
+    byte_range_mask(data, index, fold, low, width)   bit k is set where ((data[index + k] | fold) - low) % 256 < width,
+                                                     for the BLOCK bytes from index on
+    load_word(data, index)                           the eight bytes from data[index] on as a little-endian number
+    store_word(data, index, word)                    writes them
+    prefetch(data, index)                            asks for the cache line of data[index], to be read soon
+    trailing_zeros(word), leading_zeros(word)        how many low or high bits of a number other than zero are clear
+    allocate_like(data, count), release(data)        memory of the C library as an array of the type of another, not
+                                                     cleared; of size 0 if there is none
 """
 
-# Numba's extension interface is untyped, and hands each function its typing context whether it needs it or not.
-# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
-# ruff: noqa: ARG001
-
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from dataclasses import dataclass
+from typing import Any
 
 BLOCK = 64  # bytes that one mask describes
 
-_BYTE, _WORD, _BIT = ir.IntType(8), ir.IntType(64), ir.IntType(1)
-_BYTES = ir.VectorType(_BYTE, BLOCK)
+
+@dataclass(frozen=True)
+class Intrinsic:
+    """A name that stands for an operation until kernels are compiled."""
+
+    name: str
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Never called: only compiled code reaches the operation."""
+        raise NotImplementedError(f"{self.name} exists in compiled code only")
 
 
-@intrinsic
-def byte_range_mask(typing_context, data, index, fold, low, width):
-    """Bit k is set where `((data[index + k] | fold) - low) % 256 < width`, for the 64 bytes from index on."""
-
-    def generate(context, builder, signature, arguments):
-        array, index, fold, low, width = arguments
-        pointer = _element_pointer(context, builder, signature.args[0], array, index, _BYTES)
-        block = builder.load(pointer, align=1)
-        block = builder.or_(block, _broadcast(builder, fold))
-        block = builder.sub(block, _broadcast(builder, low))
-        return builder.bitcast(builder.icmp_unsigned("<", block, _broadcast(builder, width)), _WORD)
-
-    return types.uint64(data, types.int64, types.uint8, types.uint8, types.uint8), generate
-
-
-@intrinsic
-def load_word(typing_context, data, index):
-    """The eight bytes from index on as a little-endian number."""
-
-    def generate(context, builder, signature, arguments):
-        array, index = arguments
-        return builder.load(_element_pointer(context, builder, signature.args[0], array, index, _WORD), align=1)
-
-    return types.uint64(data, types.int64), generate
-
-
-@intrinsic
-def trailing_zeros(typing_context, word):
-    """How many low bits of a number other than zero are clear."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.cttz(arguments[0], ir.Constant(_BIT, 1))
-
-    return types.int64(types.uint64), generate
-
-
-@intrinsic
-def prefetch(typing_context, array, index):
-    """Ask for the cache line of `array[index]`, to be read soon."""
-
-    def generate(context, builder, signature, arguments):
-        array, index = arguments
-        pointer = _element_pointer(context, builder, signature.args[0], array, index, _BYTE)
-        number = ir.IntType(32)
-        function_type = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
-        function = cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0")
-        read, keep, data_cache = (ir.Constant(number, value) for value in (0, 3, 1))
-        builder.call(function, [pointer, read, keep, data_cache])
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64), generate
-
-
-@intrinsic
-def store_word(typing_context, array, index, word):
-    """Write a little-endian number over eight bytes, from `array[index]` on."""
-
-    def generate(context, builder, signature, arguments):
-        array, index, word = arguments
-        pointer = _element_pointer(context, builder, signature.args[0], array, index, _WORD)
-        builder.store(word, pointer, align=1)
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64, types.uint64), generate
-
-
-@intrinsic
-def leading_zeros(typing_context, word):
-    """How many high bits of a number other than zero are clear."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.ctlz(arguments[0], ir.Constant(_BIT, 1))
-
-    return types.int64(types.uint64), generate
-
-
-def _element_pointer(context, builder, array_type, array, index, pointee):
-    """The address of an element of a one-dimensional contiguous array, as a pointer to another type."""
-    struct = context.make_array(array_type)(context, builder, array)
-    return builder.bitcast(builder.gep(struct.data, [index]), pointee.as_pointer())
-
-
-def _broadcast(builder, byte):
-    vector = builder.insert_element(ir.Constant(_BYTES, ir.Undefined), byte, ir.Constant(ir.IntType(32), 0))
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), BLOCK), None)
-    return builder.shuffle_vector(vector, ir.Constant(_BYTES, ir.Undefined), zeros)
+byte_range_mask = Intrinsic("byte_range_mask")
+load_word = Intrinsic("load_word")
+store_word = Intrinsic("store_word")
+prefetch = Intrinsic("prefetch")
+trailing_zeros = Intrinsic("trailing_zeros")
+leading_zeros = Intrinsic("leading_zeros")
+allocate_like = Intrinsic("allocate_like")
+release = Intrinsic("release")

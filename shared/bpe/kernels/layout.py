@@ -14,10 +14,11 @@ begins. Bytes inside are INSIDE.
 """
 
 import numpy as np
-from numba import types
 
-from shared.bpe.kernels.compiling import BYTES, INT32S, INT64S, UINT64S, compiled
+from shared.bpe.kernels import types
+from shared.bpe.kernels.compiling import compiled
 from shared.bpe.kernels.intrinsics import load_word, prefetch
+from shared.bpe.kernels.types import BYTES, INT32S, INT64S, UINT64S
 from shared.bpe.kernels.word_table import LONG, LONGEST_SHORT, PLACE, SLOT_WORDS
 
 GROUP_BITS = 6
@@ -28,7 +29,7 @@ PREFETCH_DISTANCE = 16  # words
 INSIDE = -1
 GAP = -(1 << 31)
 
-_TEXT = types.Array(types.uint8, 1, "C")
+_TEXT = types.Array(types.uint8)
 
 
 @compiled(types.int64, UINT64S, types.int64, BYTES)

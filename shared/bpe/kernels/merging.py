@@ -11,9 +11,9 @@ pairs spell the same token, whose pairs then grow, unlike all others.
 """
 
 import numpy as np
-from numba import from_dtype, types
 
-from shared.bpe.kernels.compiling import BYTES, INT32S, INT64S, compiled
+from shared.bpe.kernels import types
+from shared.bpe.kernels.compiling import compiled
 from shared.bpe.kernels.intrinsics import prefetch
 from shared.bpe.kernels.layout import GAP, GROUP_BITS, INSIDE
 from shared.bpe.kernels.pairs import (
@@ -33,6 +33,7 @@ from shared.bpe.kernels.pairs import (
     push,
 )
 from shared.bpe.kernels.spellings import add_spelling, describe_token, find_spelling
+from shared.bpe.kernels.types import BYTES, INT32S, INT64S
 
 # What became of `learn_merges`.
 DONE, DRY, FULL, DUPLICATE, RESERVED = range(5)
@@ -40,7 +41,7 @@ DONE, DRY, FULL, DUPLICATE, RESERVED = range(5)
 # By neighbouring token: the weight and the number of the occurrences beside it. Once the counts are settled, `places`
 # is where the next place of its new pair is written, ABSENT if that is not watched.
 NEIGHBOUR = np.dtype([("weight", "i8"), ("places", "i8")])
-NEIGHBOURS = types.Array(from_dtype(NEIGHBOUR), 1, "C")
+NEIGHBOURS = types.Array(NEIGHBOUR)
 
 PREFETCH_DISTANCE = 16  # occurrences
 

@@ -12,18 +12,19 @@ until the threshold itself is reached.
 """
 
 import numpy as np
-from numba import from_dtype, types
 
-from shared.bpe.kernels.compiling import BYTES, INT64S, compiled
+from shared.bpe.kernels import types
+from shared.bpe.kernels.compiling import compiled
+from shared.bpe.kernels.types import BYTES, INT64S
 
 TOKEN = np.dtype([("place", "i8"), ("length", "i8"), ("prefix", "u8"), ("hash", "u8"), ("power", "u8")])
 PAIR = np.dtype([("left", "i4"), ("right", "i4"), ("count", "i8"), ("first", "i8"), ("places", "i8")])
 HEAP_ENTRY = np.dtype([("count", "i8"), ("pair", "i8")])
 
-TOKENS = types.Array(from_dtype(TOKEN), 1, "C")
-PAIRS = types.Array(from_dtype(PAIR), 1, "C")
-HEAP = types.Array(from_dtype(HEAP_ENTRY), 1, "C")
-INDEX = types.Array(types.int32, 1, "C")
+TOKENS = types.Array(TOKEN)
+PAIRS = types.Array(PAIR)
+HEAP = types.Array(HEAP_ENTRY)
+INDEX = types.Array(types.int32)
 
 ABSENT = -1
 

@@ -17,11 +17,12 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import int64, types, uint64
 
-from shared.bpe.kernels.compiling import BYTES, INT64S, UINT32S, UINT64S, compiled
+from shared.bpe.kernels import types
+from shared.bpe.kernels.compiling import compiled
 from shared.bpe.kernels.intrinsics import load_word
 from shared.bpe.kernels.piece_merging import SHORT
+from shared.bpe.kernels.types import BYTES, INT64S, UINT32S, UINT64S, int64, uint64
 
 NARROW_BYTES, NARROW_IDS, NARROW_WORDS, NARROW_WAYS = 15, 4, 4, 4
 WIDE_BYTES, WIDE_WORDS, WIDE_WAYS = 104, 16, 4

@@ -14,20 +14,25 @@ may hold candidates that are no longer true. So the time is n log n at worst, wh
 
 import numpy as np
 import numpy.typing as npt
-from numba import int64, uint32, uint64
 
-from shared.bpe.kernels.compiling import BYTES, UINT32S, UINT64S, compiled
-from shared.bpe.kernels.intrinsics import leading_zeros, trailing_zeros
+from shared.bpe.kernels.compiling import compiled
+from shared.bpe.kernels.intrinsics import allocate_like, leading_zeros, release, trailing_zeros
 from shared.bpe.kernels.tables import NO_RANK, TABLES, Tables, rank_of_pair
+from shared.bpe.kernels.types import BYTES, UINT32S, UINT64S, int64, uint32, uint64
 
 # The longest piece whose places fit one word.
 SHORT = 64
+# The longest of all, since places in the heap have 32 bits.
+MAX_LENGTH = (1 << 32) - 1
+NO_MEMORY = -1
 
 _NONE = NO_RANK
 _PLACE_BITS = np.uint32(6)
 _PLACE_MASK = np.uint32(SHORT - 1)
 _LANES = 16
 _ONE = np.uint64(1)
+_HIGH = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
 
 
 @compiled(uint32, TABLES, uint32, uint32, int64, inline=True)
@@ -126,39 +131,38 @@ def _pop(heap: npt.NDArray[np.uint64], size: int) -> int:
     return size
 
 
-@compiled(int64, TABLES, BYTES, int64, int64, UINT32S, int64, allocates=True)
-def merge_long(
+@compiled(int64, TABLES, BYTES, int64, int64, UINT32S, UINT64S, UINT32S, int64)
+def _merge_with_heap(
     tables: Tables,
     text: npt.NDArray[np.uint8],
     start: int,
     length: int,
+    scratch: npt.NDArray[np.uint32],
+    heap: npt.NDArray[np.uint64],
     out: npt.NDArray[np.uint32],
     filled: int,
 ) -> int:
-    """Write the ids of a piece of any length to `out[filled:]`; returns where they end."""
-    ids = np.empty(length, np.uint32)
-    ranks = np.full(length, NO_RANK)  # of the pair that begins at a place, to tell true heap entries from stale ones
-    following = np.empty(length, np.int64)
-    preceding = np.empty(length, np.int64)
-    # A merge takes one entry out and puts at most two in, and there are fewer merges than places.
-    heap = np.empty(2 * length + 2, np.uint64)
+    """`merge_long` with memory for it."""
+    ids, ranks = scratch[:length], scratch[length : 2 * length]
+    following, preceding = scratch[2 * length : 3 * length], scratch[3 * length : 4 * length]
     size = 0
     for place in range(length):
         ids[place] = tables.byte_ids[text[start + place]]
+        ranks[place] = NO_RANK
         following[place] = place + 1
-        preceding[place] = place - 1
+        preceding[place] = place - 1  # the first is never asked for its own
     for place in range(length - 1):
         ranks[place] = rank_of_pair(tables, ids[place], ids[place + 1])
         if ranks[place] != NO_RANK:
-            size = _push(heap, size, (np.uint64(ranks[place]) << np.uint64(32)) | np.uint64(place))
+            size = _push(heap, size, (np.uint64(ranks[place]) << _HIGH) | np.uint64(place))
     while size > 0:
-        rank = np.uint32(heap[0] >> np.uint64(32))
-        place = np.int64(heap[0] & np.uint64(0xFFFFFFFF))
+        rank = np.uint32(heap[0] >> _HIGH)
+        place = np.int64(heap[0] & _LOW)
         size = _pop(heap, size)
         if ranks[place] != rank:
             continue
-        absorbed = following[place]
-        after = following[absorbed]
+        absorbed = np.int64(following[place])
+        after = np.int64(following[absorbed])
         ids[place] = tables.merged[rank]
         ranks[absorbed] = NO_RANK
         following[place] = after
@@ -167,15 +171,42 @@ def merge_long(
             preceding[after] = place
             ranks[place] = rank_of_pair(tables, ids[place], ids[after])
             if ranks[place] != NO_RANK:
-                size = _push(heap, size, (np.uint64(ranks[place]) << np.uint64(32)) | np.uint64(place))
-        before = preceding[place]
-        if before >= 0:
+                size = _push(heap, size, (np.uint64(ranks[place]) << _HIGH) | np.uint64(place))
+        if place > 0:
+            before = np.int64(preceding[place])
             ranks[before] = rank_of_pair(tables, ids[before], ids[place])
             if ranks[before] != NO_RANK:
-                size = _push(heap, size, (np.uint64(ranks[before]) << np.uint64(32)) | np.uint64(before))
+                size = _push(heap, size, (np.uint64(ranks[before]) << _HIGH) | np.uint64(before))
     place = 0
     while place < length:
         out[filled] = ids[place]
         filled += 1
-        place = following[place]
+        place = np.int64(following[place])
     return filled
+
+
+@compiled(int64, TABLES, BYTES, int64, int64, UINT32S, int64)
+def merge_long(
+    tables: Tables,
+    text: npt.NDArray[np.uint8],
+    start: int,
+    length: int,
+    out: npt.NDArray[np.uint32],
+    filled: int,
+) -> int:
+    """Write the ids of a piece to `out[filled:]`; returns where they end, NO_MEMORY if there is not enough for it.
+
+    It takes 32 bytes for each of the piece, of which there may be MAX_LENGTH.
+    """
+    if length > MAX_LENGTH:
+        return NO_MEMORY
+    # Ids, ranks of the pairs that begin at a place (to tell true heap entries from stale ones), and links.
+    scratch = allocate_like(out, 4 * length)
+    # A merge takes one entry out and puts at most two in, and there are fewer merges than places.
+    heap = allocate_like(tables.pair_slots, 2 * length + 2)
+    done = NO_MEMORY
+    if scratch.size > 0 and heap.size > 0:
+        done = _merge_with_heap(tables, text, start, length, scratch, heap, out, filled)
+    release(scratch)
+    release(heap)
+    return done

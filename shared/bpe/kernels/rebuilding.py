@@ -1,9 +1,9 @@
 """Counting the pairs of a layout as it stands, those at or above the threshold."""
 
 import numpy as np
-from numba import types
 
-from shared.bpe.kernels.compiling import BYTES, INT32S, INT64S, compiled
+from shared.bpe.kernels import types
+from shared.bpe.kernels.compiling import compiled
 from shared.bpe.kernels.layout import GAP, GROUP_BITS
 from shared.bpe.kernels.pairs import (
     ABSENT,
@@ -21,6 +21,7 @@ from shared.bpe.kernels.pairs import (
     pair_slot,
     sift_down,
 )
+from shared.bpe.kernels.types import BYTES, INT32S, INT64S
 
 
 @compiled(types.void, INT32S, INT64S, INT64S, INT64S)

@@ -14,10 +14,11 @@ case and then lower case, where letters without case and marks are both.
 """
 
 import numpy as np
-from numba import types
 
+from shared.bpe.kernels import types
 from shared.bpe.kernels.classes import CASELESS, LOWER, MARK, NUMBER, OTHER, SPACE, UPPER
-from shared.bpe.kernels.compiling import BYTES, INT64S, compiled
+from shared.bpe.kernels.compiling import compiled
+from shared.bpe.kernels.types import BYTES, INT64S
 from shared.bpe.kernels.utf8 import character_length, code_point
 
 NO_MATCH = -1

@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import int64, types, uint32, uint64
 
-from shared.bpe.kernels.compiling import BYTES, INT64S, UINT32S, UINT64S, compiled
+from shared.bpe.kernels import types
+from shared.bpe.kernels.compiling import compiled
+from shared.bpe.kernels.types import BYTES, INT64S, UINT32S, UINT64S, int64, uint32, uint64
 
 MAX_ID = (1 << 21) - 1
 MAX_RANK = (1 << 22) - 2  # one less, so that no rank looks like none

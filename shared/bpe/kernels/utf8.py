@@ -1,10 +1,11 @@
 """Reading characters out of valid UTF-8, and finding where bytes are not valid."""
 
 import numpy as np
-from numba import types
 
-from shared.bpe.kernels.compiling import BYTES, compiled
+from shared.bpe.kernels import types
+from shared.bpe.kernels.compiling import compiled
 from shared.bpe.kernels.intrinsics import BLOCK, byte_range_mask
+from shared.bpe.kernels.types import BYTES
 
 ZERO = np.uint64(0)
 

@@ -10,12 +10,13 @@ by those the words on disk are cut into buckets, and those of one bucket must no
 """
 
 import numpy as np
-from numba import types
 
+from shared.bpe.kernels import types
 from shared.bpe.kernels.boundaries import find_special
-from shared.bpe.kernels.compiling import BYTES, INT64S, UINT64S, compiled
+from shared.bpe.kernels.compiling import compiled
 from shared.bpe.kernels.intrinsics import load_word, prefetch
 from shared.bpe.kernels.scanner import scan
+from shared.bpe.kernels.types import BYTES, INT64S, UINT64S
 
 SLOT_WORDS = 3
 LONGEST_SHORT = 15
@@ -24,8 +25,8 @@ BUCKET_BITS = 8
 # Indices into the state of a table.
 BITS, USED, ARENA_USED = 0, 1, 2
 
-_ARENA = types.Array(types.uint8, 1, "C")
-_SLOTS = types.Array(types.uint64, 1, "C", readonly=True)
+_ARENA = types.Array(types.uint8)
+_SLOTS = types.Array(types.uint64, readonly=True)
 _KEY = types.UniTuple(types.uint64, 2)
 
 _NONE = np.uint64(0)

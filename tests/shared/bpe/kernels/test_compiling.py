@@ -1,108 +1,47 @@
-"""Where compiled kernels are kept."""
+"""How Python calls kernels."""
 
-import os
-import shutil
-import subprocess
-import sys
-from pathlib import Path
-
+import numpy as np
 import pytest
 
-from shared.bpe.kernels import compiling
+from shared.bpe.kernels.boundaries import find_special
+from shared.bpe.kernels.utf8 import first_invalid
+from shared.bpe.kernels.word_table import hash_bytes
 
-ROOT = Path(__file__).resolve().parents[4]
-
-
-@pytest.fixture(autouse=True)
-def forgotten():
-    compiling.cache_folder.cache_clear()
-    yield
-    compiling.cache_folder.cache_clear()
+TEXT = np.frombuffer(b"ab\xff, and more than eight bytes", np.uint8)
 
 
-def test_kernels_are_kept_beside_their_sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    folder = compiling.cache_folder()
-    assert folder is not None
-    assert folder.parent == Path(compiling.__file__).parent / "__pycache__"
+def test_results_are_numbers_of_their_type() -> None:
+    assert first_invalid(TEXT, 0, 2) == -1
+    assert 1 << 63 <= max(hash_bytes(TEXT, begin, 9) for begin in range(10)) < 1 << 64
+    assert find_special(TEXT, 0, 20, np.frombuffer(b"and", np.uint8), np.array([0, 3])) == (5, 3)
 
 
-def test_the_environment_names_another_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    folder = compiling.cache_folder()
-    assert folder is not None
-    assert folder.parent == tmp_path
+def test_a_prepared_call_runs_again_with_what_has_changed() -> None:
+    text = TEXT.copy()
+    call = first_invalid.prepare(text, 0, 3)
+    assert call.run() == call.run() == 2
+    text[2] = ord("c")
+    assert call.run() == -1
+    call.words[3] = 4
+    text[3] = 0x80
+    assert call.run() == 3
 
 
-def test_what_came_with_read_only_sources_is_copied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    shipped = compiling.cache_folder()
-    assert shipped is not None
-    marker = shipped / f"marker-{tmp_path.name}" / "kernel"
-    marker.parent.mkdir(parents=True)
-    marker.touch()
-    marker.parent.chmod(0o555)
-    compiling.cache_folder.cache_clear()
-    monkeypatch.setattr(compiling, "_is_writable", lambda folder: tmp_path in folder.parents and not folder.mkdir())
-    folder = compiling.cache_folder()
-    marker.parent.chmod(0o755)
-    shutil.rmtree(marker.parent)
-    assert folder == tmp_path / "ownlm" / shipped.name
-    # The copy can be added to, for another processor, though the original cannot.
-    (folder / marker.parent.name / "kernel").write_text("changed")
-    (folder / marker.parent.name / "another").touch()
-    assert not list(folder.parent.glob("tmp*"))
+@pytest.mark.parametrize(
+    "wrong", [b"ab", [1, 2], TEXT.astype(np.int64), TEXT[::2], None], ids=["bytes", "list", "dtype", "strides", "none"]
+)
+def test_what_is_no_such_array_is_refused(wrong: object) -> None:
+    with pytest.raises(TypeError, match="first_invalid takes a contiguous array of uint8"):
+        first_invalid(wrong, 0, 2)
 
 
-def test_nowhere_to_write_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "_is_writable", lambda folder: False)
-    assert compiling.cache_folder() is None
+def test_an_array_to_be_written_must_not_be_read_only() -> None:
+    offsets = np.array([0, 3])
+    offsets.setflags(write=False)
+    with pytest.raises(TypeError, match="takes a contiguous array of int64"):
+        find_special(TEXT, 0, 20, np.frombuffer(b"and", np.uint8), offsets)
 
 
-def test_a_process_without_a_place_for_kernels_still_computes(tmp_path: Path) -> None:
-    program = (
-        "from pathlib import Path\n"
-        "import shared.bpe.kernels.compiling as c\n"
-        "c._is_writable = lambda folder: False\n"
-        "from shared.bpe.kernels.utf8 import first_invalid\n"
-        "import numpy as np\n"
-        "print(c.cache_folder(), first_invalid(np.frombuffer(b'ab\\xff', np.uint8), 0, 3))\n"
-    )
-    process = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    assert process.stdout.split() == ["None", "2"]
-    assert "compiling the tokenizer" in process.stderr
-
-
-def test_a_full_disk_is_no_error(tmp_path: Path) -> None:
-    program = (
-        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
-        "from shared.bpe.kernels.utf8 import first_invalid\n"
-        "import numpy as np\n"
-        "print(first_invalid(np.frombuffer(b'ab\\xff', np.uint8), 0, 3))\n"
-    )
-    process = subprocess.run(
-        [sys.executable, "-B", "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path)},
-    )
-    assert process.stdout.split() == ["2"]
-
-
-def test_importing_the_package_loads_no_compiler(tmp_path: Path) -> None:
-    program = "import shared.bpe, sys; print('numba' in sys.modules)"
-    process = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert process.stdout.strip() == "False"
+def test_too_few_arguments_are_refused() -> None:
+    with pytest.raises(ValueError, match="argument"):
+        first_invalid(TEXT, 0)

@@ -1,0 +1,139 @@
+"""Kernels to machine code, by Numba. Imported only where no object file is found.
+
+Each kernel becomes a function that Numba's other functions can call. Around each there is one more for Python, which
+takes its arguments from an array of words (see `compiling`).
+"""
+
+# Numba is untyped, and its insides are what this is about.
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
+
+from shared.bpe import kernels
+from shared.bpe.kernels import machine, types
+from shared.bpe.kernels.compiling import Kernel
+from shared.bpe.kernels.intrinsics import Intrinsic
+
+_WORD = ir.IntType(64)
+
+
+def build() -> bytes:
+    """An object file with all kernels, each under its `symbol`."""
+    dispatchers: dict[str, Any] = {}
+    context = cpu_target.target_context
+    codegen = context.codegen()
+    library = codegen.create_library("kernels")
+    module = library.create_ir_module("kernels")
+    for kernel in _all_kernels():
+        dispatcher = _dispatcher_of(kernel, dispatchers)
+        compilation = dispatcher.overloads[dispatcher.signatures[0]]
+        library.add_linking_library(compilation.library)
+        _define_entry(context, module, kernel, compilation)
+    library.add_ir_module(module)
+    with global_compiler_lock:
+        library.finalize()
+    code: bytes = codegen._tm.emit_object(library._final_module)
+    return code
+
+
+def _all_kernels() -> Iterator[Kernel]:
+    for info in pkgutil.iter_modules(kernels.__path__):
+        module = importlib.import_module(f"{kernels.__name__}.{info.name}")
+        for value in vars(module).values():
+            if isinstance(value, Kernel) and value.function.__module__ == module.__name__:
+                yield value
+
+
+def _dispatcher_of(kernel: Kernel, dispatchers: dict[str, Any]) -> Any:
+    """What other kernels see of a kernel: its function compiled, as are those that it calls."""
+    if kernel.symbol not in dispatchers:
+        function = kernel.function
+        scope = dict(function.__globals__)
+        for name in function.__code__.co_names:
+            value = scope.get(name)
+            if isinstance(value, Kernel):
+                scope[name] = _dispatcher_of(value, dispatchers)
+            elif isinstance(value, Intrinsic):
+                scope[name] = getattr(machine, value.name)
+        bound = FunctionType(function.__code__, scope, function.__name__)
+        bound.__module__ = function.__module__
+        compile_for = numba.njit(
+            _numba_type(kernel.result)(*map(_numba_type, kernel.arguments)),
+            nogil=True,
+            error_model="numpy",
+            forceinline=kernel.inline,
+            no_cpython_wrapper=True,
+            no_cfunc_wrapper=True,
+            _nrt=False,  # kernels count no references, which would cost more than the work of a small one
+        )
+        dispatchers[kernel.symbol] = compile_for(bound)
+    return dispatchers[kernel.symbol]
+
+
+def _numba_type(kind: types.Argument | types.Result) -> Any:
+    if isinstance(kind, types.Array):
+        return numba.types.Array(numba.from_dtype(kind.dtype), 1, "C", readonly=kind.readonly)
+    if isinstance(kind, types.UniTuple):
+        return numba.types.UniTuple(_numba_type(kind.element), kind.count)
+    if isinstance(kind, types.NamedTuple):
+        return numba.types.NamedTuple([_numba_type(field) for field in kind.fields], kind.kind)
+    return numba.types.void if kind == types.void else numba.from_dtype(kind.dtype)
+
+
+def _define_entry(context, module, kernel: Kernel, compilation) -> None:
+    """Define `void symbol(int64 *words)`, which unpacks the words, calls the kernel and packs its results."""
+    entry = ir.Function(module, ir.FunctionType(ir.VoidType(), [_WORD.as_pointer()]), kernel.symbol)
+    builder = ir.IRBuilder(entry.append_basic_block())
+    words = _Words(builder, entry.args[0])
+    signature = compilation.signature
+    arguments = [_unpack(context, builder, kind, words) for kind in signature.args]
+    convention = context.call_conv
+    function_type = convention.get_function_type(signature.return_type, signature.args)
+    function = ir.Function(module, function_type, compilation.fndesc.llvm_func_name)
+    _, result = convention.call_function(builder, function, signature.return_type, signature.args, arguments)
+    results = []
+    if isinstance(kernel.result, types.UniTuple):
+        results = [builder.extract_value(result, index) for index in range(kernel.result.count)]
+    elif kernel.result != types.void:
+        results = [result]
+    for value in results:
+        word = value if value.type == _WORD else builder.zext(value, _WORD)
+        builder.store(word, words.next_address())
+    builder.ret_void()
+
+
+class _Words:
+    """Goes through the words of a call."""
+
+    def __init__(self, builder, pointer):
+        self._builder = builder
+        self._pointer = pointer
+        self._index = 0
+
+    def next_address(self) -> Any:
+        address = self._builder.gep(self._pointer, [_WORD(self._index)])
+        self._index += 1
+        return address
+
+    def next(self) -> Any:
+        return self._builder.load(self.next_address())
+
+
+def _unpack(context, builder, kind, words: _Words) -> Any:
+    """A value of one of Numba's types from as many words as it takes."""
+    if isinstance(kind, numba.types.NamedTuple):
+        return context.make_tuple(builder, kind, [_unpack(context, builder, field, words) for field in kind.types])
+    if isinstance(kind, numba.types.Array):
+        return machine.make_array(context, builder, kind, words.next(), words.next())
+    word = words.next()
+    value_type = context.get_value_type(kind)
+    return word if value_type == _WORD else builder.trunc(word, value_type)

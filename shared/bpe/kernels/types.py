@@ -1,0 +1,65 @@
+"""What kernels take and give, said without importing the compiler."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A number of the machine, by its name in NumPy; `void` is none."""
+
+    name: str
+
+    @property
+    def dtype(self) -> "np.dtype[Any]":
+        """What NumPy calls it."""
+        return np.dtype(self.name)
+
+
+@dataclass(frozen=True)
+class Array:
+    """A contiguous array of one dimension; a read-only one may be a memory map or the bytes of a text."""
+
+    element: "Scalar | np.dtype[Any]"
+    readonly: bool = False
+
+    @property
+    def dtype(self) -> "np.dtype[Any]":
+        """What NumPy calls its elements."""
+        return self.element.dtype if isinstance(self.element, Scalar) else self.element
+
+
+@dataclass(frozen=True)
+class UniTuple:
+    """Several results of one type."""
+
+    element: Scalar
+    count: int
+
+
+@dataclass(frozen=True)
+class NamedTuple:
+    """Arrays that belong together, handed over as one."""
+
+    fields: tuple[Array, ...]
+    kind: type
+
+
+Argument = Scalar | Array | NamedTuple
+Result = Scalar | UniTuple
+
+void = Scalar("void")
+boolean = Scalar("bool")
+uint8 = Scalar("uint8")
+int32 = Scalar("int32")
+uint32 = Scalar("uint32")
+int64 = Scalar("int64")
+uint64 = Scalar("uint64")
+
+BYTES = Array(uint8, readonly=True)
+INT32S = Array(int32)
+UINT32S = Array(uint32)
+INT64S = Array(int64)
+UINT64S = Array(uint64)
