@@ -4,6 +4,8 @@ The table is that of `bytes_to_unicode` in OpenAI's GPT-2 release (https://githu
 188 printable Latin-1 characters stand for themselves, the other 68 bytes take the code points from U+0100 on.
 """
 
+import codecs
+
 from shared.bpe.errors import TokenizerError
 
 _PRINTABLE = frozenset([*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)])
@@ -11,11 +13,13 @@ _OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
 
 BYTE_TO_CHARACTER = tuple(chr(b) if b in _PRINTABLE else chr(0x100 + _OTHERS.index(b)) for b in range(256))
 CHARACTER_TO_BYTE = {character: byte for byte, character in enumerate(BYTE_TO_CHARACTER)}
+_DECODING = "".join(BYTE_TO_CHARACTER)
+_ENCODING = codecs.charmap_build(_DECODING)
 
 
 def to_printable(token: bytes) -> str:
     """The printable form of a token, one character a byte: `b" t"` gives `"Ġt"`."""
-    return "".join([BYTE_TO_CHARACTER[byte] for byte in token])
+    return codecs.charmap_decode(token, "strict", _DECODING)[0]
 
 
 def from_printable(text: str) -> bytes:
@@ -25,8 +29,8 @@ def from_printable(text: str) -> bytes:
         TokenizerError: If a character is not in the alphabet.
     """
     try:
-        return bytes([CHARACTER_TO_BYTE[character] for character in text])
-    except KeyError as error:
+        return codecs.charmap_encode(text, "strict", _ENCODING)[0]
+    except UnicodeEncodeError as error:
         raise TokenizerError(
-            f"{text!r} is not written in the byte-level alphabet: it holds {error.args[0]!r}"
+            f"{text!r} is not written in the byte-level alphabet: it holds {text[error.start]!r}"
         ) from None

@@ -6,6 +6,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from shared.bpe.errors import TokenizerError
 
 
@@ -43,8 +45,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def to_json(content: object) -> str:
-    """JSON in the one form that our files have."""
-    return json.dumps(content, ensure_ascii=False, indent=2) + "\n"
+    """JSON in the one form that our files have, which is also Hugging Face's."""
+    return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
 
 
 def write_text(path: Path, content: str) -> None:
