@@ -1,12 +1,18 @@
 """Ids to bytes, compiled."""
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from shared.bpe.kernels.decoding import CONTROL, NO_TOKEN, SLACK, TOKEN, copy_tokens, measure
 from shared.bpe.kernels.tables import join_tokens
+
+Ids = Sequence[int] | npt.NDArray[np.integer[Any]]
+
+# Ids that are decoded at once: in memory that is in the processor's cache still when it is used again.
+_BLOCK = 1 << 15
 
 
 class Decoder:
@@ -24,20 +30,21 @@ class Decoder:
         self._kinds[list(tokens)] = TOKEN
         self._kinds[list(control_ids)] = CONTROL
 
-    def join(self, ids: "Sequence[int] | npt.NDArray[np.integer]", *, skip_control: bool) -> memoryview | None:
+    def join(self, ids: Ids, *, skip_control: bool) -> bytes | None:
         """The bytes of ids; None if one is not the id of a token, or not an integer: the caller finds out which."""
-        array = _as_array(ids)
-        if array is None:
-            return None
-        size = measure(array, self._starts, self._kinds, skip_control)
-        if size < 0:
-            return None
-        out = np.empty(size + SLACK, np.uint8)
-        copy_tokens(array, self._starts, self._kinds, skip_control, self._bytes, out)
-        return out.data[:size]
+        parts = []
+        for start in range(0, len(ids), _BLOCK):
+            block = _as_array(ids[start : start + _BLOCK])
+            size = -1 if block is None else measure(block, self._starts, self._kinds, skip_control)
+            if size < 0:
+                return None
+            out = np.empty(size + SLACK, np.uint8)
+            copy_tokens(block, self._starts, self._kinds, skip_control, self._bytes, out)
+            parts.append(out.data[:size])
+        return b"".join(parts)
 
 
-def _as_array(ids: "Sequence[int] | npt.NDArray[np.integer]") -> npt.NDArray[np.int64] | None:
+def _as_array(ids: Ids) -> npt.NDArray[np.int64] | None:
     """Ids as an array, None if some are not plain integers that fit one."""
     if isinstance(ids, np.ndarray):
         # A boolean is no id; of the unsigned, only 64 bits could wrap around.

@@ -34,8 +34,8 @@ Ids = npt.NDArray[np.uint32]
 
 # Characters of which each has four bytes at most, so that they are a short text to the encoder.
 _SHORT = 1 << 14
-# Ids up to this number are looked up one by one, since compiled code takes them as an array.
-_FEW = 1 << 10
+# Ids up to this number are looked up one by one, which takes less time than to call compiled code.
+_FEW = 1 << 8
 # Characters beyond which a text is cut into blocks of that length, for threads to share.
 _LONG = 3 << 18
 
@@ -279,7 +279,7 @@ class Tokenizer:
             raise TokenizerError(f'errors must be "replace" or "strict", not {errors!r}')
         data = self._join(ids, skip_special_tokens=skip_special_tokens)
         try:
-            return str(data, "utf-8", errors)
+            return data.decode(errors=errors)
         except UnicodeDecodeError as error:
             raise TokenizerError(
                 f"the tokens are not UTF-8 text: byte {error.start} of their {len(data)} bytes is "
@@ -292,7 +292,7 @@ class Tokenizer:
         Raises:
             TokenizerError: If an id is no token's; names its index.
         """
-        return bytes(self._join(ids, skip_special_tokens=skip_special_tokens))
+        return self._join(ids, skip_special_tokens=skip_special_tokens)
 
     def token_bytes(self, id: int) -> bytes:  # noqa: A002  # the name that the whole interface uses
         """The bytes of one id.
@@ -356,7 +356,7 @@ class Tokenizer:
             encode_utf8(text)  # raises, and names the position in the whole text
             raise
 
-    def _join(self, ids: Sequence[int], *, skip_special_tokens: bool) -> bytes | memoryview:
+    def _join(self, ids: Sequence[int], *, skip_special_tokens: bool) -> bytes:
         skipped = self._control_ids if skip_special_tokens else frozenset()
         if len(ids) <= _FEW and not skipped and set(map(type, ids)) <= {int}:
             with suppress(KeyError):
