@@ -18,10 +18,13 @@ import numpy as np
 from shared.bpe.kernels import types
 from shared.bpe.kernels.classes import CASELESS, LOWER, MARK, NUMBER, OTHER, SPACE, UPPER
 from shared.bpe.kernels.compiling import compiled
+from shared.bpe.kernels.intrinsics import BLOCK, byte_range_mask
+from shared.bpe.kernels.scanner_ascii import scan_ascii
 from shared.bpe.kernels.types import BYTES, INT64S
 from shared.bpe.kernels.utf8 import character_length, code_point
 
 NO_MATCH = -1
+_NONE = np.uint64(0)
 
 _LINE_FEED, _CARRIAGE_RETURN, _BLANK, _APOSTROPHE, _SLASH = 0x0A, 0x0D, 0x20, 0x27, 0x2F
 
@@ -192,9 +195,15 @@ def space_end(data, index, end, classes, whole_at_end):
     *(BYTES, types.int64, types.int64, BYTES, INT64S, types.int64, types.boolean, types.boolean),
 )
 def scan_words(data, begin, end, classes, cuts, most_numbers, whole_at_end, by_case):
-    """As `scanner.scan`, for the patterns described above."""
+    """As `scanner.scan`, for the patterns described above: ASCII by the block, the rest character by character."""
     count = 0
-    while begin < end and count < cuts.size:
+    while begin < end and count + BLOCK <= cuts.size:
+        if begin + BLOCK <= end and byte_range_mask(data, begin, 0, 0x80, 0x80) == _NONE:
+            before = count
+            count = scan_ascii(data, begin, cuts, count, most_numbers, by_case)
+            if count > before:
+                begin = cuts[count - 1]
+                continue
         first = class_at(data, begin, end, classes)
         reached = NO_MATCH
         if first == NUMBER:

@@ -89,6 +89,15 @@ def test_fragments_in_any_order(name: str) -> None:
 
 
 @named_patterns
+def test_ascii_of_many_blocks(name: str) -> None:
+    generator = random.Random(20261129)
+    fragments = [fragment for fragment in FRAGMENTS if fragment.isascii()]
+    for _ in range(2_000):
+        text = "".join(generator.choices(fragments, k=generator.choice((40, 100, 200))))
+        assert cut(name, text, room=generator.choice((MIN_CUTS, 300))) == split(PATTERNS[name], text), repr(text)
+
+
+@named_patterns
 @given(text=st.one_of(st.text(), st.lists(st.sampled_from(FRAGMENTS)).map("".join)))
 def test_any_text(name: str, text: str) -> None:
     assert cut(name, text) == split(PATTERNS[name], text)
