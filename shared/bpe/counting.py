@@ -118,7 +118,7 @@ class CorpusCounter:
             first, *others = self._tables
             first.max_bytes = None
             for table in others:
-                first.add(table.slots, table.arena)
+                first.add(table.words, table.arena)
             self._tables = [first]
             return lambda: iter([first])
         self.spill()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from shared.bpe.byte_alphabet import to_printable
+from shared.bpe.byte_alphabet import from_printable
 from shared.bpe.errors import TokenizerError
 
 
@@ -103,7 +103,6 @@ class Vocabulary:
             )
 
     def _check_added(self) -> None:
-        printable = {to_printable(token) for token in self.tokens.values()} if self.added else set()
         seen: dict[str, int] = {}
         taken = set(self.tokens)
         for token in self.added:
@@ -115,16 +114,23 @@ class Vocabulary:
                 )
             if token.id in taken:
                 raise TokenizerError(f"the id {token.id} of the added token {token.content!r} belongs to another token")
-            if token.content in printable:
+            if self._is_printable_form(token.content):
                 raise TokenizerError(
                     f"the added token {token.content!r} is spelt like an ordinary token; choose a text such as <|name|>"
                 )
             seen[token.content] = token.id
             taken.add(token.id)
 
+    def _is_printable_form(self, text: str) -> bool:
+        try:
+            return from_printable(text) in self.ids
+        except TokenizerError:
+            return False
+
     def _check_merges(self) -> None:
+        tokens, ids = self.tokens, self.ids
         for rank, (left, right) in enumerate(self.merges):
-            if self.tokens[left] + self.tokens[right] not in self.ids:
+            if tokens[left] + tokens[right] not in ids:
                 raise TokenizerError(
                     f"merge {rank} joins {self.tokens[left]!r} and {self.tokens[right]!r}, but the vocabulary has no "
                     f"token {self.tokens[left] + self.tokens[right]!r}"

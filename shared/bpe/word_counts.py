@@ -11,9 +11,9 @@ from shared.bpe.kernels.scanner import PATTERN_IDS
 
 Bytes = NDArray[np.uint8]
 
-_FIRST_BITS = 16
+_FIRST_BITS = 16  # slots of the index
 _FIRST_ARENA = 1 << 20
-_BATCH = 512  # pieces that are prepared together
+_BATCH = 256  # pieces that are prepared together
 
 
 class Specials:
@@ -36,7 +36,7 @@ class WordCounts:
         self.max_bytes = max_bytes
         self._make_arrays()
         self._cuts = np.empty(_BATCH, dtype=np.int64)
-        self._keys = np.empty(2 * _BATCH, dtype=np.uint64)
+        self._keys = np.empty(kernel.KEY_SIZE * _BATCH, dtype=np.uint64)
 
     @classmethod
     def from_mapping(cls, counts: Mapping[bytes, int]) -> "WordCounts":
@@ -48,7 +48,7 @@ class WordCounts:
         amounts = np.array([counts[word] for word in words], dtype=np.uint64)
         first = 0
         while first < len(words):
-            first = kernel.add_listed(data, ends, amounts, first, table.slots, table._state, table.arena)
+            first = kernel.add_listed(data, ends, amounts, first, table._index, table._words, table._state, table.arena)
             if first < len(words):
                 table._grow(len(words[first]))
         return table
@@ -59,7 +59,12 @@ class WordCounts:
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        return self.slots.nbytes + self.arena.nbytes
+        return self._index.nbytes + self._words.nbytes + self.arena.nbytes
+
+    @property
+    def words(self) -> NDArray[np.uint64]:
+        """All words, three numbers each; see `kernels.word_table`."""
+        return self._words[: kernel.WORD_SIZE * len(self)]
 
     def count_chunk(self, pattern: str, data: Bytes, begin: int, end: int, specials: Specials) -> int:
         """Count the pieces of `data[begin:end]`, valid UTF-8, between special tokens.
@@ -77,44 +82,38 @@ class WordCounts:
         while begin < end:
             begin = kernel.count_chunk(
                 PATTERN_IDS[pattern], data, begin, end, character_classes(), specials.text, specials.offsets,
-                self._cuts, self._keys, self.slots, self._state, self.arena,
+                self._cuts, self._keys, self._index, self._words, self._state, self.arena,
             )  # fmt: skip
             # At worst the batch that found no room is one piece up to the end.
             if begin < end and not self._grow():
                 break
         return begin
 
-    def add(self, slots: NDArray[np.uint64], arena: Bytes) -> None:
+    def add(self, words: NDArray[np.uint64], arena: Bytes) -> None:
         """Add all counts of another table, given by its arrays."""
-        first, last = 0, len(slots) // kernel.SLOT_WORDS
-        while len(self.slots) < len(slots):
-            self._grow_slots()
+        first, last = 0, len(words) // kernel.WORD_SIZE
         while first < last:
-            first = kernel.add_slots(slots, arena, first, last, self.slots, self._state, self.arena)
+            first = kernel.add_words(words, arena, first, self._index, self._words, self._state, self.arena)
             if first < last:
                 self._grow(len(arena))
 
     def reserve(self, num_words: int) -> None:
         """Make room for so many words at once."""
-        while num_words > len(self.slots) // kernel.SLOT_WORDS // 2:
-            self._grow_slots()
+        while num_words > self._capacity:
+            self._grow_index()
 
     def clear(self) -> None:
         """Forget all words."""
         self._make_arrays()
 
     def amounts(self) -> NDArray[np.uint64]:
-        """The counts by slot, 0 where a slot is empty."""
-        return self.slots[2 :: kernel.SLOT_WORDS]
-
-    def chosen(self, min_count: int = 1) -> NDArray[np.int64]:
-        """The slots of words that occur at least so often."""
-        return np.flatnonzero(self.amounts() >= min_count)
+        """The counts of all words."""
+        return self.words[2 :: kernel.WORD_SIZE]
 
     def items(self) -> Iterator[tuple[bytes, int]]:
         """Words with their counts, in no particular order."""
-        for slot in self.chosen().tolist():
-            low, high, count = self.slots[slot * kernel.SLOT_WORDS :][: kernel.SLOT_WORDS].tolist()
+        for number in range(len(self)):
+            low, high, count = self._words[number * kernel.WORD_SIZE :][: kernel.WORD_SIZE].tolist()
             if high < int(kernel.LONG):
                 yield (low | (high & (1 << 56) - 1) << 64).to_bytes(16, "little")[: high >> 56], count
             else:
@@ -122,17 +121,21 @@ class WordCounts:
                 length = int.from_bytes(self.arena[place : place + 8].tobytes(), "little")
                 yield self.arena[place + 8 : place + 8 + length].tobytes(), count
 
+    @property
+    def _capacity(self) -> int:
+        return len(self._index) // 2
+
     def _make_arrays(self) -> None:
-        self.slots = _zeros(kernel.SLOT_WORDS << _FIRST_BITS)
+        self._index = _empty_index(_FIRST_BITS)
+        self._words = np.empty(kernel.WORD_SIZE * self._capacity, dtype=np.uint64)
         self.arena: Bytes = np.empty(_FIRST_ARENA, dtype=np.uint8)
         self._state = np.array([_FIRST_BITS, 0, 0], dtype=np.int64)
 
     def _grow(self, length: int = 0) -> bool:
-        """Make room for more slots, or for a word of some length; returns False if `max_bytes` forbid it."""
-        bits = int(self._state[kernel.BITS])
-        if 2 * len(self) > (1 << bits) - 4 * _BATCH:
-            if self._may_take(2 * self.slots.nbytes):
-                self._grow_slots()
+        """Make room for more words, or for one of some length; returns False if `max_bytes` forbid it."""
+        if len(self) + _BATCH > self._capacity:
+            if self._may_take(2 * (self._index.nbytes + self._words.nbytes)):
+                self._grow_index()
                 return True
             return False
         size = max(2 * len(self.arena), len(self.arena) + length + 64)
@@ -147,15 +150,14 @@ class WordCounts:
     def _may_take(self, more: int) -> bool:
         return self.max_bytes is None or self.nbytes + more <= self.max_bytes
 
-    def _grow_slots(self) -> None:
-        slots = _zeros(2 * len(self.slots))
+    def _grow_index(self) -> None:
         self._state[kernel.BITS] += 1
-        kernel.move_slots(self.slots, slots, self._state)
-        self.slots = slots
+        self._index = _empty_index(int(self._state[kernel.BITS]))
+        grown = np.empty(kernel.WORD_SIZE * self._capacity, dtype=np.uint64)
+        grown[: len(self.words)] = self.words
+        self._words = grown
+        kernel.fill_index(self._words, self._index, self._state)
 
 
-def _zeros(size: int) -> NDArray[np.uint64]:
-    """Zeros in memory that is there already, in huge pages where the system gives them."""
-    words = np.empty(size, dtype=np.uint64)
-    words.fill(0)
-    return words
+def _empty_index(bits: int) -> NDArray[np.int32]:
+    return np.full(1 << bits, kernel.ABSENT, dtype=np.int32)

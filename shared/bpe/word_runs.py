@@ -3,7 +3,7 @@ r"""Word counts on disk: what does not fit into memory, and what an interrupted 
 A run is one word table, its words sorted by hash and cut into BUCKETS by the top bits of it. Buckets of the same number
 hold the same words in all runs, so that they can be joined a few at a time, whatever the size of the whole.
 
-    run-00000.words | magic | slots and arena bytes of each bucket | slots, arena of bucket 0 | slots, arena of 1 ...
+    run-00000.words | magic | words and arena bytes of each bucket | words, arena of bucket 0 | words, arena of 1 ...
 """
 
 import os
@@ -22,7 +22,7 @@ from shared.bpe.word_counts import WordCounts
 BUCKETS = 1 << kernel.BUCKET_BITS
 
 _MAGIC = 0x3173_6472_6F77  # changes with the format and with the hash
-_SLOT_BYTES = 8 * kernel.SLOT_WORDS
+_WORD_BYTES = 8 * kernel.WORD_SIZE
 _HEADER_BYTES = 8 + 16 * BUCKETS
 
 
@@ -70,7 +70,7 @@ class WordRuns:
         edges = [index * BUCKETS // number for index in range(number + 1)]
         for first, last in pairwise(edges):
             table = WordCounts()
-            # Words come in the order of their hashes: into a table that grows meanwhile they would crowd together.
+            # Words come in the order of their hashes: into an index that grows meanwhile they would crowd together.
             table.reserve(sum(int(_read_sizes(path)[first:last, 0].sum()) for path in self.paths))
             for path in self.paths:
                 _read_buckets(path, range(first, last), table)
@@ -85,26 +85,24 @@ class WordRuns:
 
 
 def _write_run(table: WordCounts, file: BinaryIO) -> None:
-    chosen = table.chosen()
-    hashes = np.empty(len(chosen), dtype=np.uint64)
-    kernel.hash_slots(table.slots, chosen, hashes)
+    hashes = np.empty(len(table), dtype=np.uint64)
+    kernel.hash_all(table.words, hashes)
     order = np.argsort(hashes)
-    chosen = chosen[order]
     buckets = hashes[order] >> np.uint64(64 - kernel.BUCKET_BITS)
-    parts = np.split(chosen, np.searchsorted(buckets, np.arange(1, BUCKETS, dtype=np.uint64)))
-    sizes = [(len(part), kernel.arena_needed(table.slots, table.arena, part)) for part in parts]
+    parts = np.split(order, np.searchsorted(buckets, np.arange(1, BUCKETS, dtype=np.uint64)))
+    sizes = [(len(part), kernel.arena_needed(table.words, table.arena, part)) for part in parts]
     file.write(np.array([_MAGIC], dtype=np.uint64).tobytes() + np.array(sizes, dtype=np.int64).tobytes())
     state = np.zeros(3, dtype=np.int64)
     for part, (length, arena_size) in zip(parts, sizes, strict=True):
-        slots = np.empty(length * kernel.SLOT_WORDS, dtype=np.uint64)
+        words = np.empty(length * kernel.WORD_SIZE, dtype=np.uint64)
         arena = np.empty(arena_size, dtype=np.uint8)
-        kernel.gather(table.slots, table.arena, part, slots, arena, state)
-        file.write(slots.data)
+        kernel.gather(table.words, table.arena, part, words, arena, state)
+        file.write(words.data)
         file.write(arena.data)
 
 
 def _read_sizes(path: Path) -> NDArray[np.int64]:
-    """Slots and bytes of arena by bucket."""
+    """Words and bytes of arena by bucket."""
     with path.open("rb") as file:
         data = file.read(_HEADER_BYTES)
     if len(data) < _HEADER_BYTES or int.from_bytes(data[:8], "little") != _MAGIC:
@@ -116,10 +114,10 @@ def _read_buckets(path: Path, buckets: range, table: WordCounts) -> None:
     sizes = _read_sizes(path)
     before = sizes[: buckets.start]
     with path.open("rb") as file:
-        file.seek(_HEADER_BYTES + int(before[:, 0].sum()) * _SLOT_BYTES + int(before[:, 1].sum()))
+        file.seek(_HEADER_BYTES + int(before[:, 0].sum()) * _WORD_BYTES + int(before[:, 1].sum()))
         for bucket in buckets:
-            slots = file.read(int(sizes[bucket, 0]) * _SLOT_BYTES)
+            words = file.read(int(sizes[bucket, 0]) * _WORD_BYTES)
             arena = file.read(int(sizes[bucket, 1]))
-            if len(slots) < sizes[bucket, 0] * _SLOT_BYTES or len(arena) < sizes[bucket, 1]:
+            if len(words) < sizes[bucket, 0] * _WORD_BYTES or len(arena) < sizes[bucket, 1]:
                 raise TokenizerError(f"{path} is cut off; delete it and count again")
-            table.add(np.frombuffer(slots, dtype=np.uint64), np.frombuffer(arena or b"\0", dtype=np.uint8))
+            table.add(np.frombuffer(words, dtype=np.uint64), np.frombuffer(arena or b"\0", dtype=np.uint8))

@@ -17,12 +17,14 @@ import numpy as np
 
 from shared.bpe.kernels import types
 from shared.bpe.kernels.compiling import compiled
-from shared.bpe.kernels.intrinsics import load_word, prefetch
-from shared.bpe.kernels.types import BYTES, INT32S, INT64S, UINT64S
-from shared.bpe.kernels.word_table import LONG, LONGEST_SHORT, PLACE, SLOT_WORDS
+from shared.bpe.kernels.intrinsics import prefetch, store_word
+from shared.bpe.kernels.types import BYTES, INT32S, INT64S
+from shared.bpe.kernels.word_table import LONGEST_SHORT, PLACE, WORD_SIZE, WORDS, length_of
 
 GROUP_BITS = 6
 GROUP = 1 << GROUP_BITS
+
+SLACK = LONGEST_SHORT + 1  # positions at the end that are written to and not read
 
 PREFETCH_DISTANCE = 16  # words
 
@@ -32,78 +34,87 @@ GAP = -(1 << 31)
 _TEXT = types.Array(types.uint8)
 
 
-@compiled(types.int64, UINT64S, types.int64, BYTES)
-def word_length(slots, slot, arena):
-    """The bytes of the word in a slot."""
-    high = slots[slot * SLOT_WORDS + 1]
-    if high < LONG:
-        return np.int64(high >> np.uint64(56))
-    return np.int64(load_word(arena, np.int64(high & PLACE)))
+@compiled(types.int64, types.int64, inline=True)
+def next_group(position):
+    """The first position of a group that is not before another position."""
+    return position + GROUP - 1 & -GROUP
 
 
-@compiled(types.void, UINT64S, types.int64, BYTES, _TEXT, types.int64)
-def copy_word(slots, slot, arena, text, position):
-    """Write the bytes of the word in a slot."""
-    low, high = slots[slot * SLOT_WORDS], slots[slot * SLOT_WORDS + 1]
-    length = word_length(slots, slot, arena)
-    if length > LONGEST_SHORT:
+@compiled(types.int64, INT32S, types.int64, inline=True)
+def end_group(ids, position):
+    """Fill a group from a position on with gaps, and return where the next begins."""
+    end = next_group(position)
+    for gap in range(position, end):
+        ids[gap] = GAP
+    return end
+
+
+@compiled(types.UniTuple(types.int64, 3), WORDS, BYTES, INT64S, types.int64)
+def measure(words, arena, order, begin):
+    """Where the layout of the words in `order` ends if it begins at `begin`; how often they occur, and their bytes."""
+    position, occurrences, num_bytes = begin, 0, 0
+    weight = 0
+    for entry in range(order.size):
+        prefetch(words, order[min(entry + PREFETCH_DISTANCE, order.size - 1)] * WORD_SIZE)
+        number = order[entry]
+        count = np.int64(words[number * WORD_SIZE + 2])
+        if count != weight:
+            weight = count
+            position = next_group(position)
+        length = length_of(words, arena, number)
+        position += length + 1
+        occurrences += count
+        num_bytes += count * length
+    return next_group(position), occurrences, num_bytes
+
+
+@compiled(types.void, WORDS, BYTES, types.int64, types.int64, _TEXT, INT32S, types.int64, inline=True)
+def copy_word(words, arena, number, length, text, ids, position):
+    """Write the bytes of a word, as text and as ids. Up to SLACK positions behind it are written to."""
+    high = words[number * WORD_SIZE + 1]
+    if length <= LONGEST_SHORT:
+        # Without a loop of a length that nobody can predict.
+        store_word(text, position, words[number * WORD_SIZE])
+        store_word(text, position + 8, high & PLACE)
+        for offset in range(LONGEST_SHORT):
+            ids[position + offset] = np.int32(text[position + offset])
+    else:
         begin = np.int64(high & PLACE) + 8
         for offset in range(length):
             text[position + offset] = arena[begin + offset]
-        return
-    for offset in range(length):
-        word = low if offset < 8 else high
-        text[position + offset] = np.uint8(word >> np.uint64(8 * (offset & 7)))
+            ids[position + offset] = np.int32(arena[begin + offset])
 
 
-@compiled(types.UniTuple(types.int64, 3), UINT64S, BYTES, INT64S, types.int64)
-def measure(slots, arena, order, begin):
-    """Where the layout of the words in `order` ends if it begins at `begin`; how often they occur, and their bytes."""
-    position, words, num_bytes = begin, 0, 0
-    weight = 0
-    for number in range(order.size):
-        prefetch(slots, order[min(number + PREFETCH_DISTANCE, order.size - 1)] * SLOT_WORDS)
-        slot = order[number]
-        count = np.int64(slots[slot * SLOT_WORDS + 2])
-        if count != weight:
-            weight = count
-            position = (position + GROUP - 1) & -GROUP
-        length = word_length(slots, slot, arena)
-        position += length + 1
-        words += count
-        num_bytes += count * length
-    return (position + GROUP - 1) & -GROUP, words, num_bytes
-
-
-@compiled(types.int64, UINT64S, BYTES, INT64S, types.int64, _TEXT, INT32S, INT64S)
-def lay_out(slots, arena, order, begin, text, ids, weights):
+@compiled(types.int64, WORDS, BYTES, INT64S, types.int64, _TEXT, INT32S, INT64S)
+def lay_out(words, arena, order, begin, text, ids, weights):
     """Write the words in `order`, which has the most frequent first.
 
     Args:
-        slots: Of a word table.
+        words: Of a word table.
         arena: Of the same table.
-        order: Slots.
+        order: Numbers of words.
         begin: The first position to write to.
-        text: Bytes by position.
-        ids: Tokens by position, all GAP.
+        text: Bytes by position, and SLACK.
+        ids: Tokens by position, and SLACK.
         weights: Occurrences by group of positions.
 
     Returns:
         The first position behind them, where the next group begins.
     """
     position = begin
-    weight = np.uint64(0)
-    for number in range(order.size):
-        prefetch(slots, order[min(number + PREFETCH_DISTANCE, order.size - 1)] * SLOT_WORDS)
-        slot = order[number]
-        if slots[slot * SLOT_WORDS + 2] != weight:
-            weight = slots[slot * SLOT_WORDS + 2]
-            position = (position + GROUP - 1) & -GROUP
-        length = word_length(slots, slot, arena)
-        copy_word(slots, slot, arena, text, position)
-        for offset in range(position, position + length):
-            ids[offset] = np.int32(text[offset])
+    weight = 0
+    for entry in range(order.size):
+        prefetch(words, order[min(entry + PREFETCH_DISTANCE, order.size - 1)] * WORD_SIZE)
+        number = order[entry]
+        count = np.int64(words[number * WORD_SIZE + 2])
+        if count != weight:
+            weight = count
+            position = end_group(ids, position)
+        length = length_of(words, arena, number)
+        copy_word(words, arena, number, length, text, ids, position)
         for group in range(position >> GROUP_BITS, (position + length >> GROUP_BITS) + 1):
-            weights[group] = np.int64(weight)
-        position += length + 1
-    return (position + GROUP - 1) & -GROUP
+            weights[group] = weight
+        position += length
+        ids[position] = GAP
+        position += 1
+    return end_group(ids, position)

@@ -1,12 +1,14 @@
 r"""A hash table from pieces of text to how often they occur.
 
-    slots   | low, high, count | low, high, count | 0, 0, 0 | ...        three 64-bit words a slot, 2**bits slots
-    arena   | length, bytes, padding | length, bytes, padding | ...      pieces of 16 bytes and more
+    index   | number | ABSENT | number | ...                           2**bits slots, half of them free at least
+    words   | low, high, count | low, high, count | ...                three 64-bit numbers a word
+    arena   | length, bytes, padding | length, bytes, padding | ...    words of 16 bytes and more
 
-A piece of up to 15 bytes is its own key: `low` has its first eight bytes, `high` the others and, in the top byte, its
-length. Of a longer one `low` is the hash and `high` has 255 in the top byte and below it the place in the arena. `high`
-is 0 only in an empty slot. A key looks for its slot from the place on that its hash names, without the top BUCKET_BITS:
-by those the words on disk are cut into buckets, and those of one bucket must not crowd into one part of a table.
+Words are numbered as they come, so those that are frequent, which come early, share cache lines. A word of up to 15
+bytes is its own key: `low` has its first eight bytes, `high` the others and, in the top byte, its length. Of a longer
+one `low` is the hash and `high` has 255 in the top byte and below it the place in the arena. A key looks for its number
+from the slot on that its hash names, without the top BUCKET_BITS: by those the words on disk are cut into buckets, and
+those of one bucket must not crowd into one part of a table.
 """
 
 import numpy as np
@@ -16,17 +18,21 @@ from shared.bpe.kernels.boundaries import find_special
 from shared.bpe.kernels.compiling import compiled
 from shared.bpe.kernels.intrinsics import load_word, prefetch
 from shared.bpe.kernels.scanner import scan
-from shared.bpe.kernels.types import BYTES, INT64S, UINT64S
+from shared.bpe.kernels.types import BYTES, INT32S, INT64S, UINT64S
 
-SLOT_WORDS = 3
+WORD_SIZE = 3
+KEY_SIZE = 3
 LONGEST_SHORT = 15
 BUCKET_BITS = 8
+
+ABSENT = -1
+PREFETCH_DISTANCE = 16  # words
 
 # Indices into the state of a table.
 BITS, USED, ARENA_USED = 0, 1, 2
 
 _ARENA = types.Array(types.uint8)
-_SLOTS = types.Array(types.uint64, readonly=True)
+WORDS = types.Array(types.uint64, readonly=True)
 _KEY = types.UniTuple(types.uint64, 2)
 
 _NONE = np.uint64(0)
@@ -46,7 +52,7 @@ def hash_words(low, high):
 
 @compiled(types.int64, types.uint64, types.int64, inline=True)
 def first_slot(hashed, bits):
-    """Where a key with a hash looks first, in a table of 2**bits slots."""
+    """Where a key with a hash looks first, in an index of 2**bits slots."""
     return np.int64((hashed << np.uint64(BUCKET_BITS)) >> np.uint64(64 - bits))
 
 
@@ -93,7 +99,7 @@ def same_bytes(left, left_begin, right, right_begin, length):
     return True
 
 
-@compiled(types.int64, _ARENA, types.int64, inline=True)
+@compiled(types.int64, BYTES, types.int64, inline=True)
 def stored_length(arena, place):
     """The length of the piece at a place of the arena."""
     return np.int64(load_word(arena, place))
@@ -111,43 +117,52 @@ def store(arena, state, data, begin, length):
     return place
 
 
-@compiled(types.void, UINT64S, INT64S, types.uint64, types.uint64, types.uint64, inline=True)
-def add_short(slots, state, low, high, amount):
-    """Add to the count of a short piece."""
-    slot = first_slot(hash_words(low, high), state[BITS])
+@compiled(types.void, INT32S, UINT64S, INT64S, types.int64, types.uint64, types.uint64, types.uint64, inline=True)
+def append_word(index, words, state, slot, low, high, count):
+    """Give a new word the next number, and a free slot."""
+    number = state[USED]
+    state[USED] = number + 1
+    index[slot] = number
+    words[number * WORD_SIZE] = low
+    words[number * WORD_SIZE + 1] = high
+    words[number * WORD_SIZE + 2] = count
+
+
+@compiled(types.void, INT32S, UINT64S, INT64S, types.int64, types.uint64, types.uint64, types.uint64, inline=True)
+def add_short(index, words, state, slot, low, high, amount):
+    """Add to the count of a short word, whose search begins at a slot."""
     mask = (1 << state[BITS]) - 1
     while True:
-        place = slot * SLOT_WORDS
-        if slots[place + 1] == high and slots[place] == low:
-            slots[place + 2] += amount
+        number = np.int64(index[slot])
+        if number == ABSENT:
+            append_word(index, words, state, slot, low, high, amount)
             return
-        if slots[place + 1] == _NONE:
-            slots[place] = low
-            slots[place + 1] = high
-            slots[place + 2] = amount
-            state[USED] += 1
+        place = number * WORD_SIZE
+        if words[place + 1] == high and words[place] == low:
+            words[place + 2] += amount
             return
         slot = slot + 1 & mask
 
 
-@compiled(types.void, UINT64S, INT64S, _ARENA, types.uint64, BYTES, types.int64, types.int64, types.uint64)
-def add_long(slots, state, arena, hashed, data, begin, length, amount):
-    """Add to the count of a long piece; the arena has room for it."""
-    slot = first_slot(hashed, state[BITS])
+@compiled(
+    types.void,
+    *(INT32S, UINT64S, INT64S, _ARENA, types.int64, types.uint64, BYTES, types.int64, types.int64, types.uint64),
+)
+def add_long(index, words, state, arena, slot, hashed, data, begin, length, amount):
+    """Add to the count of a long word, whose search begins at a slot; the arena has room for it."""
     mask = (1 << state[BITS]) - 1
     while True:
-        place = slot * SLOT_WORDS
-        high = slots[place + 1]
-        if high == _NONE:
-            slots[place] = hashed
-            slots[place + 1] = LONG | np.uint64(store(arena, state, data, begin, length))
-            slots[place + 2] = amount
-            state[USED] += 1
+        number = np.int64(index[slot])
+        if number == ABSENT:
+            high = LONG | np.uint64(store(arena, state, data, begin, length))
+            append_word(index, words, state, slot, hashed, high, amount)
             return
-        if slots[place] == hashed and high >= LONG:
+        place = number * WORD_SIZE
+        high = words[place + 1]
+        if words[place] == hashed and high >= LONG:
             stored = np.int64(high & PLACE)
             if stored_length(arena, stored) == length and same_bytes(arena, stored + 8, data, begin, length):
-                slots[place + 2] += amount
+                words[place + 2] += amount
                 return
         slot = slot + 1 & mask
 
@@ -155,13 +170,13 @@ def add_long(slots, state, arena, hashed, data, begin, length, amount):
 @compiled(types.boolean, INT64S, BYTES, types.int64, types.int64, inline=True)
 def has_room(state, arena, pieces, length):
     """Whether so many new pieces of so many bytes in all fit."""
-    slots_left = (5 << state[BITS]) // 8 - state[USED]
-    return pieces <= slots_left and state[ARENA_USED] + length + 16 * pieces <= arena.size
+    words_left = (1 << state[BITS] - 1) - state[USED]
+    return pieces <= words_left and state[ARENA_USED] + length + 16 * pieces <= arena.size
 
 
-@compiled(types.void, BYTES, types.int64, INT64S, types.int64, UINT64S, UINT64S, INT64S, inline=True)
-def prepare_keys(data, begin, cuts, count, keys, slots, state):
-    """Write the keys of pieces side by side, `low` and `high` in turn, and ask for the memory of their slots."""
+@compiled(types.void, BYTES, types.int64, INT64S, types.int64, UINT64S, INT32S, INT64S, inline=True)
+def prepare_keys(data, begin, cuts, count, keys, index, state):
+    """Write the keys of pieces side by side, `low`, `high` and slot in turn, and ask for the memory of their slots."""
     for piece in range(count):
         end = cuts[piece]
         length = end - begin
@@ -171,94 +186,123 @@ def prepare_keys(data, begin, cuts, count, keys, slots, state):
         else:
             low = hashed = hash_bytes(data, begin, length)
             high = LONG
-        keys[2 * piece] = low
-        keys[2 * piece + 1] = high
-        prefetch(slots, first_slot(hashed, state[BITS]) * SLOT_WORDS)
+        slot = first_slot(hashed, state[BITS])
+        keys[KEY_SIZE * piece] = low
+        keys[KEY_SIZE * piece + 1] = high
+        keys[KEY_SIZE * piece + 2] = np.uint64(slot)
+        prefetch(index, slot)
         begin = end
 
 
-@compiled(types.void, BYTES, types.int64, INT64S, types.int64, UINT64S, UINT64S, INT64S, _ARENA, inline=True)
-def add_prepared(data, begin, cuts, count, keys, slots, state, arena):
+@compiled(types.void, types.int64, UINT64S, INT32S, UINT64S, inline=True)
+def prefetch_words(count, keys, index, words):
+    """Ask for the memory of the words that prepared pieces will most likely be."""
+    for piece in range(count):
+        prefetch(words, np.int64(index[np.int64(keys[KEY_SIZE * piece + 2])]) * WORD_SIZE)
+
+
+@compiled(types.void, BYTES, types.int64, INT64S, types.int64, UINT64S, INT32S, UINT64S, INT64S, _ARENA, inline=True)
+def add_prepared(data, begin, cuts, count, keys, index, words, state, arena):
     """Count each of the prepared pieces once."""
     for piece in range(count):
         end = cuts[piece]
-        low, high = keys[2 * piece], keys[2 * piece + 1]
+        low, high = keys[KEY_SIZE * piece], keys[KEY_SIZE * piece + 1]
+        slot = np.int64(keys[KEY_SIZE * piece + 2])
         if high < LONG:
-            add_short(slots, state, low, high, _ONE)
+            add_short(index, words, state, slot, low, high, _ONE)
         else:
-            add_long(slots, state, arena, low, data, begin, end - begin, _ONE)
+            add_long(index, words, state, arena, slot, low, data, begin, end - begin, _ONE)
         begin = end
 
 
-@compiled(types.int64, types.int64, BYTES, types.int64, types.int64, BYTES, INT64S, UINT64S, UINT64S, INT64S, _ARENA)
-def count_text(pattern, data, begin, end, classes, cuts, keys, slots, state, arena):
+@compiled(
+    types.int64,
+    *(types.int64, BYTES, types.int64, types.int64, BYTES, INT64S, UINT64S, INT32S, UINT64S, INT64S, _ARENA),
+)
+def count_text(pattern, data, begin, end, classes, cuts, keys, index, words, state, arena):
     """Count the pieces of `data[begin:end]` and return where it stopped: before `end` if the table must grow first."""
     while begin < end:
         count = scan(pattern, data, begin, end, classes, cuts)
         reached = cuts[count - 1]
         if not has_room(state, arena, count, reached - begin):
             return begin
-        prepare_keys(data, begin, cuts, count, keys, slots, state)
-        add_prepared(data, begin, cuts, count, keys, slots, state, arena)
+        prepare_keys(data, begin, cuts, count, keys, index, state)
+        prefetch_words(count, keys, index, words)
+        add_prepared(data, begin, cuts, count, keys, index, words, state, arena)
         begin = reached
     return begin
 
 
 @compiled(
     types.int64,
-    *(types.int64, BYTES, types.int64, types.int64, BYTES, BYTES, INT64S, INT64S, UINT64S, UINT64S, INT64S, _ARENA),
+    *(types.int64, BYTES, types.int64, types.int64, BYTES, BYTES, INT64S),
+    *(INT64S, UINT64S, INT32S, UINT64S, INT64S, _ARENA),
 )
-def count_chunk(pattern, data, begin, end, classes, specials, offsets, cuts, keys, slots, state, arena):
+def count_chunk(pattern, data, begin, end, classes, specials, offsets, cuts, keys, index, words, state, arena):
     """`count_text` between the special tokens of `data[begin:end]`, which are not counted."""
     while begin < end:
         special, length = find_special(data, begin, end, specials, offsets)
-        begin = count_text(pattern, data, begin, special, classes, cuts, keys, slots, state, arena)
+        begin = count_text(pattern, data, begin, special, classes, cuts, keys, index, words, state, arena)
         if begin < special:
             return begin
         begin += length
     return begin
 
 
-@compiled(types.int64, _SLOTS, BYTES, types.int64, types.int64, UINT64S, INT64S, _ARENA)
-def add_slots(from_slots, from_arena, first, last, slots, state, arena):
-    """Add the counts of slots `first` to `last` of one table to another; returns where it stopped for want of room."""
-    for slot in range(first, last):
-        place = slot * SLOT_WORDS
-        low, high, count = from_slots[place], from_slots[place + 1], from_slots[place + 2]
-        if high == _NONE:
-            continue
+@compiled(types.uint64, WORDS, types.int64, inline=True)
+def hash_of(words, number):
+    """The hash of a word."""
+    low, high = words[number * WORD_SIZE], words[number * WORD_SIZE + 1]
+    return hash_words(low, high) if high < LONG else low
+
+
+@compiled(types.int64, WORDS, BYTES, types.int64, inline=True)
+def length_of(words, arena, number):
+    """The bytes of a word."""
+    high = words[number * WORD_SIZE + 1]
+    if high < LONG:
+        return np.int64(high >> np.uint64(56))
+    return stored_length(arena, np.int64(high & PLACE))
+
+
+@compiled(types.int64, WORDS, BYTES, types.int64, INT32S, UINT64S, INT64S, _ARENA)
+def add_words(from_words, from_arena, first, index, words, state, arena):
+    """Add the counts of one table, from a word on, to another; returns where it stopped for want of room."""
+    last = from_words.size // WORD_SIZE
+    for number in range(first, last):
+        later = min(number + 2 * PREFETCH_DISTANCE, last - 1)
+        prefetch(index, first_slot(hash_of(from_words, later), state[BITS]))
+        soon = min(number + PREFETCH_DISTANCE, last - 1)
+        prefetch(words, np.int64(index[first_slot(hash_of(from_words, soon), state[BITS])]) * WORD_SIZE)
+        place = number * WORD_SIZE
+        low, high, count = from_words[place], from_words[place + 1], from_words[place + 2]
+        slot = first_slot(hash_of(from_words, number), state[BITS])
+        length = length_of(from_words, from_arena, number)
+        if not has_room(state, arena, 1, length):
+            return number
         if high < LONG:
-            if not has_room(state, arena, 1, 0):
-                return slot
-            add_short(slots, state, low, high, count)
+            add_short(index, words, state, slot, low, high, count)
         else:
-            stored = np.int64(high & PLACE)
-            length = np.int64(load_word(from_arena, stored))
-            if not has_room(state, arena, 1, length):
-                return slot
-            add_long(slots, state, arena, low, from_arena, stored + 8, length, count)
+            begin = np.int64(high & PLACE) + 8
+            add_long(index, words, state, arena, slot, low, from_arena, begin, length, count)
     return last
 
 
-@compiled(types.void, UINT64S, UINT64S, INT64S)
-def move_slots(from_slots, slots, state):
-    """Put the slots of a table, which shares its arena, into a larger empty array."""
+@compiled(types.void, WORDS, INT32S, INT64S)
+def fill_index(words, index, state):
+    """Enter all words into an index that is empty."""
     mask = (1 << state[BITS]) - 1
-    for source in range(0, from_slots.size, SLOT_WORDS):
-        low, high = from_slots[source], from_slots[source + 1]
-        if high == _NONE:
-            continue
-        hashed = hash_words(low, high) if high < LONG else low
-        slot = first_slot(hashed, state[BITS])
-        while slots[slot * SLOT_WORDS + 1] != _NONE:
+    for number in range(state[USED]):
+        later = min(number + PREFETCH_DISTANCE, state[USED] - 1)
+        prefetch(index, first_slot(hash_of(words, later), state[BITS]))
+        slot = first_slot(hash_of(words, number), state[BITS])
+        while index[slot] != ABSENT:
             slot = slot + 1 & mask
-        slots[slot * SLOT_WORDS] = low
-        slots[slot * SLOT_WORDS + 1] = high
-        slots[slot * SLOT_WORDS + 2] = from_slots[source + 2]
+        index[slot] = number
 
 
-@compiled(types.int64, BYTES, INT64S, UINT64S, types.int64, UINT64S, INT64S, _ARENA)
-def add_listed(data, ends, amounts, first, slots, state, arena):
+@compiled(types.int64, BYTES, INT64S, UINT64S, types.int64, INT32S, UINT64S, INT64S, _ARENA)
+def add_listed(data, ends, amounts, first, index, words, state, arena):
     """Add amounts to the counts of words that lie side by side, from word `first` on; returns where it stopped."""
     begin = ends[first - 1] if first > 0 else 0
     for word in range(first, ends.size):
@@ -267,44 +311,43 @@ def add_listed(data, ends, amounts, first, slots, state, arena):
             return word
         if length <= LONGEST_SHORT:
             low, high = short_key(data, begin, length)
-            add_short(slots, state, low, high, amounts[word])
+            slot = first_slot(hash_words(low, high), state[BITS])
+            add_short(index, words, state, slot, low, high, amounts[word])
         else:
             hashed = hash_bytes(data, begin, length)
-            add_long(slots, state, arena, hashed, data, begin, length, amounts[word])
+            slot = first_slot(hashed, state[BITS])
+            add_long(index, words, state, arena, slot, hashed, data, begin, length, amounts[word])
         begin = ends[word]
     return ends.size
 
 
-@compiled(types.void, UINT64S, INT64S, UINT64S)
-def hash_slots(slots, chosen, hashes):
-    """The hashes of the words in some slots."""
-    for number in range(chosen.size):
-        low, high = slots[chosen[number] * SLOT_WORDS], slots[chosen[number] * SLOT_WORDS + 1]
-        hashes[number] = hash_words(low, high) if high < LONG else low
+@compiled(types.void, WORDS, UINT64S)
+def hash_all(words, hashes):
+    """The hashes of all words."""
+    for number in range(hashes.size):
+        hashes[number] = hash_of(words, number)
 
 
-@compiled(types.int64, UINT64S, BYTES, INT64S)
-def arena_needed(slots, arena, chosen):
-    """The bytes of arena that the words in some slots take."""
+@compiled(types.int64, WORDS, BYTES, INT64S)
+def arena_needed(words, arena, chosen):
+    """The bytes of arena that some words take."""
     needed = 0
-    for slot in chosen:
-        high = slots[slot * SLOT_WORDS + 1]
-        if high >= LONG:
-            needed += 8 + (np.int64(load_word(arena, np.int64(high & PLACE))) + 7 & ~7)
+    for number in chosen:
+        if words[number * WORD_SIZE + 1] >= LONG:
+            needed += 8 + (length_of(words, arena, number) + 7 & ~7)
     return needed
 
 
-@compiled(types.void, UINT64S, BYTES, INT64S, UINT64S, _ARENA, INT64S)
-def gather(slots, arena, chosen, to_slots, to_arena, state):
-    """Copy the words in some slots to arrays of just their size, in order."""
+@compiled(types.void, WORDS, BYTES, INT64S, UINT64S, _ARENA, INT64S)
+def gather(words, arena, chosen, to_words, to_arena, state):
+    """Copy some words to arrays of just their size, in order."""
     state[ARENA_USED] = 0
     for number in range(chosen.size):
-        source, target = chosen[number] * SLOT_WORDS, number * SLOT_WORDS
-        high = slots[source + 1]
+        source, target = chosen[number] * WORD_SIZE, number * WORD_SIZE
+        high = words[source + 1]
         if high >= LONG:
             place = np.int64(high & PLACE)
-            length = np.int64(load_word(arena, place))
-            high = LONG | np.uint64(store(to_arena, state, arena, place + 8, length))
-        to_slots[target] = slots[source]
-        to_slots[target + 1] = high
-        to_slots[target + 2] = slots[source + 2]
+            high = LONG | np.uint64(store(to_arena, state, arena, place + 8, stored_length(arena, place)))
+        to_words[target] = words[source]
+        to_words[target + 1] = high
+        to_words[target + 2] = words[source + 2]

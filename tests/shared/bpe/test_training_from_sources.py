@@ -263,5 +263,5 @@ def test_tables_hold_what_was_put_into_them() -> None:
     )
     table = WordCounts.from_mapping(counts)
     assert dict(table.items()) == counts
-    table.add(table.slots.copy(), table.arena.copy())
+    table.add(table.words.copy(), table.arena.copy())
     assert dict(table.items()) == {word: 2 * count for word, count in counts.items()}
