@@ -6,7 +6,8 @@ the arguments, and results come back behind them:
 
     words    a number | address of an array | its length | ... | result | ...
 
-Called by another kernel, a kernel is an ordinary function of the compiled code.
+Called by another kernel, a kernel is an ordinary function of the compiled code. No index of an array in a kernel may be
+negative: there it would not count from the end.
 """
 
 import ctypes
