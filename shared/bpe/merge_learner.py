@@ -93,6 +93,8 @@ class MergeLearner:
         self._orders.clear()
         self._make_arrays()
         self._merges: list[Pair] = []
+        self._spellings_by_id = [bytes([byte]) for byte in range(256)]
+        self._spelt = set(self._spellings_by_id)
 
     def learn(self, progress: Progress | None = None) -> LearntMerges:
         """Learn all merges.
@@ -197,25 +199,22 @@ class MergeLearner:
                 self._vocab_size, _STEP,
             )
         )  # fmt: skip
-        learnt = self._learnt[: 2 * int(self._state[pairs.NUM_MERGES])].reshape(-1, 2).tolist()
-        self._merges += [(left, right) for left, right in learnt]
+        for left, right in self._learnt[: 2 * int(self._state[pairs.NUM_MERGES])].reshape(-1, 2).tolist():
+            self._merges.append((left, right))
+            spelling = self._spellings_by_id[left] + self._spellings_by_id[right]
+            if spelling not in self._spelt:
+                self._spellings_by_id.append(spelling)
+                self._spelt.add(spelling)
         if outcome == merging.RESERVED:
-            left, right = self._merges[-1]
             raise TokenizerError(
-                f"the text teaches the token {self._spelling(left) + self._spelling(right)!r}, which is also a special "
-                "token; rename that one"
+                f"the text teaches the token {self._spellings_by_id[-1]!r}, which is also a special token; rename that one"
             )
         return outcome
 
-    def _spelling(self, token: int) -> bytes:
-        place, length = int(self._tokens[token]["place"]), int(self._tokens[token]["length"])
-        return self._text[place : place + length].tobytes()
-
     def _result(self) -> LearntMerges:
-        num_tokens = int(self._state[pairs.NUM_TOKENS])
-        uses = np.zeros(num_tokens, dtype=np.int64)
+        uses = np.zeros(len(self._spellings_by_id), dtype=np.int64)
         rebuilding.count_uses(self._ids, self._weights, self._tokens, uses)
-        return LearntMerges([self._spelling(token) for token in range(num_tokens)], self._merges, uses)
+        return LearntMerges(self._spellings_by_id, self._merges, uses)
 
 
 def _most_frequent_first(table: WordCounts, min_count: int) -> NDArray[np.int64]:
