@@ -1,48 +1,26 @@
 """Learning merges from word counts with the compiled kernels: memory, thresholds and rebuilding."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shared.bpe.errors import TokenizerError
-from shared.bpe.kernels import layout, merging, pairs, rebuilding, spellings
-from shared.bpe.word_counts import WordCounts
+from shared.bpe.kernels import merging, pairs, rebuilding, spellings
+from shared.bpe.word_layout import BYTES_PER_POSITION, Partitions, WordLayout, on_threads
 
 Pair = tuple[int, int]
 # Called with the merges learnt and the merges wanted.
 Progress = Callable[[int, int], None]
-# The distinct words in one table or, one after the other, in several that share no word.
-Partitions = Callable[[], Iterator[WordCounts]]
 
 _STEP = 256  # merges between two calls of `progress`: some milliseconds
 _SKETCH_SIZE = 1 << 20
 # The count of the last merge is about a sixth to a fifteenth of the words by the tokens; the threshold begins below it.
 _THRESHOLD_DIVISOR = 40
-_MAX_DIGIT = (1 << 16) - 1
 _MAX_POSITIONS = (1 << 31) - 1
-# text, ids, weights, and the places twice: once at the start, once for the pairs that are born
-_BYTES_PER_POSITION = 1 + 4 + 8 / layout.GROUP + 2 * 4
-
-
-@dataclass(frozen=True)
-class WordTotals:
-    """What was counted, and what merging takes up.
-
-    Attributes:
-        distinct: Distinct words.
-        words: Occurrences.
-        num_bytes: Bytes of all occurrences.
-        positions: Of the layout.
-        left_out: Occurrences of words below the minimum count, which are in none of the others.
-    """
-
-    distinct: int = 0
-    words: int = 0
-    num_bytes: int = 0
-    positions: int = 0
-    left_out: int = 0
+# Places are written twice: once at the start, once for the pairs that are born.
+_PLACE_BYTES_PER_POSITION = 2 * 4
 
 
 @dataclass(frozen=True)
@@ -69,6 +47,7 @@ class MergeLearner:
         reserved: Byte strings that no merge may give.
         min_count: Words that occur less often are left out.
         max_bytes: Memory that may be taken; None for as much as it needs.
+        threads: How many lay the words out and count their first pairs; they do not share in the merging.
 
     Raises:
         TokenizerError: If the words do not fit.
@@ -82,15 +61,15 @@ class MergeLearner:
         reserved: Iterable[bytes] = (),
         min_count: int = 1,
         max_bytes: int | None = None,
+        threads: int = 1,
     ):
         self._vocab_size = 256 + num_merges
         self._reserved = [spelling for spelling in reserved if len(spelling) > 1]
-        self._prefix = bytes(range(256)) + b"".join(self._reserved)
-        self._orders: list[NDArray[np.int64]] = []
-        self.totals = self._measure(partitions, min_count)
+        prefix = bytes(range(256)) + b"".join(self._reserved)
+        self._layout = WordLayout(partitions, prefix, min_count=min_count, threads=threads)
+        self.totals = self._layout.totals
         self._check_size(max_bytes, min_count)
-        self._lay_out(partitions)
-        self._orders.clear()
+        self._layout.write()
         self._make_arrays()
         self._merges: list[Pair] = []
         self._spellings_by_id = [bytes([byte]) for byte in range(256)]
@@ -102,7 +81,8 @@ class MergeLearner:
         Raises:
             TokenizerError: If a merge would give a reserved byte string.
         """
-        outcome = merging.FULL
+        self._count_byte_pairs()
+        outcome = merging.DONE
         while int(self._state[pairs.NUM_TOKENS]) < self._vocab_size:
             if outcome == merging.DRY:
                 if self._state[pairs.THRESHOLD] == 1:
@@ -113,24 +93,11 @@ class MergeLearner:
             outcome = self._step()
             if progress is not None:
                 progress(int(self._state[pairs.NUM_TOKENS]) - 256, self._vocab_size - 256)
-        return self._result()
-
-    def _measure(self, partitions: Partitions, min_count: int) -> WordTotals:
-        distinct = words = num_bytes = all_words = 0
-        position = _next_group(len(self._prefix) + 1)
-        for table in partitions():
-            order = _most_frequent_first(table, min_count)
-            self._orders.append(order)
-            position, more_words, more_bytes = layout.measure(table.words, table.arena, order, position)
-            distinct += len(order)
-            words += more_words
-            num_bytes += more_bytes
-            all_words += int(table.amounts().sum())
-        return WordTotals(distinct, words, num_bytes, position, left_out=all_words - words)
+        return LearntMerges(self._spellings_by_id, self._merges, self._uses[: len(self._spellings_by_id)])
 
     def _check_size(self, max_bytes: int | None, min_count: int) -> None:
         totals = self.totals
-        needed = int(totals.positions * _BYTES_PER_POSITION) + self._fixed_bytes()
+        needed = int(totals.positions * (BYTES_PER_POSITION + _PLACE_BYTES_PER_POSITION)) + self._fixed_bytes()
         if totals.positions <= _MAX_POSITIONS and (max_bytes is None or needed <= max_bytes):
             return
         limit = "" if max_bytes is None else f"; {max_bytes:,} are left of the memory limit"
@@ -149,27 +116,16 @@ class MergeLearner:
     def _max_pairs(self) -> int:
         return max(1 << 17, min(1 << 22, 16 * self._vocab_size))
 
-    def _lay_out(self, partitions: Partitions) -> None:
-        size = self.totals.positions
-        text = np.empty(size + layout.SLACK, dtype=np.uint8)
-        ids = np.empty(size + layout.SLACK, dtype=np.int32)
-        self._weights = np.zeros(size // layout.GROUP + 1, dtype=np.int64)
-        text[: len(self._prefix)] = np.frombuffer(self._prefix, dtype=np.uint8)
-        position = _next_group(len(self._prefix) + 1)
-        ids[:position] = layout.GAP
-        for table, order in zip(partitions(), self._orders, strict=True):
-            position = layout.lay_out(table.words, table.arena, order, position, text, ids, self._weights)
-        self._text, self._ids = text[:size], ids[:size]
-
     def _make_arrays(self) -> None:
         self._tokens = np.zeros(self._vocab_size + len(self._reserved), dtype=pairs.TOKEN)
         self._spellings = _index(4 * len(self._tokens))
         self._pairs = np.empty(self._max_pairs(), dtype=pairs.PAIR)
         self._index = _index(2 * self._max_pairs())
         self._heap = np.empty(self._max_pairs(), dtype=pairs.HEAP_ENTRY)
-        self._places = np.empty(2 * len(self._ids) + 1024, dtype=np.int32)
+        self._places = np.empty(2 * self.totals.positions + 1024, dtype=np.int32)
         self._neighbours = [np.zeros(self._vocab_size, dtype=merging.NEIGHBOUR) for _ in range(2)]
         self._touched = [np.zeros(self._vocab_size + 1, dtype=np.int64) for _ in range(2)]
+        self._uses = np.zeros(self._vocab_size, dtype=np.int64)
         self._learnt = np.empty(2 * _STEP, dtype=np.int32)
         self._sketch = np.empty(_SKETCH_SIZE, dtype=np.int64)
         self._state = np.zeros(pairs.STATE_SIZE, dtype=np.int64)
@@ -179,14 +135,27 @@ class MergeLearner:
         for number, length in enumerate([1] * 256 + [len(spelling) for spelling in self._reserved]):
             # Reserved spellings are tokens that come after all that can be learnt.
             token = number if number < 256 else self._vocab_size + number - 256
-            spellings.describe_token(self._text, self._tokens, token, place, length)
+            spellings.describe_token(self._layout.text, self._tokens, token, place, length)
             spellings.add_spelling(self._tokens, self._spellings, token)
             place += length
 
+    def _count_byte_pairs(self) -> None:
+        ids, weights, sections = self._layout.ids, self._layout.weights, self._layout.sections()
+        counts = np.zeros((len(sections), rebuilding.NUM_BYTE_PAIRS), dtype=rebuilding.BYTE_PAIR)
+        uses = np.zeros((len(sections), 256), dtype=np.int64)
+        numbers = range(len(sections))
+        on_threads(lambda n: rebuilding.count_byte_pairs(ids, weights, *sections[n], counts[n], uses[n]), numbers)
+        rebuilding.enter_byte_pairs(counts.reshape(-1), self._index, self._pairs, self._state)
+        on_threads(lambda n: rebuilding.fill_byte_places(ids, *sections[n], counts[n], self._places), numbers)
+        self._uses[:256] = uses.sum(axis=0)
+
     def _rebuild(self) -> None:
+        if self._state[pairs.NUM_TOKENS] == 256:
+            self._count_byte_pairs()
+            return
         while not rebuilding.rebuild_pairs(
-            self._text, self._ids, self._weights, self._tokens, self._pairs, self._index, self._places, self._heap,
-            self._state, self._sketch,
+            self._layout.ids, self._layout.weights, self._tokens, self._pairs, self._index, self._places, self._state,
+            self._sketch,
         ):  # fmt: skip
             self._state[pairs.THRESHOLD] *= 2
 
@@ -194,9 +163,9 @@ class MergeLearner:
         self._state[pairs.NUM_MERGES] = 0
         outcome = int(
             merging.learn_merges(
-                self._text, self._ids, self._weights, self._tokens, self._spellings, self._pairs, self._index,
-                self._places, self._heap, self._state, *self._neighbours, *self._touched, self._learnt,
-                self._vocab_size, _STEP,
+                self._layout.text, self._layout.ids, self._layout.weights, self._tokens, self._spellings, self._pairs,
+                self._index, self._places, self._heap, self._state, *self._neighbours, *self._touched, self._learnt,
+                self._uses, self._vocab_size, _STEP,
             )
         )  # fmt: skip
         for left, right in self._learnt[: 2 * int(self._state[pairs.NUM_MERGES])].reshape(-1, 2).tolist():
@@ -206,30 +175,11 @@ class MergeLearner:
                 self._spellings_by_id.append(spelling)
                 self._spelt.add(spelling)
         if outcome == merging.RESERVED:
+            spelling = self._spellings_by_id[-1]
             raise TokenizerError(
-                f"the text teaches the token {self._spellings_by_id[-1]!r}, which is also a special token; rename that one"
+                f"the text teaches the token {spelling!r}, which is also a special token; rename that one"
             )
         return outcome
-
-    def _result(self) -> LearntMerges:
-        uses = np.zeros(len(self._spellings_by_id), dtype=np.int64)
-        rebuilding.count_uses(self._ids, self._weights, self._tokens, uses)
-        return LearntMerges(self._spellings_by_id, self._merges, uses)
-
-
-def _most_frequent_first(table: WordCounts, min_count: int) -> NDArray[np.int64]:
-    """The numbers of the words that are frequent enough, in falling order of their counts."""
-    amounts = table.amounts()
-    # Numbers of 16 bits are sorted digit by digit, several times faster; few counts do not fit.
-    rarity = _MAX_DIGIT - np.minimum(amounts, _MAX_DIGIT).astype(np.uint16)
-    order = np.argsort(rarity, kind="stable")
-    most = int(np.count_nonzero(rarity == 0))
-    order[:most] = order[:most][np.argsort(~amounts[order[:most]], kind="stable")]
-    return order[: int(np.count_nonzero(amounts >= min_count))]
-
-
-def _next_group(position: int) -> int:
-    return -(-position // layout.GROUP) * layout.GROUP
 
 
 def _index(minimum: int) -> NDArray[np.int32]:

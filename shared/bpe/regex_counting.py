@@ -9,10 +9,10 @@ from shared.bpe.chunks import Chunker
 from shared.bpe.corpus import Source, Texts
 from shared.bpe.counting import BytesProgress, CorpusCounter
 from shared.bpe.errors import TokenizerError
-from shared.bpe.merge_learner import Partitions
 from shared.bpe.patterns import resolve_pattern, split
 from shared.bpe.vocabulary import AddedToken, encode_utf8
 from shared.bpe.word_counts import WordCounts
+from shared.bpe.word_layout import Partitions
 
 # Bytes of distinct pieces that the counts of a custom pattern may hold.
 MAX_DISTINCT_BYTES = 1 << 26

@@ -10,7 +10,7 @@ from shared.bpe.corpus import CHUNK_BYTES, Source, Texts
 from shared.bpe.counting import BytesProgress, CorpusCounter, Errors
 from shared.bpe.errors import TokenizerError
 from shared.bpe.memory import peak_memory, resident_memory, total_memory
-from shared.bpe.merge_learner import LearntMerges, MergeLearner, Partitions, Progress, WordTotals
+from shared.bpe.merge_learner import LearntMerges, MergeLearner, Progress
 from shared.bpe.patterns import PATTERNS, resolve_pattern
 from shared.bpe.processors import available_processors
 from shared.bpe.regex_counting import counts_by_regex
@@ -19,6 +19,7 @@ from shared.bpe.training_settings import merges_wanted, reserved_spellings
 from shared.bpe.training_state import TrainingState, identity_of
 from shared.bpe.vocabulary import AddedToken, Vocabulary, encode_utf8
 from shared.bpe.word_counts import Specials
+from shared.bpe.word_layout import Partitions, WordTotals
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -153,6 +154,7 @@ def train_bpe_from_sources(
         raise TokenizerError(f"the minimum count is {min_count}; it must be 1 or more")
     limit = memory_limit or total_memory() // 2
     name = next((name for name, named in PATTERNS.items() if named == expression), None)
+    threads = _num_threads(sources, threads) if name else 1
     identity = identity_of(expression, special_tokens, errors, sources)
     with tempfile.TemporaryDirectory(prefix="ownlm-") as scratch:
         kept = TrainingState(state or Path(scratch) / "counts", identity)
@@ -160,7 +162,7 @@ def train_bpe_from_sources(
         counter = CorpusCounter(
             name or "gpt2",
             Specials(map(encode_utf8, special_tokens)),
-            threads=_num_threads(sources, threads) if name else 1,
+            threads=threads,
             errors=errors,
             table_bytes=_table_bytes(limit),
             runs=kept.runs,
@@ -182,6 +184,7 @@ def train_bpe_from_sources(
                 reserved=reserved_spellings(special_tokens),
                 min_count=min_count,
                 max_bytes=limit - resident_memory(),
+                threads=threads,
             )
             learnt = learner.learn(progress)
         except KeyboardInterrupt:

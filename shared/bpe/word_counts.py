@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.bpe.kernels import word_counting, word_moving
 from shared.bpe.kernels import word_table as kernel
 from shared.bpe.kernels.classes import character_classes
 from shared.bpe.kernels.scanner import PATTERN_IDS
@@ -36,7 +37,7 @@ class WordCounts:
         self.max_bytes = max_bytes
         self._make_arrays()
         self._cuts = np.empty(_BATCH, dtype=np.int64)
-        self._keys = np.empty(kernel.KEY_SIZE * _BATCH, dtype=np.uint64)
+        self._keys = np.empty(word_counting.KEY_SIZE * _BATCH, dtype=np.uint64)
 
     @classmethod
     def from_mapping(cls, counts: Mapping[bytes, int]) -> "WordCounts":
@@ -48,7 +49,9 @@ class WordCounts:
         amounts = np.array([counts[word] for word in words], dtype=np.uint64)
         first = 0
         while first < len(words):
-            first = kernel.add_listed(data, ends, amounts, first, table._index, table._words, table._state, table.arena)
+            first = word_moving.add_listed(
+                data, ends, amounts, first, table._index, table._words, table._state, table.arena
+            )
             if first < len(words):
                 table._grow(len(words[first]))
         return table
@@ -80,7 +83,7 @@ class WordCounts:
             `end`, or where a piece begins for which `max_bytes` leave no room.
         """
         while begin < end:
-            begin = kernel.count_chunk(
+            begin = word_counting.count_chunk(
                 PATTERN_IDS[pattern], data, begin, end, character_classes(), specials.text, specials.offsets,
                 self._cuts, self._keys, self._index, self._words, self._state, self.arena,
             )  # fmt: skip
@@ -93,7 +96,7 @@ class WordCounts:
         """Add all counts of another table, given by its arrays."""
         first, last = 0, len(words) // kernel.WORD_SIZE
         while first < last:
-            first = kernel.add_words(words, arena, first, self._index, self._words, self._state, self.arena)
+            first = word_moving.add_words(words, arena, first, self._index, self._words, self._state, self.arena)
             if first < last:
                 self._grow(len(arena))
 
@@ -156,7 +159,7 @@ class WordCounts:
         grown = np.empty(kernel.WORD_SIZE * self._capacity, dtype=np.uint64)
         grown[: len(self.words)] = self.words
         self._words = grown
-        kernel.fill_index(self._words, self._index, self._state)
+        word_moving.fill_index(self._words, self._index, self._state)
 
 
 def _empty_index(bits: int) -> NDArray[np.int32]:

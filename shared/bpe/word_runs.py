@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.bpe.errors import TokenizerError
+from shared.bpe.kernels import word_moving
 from shared.bpe.kernels import word_table as kernel
 from shared.bpe.word_counts import WordCounts
 
@@ -86,17 +87,17 @@ class WordRuns:
 
 def _write_run(table: WordCounts, file: BinaryIO) -> None:
     hashes = np.empty(len(table), dtype=np.uint64)
-    kernel.hash_all(table.words, hashes)
+    word_moving.hash_all(table.words, hashes)
     order = np.argsort(hashes)
     buckets = hashes[order] >> np.uint64(64 - kernel.BUCKET_BITS)
     parts = np.split(order, np.searchsorted(buckets, np.arange(1, BUCKETS, dtype=np.uint64)))
-    sizes = [(len(part), kernel.arena_needed(table.words, table.arena, part)) for part in parts]
+    sizes = [(len(part), word_moving.arena_needed(table.words, table.arena, part)) for part in parts]
     file.write(np.array([_MAGIC], dtype=np.uint64).tobytes() + np.array(sizes, dtype=np.int64).tobytes())
     state = np.zeros(3, dtype=np.int64)
     for part, (length, arena_size) in zip(parts, sizes, strict=True):
         words = np.empty(length * kernel.WORD_SIZE, dtype=np.uint64)
         arena = np.empty(arena_size, dtype=np.uint8)
-        kernel.gather(table.words, table.arena, part, words, arena, state)
+        word_moving.gather(table.words, table.arena, part, words, arena, state)
         file.write(words.data)
         file.write(arena.data)
 

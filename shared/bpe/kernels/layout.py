@@ -24,7 +24,7 @@ from shared.bpe.kernels.word_table import LONGEST_SHORT, PLACE, WORD_SIZE, WORDS
 GROUP_BITS = 6
 GROUP = 1 << GROUP_BITS
 
-SLACK = LONGEST_SHORT + 1  # positions at the end that are written to and not read
+SLACK = LONGEST_SHORT + 1  # positions behind a word that may be written to with it
 
 PREFETCH_DISTANCE = 16  # words
 
@@ -40,18 +40,19 @@ def next_group(position):
     return position + GROUP - 1 & -GROUP
 
 
-@compiled(types.int64, INT32S, types.int64, inline=True)
-def end_group(ids, position):
-    """Fill a group from a position on with gaps, and return where the next begins."""
-    end = next_group(position)
-    for gap in range(position, end):
-        ids[gap] = GAP
-    return end
+@compiled(types.void, INT32S, types.int64, types.int64, inline=True)
+def fill_gap(ids, begin, end):
+    """Write gaps up to where the next group begins."""
+    for position in range(begin, end):
+        ids[position] = GAP
 
 
 @compiled(types.UniTuple(types.int64, 3), WORDS, BYTES, INT64S, types.int64)
 def measure(words, arena, order, begin):
-    """Where the layout of the words in `order` ends if it begins at `begin`; how often they occur, and their bytes."""
+    """Where the layout of the words in `order` ends if it begins at `begin`; how often they occur, and their bytes.
+
+    Nothing is written behind that end, so that threads may lay out one part each.
+    """
     position, occurrences, num_bytes = begin, 0, 0
     weight = 0
     for entry in range(order.size):
@@ -65,7 +66,7 @@ def measure(words, arena, order, begin):
         position += length + 1
         occurrences += count
         num_bytes += count * length
-    return next_group(position), occurrences, num_bytes
+    return next_group(position + SLACK), occurrences, num_bytes
 
 
 @compiled(types.void, WORDS, BYTES, types.int64, types.int64, _TEXT, INT32S, types.int64, inline=True)
@@ -85,7 +86,7 @@ def copy_word(words, arena, number, length, text, ids, position):
             ids[position + offset] = np.int32(arena[begin + offset])
 
 
-@compiled(types.int64, WORDS, BYTES, INT64S, types.int64, _TEXT, INT32S, INT64S)
+@compiled(types.void, WORDS, BYTES, INT64S, types.int64, _TEXT, INT32S, INT64S)
 def lay_out(words, arena, order, begin, text, ids, weights):
     """Write the words in `order`, which has the most frequent first.
 
@@ -94,12 +95,9 @@ def lay_out(words, arena, order, begin, text, ids, weights):
         arena: Of the same table.
         order: Numbers of words.
         begin: The first position to write to.
-        text: Bytes by position, and SLACK.
-        ids: Tokens by position, and SLACK.
+        text: Bytes by position.
+        ids: Tokens by position.
         weights: Occurrences by group of positions.
-
-    Returns:
-        The first position behind them, where the next group begins.
     """
     position = begin
     weight = 0
@@ -109,7 +107,8 @@ def lay_out(words, arena, order, begin, text, ids, weights):
         count = np.int64(words[number * WORD_SIZE + 2])
         if count != weight:
             weight = count
-            position = end_group(ids, position)
+            fill_gap(ids, position, next_group(position))
+            position = next_group(position)
         length = length_of(words, arena, number)
         copy_word(words, arena, number, length, text, ids, position)
         for group in range(position >> GROUP_BITS, (position + length >> GROUP_BITS) + 1):
@@ -117,4 +116,4 @@ def lay_out(words, arena, order, begin, text, ids, weights):
         position += length
         ids[position] = GAP
         position += 1
-    return end_group(ids, position)
+    fill_gap(ids, position, next_group(position + SLACK))

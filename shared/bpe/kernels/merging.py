@@ -20,6 +20,7 @@ from shared.bpe.kernels.pairs import (
     ABSENT,
     HEAP,
     INDEX,
+    LEVEL,
     NUM_MERGES,
     NUM_PAIRS,
     NUM_TOKENS,
@@ -29,6 +30,7 @@ from shared.bpe.kernels.pairs import (
     TOKENS,
     add_pair,
     find_pair,
+    free_places,
     pop_best,
     push,
 )
@@ -73,24 +75,26 @@ def note_neighbour(neighbours, touched, token, weight):
 
 
 @compiled(
-    types.UniTuple(types.int64, 3),
+    types.UniTuple(types.int64, 4),
     *(INT32S, INT64S, TOKENS, PAIRS, INT32S, types.int64, types.int64, NEIGHBOURS, NEIGHBOURS, INT64S, INT64S),
 )
 def replace_pair(ids, weights, tokens, pairs, places, number, merged, left, right, touched_left, touched_right):
     """Write the merged token over every occurrence of a pair, and note the neighbours.
 
     Returns:
-        The number of occurrences, whose positions are now the first places of the pair; and the weight and the number
+        The number of occurrences, whose positions are now the first places of the pair, and their weight; and the same
         of those that follow another occurrence directly.
     """
     pair = pairs[number]
     a, b, first = pair.left, pair.right, pair.first
     left_length = tokens[a].length
     length = left_length + tokens[b].length
-    done, overlap_weight, overlaps = 0, 0, 0
+    done, total_weight, overlaps, overlap_weight = 0, 0, 0, 0
     end = first + pair.places
     for place in range(first, end):
-        prefetch(ids, np.int64(places[min(place + PREFETCH_DISTANCE, end - 1)]))
+        ahead = np.int64(places[min(place + PREFETCH_DISTANCE, end - 1)])
+        prefetch(ids, ahead - 1)
+        prefetch(ids, ahead + length)
         position = np.int64(places[place])
         middle = position + left_length
         if ids[position] != a or ids[middle] != b:
@@ -110,7 +114,8 @@ def replace_pair(ids, weights, tokens, pairs, places, number, merged, left, righ
         ids[position + length - 1] = -length
         places[first + done] = position
         done += 1
-    return done, overlap_weight, overlaps
+        total_weight += weight
+    return done, total_weight, overlaps, overlap_weight
 
 
 @compiled(
@@ -121,10 +126,9 @@ def give_birth(text, tokens, index, pairs, heap, state, left, right, count, plac
     """Enter a new pair if it is frequent enough, and return where its places go, else ABSENT."""
     if count < state[THRESHOLD]:
         return ABSENT
-    number = add_pair(index, pairs, state, left, right, count)
-    pairs[number].places = places
-    push(text, tokens, pairs, heap, state, number)
-    state[PLACES_USED] += places
+    number = add_pair(index, pairs, state, left, right, count, places)
+    if count >= state[LEVEL]:
+        push(text, tokens, pairs, heap, state, number)
     return pairs[number].first
 
 
@@ -142,7 +146,7 @@ def take_away(pairs, index, left, right, count):
     *(NEIGHBOURS, NEIGHBOURS, INT64S, INT64S),
 )
 def settle_counts(
-    text, tokens, index, pairs, heap, state, number, merged, overlap_weight, overlaps,
+    text, tokens, index, pairs, heap, state, number, merged, overlaps, overlap_weight,
     left, right, touched_left, touched_right,
 ):  # fmt: skip
     """Lower the counts of the pairs that a merge took from, and enter those that it gave to.
@@ -207,11 +211,11 @@ def forget_neighbours(neighbours, touched):
 @compiled(
     types.int64,
     *(BYTES, INT32S, INT64S, TOKENS, INDEX, PAIRS, INDEX, INT32S, HEAP, INT64S),
-    *(NEIGHBOURS, NEIGHBOURS, INT64S, INT64S, INT32S, types.int64, types.int64),
+    *(NEIGHBOURS, NEIGHBOURS, INT64S, INT64S, INT32S, INT64S, types.int64, types.int64),
 )
 def learn_merges(
     text, ids, weights, tokens, spellings, pairs, index, places, heap, state,
-    left, right, touched_left, touched_right, merges, vocab_size, max_merges,
+    left, right, touched_left, touched_right, merges, uses, vocab_size, max_merges,
 ):  # fmt: skip
     """Learn merges until there are `vocab_size` tokens or `max_merges` merges, or until the pairs must be rebuilt.
 
@@ -231,6 +235,7 @@ def learn_merges(
         touched_left: Room for every token and one more.
         touched_right: The same.
         merges: Left and right token in turn, for at least `max_merges` merges.
+        uses: Occurrences by token.
         vocab_size: Tokens wanted.
         max_merges: Merges wanted before returning.
 
@@ -254,9 +259,12 @@ def learn_merges(
             merged = state[NUM_TOKENS]
             state[NUM_TOKENS] += 1
             tokens[merged].length = tokens[a].length + tokens[b].length
-        done, overlap_weight, overlaps = replace_pair(
+        done, total_weight, overlaps, overlap_weight = replace_pair(
             ids, weights, tokens, pairs, places, number, merged, left, right, touched_left, touched_right
         )
+        uses[a] -= total_weight
+        uses[b] -= total_weight
+        uses[merged] += total_weight
         if is_new:
             # Its first occurrence spells it from now on.
             describe_token(text, tokens, merged, places[pairs[number].first], tokens[merged].length)
@@ -264,10 +272,11 @@ def learn_merges(
         room = touched_left[0] + touched_right[0] + 1
         fits = state[NUM_PAIRS] + room <= pairs.size and state[PLACES_USED] + 3 * done <= places.size
         if is_new and fits and settle_counts(
-            text, tokens, index, pairs, heap, state, number, merged, overlap_weight, overlaps,
+            text, tokens, index, pairs, heap, state, number, merged, overlaps, overlap_weight,
             left, right, touched_left, touched_right,
         ):  # fmt: skip
             write_places(ids, tokens, places, pairs[number].first, done, merged, left, right)
+        free_places(state, pairs[number].first, pairs[number].places)
         forget_neighbours(left, touched_left)
         forget_neighbours(right, touched_right)
         left[merged].places = 0

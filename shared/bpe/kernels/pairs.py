@@ -8,7 +8,9 @@ r"""The pairs of neighbouring tokens that training keeps an eye on, and which of
 
 A pair is born when a merge makes its younger token, and all its occurrences with it: from then on its count only falls.
 So a heap that corrects what comes to the top, and a threshold below which a pair is forgotten at birth, lose nothing
-until the threshold itself is reached.
+until the threshold itself is reached. The heap is kept small: only pairs at or above a level are in it, and when it is
+empty the level sinks. What a merged pair leaves of `places` is used again by the pairs that the next merge gives birth
+to.
 """
 
 import numpy as np
@@ -27,10 +29,11 @@ HEAP = types.Array(HEAP_ENTRY)
 INDEX = types.Array(types.int32)
 
 ABSENT = -1
+LEVEL_PART = 8  # a level lies below the highest count by one part in so many of it
 
 # Indices into the state of training.
-NUM_TOKENS, NUM_PAIRS, PLACES_USED, HEAP_SIZE, NUM_MERGES, THRESHOLD = range(6)
-STATE_SIZE = 6
+NUM_TOKENS, NUM_PAIRS, PLACES_USED, FREE_FIRST, FREE_END, HEAP_SIZE, NUM_MERGES, THRESHOLD, LEVEL = range(9)
+STATE_SIZE = 9
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -54,9 +57,29 @@ def find_pair(index, pairs, left, right):
     return ABSENT
 
 
-@compiled(types.int64, INDEX, PAIRS, INT64S, types.int64, types.int64, types.int64)
-def add_pair(index, pairs, state, left, right, count):
-    """Enter a new pair, for which there is room, without places; returns its number."""
+@compiled(types.int64, INT64S, types.int64, inline=True)
+def take_places(state, count):
+    """Where so many places can be written, for which there is room."""
+    first = state[FREE_FIRST]
+    if first + count <= state[FREE_END]:
+        state[FREE_FIRST] = first + count
+        return first
+    first = state[PLACES_USED]
+    state[PLACES_USED] = first + count
+    return first
+
+
+@compiled(types.void, INT64S, types.int64, types.int64, inline=True)
+def free_places(state, first, count):
+    """Let places be used again, if they are more than those that are free already."""
+    if count > state[FREE_END] - state[FREE_FIRST]:
+        state[FREE_FIRST] = first
+        state[FREE_END] = first + count
+
+
+@compiled(types.int64, INDEX, PAIRS, INT64S, types.int64, types.int64, types.int64, types.int64)
+def add_pair(index, pairs, state, left, right, count, places):
+    """Enter a new pair, for which there is room; returns its number."""
     slot = pair_slot(left, right, index.size)
     while index[slot] != ABSENT:
         slot = slot + 1 & index.size - 1
@@ -67,9 +90,16 @@ def add_pair(index, pairs, state, left, right, count):
     pair.left = left
     pair.right = right
     pair.count = count
-    pair.first = state[PLACES_USED]
-    pair.places = 0
+    pair.first = take_places(state, places)
+    pair.places = places
     return number
+
+
+@compiled(types.void, INDEX, INT64S)
+def forget_pairs(index, state):
+    """Make room for all pairs anew."""
+    index[:] = ABSENT
+    state[NUM_PAIRS] = state[PLACES_USED] = state[FREE_FIRST] = state[FREE_END] = state[HEAP_SIZE] = 0
 
 
 @compiled(types.uint64, BYTES, types.int64, types.int64)
@@ -148,14 +178,30 @@ def push(text, tokens, pairs, heap, state, number):
         entry = parent
 
 
+@compiled(types.void, BYTES, TOKENS, PAIRS, HEAP, INT64S)
+def lower_level(text, tokens, pairs, heap, state):
+    """Fill the heap, which is empty, with the pairs whose counts are among the highest."""
+    highest = np.int64(0)
+    for number in range(state[NUM_PAIRS]):
+        highest = max(highest, pairs[number].count)
+    state[LEVEL] = max(state[THRESHOLD], highest - highest // LEVEL_PART)
+    for number in range(state[NUM_PAIRS]):
+        if pairs[number].count >= state[LEVEL]:
+            push(text, tokens, pairs, heap, state, number)
+
+
 @compiled(types.int64, BYTES, TOKENS, PAIRS, HEAP, INT64S)
 def pop_best(text, tokens, pairs, heap, state):
     """Take the pair that comes next out of the heap; ABSENT if none is left at or above the threshold."""
-    while state[HEAP_SIZE] > 0:
+    while True:
+        if state[HEAP_SIZE] == 0:
+            lower_level(text, tokens, pairs, heap, state)
+            if state[HEAP_SIZE] == 0:
+                return ABSENT
         number = heap[0].pair
         count = pairs[number].count
         current = count == heap[0].count
-        if current or count < state[THRESHOLD]:
+        if current or count < state[LEVEL]:
             state[HEAP_SIZE] -= 1
             heap[0].count = heap[state[HEAP_SIZE]].count
             heap[0].pair = heap[state[HEAP_SIZE]].pair
@@ -164,4 +210,3 @@ def pop_best(text, tokens, pairs, heap, state):
         sift_down(text, tokens, pairs, heap, state[HEAP_SIZE], 0)
         if current:
             return number
-    return ABSENT

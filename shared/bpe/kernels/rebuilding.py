@@ -1,4 +1,8 @@
-"""Counting the pairs of a layout as it stands, those at or above the threshold."""
+"""Counting the pairs of a layout as it stands, those at or above the threshold.
+
+At the start all tokens are bytes: a table of all their pairs takes the place of look-ups, and threads share the work,
+each with a part of the positions and a table of its own. Later `rebuild_pairs` does it.
+"""
 
 import numpy as np
 
@@ -7,58 +11,71 @@ from shared.bpe.kernels.compiling import compiled
 from shared.bpe.kernels.layout import GAP, GROUP_BITS
 from shared.bpe.kernels.pairs import (
     ABSENT,
-    HEAP,
-    HEAP_SIZE,
     INDEX,
     NUM_PAIRS,
-    NUM_TOKENS,
     PAIRS,
-    PLACES_USED,
     THRESHOLD,
     TOKENS,
     add_pair,
     find_pair,
+    forget_pairs,
     pair_slot,
-    sift_down,
 )
-from shared.bpe.kernels.types import BYTES, INT32S, INT64S
+from shared.bpe.kernels.types import INT32S, INT64S
+
+# Weight and number of the occurrences of two bytes side by side, by `left << 8 | right`.
+BYTE_PAIR = np.dtype([("count", "i8"), ("places", "i8")])
+BYTE_PAIRS = types.Array(BYTE_PAIR)
+NUM_BYTE_PAIRS = 1 << 16
 
 
-@compiled(types.void, INT32S, INT64S, INT64S, INT64S)
-def count_byte_pairs(ids, weights, counts, numbers):
-    """Sum the weights and count the occurrences of pairs of bytes, by `left << 8 | right`."""
-    for position in range(ids.size - 1):
+@compiled(types.void, INT32S, INT64S, types.int64, types.int64, BYTE_PAIRS, INT64S)
+def count_byte_pairs(ids, weights, begin, end, byte_pairs, uses):
+    """Count the pairs of bytes that begin at positions of a part, and how often each byte occurs there."""
+    for position in range(begin, end):
+        left, right = np.int64(ids[position]), np.int64(ids[position + 1])
+        if left < 0:
+            continue
+        weight = weights[position >> GROUP_BITS]
+        uses[left] += weight
+        if right >= 0:
+            key = left << 8 | right
+            byte_pairs[key].count += weight
+            byte_pairs[key].places += 1
+
+
+@compiled(types.void, BYTE_PAIRS, INDEX, PAIRS, INT64S)
+def enter_byte_pairs(byte_pairs, index, pairs, state):
+    """Enter the pairs that are frequent enough in all parts together, of which there are NUM_BYTE_PAIRS entries each.
+
+    Afterwards `count` says where the places of a pair in a part begin, ABSENT if it is not entered.
+    """
+    forget_pairs(index, state)
+    for key in range(NUM_BYTE_PAIRS):
+        count, places = np.int64(0), np.int64(0)
+        for entry in range(key, byte_pairs.size, NUM_BYTE_PAIRS):
+            count += byte_pairs[entry].count
+            places += byte_pairs[entry].places
+        first = ABSENT
+        if count >= state[THRESHOLD]:
+            first = pairs[add_pair(index, pairs, state, key >> 8, key & 255, count, places)].first
+        for entry in range(key, byte_pairs.size, NUM_BYTE_PAIRS):
+            byte_pairs[entry].count = first
+            if first != ABSENT:
+                first += byte_pairs[entry].places
+
+
+@compiled(types.void, INT32S, types.int64, types.int64, BYTE_PAIRS, INT32S)
+def fill_byte_places(ids, begin, end, byte_pairs, places):
+    """Write the places of the pairs of bytes that begin at positions of a part, ascending."""
+    for position in range(begin, end):
         left, right = np.int64(ids[position]), np.int64(ids[position + 1])
         if left >= 0 and right >= 0:
-            counts[left << 8 | right] += weights[position >> GROUP_BITS]
-            numbers[left << 8 | right] += 1
-
-
-@compiled(types.void, INT32S, INT64S, INT32S)
-def fill_byte_places(ids, cursors, places):
-    """Write the places of pairs of bytes from their cursors on, where those are not ABSENT."""
-    for position in range(ids.size - 1):
-        left, right = np.int64(ids[position]), np.int64(ids[position + 1])
-        if left >= 0 and right >= 0:
-            cursor = cursors[left << 8 | right]
-            if cursor != ABSENT:
-                places[cursor] = position
-                cursors[left << 8 | right] = cursor + 1
-
-
-@compiled(types.void, INT32S, INT64S, PAIRS, INDEX, INT32S, INT64S, INT64S)
-def build_byte_pairs(ids, weights, pairs, index, places, state, scratch):
-    """Enter the pairs of a layout that is all bytes still: no look-up, a table of 65,536 holds them."""
-    counts, numbers, cursors = scratch[:65536], scratch[65536:131072], scratch[131072:196608]
-    count_byte_pairs(ids, weights, counts, numbers)
-    for key in range(65536):
-        cursors[key] = ABSENT
-        if counts[key] >= state[THRESHOLD]:
-            pair = add_pair(index, pairs, state, key >> 8, key & 255, counts[key])
-            pairs[pair].places = numbers[key]
-            cursors[key] = pairs[pair].first
-            state[PLACES_USED] += numbers[key]
-    fill_byte_places(ids, cursors, places)
+            key = left << 8 | right
+            place = byte_pairs[key].count
+            if place != ABSENT:
+                places[place] = position
+                byte_pairs[key].count = place + 1
 
 
 @compiled(types.void, INT32S, INT64S, TOKENS, INT64S)
@@ -92,7 +109,7 @@ def count_pairs(ids, weights, tokens, sketch, pairs, index, state):
             if number == ABSENT:
                 if state[NUM_PAIRS] == pairs.size:
                     return False
-                number = add_pair(index, pairs, state, token, other, 0)
+                number = add_pair(index, pairs, state, token, other, 0, 0)
             pairs[number].count += weights[position >> GROUP_BITS]
             pairs[number].places += 1
         position = after
@@ -102,15 +119,12 @@ def count_pairs(ids, weights, tokens, sketch, pairs, index, state):
 @compiled(types.void, PAIRS, INDEX, INT64S)
 def drop_rare_pairs(pairs, index, state):
     """Keep the pairs that reach the threshold, and give each its range of places."""
-    index[:] = ABSENT
     counted = state[NUM_PAIRS]
-    state[NUM_PAIRS] = 0
-    state[PLACES_USED] = 0
+    forget_pairs(index, state)
     for old in range(counted):
-        count, places = pairs[old].count, pairs[old].places
+        left, right, count, places = pairs[old].left, pairs[old].right, pairs[old].count, pairs[old].places
         if count >= state[THRESHOLD]:
-            number = add_pair(index, pairs, state, pairs[old].left, pairs[old].right, count)
-            state[PLACES_USED] += places
+            number = add_pair(index, pairs, state, left, right, count, places)
             pairs[number].places = 0
 
 
@@ -132,50 +146,25 @@ def fill_places(ids, tokens, pairs, index, places):
         position = after
 
 
-@compiled(types.boolean, BYTES, INT32S, INT64S, TOKENS, PAIRS, INDEX, INT32S, HEAP, INT64S, INT64S)
-def rebuild_pairs(text, ids, weights, tokens, pairs, index, places, heap, state, sketch):
+@compiled(types.boolean, INT32S, INT64S, TOKENS, PAIRS, INDEX, INT32S, INT64S, INT64S)
+def rebuild_pairs(ids, weights, tokens, pairs, index, places, state, sketch):
     """Count the pairs at or above the threshold anew; returns False if they are too many for the arrays.
 
     Args:
-        text: See `layout`.
         ids: See `layout`.
         weights: See `layout`.
         tokens: See `pairs`.
         pairs: See `pairs`.
         index: See `pairs`.
         places: Room for all positions.
-        heap: See `pairs`.
         state: See `pairs`.
-        sketch: A power of two of counters, 2**18 or more.
+        sketch: A power of two of counters.
     """
     sketch[:] = 0
-    index[:] = ABSENT
-    state[NUM_PAIRS] = state[PLACES_USED] = 0
-    if state[NUM_TOKENS] == 256:
-        build_byte_pairs(ids, weights, pairs, index, places, state, sketch)
-    else:
-        sketch_pairs(ids, weights, tokens, sketch)
-        if not count_pairs(ids, weights, tokens, sketch, pairs, index, state):
-            return False
-        drop_rare_pairs(pairs, index, state)
-        fill_places(ids, tokens, pairs, index, places)
-    state[HEAP_SIZE] = state[NUM_PAIRS]
-    for number in range(state[NUM_PAIRS]):
-        heap[number].count = pairs[number].count
-        heap[number].pair = number
-    for entry in range(state[HEAP_SIZE] // 2, -1, -1):
-        sift_down(text, tokens, pairs, heap, state[HEAP_SIZE], entry)
+    forget_pairs(index, state)
+    sketch_pairs(ids, weights, tokens, sketch)
+    if not count_pairs(ids, weights, tokens, sketch, pairs, index, state):
+        return False
+    drop_rare_pairs(pairs, index, state)
+    fill_places(ids, tokens, pairs, index, places)
     return True
-
-
-@compiled(types.void, INT32S, INT64S, TOKENS, INT64S)
-def count_uses(ids, weights, tokens, uses):
-    """Add up how often each token occurs."""
-    position = np.int64(0)
-    while position < ids.size:
-        token = np.int64(ids[position])
-        if token < 0:
-            position += 1
-            continue
-        uses[token] += weights[position >> GROUP_BITS]
-        position += tokens[token].length

@@ -14,31 +14,27 @@ those of one bucket must not crowd into one part of a table.
 import numpy as np
 
 from shared.bpe.kernels import types
-from shared.bpe.kernels.boundaries import find_special
 from shared.bpe.kernels.compiling import compiled
-from shared.bpe.kernels.intrinsics import load_word, prefetch
-from shared.bpe.kernels.scanner import scan
+from shared.bpe.kernels.intrinsics import load_word
 from shared.bpe.kernels.types import BYTES, INT32S, INT64S, UINT64S
 
 WORD_SIZE = 3
-KEY_SIZE = 3
 LONGEST_SHORT = 15
 BUCKET_BITS = 8
 
 ABSENT = -1
-PREFETCH_DISTANCE = 16  # words
 
 # Indices into the state of a table.
 BITS, USED, ARENA_USED = 0, 1, 2
 
-_ARENA = types.Array(types.uint8)
+ARENA = types.Array(types.uint8)
 WORDS = types.Array(types.uint64, readonly=True)
 _KEY = types.UniTuple(types.uint64, 2)
 
-_NONE = np.uint64(0)
-_ONE = np.uint64(1)
 LONG = np.uint64(255 << 56)
 PLACE = np.uint64((1 << 56) - 1)
+_NONE = np.uint64(0)
+_ONE = np.uint64(1)
 _MIX_LOW = np.uint64(0x9E3779B97F4A7C15)
 _MIX_HIGH = np.uint64(0xC2B2AE3D27D4EB4F)
 
@@ -105,7 +101,7 @@ def stored_length(arena, place):
     return np.int64(load_word(arena, place))
 
 
-@compiled(types.int64, _ARENA, INT64S, BYTES, types.int64, types.int64, inline=True)
+@compiled(types.int64, ARENA, INT64S, BYTES, types.int64, types.int64, inline=True)
 def store(arena, state, data, begin, length):
     """Append a piece to the arena, which has room for it, and return its place."""
     place = state[ARENA_USED]
@@ -146,7 +142,7 @@ def add_short(index, words, state, slot, low, high, amount):
 
 @compiled(
     types.void,
-    *(INT32S, UINT64S, INT64S, _ARENA, types.int64, types.uint64, BYTES, types.int64, types.int64, types.uint64),
+    *(INT32S, UINT64S, INT64S, ARENA, types.int64, types.uint64, BYTES, types.int64, types.int64, types.uint64),
 )
 def add_long(index, words, state, arena, slot, hashed, data, begin, length, amount):
     """Add to the count of a long word, whose search begins at a slot; the arena has room for it."""
@@ -174,81 +170,6 @@ def has_room(state, arena, pieces, length):
     return pieces <= words_left and state[ARENA_USED] + length + 16 * pieces <= arena.size
 
 
-@compiled(types.void, BYTES, types.int64, INT64S, types.int64, UINT64S, INT32S, INT64S, inline=True)
-def prepare_keys(data, begin, cuts, count, keys, index, state):
-    """Write the keys of pieces side by side, `low`, `high` and slot in turn, and ask for the memory of their slots."""
-    for piece in range(count):
-        end = cuts[piece]
-        length = end - begin
-        if length <= LONGEST_SHORT:
-            low, high = short_key(data, begin, length)
-            hashed = hash_words(low, high)
-        else:
-            low = hashed = hash_bytes(data, begin, length)
-            high = LONG
-        slot = first_slot(hashed, state[BITS])
-        keys[KEY_SIZE * piece] = low
-        keys[KEY_SIZE * piece + 1] = high
-        keys[KEY_SIZE * piece + 2] = np.uint64(slot)
-        prefetch(index, slot)
-        begin = end
-
-
-@compiled(types.void, types.int64, UINT64S, INT32S, UINT64S, inline=True)
-def prefetch_words(count, keys, index, words):
-    """Ask for the memory of the words that prepared pieces will most likely be."""
-    for piece in range(count):
-        prefetch(words, np.int64(index[np.int64(keys[KEY_SIZE * piece + 2])]) * WORD_SIZE)
-
-
-@compiled(types.void, BYTES, types.int64, INT64S, types.int64, UINT64S, INT32S, UINT64S, INT64S, _ARENA, inline=True)
-def add_prepared(data, begin, cuts, count, keys, index, words, state, arena):
-    """Count each of the prepared pieces once."""
-    for piece in range(count):
-        end = cuts[piece]
-        low, high = keys[KEY_SIZE * piece], keys[KEY_SIZE * piece + 1]
-        slot = np.int64(keys[KEY_SIZE * piece + 2])
-        if high < LONG:
-            add_short(index, words, state, slot, low, high, _ONE)
-        else:
-            add_long(index, words, state, arena, slot, low, data, begin, end - begin, _ONE)
-        begin = end
-
-
-@compiled(
-    types.int64,
-    *(types.int64, BYTES, types.int64, types.int64, BYTES, INT64S, UINT64S, INT32S, UINT64S, INT64S, _ARENA),
-)
-def count_text(pattern, data, begin, end, classes, cuts, keys, index, words, state, arena):
-    """Count the pieces of `data[begin:end]` and return where it stopped: before `end` if the table must grow first."""
-    while begin < end:
-        count = scan(pattern, data, begin, end, classes, cuts)
-        reached = cuts[count - 1]
-        if not has_room(state, arena, count, reached - begin):
-            return begin
-        prepare_keys(data, begin, cuts, count, keys, index, state)
-        prefetch_words(count, keys, index, words)
-        add_prepared(data, begin, cuts, count, keys, index, words, state, arena)
-        begin = reached
-    return begin
-
-
-@compiled(
-    types.int64,
-    *(types.int64, BYTES, types.int64, types.int64, BYTES, BYTES, INT64S),
-    *(INT64S, UINT64S, INT32S, UINT64S, INT64S, _ARENA),
-)
-def count_chunk(pattern, data, begin, end, classes, specials, offsets, cuts, keys, index, words, state, arena):
-    """`count_text` between the special tokens of `data[begin:end]`, which are not counted."""
-    while begin < end:
-        special, length = find_special(data, begin, end, specials, offsets)
-        begin = count_text(pattern, data, begin, special, classes, cuts, keys, index, words, state, arena)
-        if begin < special:
-            return begin
-        begin += length
-    return begin
-
-
 @compiled(types.uint64, WORDS, types.int64, inline=True)
 def hash_of(words, number):
     """The hash of a word."""
@@ -263,91 +184,3 @@ def length_of(words, arena, number):
     if high < LONG:
         return np.int64(high >> np.uint64(56))
     return stored_length(arena, np.int64(high & PLACE))
-
-
-@compiled(types.int64, WORDS, BYTES, types.int64, INT32S, UINT64S, INT64S, _ARENA)
-def add_words(from_words, from_arena, first, index, words, state, arena):
-    """Add the counts of one table, from a word on, to another; returns where it stopped for want of room."""
-    last = from_words.size // WORD_SIZE
-    for number in range(first, last):
-        later = min(number + 2 * PREFETCH_DISTANCE, last - 1)
-        prefetch(index, first_slot(hash_of(from_words, later), state[BITS]))
-        soon = min(number + PREFETCH_DISTANCE, last - 1)
-        prefetch(words, np.int64(index[first_slot(hash_of(from_words, soon), state[BITS])]) * WORD_SIZE)
-        place = number * WORD_SIZE
-        low, high, count = from_words[place], from_words[place + 1], from_words[place + 2]
-        slot = first_slot(hash_of(from_words, number), state[BITS])
-        length = length_of(from_words, from_arena, number)
-        if not has_room(state, arena, 1, length):
-            return number
-        if high < LONG:
-            add_short(index, words, state, slot, low, high, count)
-        else:
-            begin = np.int64(high & PLACE) + 8
-            add_long(index, words, state, arena, slot, low, from_arena, begin, length, count)
-    return last
-
-
-@compiled(types.void, WORDS, INT32S, INT64S)
-def fill_index(words, index, state):
-    """Enter all words into an index that is empty."""
-    mask = (1 << state[BITS]) - 1
-    for number in range(state[USED]):
-        later = min(number + PREFETCH_DISTANCE, state[USED] - 1)
-        prefetch(index, first_slot(hash_of(words, later), state[BITS]))
-        slot = first_slot(hash_of(words, number), state[BITS])
-        while index[slot] != ABSENT:
-            slot = slot + 1 & mask
-        index[slot] = number
-
-
-@compiled(types.int64, BYTES, INT64S, UINT64S, types.int64, INT32S, UINT64S, INT64S, _ARENA)
-def add_listed(data, ends, amounts, first, index, words, state, arena):
-    """Add amounts to the counts of words that lie side by side, from word `first` on; returns where it stopped."""
-    begin = ends[first - 1] if first > 0 else 0
-    for word in range(first, ends.size):
-        length = ends[word] - begin
-        if not has_room(state, arena, 1, length):
-            return word
-        if length <= LONGEST_SHORT:
-            low, high = short_key(data, begin, length)
-            slot = first_slot(hash_words(low, high), state[BITS])
-            add_short(index, words, state, slot, low, high, amounts[word])
-        else:
-            hashed = hash_bytes(data, begin, length)
-            slot = first_slot(hashed, state[BITS])
-            add_long(index, words, state, arena, slot, hashed, data, begin, length, amounts[word])
-        begin = ends[word]
-    return ends.size
-
-
-@compiled(types.void, WORDS, UINT64S)
-def hash_all(words, hashes):
-    """The hashes of all words."""
-    for number in range(hashes.size):
-        hashes[number] = hash_of(words, number)
-
-
-@compiled(types.int64, WORDS, BYTES, INT64S)
-def arena_needed(words, arena, chosen):
-    """The bytes of arena that some words take."""
-    needed = 0
-    for number in chosen:
-        if words[number * WORD_SIZE + 1] >= LONG:
-            needed += 8 + (length_of(words, arena, number) + 7 & ~7)
-    return needed
-
-
-@compiled(types.void, WORDS, BYTES, INT64S, UINT64S, _ARENA, INT64S)
-def gather(words, arena, chosen, to_words, to_arena, state):
-    """Copy some words to arrays of just their size, in order."""
-    state[ARENA_USED] = 0
-    for number in range(chosen.size):
-        source, target = chosen[number] * WORD_SIZE, number * WORD_SIZE
-        high = words[source + 1]
-        if high >= LONG:
-            place = np.int64(high & PLACE)
-            high = LONG | np.uint64(store(to_arena, state, arena, place + 8, stored_length(arena, place)))
-        to_words[target] = words[source]
-        to_words[target + 1] = high
-        to_words[target + 2] = words[source + 2]

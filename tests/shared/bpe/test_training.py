@@ -19,8 +19,11 @@ from shared.bpe.word_counts import WordCounts
 END = "<|endoftext|>"
 
 
-def learn_slowly(counts: Mapping[bytes, int], num_merges: int) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
-    """The definition: count all pairs anew in every round."""
+Learnt = tuple[list[bytes], list[tuple[bytes, bytes]], list[int]]
+
+
+def learn_slowly(counts: Mapping[bytes, int], num_merges: int) -> Learnt:
+    """The definition: count all pairs anew in every round. Returns tokens, merges, and the uses of the tokens."""
     words = [([bytes([b]) for b in piece], count) for piece, count in counts.items()]
     tokens = [bytes([b]) for b in range(256)]
     merges = []
@@ -41,16 +44,21 @@ def learn_slowly(counts: Mapping[bytes, int], num_merges: int) -> tuple[list[byt
                 if (word[place], word[place + 1]) == best:
                     word[place : place + 2] = [b"".join(best)]
                 place += 1
-    return tokens, merges
+    uses: Counter[bytes] = Counter()
+    for word, count in words:
+        for token in word:
+            uses[token] += count
+    return tokens, merges, [uses[token] for token in tokens]
 
 
-def learn_merges(counts: Mapping[bytes, int], num_merges: int) -> LearntMerges:
+def learn_merges(counts: Mapping[bytes, int], num_merges: int, threads: int = 1) -> LearntMerges:
     table = WordCounts.from_mapping(counts)
-    return MergeLearner(lambda: iter([table]), num_merges).learn()
+    return MergeLearner(lambda: iter([table]), num_merges, threads=threads).learn()
 
 
-def as_bytes(learned: LearntMerges) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
-    return learned.tokens, [(learned.tokens[a], learned.tokens[b]) for a, b in learned.merges]
+def as_bytes(learned: LearntMerges) -> Learnt:
+    tokens = learned.tokens
+    return tokens, [(tokens[a], tokens[b]) for a, b in learned.merges], learned.uses.tolist()
 
 
 @given(
@@ -60,6 +68,19 @@ def as_bytes(learned: LearntMerges) -> tuple[list[bytes], list[tuple[bytes, byte
 @settings(max_examples=200, deadline=None)
 def test_equals_counting_anew_in_every_round(counts: dict[bytes, int], num_merges: int) -> None:
     assert as_bytes(learn_merges(counts, num_merges)) == learn_slowly(counts, num_merges)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+def test_threads_that_share_the_layout_make_no_difference(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    monkeypatch.setattr("shared.bpe.word_layout._WORTH_A_THREAD", 1)
+    generator = random.Random(threads)
+    counts = {
+        bytes(generator.choices(b"aab\xc3", k=generator.choice([1, 2, 3, 5, 15, 16, 17, 40]))): generator.choice(
+            [1, 1, 2, 65_534, 65_535, 65_536, 2**40]
+        )
+        for _ in range(200)
+    }
+    assert as_bytes(learn_merges(counts, 100, threads)) == learn_slowly(counts, 100)
 
 
 def test_equals_counting_anew_on_prose(data_dir: Path) -> None:
