@@ -9,7 +9,7 @@ import numpy as np
 from shared.bpe.kernels import types
 from shared.bpe.kernels.compiling import compiled
 from shared.bpe.kernels.pairs import ABSENT, INDEX, TOKENS, pair_slot, spelling_prefix
-from shared.bpe.kernels.types import BYTES
+from shared.bpe.kernels.types import BYTES, INT64S
 
 _HASH_BASE = np.uint64(0x9E3779B97F4A7C15)
 
@@ -63,3 +63,13 @@ def add_spelling(tokens, spellings, token):
     while spellings[slot] != ABSENT:
         slot = slot + 1 & spellings.size - 1
     spellings[slot] = token
+
+
+@compiled(types.void, BYTES, TOKENS, INDEX, INT64S, INT64S)
+def enter_tokens(text, tokens, spellings, ids, lengths):
+    """Enter tokens that are spelt side by side, from the beginning of the text on."""
+    place = np.int64(0)
+    for entry in range(ids.size):
+        describe_token(text, tokens, ids[entry], place, lengths[entry])
+        add_spelling(tokens, spellings, ids[entry])
+        place += lengths[entry]
