@@ -33,9 +33,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="ownlm-benchmark-") as name:
         folder = Path(name)
         corpus, contents = _corpus(options, data, folder)
-        plan.prepare(corpus, folder)
+        inputs = plan.Inputs(folder, corpus, _stories(data, corpus, folder))
+        plan.prepare(inputs)
         results: Results = {}
-        for job in _jobs(options, corpus, _stories(data, corpus, folder), folder):
+        for job in _jobs(options, inputs):
             results[job.name] = run(replace(job, packages=tuple(p for p in job.packages if p in {OURS, *peers})))
     verdicts = judge(results, quick=options.quick)
     report = {
@@ -66,8 +67,8 @@ def _options() -> argparse.Namespace:
 
 def _peers(wanted: str | None) -> list[str]:
     """The peers to run, and a word on those that are not installed."""
-    known = dict.fromkeys([*TRAINERS, *ENCODERS])
-    asked = [name for name in (wanted.split(",") if wanted else known) if name != OURS]
+    known = list(dict.fromkeys(name for name in [*TRAINERS, *ENCODERS] if name != OURS))
+    asked = wanted.split(",") if wanted else known
     unknown = [name for name in asked if name not in known]
     if unknown:
         raise SystemExit(f"no such peer: {', '.join(unknown)}; there are: {', '.join(known)}")
@@ -100,27 +101,27 @@ def _stories(data: Path, corpus: Path, folder: Path) -> Path:
     stories = folder / "stories.txt"
     if not parts:
         print(f"no tinystories_*.txt in {data} (set OWNLM_DATA): the corpus stands in for them", file=sys.stderr)
-        return write_slice(corpus, stories, 15 * 10**6)
+        return corpus
     with stories.open("wb") as file:
         for part in parts:
             file.write(part.read_bytes().rstrip() + f"\n{SEPARATOR}\n".encode())
     return stories
 
 
-def _jobs(options: argparse.Namespace, corpus: Path, stories: Path, folder: Path) -> Iterator[Job]:
+def _jobs(options: argparse.Namespace, inputs: plan.Inputs) -> Iterator[Job]:
     sections = plan.quick if options.quick else plan.full
     for section in options.only:
-        yield from sections(section, corpus, stories, folder)
+        yield from sections(section, inputs)
     if options.quick:
         return
     if "start" in options.only:
-        with plan.nothing_compiled(folder) as job:
+        with plan.nothing_compiled(inputs) as job:
             yield job
     for megabytes in plan.SCALING_MB if "scaling" in options.only else ():
-        if shutil.disk_usage(folder).free < 4 * megabytes * 10**6:
+        if shutil.disk_usage(inputs.folder).free < 4 * megabytes * 10**6:
             print(f"skipped, since the disk is too full: scaling to {megabytes} MB", file=sys.stderr)
             return
-        with plan.scaling(corpus, folder, megabytes) as jobs:
+        with plan.scaling(inputs, megabytes) as jobs:
             yield from jobs
 
 

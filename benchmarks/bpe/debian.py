@@ -57,12 +57,13 @@ def documents(package: Package) -> Iterator[str]:
         for archive in folder.glob("*.deb"):
             subprocess.run(["dpkg-deb", "-x", archive, folder / "content"], check=True)
         for path in sorted(folder.joinpath("content").rglob("*")):
-            text = _text(path)
+            text = text_of(path)
             if text:
                 yield text
 
 
-def _text(path: Path) -> str | None:
+def text_of(path: Path) -> str | None:
+    """The text of a file of documentation, packed or not; None if it is something else, or not UTF-8."""
     kind = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
     if kind not in _TEXT_SUFFIXES or path.is_symlink() or not path.is_file():
         return None

@@ -28,6 +28,7 @@ class Job:
         repeats: Processes for each package.
         slow: Packages that get one process only, and arguments of their own: less text, or no second call.
         root: The folder of the sources that are run.
+        environment: Variables of the process.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Job:
     repeats: int = 1
     slow: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     root: Path = ROOT
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -127,7 +129,7 @@ def _equal(outputs: Sequence[Mapping[str, Any]], ours: Mapping[str, Any]) -> boo
 def _run_once(job: Job, package: str) -> dict[str, Any]:
     arguments = {"kind": job.kind, "threads": job.threads, **job.arguments, **job.slow.get(package, {})}
     command = [sys.executable, "-m", "benchmarks.bpe.worker", package, json.dumps(arguments)]
-    environment = os.environ | {"PYTHONPATH": str(job.root)}
+    environment = os.environ | {"PYTHONPATH": str(job.root), **job.environment}
     try:
         process = subprocess.run(
             command, capture_output=True, text=True, check=False, cwd=job.root, env=environment, timeout=_TIMEOUT

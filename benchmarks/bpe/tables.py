@@ -70,8 +70,8 @@ def _training(name: str, measured: dict[str, Measurement]) -> str:
         "tokens in common with ours",
     ]  # fmt: skip
     note = (
-        "The first call of a process, import included. Times ours: how many times as fast ours is, by MB/s; where there "
-        "is no second call, by the first."
+        "The first call of a process, import included. Times ours: how many times as fast ours is, in MB/s; by the "
+        "first call where there is no second one."
     )
     if any(one.num_bytes < ours.num_bytes for one in measured.values() if one.seconds):
         note += " *: of a part of the text."
