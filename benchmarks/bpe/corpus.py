@@ -1,8 +1,8 @@
 """The text of the benchmark: reference data and documentation packages of Debian, and no paragraph twice."""
 
 import hashlib
-import itertools
 import json
+import os
 import random
 import re
 from collections import Counter
@@ -13,11 +13,13 @@ from typing import Any
 from benchmarks.bpe import debian
 
 SEPARATOR = "<|endoftext|>"
+_RAW_SEPARATOR = SEPARATOR.encode()
 _BLOCK = 1 << 22
 _SHORT = 60  # characters of a paragraph, such as a heading, that may come again,
 _SHORT_USES = 10  # but not much more often than that: menus of web pages
 _LEAST = 300  # characters of a document that is worth its separator
 _CONSONANTS = "bcdfghjklmpqvwxyz"
+_COPIES = 100
 
 
 def gather(data: Path, target: Path, num_bytes: int) -> dict[str, Any]:
@@ -95,42 +97,49 @@ def without_repeats(texts: Iterable[str], seen: Counter[bytes]) -> Iterator[str]
 
 def read_documents(path: Path, max_bytes: int | None = None) -> Iterator[str]:
     """The documents of a corpus one by one, those that begin in its first `max_bytes`."""
-    rest, position = b"", 0
-    separator = SEPARATOR.encode()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            *whole, rest = (rest + block).split(separator)
-            for document in whole:
-                if max_bytes is not None and position >= max_bytes:
-                    return
-                position += len(document) + len(separator)
-                yield document.decode()
-    if rest.strip():
-        yield rest.decode()
+    position = 0
+    for document in _raw_documents(path):
+        if max_bytes is not None and position >= max_bytes:
+            return
+        position += len(document) + len(_RAW_SEPARATOR)
+        yield document.decode()
 
 
 def write_slice(corpus: Path, target: Path, num_bytes: int) -> Path:
     """Write a corpus of about `num_bytes`, in whole documents: the beginning of another one, or more than it.
 
-    What is more is the same text with other words: in each further copy two consonants have changed places. So common
-    words stay as they are, and new ones keep coming as they do in real text.
+    What is more is the same text with other words: in each further copy, two pairs of consonants have changed places.
+    So common words stay as they are for the most part, and new ones keep coming as they do in real text. The file is on
+    disk when this returns, so that nothing that is measured has to wait for it.
 
     Raises:
         SystemExit: If the corpus is too small to make so much of it.
     """
     size = 0
     with target.open("wb") as file:
-        for first, second in itertools.chain([("", "")], itertools.combinations(_CONSONANTS, 2)):
-            exchanged = str.maketrans(first + second, second + first)
-            for text in read_documents(corpus):
+        for copy in range(_COPIES):
+            one, two, three, four = random.Random(copy).sample(_CONSONANTS, 4)
+            here, there = (one + two + three + four).encode(), (two + one + four + three).encode()
+            exchanged = bytes.maketrans(here, there) if copy else None
+            for document in _raw_documents(corpus):
                 if size >= num_bytes:
-                    return target
-                size += file.write(f"{text.translate(exchanged) if first else text}{SEPARATOR}".encode())
+                    break
+                size += file.write(document.translate(exchanged) + _RAW_SEPARATOR)
+        file.flush()
+        os.fsync(file.fileno())
     if size < num_bytes:
-        raise SystemExit(
-            f"{corpus} is too small: only {size / 1e6:.0f} MB can be made of it, not {num_bytes / 1e6:.0f}"
-        )
+        raise SystemExit(f"{corpus} is too small to make {num_bytes / 1e6:.0f} MB of it: there are {size / 1e6:.1f}")
     return target
+
+
+def _raw_documents(path: Path) -> Iterator[bytes]:
+    rest = b""
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            *whole, rest = (rest + block).split(_RAW_SEPARATOR)
+            yield from whole
+    if rest.strip():
+        yield rest
 
 
 def _find(name: str) -> debian.Package | None:
