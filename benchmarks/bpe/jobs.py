@@ -52,7 +52,7 @@ class Measurement:
         num_bytes: Of the text; 0 where none is read.
         peak: The most bytes of memory held, 0 if that was not looked at.
         equal: Whether the ids, or decoded bytes, are ours; None if there is nothing to compare.
-        common: The share of our tokens that were learnt too.
+        common: The share of our tokens that were learnt too, from the same text.
         distinct_words: In the text, as ours counts them.
         failure: Why there is nothing.
     """
@@ -104,13 +104,14 @@ def summarize(outputs: Sequence[Mapping[str, Any]], ours: Sequence[Mapping[str, 
     """Put the outputs of a package's processes together, and compare them with ours."""
     runs = [output["seconds"] for output in outputs]
     tokens, our_tokens = (set(each[0].get("tokens", ())) for each in (outputs, ours))
+    same_text = outputs[0].get("bytes") == ours[0].get("bytes")
     return Measurement(
         seconds={discipline: statistics.median(run[discipline] for run in runs) for discipline in runs[0]},
         runs=runs,
         num_bytes=outputs[0].get("bytes", 0),
         peak=int(statistics.median(output.get("peak", 0) for output in outputs)),
         equal=_equal(outputs, ours[0]),
-        common=len(tokens & our_tokens) / len(our_tokens) if tokens else None,
+        common=len(tokens & our_tokens) / len(our_tokens) if tokens and same_text else None,
         distinct_words=outputs[0].get("distinct words", 0),
     )
 

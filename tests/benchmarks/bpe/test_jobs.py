@@ -31,6 +31,14 @@ def test_medians_are_taken_over_processes():
     assert measurement.equal is None
 
 
+def test_tokens_are_compared_where_they_come_from_the_same_text():
+    ours = [{"seconds": {"first": 1.0}, "bytes": 9, "tokens": ["61", "62", "63", "64"]}]
+    theirs = {"seconds": {"first": 1.0}, "tokens": ["61", "62", "63", "65"]}
+    assert summarize([{**theirs, "bytes": 9}], ours).common == 0.75
+    assert summarize([{**theirs, "bytes": 5}], ours).common is None
+    assert summarize([{**theirs, "bytes": 9, "tokens": []}], ours).common is None
+
+
 def test_ids_are_compared_on_the_text_that_both_had():
     ours = [{"seconds": {"first": 1.0}, "bytes": 9, "digests": {"all": "a", "5": "b"}}]
 
