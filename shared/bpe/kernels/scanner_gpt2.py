@@ -34,6 +34,7 @@ ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 # letters, numbers, white space, first bytes of white space of one, two and three bytes, bytes of the text
 _MASKS = types.UniTuple(types.uint64, 7)
+_WIDE_MASKS = types.UniTuple(types.uint64, 5)
 
 
 @compiled(types.int64, BYTES, types.int64, types.int64)
@@ -52,33 +53,31 @@ def contraction_length(data, index, end):
     return 0
 
 
-@compiled(types.uint64, BYTES, types.int64, types.int64, types.uint8)
-def byte_mask(data, base, end, byte):
-    """Where one byte occurs among the 64 from base on."""
-    if base + BLOCK <= end:
-        return byte_range_mask(data, base, 0, byte, 1)
+@compiled(types.uint64, BYTES, types.int64, types.uint8, types.uint8, types.uint8, inline=True)
+def range_mask(data, base, fold, low, width):
+    """`byte_range_mask`, also where fewer than 64 bytes are left of the array."""
+    if base + BLOCK <= data.size:
+        return byte_range_mask(data, base, fold, low, width)
     mask = NONE
-    for index in range(base, end):
-        if data[index] == byte:
+    for index in range(base, data.size):
+        if np.uint8((data[index] | fold) - low) < width:
             mask |= ONE << (index - base)
     return mask
 
 
-@compiled(_MASKS, BYTES, types.int64, types.int64, types.int64, BYTES)
-def class_masks_by_character(data, base, begin, end, classes):
-    """`class_masks` for any block: characters of several bytes, or the end of the text."""
-    letters = numbers = spaces = narrow = double = triple = text = NONE
-    index = base
-    if base < end:
+@compiled(_WIDE_MASKS, BYTES, types.int64, types.int64, types.int64, types.uint64, BYTES)
+def wide_masks(data, base, begin, end, wide, classes):
+    """Letters, numbers, white space and its first bytes of two and three, among the bytes that a mask says are wide."""
+    letters = numbers = spaces = double = triple = NONE
+    shift = trailing_zeros(wide)
+    if shift == 0:
         # Back to the first byte of the character that the edge of the block cuts.
-        while index > begin and index > base - 3 and data[index] & 0xC0 == 0x80:
-            index -= 1
-    block_end = min(base + BLOCK, end)
-    while index < block_end:
-        length = character_length(data[index])
-        character_class = classes[code_point(data, index, end)]
+        while base + shift > begin and shift > -3 and data[base + shift] & 0xC0 == 0x80:
+            shift -= 1
+    while True:
+        length = character_length(data[base + shift])
+        character_class = classes[code_point(data, base + shift, end)]
         bits = (ONE << length) - ONE
-        shift = index - base
         bits = bits << shift if shift >= 0 else bits >> -shift
         if UPPER <= character_class <= CASELESS:
             letters |= bits
@@ -87,27 +86,30 @@ def class_masks_by_character(data, base, begin, end, classes):
         elif character_class == SPACE:
             spaces |= bits
             if shift >= 0:
-                first = ONE << shift
-                if length == 1:
-                    narrow |= first
-                elif length == 2:
-                    double |= first
+                if length == 2:
+                    double |= ONE << shift
                 else:
-                    triple |= first
-        text |= bits
-        index += length
-    return letters, numbers, spaces, narrow, double, triple, text
+                    triple |= ONE << shift
+        shift += length
+        if shift >= BLOCK or wide >> shift == NONE:
+            return letters, numbers, spaces, double, triple
+        shift += trailing_zeros(wide >> shift)
 
 
-@compiled(_MASKS, BYTES, types.int64, types.int64, types.int64, BYTES)
+@compiled(_MASKS, BYTES, types.int64, types.int64, types.int64, BYTES, inline=True)
 def class_masks(data, base, begin, end, classes):
     """The masks of the 64 bytes from base on, of which those from end on are no part of the text."""
-    if base + BLOCK <= end and byte_range_mask(data, base, 0, 0x80, 0x80) == NONE:
-        letters = byte_range_mask(data, base, 0x20, 0x61, 26)
-        numbers = byte_range_mask(data, base, 0, 0x30, 10)
-        spaces = byte_range_mask(data, base, 0, 0x20, 1) | byte_range_mask(data, base, 0, 0x09, 5)
-        return letters, numbers, spaces, spaces, NONE, NONE, ALL
-    return class_masks_by_character(data, base, begin, end, classes)
+    if base >= end:
+        return NONE, NONE, NONE, NONE, NONE, NONE, NONE
+    text = ALL if base + BLOCK <= end else (ONE << (end - base)) - ONE
+    letters = range_mask(data, base, 0x20, 0x61, 26) & text
+    numbers = range_mask(data, base, 0, 0x30, 10) & text
+    narrow = (range_mask(data, base, 0, 0x20, 1) | range_mask(data, base, 0, 0x09, 5)) & text
+    wide = range_mask(data, base, 0, 0x80, 0x80) & text
+    if wide == NONE:
+        return letters, numbers, narrow, narrow, NONE, NONE, text
+    wide_letters, wide_numbers, wide_spaces, double, triple = wide_masks(data, base, begin, end, wide, classes)
+    return letters | wide_letters, numbers | wide_numbers, narrow | wide_spaces, narrow, double, triple, text
 
 
 @compiled(types.int64, BYTES, types.int64, types.int64, BYTES, INT64S)
@@ -126,7 +128,7 @@ def scan_gpt2(data, begin, end, classes, cuts):
         ahead = following[2] | ~following[6]
         spaces_or_end = spaces | ~text
         others = text & ~(letters | numbers | spaces)
-        blanks = narrow & byte_mask(data, base, end, 0x20)
+        blanks = narrow & range_mask(data, base, 0, 0x20, 1)
 
         continued = letters & (letters << 1 | after_letter)
         continued |= numbers & (numbers << 1 | after_number)
@@ -138,7 +140,7 @@ def scan_gpt2(data, begin, end, classes, cuts):
             begins |= double & (run_begins | ~(spaces_or_end >> 2 | ahead << 62))
             begins |= triple & (run_begins | ~(spaces_or_end >> 3 | ahead << 61))
 
-        apostrophes = begins & byte_mask(data, base, end, 0x27)
+        apostrophes = begins & range_mask(data, base, 0, 0x27, 1)
         begins = begins & ~forbidden | forced
         forced = forbidden = NONE
         while apostrophes:
