@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from shared.bpe.kernels.classes import character_classes
 from shared.bpe.kernels.encoding import SLACK, encode_pieces, encode_text, encode_texts
-from shared.bpe.kernels.piece_cache import Cache, new_cache
+from shared.bpe.kernels.piece_cache import Cache, move_pieces, new_cache
 from shared.bpe.kernels.piece_merging import NO_MEMORY
 from shared.bpe.kernels.scanner import PATTERN_IDS
 from shared.bpe.kernels.tables import Tables, build_tables
@@ -19,8 +19,8 @@ from shared.bpe.vocabulary import Vocabulary
 
 Ids = npt.NDArray[np.uint32]
 
-# Buckets of the narrow and of the wide cache. Each is replaced by the next once it fills: 0.2, 1.3, 5 and 32 MB.
-_CACHE_SIZES = ((1 << 10, 1 << 6), (1 << 13, 1 << 9), (1 << 15, 1 << 11), (1 << 17, 1 << 15))
+# Entries of the cache and words of its store. Each is replaced by the next once it fills: 0.2, 1.3, 10 and 48 MB.
+_CACHE_SIZES = ((1 << 12, 1 << 12), (1 << 15, 1 << 15), (1 << 18, 1 << 18), (1 << 20, 1 << 21))
 _CUTS = 1 << 11
 # Bytes that one call of a kernel is given where texts are many, and that make another thread worth its start.
 _SHARE = 3 << 18
@@ -45,12 +45,15 @@ class _Workspace:
         self.grow()
 
     def grow(self) -> None:
-        """Take the next larger cache, empty; the largest stays as it is."""
+        """Take the next larger cache, with what is known; the largest stays as it is."""
         if self._level + 1 == len(_CACHE_SIZES):
             self.cache.counters[1] = np.iinfo(np.int64).max
             return
         self._level += 1
-        self.cache = new_cache(*_CACHE_SIZES[self._level])
+        cache = new_cache(*_CACHE_SIZES[self._level])
+        if self._level > 0:
+            move_pieces(self.cache, cache)
+        self.cache = cache
         self._call = encode_text.prepare(
             self._tables, self.cache, self._pattern, character_classes(), self._text, 0, 0, self.cuts, self.out, 0
         )

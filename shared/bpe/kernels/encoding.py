@@ -10,22 +10,20 @@ from shared.bpe.kernels.piece_cache import (
     AHEAD,
     CACHE,
     COUNT_SHIFT,
-    HIGH,
-    LENGTH_SHIFT,
-    NARROW_BUCKET,
-    NARROW_BYTES,
-    NARROW_IDS,
-    NARROW_WORDS,
-    RING,
-    WIDE_BUCKET,
-    WIDE_BYTES,
-    WIDE_WORDS,
+    ENTRY,
+    GROUP,
+    KEPT_BYTES,
+    SHORT_BYTES,
+    SHORT_IDS,
+    STORED,
     Cache,
-    bytes_as_word,
-    hash_key,
-    hash_piece,
-    is_narrow_entry,
-    is_wide_entry,
+    copy_short_ids,
+    copy_stored_ids,
+    home_of,
+    is_short_entry,
+    key_by_bytes,
+    put_into_store,
+    short_key,
     swap,
 )
 from shared.bpe.kernels.piece_merging import NO_MEMORY, SHORT, merge_long, merge_short
@@ -37,7 +35,7 @@ from shared.bpe.kernels.types import BYTES, INT64S, UINT32S, int64, uint64
 SLACK = 16
 
 
-@compiled(int64, TABLES, CACHE, BYTES, int64, int64, UINT32S, int64)
+@compiled(int64, TABLES, CACHE, BYTES, int64, int64, UINT32S, int64, inline=True)
 def _merge_piece(
     tables: Tables,
     cache: Cache,
@@ -58,49 +56,34 @@ def _merge_piece(
     return merge_long(tables, text, start, length, out, filled)
 
 
-@compiled(int64, TABLES, CACHE, BYTES, int64, int64, uint64, UINT32S, int64)
-def _encode_wide(
-    tables: Tables,
+@compiled(types.void, CACHE, BYTES, int64, int64, uint64, uint64, int64, UINT32S, int64, int64, inline=True)
+def _keep(
     cache: Cache,
     text: npt.NDArray[np.uint8],
     start: int,
     length: int,
-    hashed: np.uint64,
+    low: np.uint64,
+    high: np.uint64,
+    entry: int,
     out: npt.NDArray[np.uint32],
     filled: int,
-) -> int:
-    """Write the ids of a piece of at most WIDE_BYTES bytes to `out[filled:]`; returns where they end."""
-    wide = cache.wide
-    first = np.int64(hashed & np.uint64(wide.size // WIDE_BUCKET - 1)) * WIDE_BUCKET
-    id_words = 1 + ((length + 7) >> 3)  # where the ids begin in an entry
-    vacant = first + WIDE_BUCKET - WIDE_WORDS
-    for entry in range(first, first + WIDE_BUCKET, WIDE_WORDS):
-        if wide[entry] == 0:
-            vacant = entry
-            break
-        if is_wide_entry(wide, entry, text, start, length):
-            count = np.int64(wide[entry] >> HIGH)
-            for word in range((count + 1) >> 1):
-                store_word(out, filled + 2 * word, wide[entry + id_words + word])
-            if entry != first:
-                swap(wide, entry - WIDE_WORDS, entry, WIDE_WORDS)
-            return filled + count
-    done = _merge_piece(tables, cache, text, start, length, out, filled)
-    if done == NO_MEMORY:
-        return done
-    count = done - filled
-    is_narrow = length <= NARROW_BYTES and count <= NARROW_IDS
-    if not is_narrow and id_words + ((count + 1) >> 1) <= WIDE_WORDS:
-        wide[vacant] = np.uint64(length) | (np.uint64(count) << HIGH)
-        for place in range(0, length, 8):
-            wide[vacant + 1 + (place >> 3)] = bytes_as_word(text, start + place, min(8, length - place))
-        for word in range((count + 1) >> 1):
-            wide[vacant + id_words + word] = load_word(out, filled + 2 * word)
-    return done
+    count: int,
+) -> None:
+    """Make an entry of a piece with the ids `out[filled : filled + count]`."""
+    entries = cache.entries
+    entries[entry] = low
+    if length <= SHORT_BYTES and count <= SHORT_IDS:
+        entries[entry + 1] = high | (np.uint64(count) << COUNT_SHIFT)
+        entries[entry + 2] = load_word(out, filled)
+        entries[entry + 3] = load_word(out, filled + 2)
+    else:
+        entries[entry + 1] = STORED
+        entries[entry + 2] = put_into_store(cache, text, start, length, out, filled, count)
+        entries[entry + 3] = high
 
 
 @compiled(int64, TABLES, CACHE, BYTES, int64, int64, uint64, uint64, int64, UINT32S, int64)
-def _encode_narrow(
+def _encode_rare(
     tables: Tables,
     cache: Cache,
     text: npt.NDArray[np.uint8],
@@ -108,61 +91,75 @@ def _encode_narrow(
     length: int,
     low: np.uint64,
     high: np.uint64,
-    first: int,
+    home: int,
     out: npt.NDArray[np.uint32],
     filled: int,
 ) -> int:
-    """Write the ids of a piece that is not in the first two places of its bucket; returns where they end."""
-    narrow = cache.narrow
-    vacant = first + NARROW_BUCKET - NARROW_WORDS
-    for entry in range(first, first + NARROW_BUCKET, NARROW_WORDS):
-        if is_narrow_entry(narrow, entry, low, high):
-            count = np.int64(narrow[entry + 1] >> COUNT_SHIFT)
-            store_word(out, filled, narrow[entry + 2])
-            store_word(out, filled + 2, narrow[entry + 3])
-            swap(narrow, entry - NARROW_WORDS, entry, NARROW_WORDS)
-            return filled + count
-        if narrow[entry + 1] == 0:
+    """Write the ids of a piece that is not a short one at home to `out[filled:]`.
+
+    Returns:
+        Where they end, or NO_MEMORY.
+    """
+    entries = cache.entries
+    vacant = home ^ ENTRY
+    for step in range(0, GROUP, ENTRY):
+        entry = home ^ step
+        second = load_word(entries, entry + 1)
+        if second == 0:
             vacant = entry
             break
-    done = _encode_wide(tables, cache, text, start, length, hash_piece(text, start, length), out, filled)
-    count = done - filled
-    if count <= NARROW_IDS:
-        narrow[vacant] = low
-        narrow[vacant + 1] = high | (np.uint64(count) << COUNT_SHIFT)
-        narrow[vacant + 2] = load_word(out, filled)
-        narrow[vacant + 3] = load_word(out, filled + 2)
+        done = filled
+        if second == STORED:
+            if load_word(entries, entry) == low and load_word(entries, entry + 3) == high:
+                position = np.int64(load_word(entries, entry + 2))
+                done = copy_stored_ids(cache, position, text, start, length, out, filled)
+                if done == filled:
+                    vacant = entry
+                    break
+        elif is_short_entry(entries, entry, low, high):
+            done = copy_short_ids(entries, entry, out, filled)
+        if done > filled:
+            if step > 0:
+                swap(entries, home, entry)
+            return done
+    done = _merge_piece(tables, cache, text, start, length, out, filled)
+    if done != NO_MEMORY and length <= KEPT_BYTES:
+        _keep(cache, text, start, length, low, high, vacant, out, filled, done - filled)
     return done
 
 
-@compiled(types.void, CACHE, BYTES, int64, int64, int64, uint64, uint64, inline=True)
+@compiled(int64, CACHE, BYTES, int64, INT64S, int64, int64)
 def _prepare(
     cache: Cache,
     text: npt.NDArray[np.uint8],
     start: int,
-    length: int,
-    slot: int,
-    narrow_mask: np.uint64,
-    wide_mask: np.uint64,
-) -> None:
-    """Put the key and the bucket of a piece into three words of `cache.keys`, and ask for the bucket."""
-    keys = cache.keys
-    if length <= NARROW_BYTES:
-        high = np.uint64(length) << LENGTH_SHIFT
-        if length > 8:
-            low = bytes_as_word(text, start, 8)
-            high |= bytes_as_word(text, start + 8, length - 8)
+    ends: npt.NDArray[np.int64],
+    first: int,
+    last: int,
+) -> int:
+    """Put keys and homes of the pieces `first` to `last` into `cache.keys`, and ask for the entries there.
+
+    Returns:
+        Where the last of them ends.
+    """
+    keys, entries = cache.keys, cache.entries
+    loadable = text.size - 16
+    slot = 0
+    for piece in range(first, last):
+        end = np.int64(load_word(ends, piece))
+        length = end - start
+        if length <= SHORT_BYTES and start <= loadable:
+            low, high = short_key(text, start, length)
         else:
-            low = bytes_as_word(text, start, length)
-        bucket = (hash_key(low, high) & narrow_mask) * np.uint64(NARROW_BUCKET)
-        prefetch(cache.narrow, np.int64(bucket))
+            low, high = key_by_bytes(text, start, length)
+        home = home_of(entries, low, high)
+        prefetch(entries, np.int64(home))
         store_word(keys, slot, low)
         store_word(keys, slot + 1, high)
-        store_word(keys, slot + 2, bucket)
-    elif length <= WIDE_BYTES:
-        hashed = hash_piece(text, start, length)
-        prefetch(cache.wide, np.int64(hashed & wide_mask) * WIDE_BUCKET)
-        store_word(keys, slot, hashed)
+        store_word(keys, slot + 2, home)
+        slot += 3
+        start = end
+    return start
 
 
 @compiled(int64, TABLES, CACHE, BYTES, int64, INT64S, int64, UINT32S, int64)
@@ -188,38 +185,22 @@ def encode_pieces(
         out: At least one entry for each byte of the pieces, and SLACK more.
         filled: Entries of `out` that are taken already.
     """
-    keys, narrow = cache.keys, cache.narrow
-    narrow_mask = np.uint64(narrow.size // NARROW_BUCKET - 1)
-    wide_mask = np.uint64(cache.wide.size // WIDE_BUCKET - 1)
+    keys, entries = cache.keys, cache.entries
     ahead = start
-    for piece in range(num_pieces + AHEAD):
-        if piece < num_pieces:
+    for first in range(0, num_pieces, AHEAD):
+        last = min(first + AHEAD, num_pieces)
+        ahead = _prepare(cache, text, ahead, ends, first, last)
+        slot = 0
+        for piece in range(first, last):
             end = np.int64(load_word(ends, piece))
-            _prepare(cache, text, ahead, end - ahead, (piece & (RING - 1)) * 3, narrow_mask, wide_mask)
-            ahead = end
-        if piece >= AHEAD:
-            slot = ((piece - AHEAD) & (RING - 1)) * 3
-            end = np.int64(load_word(ends, piece - AHEAD))
-            length = end - start
-            low = load_word(keys, slot)
-            if length <= NARROW_BYTES:
-                high, bucket = load_word(keys, slot + 1), np.int64(load_word(keys, slot + 2))
-                # The first two entries share a line: looking at both at once spares a branch that is hard to foresee.
-                first = is_narrow_entry(narrow, bucket, low, high)
-                second = is_narrow_entry(narrow, bucket + NARROW_WORDS, low, high)
-                if first | second:
-                    entry = bucket if first else bucket + NARROW_WORDS
-                    store_word(out, filled, load_word(narrow, entry + 2))
-                    store_word(out, filled + 2, load_word(narrow, entry + 3))
-                    filled += np.int64(load_word(narrow, entry + 1) >> COUNT_SHIFT)
-                else:
-                    filled = _encode_narrow(tables, cache, text, start, length, low, high, bucket, out, filled)
-            elif length <= WIDE_BYTES:
-                filled = _encode_wide(tables, cache, text, start, length, low, out, filled)
+            low, high, home = load_word(keys, slot), load_word(keys, slot + 1), np.int64(load_word(keys, slot + 2))
+            slot += 3
+            if is_short_entry(entries, home, low, high):
+                filled = copy_short_ids(entries, home, out, filled)
             else:
-                filled = _merge_piece(tables, cache, text, start, length, out, filled)
-            if filled == NO_MEMORY:
-                return filled
+                filled = _encode_rare(tables, cache, text, start, end - start, low, high, home, out, filled)
+                if filled == NO_MEMORY:
+                    return filled
             start = end
     return filled
 

@@ -14,10 +14,12 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from shared.bpe.kernels.intrinsics import BLOCK
+from shared.bpe.kernels.intrinsics import BLOCK, LANES
 
 _BYTE, _WORD, _BIT = ir.IntType(8), ir.IntType(64), ir.IntType(1)
 _BYTES = ir.VectorType(_BYTE, BLOCK)
+_NUMBER = ir.IntType(32)
+_NUMBERS = ir.VectorType(_NUMBER, LANES)
 
 
 @intrinsic
@@ -33,6 +35,20 @@ def byte_range_mask(typing_context, data, index, fold, low, width):
         return builder.bitcast(builder.icmp_unsigned("<", block, _broadcast(builder, width)), _WORD)
 
     return types.uint64(data, types.int64, types.uint8, types.uint8, types.uint8), generate
+
+
+@intrinsic
+def least_of_lanes(typing_context, data, index):
+    """The least of 16 unsigned numbers of 32 bits, from `data[index]` on."""
+
+    def generate(context, builder, signature, arguments):
+        array, index = arguments
+        pointer = _element_pointer(context, builder, signature.args[0], array, index, _NUMBERS)
+        function_type = ir.FunctionType(_NUMBER, [_NUMBERS])
+        reduce = cgutils.get_or_insert_function(builder.module, function_type, f"llvm.vector.reduce.umin.v{LANES}i32")
+        return builder.call(reduce, [builder.load(pointer, align=4)])
+
+    return types.uint32(data, types.int64), generate
 
 
 @intrinsic

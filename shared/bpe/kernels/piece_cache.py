@@ -1,16 +1,21 @@
 """The memory of pieces that were seen before, with their ids.
 
-Most pieces of a text were seen before: a cache answers for them, and merging is left for the rest. It has a fixed size,
-so memory stays bounded and no text can make it slow; and one owner at a time, so each thread has its own.
+Most pieces of a text were seen before: a cache answers for them, and merging is left for the rest. Its size is fixed, so
+memory stays bounded and no text can make it slow; and it has one owner at a time, so each thread has its own.
 
-    narrow   pieces of up to 15 bytes that gave up to 4 ids. A bucket of four entries is two lines of 64 bytes:
-             | bytes 0-7 | bytes 8-14, then a byte: length in its low and number of ids in its high half | ids 0-3 |
-    wide     pieces of up to 104 bytes. A bucket of four entries is eight lines, of which most entries fill one each:
-             | length in the low and number of ids in the high half | bytes | ids |
+    entries   four words for each piece, two entries to a line of 64 bytes. Pieces of up to 15 bytes and 4 ids:
+              | bytes 0-7 | bytes 8-14, then a byte: length in its low and number of ids in its high half | ids 0-3 |
+              others, which have more in the store:
+              | first word of the key | STORED | their place in the store | second word of the key |
+    store     a ring of records, one for each piece that was kept there, the oldest overwritten by the newest:
+              | length in the low and number of ids in the high half | bytes of pieces longer than 15 | ids |
 
-Bytes past the end of a piece are zero, and an unused entry has the length 0, which no piece has. A new piece takes the
-last place of its bucket, and a piece that is found behind the first line changes places with the one before it (the
-transpose rule, Rivest 1976, https://doi.org/10.1145/360051.360050), so that what is seen often stays, and in front.
+The key of a short piece is its two words of bytes and length, that of a longer one a hash and NO_KEY. Bytes past the end
+of a piece are zero, and the second word of an unused entry is.
+
+A hash of the key tells where an entry belongs: its home. A new piece whose home is taken goes elsewhere in the group of
+eight entries around it, and changes places with who lives there when it is met again: so what is frequent is at home,
+where one look finds it.
 """
 
 from typing import NamedTuple
@@ -20,31 +25,40 @@ import numpy.typing as npt
 
 from shared.bpe.kernels import types
 from shared.bpe.kernels.compiling import compiled
-from shared.bpe.kernels.intrinsics import load_word
-from shared.bpe.kernels.piece_merging import SHORT
+from shared.bpe.kernels.intrinsics import leading_zeros, load_word, store_word
+from shared.bpe.kernels.piece_merging import SCRATCH
 from shared.bpe.kernels.types import BYTES, INT64S, UINT32S, UINT64S, int64, uint64
 
-NARROW_BYTES, NARROW_IDS, NARROW_WORDS, NARROW_WAYS = 15, 4, 4, 4
-WIDE_BYTES, WIDE_WORDS, WIDE_WAYS = 104, 16, 4
-NARROW_BUCKET, WIDE_BUCKET = NARROW_WORDS * NARROW_WAYS, WIDE_WORDS * WIDE_WAYS
+SHORT_BYTES, SHORT_IDS = 15, 4
+ENTRY, GROUP = 4, 32  # words
+# The longest piece that is kept, and the words that it takes at most.
+KEPT_BYTES, KEPT_WORDS = 128, 1 + 128 // 8 + 128 // 2
 
-# A bucket is asked for this many pieces before it is looked at; their keys wait in a ring.
-AHEAD, RING = 24, 32
+# So many entries are asked for before the first of them is looked at.
+AHEAD = 64
 
-HIGH = np.uint64(32)
-LENGTH_SHIFT = np.uint64(56)
+# What the second word of an entry or a key is instead of bytes and a length, which is never 0.
+STORED, NO_KEY = np.uint64(2), np.uint64(1)
 COUNT_SHIFT = np.uint64(60)
+
+_LENGTH_SHIFT = np.uint64(56)
 _IGNORE_COUNT = np.uint64(4)
+_WITHOUT_COUNT = np.uint64((1 << 60) - 1)
+_HIGH = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
 _SPREAD_LOW = np.uint64(0x9E3779B97F4A7C15)
 _SPREAD_HIGH = np.uint64(0xC2B2AE3D27D4EB4F)
+# Which bytes of two words belong to a piece, by its length.
+_KEY_MASKS = np.array([word for n in range(16) for word in divmod((1 << 8 * n) - 1, 1 << 64)[::-1]], np.uint64)
+_KEY = types.UniTuple(uint64, 2)
 
 
 class Cache(NamedTuple):
     """See the module; what follows the counters is scratch."""
 
-    narrow: npt.NDArray[np.uint64]
-    wide: npt.NDArray[np.uint64]
-    counters: npt.NDArray[np.int64]  # pieces that were merged, and after how many the cache should grow
+    entries: npt.NDArray[np.uint64]
+    store: npt.NDArray[np.uint64]
+    counters: npt.NDArray[np.int64]  # pieces that were merged; after how many to grow; words ever put into the store
     keys: npt.NDArray[np.uint64]
     ids: npt.NDArray[np.uint32]
     candidates: npt.NDArray[np.uint32]
@@ -53,15 +67,15 @@ class Cache(NamedTuple):
 CACHE = types.NamedTuple((UINT64S, UINT64S, INT64S, UINT64S, UINT32S, UINT32S), Cache)
 
 
-def new_cache(narrow_buckets: int, wide_buckets: int) -> Cache:
-    """An empty cache; both sizes are powers of two, a bucket is 128 and 512 bytes."""
+def new_cache(num_entries: int, store_words: int) -> Cache:
+    """An empty cache; both sizes are powers of two, of 8 entries and KEPT_WORDS words at least."""
     return Cache(
-        narrow=np.zeros(narrow_buckets * NARROW_BUCKET, np.uint64),
-        wide=np.zeros(wide_buckets * WIDE_BUCKET, np.uint64),
-        counters=np.array([0, narrow_buckets], np.int64),
-        keys=np.empty(3 * RING, np.uint64),
-        ids=np.empty(SHORT, np.uint32),
-        candidates=np.empty(SHORT, np.uint32),
+        entries=np.zeros(num_entries * ENTRY, np.uint64),
+        store=np.zeros(store_words, np.uint64),
+        counters=np.array([0, num_entries // 4, 0], np.int64),
+        keys=np.empty(3 * AHEAD, np.uint64),
+        ids=np.empty(SCRATCH, np.uint32),
+        candidates=np.empty(SCRATCH, np.uint32),
     )
 
 
@@ -76,44 +90,157 @@ def bytes_as_word(text: npt.NDArray[np.uint8], start: int, count: int) -> np.uin
     return word
 
 
-@compiled(uint64, uint64, uint64, inline=True)
-def hash_key(low: np.uint64, high: np.uint64) -> np.uint64:
-    """A hash of the key of a piece in the narrow cache, good in its low bits."""
-    mixed = (low ^ (low >> HIGH)) * _SPREAD_LOW + (high ^ (high >> HIGH)) * _SPREAD_HIGH
-    return mixed ^ (mixed >> HIGH)
+@compiled(_KEY, BYTES, int64, int64, inline=True)
+def short_key(text: npt.NDArray[np.uint8], start: int, length: int) -> tuple[np.uint64, np.uint64]:
+    """The key of a piece of up to SHORT_BYTES bytes, where the text has 16 from start on."""
+    low = load_word(text, start) & load_word(_KEY_MASKS, 2 * length)
+    high = load_word(text, start + 8) & load_word(_KEY_MASKS, 2 * length + 1)
+    return low, high | (np.uint64(length) << _LENGTH_SHIFT)
 
 
-@compiled(uint64, BYTES, int64, int64, inline=True)
-def hash_piece(text: npt.NDArray[np.uint8], start: int, length: int) -> np.uint64:
-    """A hash of a piece for the wide cache, good in its low bits."""
-    hashed = np.uint64(length)
-    for place in range(0, length, 8):
-        hashed = (hashed ^ bytes_as_word(text, start + place, min(8, length - place))) * _SPREAD_LOW
-        hashed ^= hashed >> HIGH
-    return hashed
+@compiled(_KEY, BYTES, int64, int64)
+def key_by_bytes(text: npt.NDArray[np.uint8], start: int, length: int) -> tuple[np.uint64, np.uint64]:
+    """The key of any piece."""
+    if length > SHORT_BYTES:
+        hashed = np.uint64(length)
+        for place in range(0, length, 8):
+            hashed = (hashed ^ bytes_as_word(text, start + place, min(8, length - place))) * _SPREAD_LOW
+            hashed ^= hashed >> _HIGH
+        return hashed, NO_KEY
+    low = bytes_as_word(text, start, min(8, length))
+    high = bytes_as_word(text, start + 8, length - 8) if length > 8 else np.uint64(0)
+    return low, high | (np.uint64(length) << _LENGTH_SHIFT)
+
+
+@compiled(uint64, UINT64S, uint64, uint64, inline=True)
+def home_of(entries: npt.NDArray[np.uint64], low: np.uint64, high: np.uint64) -> np.uint64:
+    """Where the entry of a key belongs."""
+    hashed = low * _SPREAD_LOW + high * _SPREAD_HIGH
+    return (hashed >> np.uint64(leading_zeros(np.uint64(entries.size // ENTRY - 1)))) * np.uint64(ENTRY)
 
 
 @compiled(types.boolean, UINT64S, int64, uint64, uint64, inline=True)
-def is_narrow_entry(narrow: npt.NDArray[np.uint64], entry: int, low: np.uint64, high: np.uint64) -> bool:
-    """Whether an entry of the narrow cache has this key, whatever the number of its ids."""
-    return ((load_word(narrow, entry) ^ low) | ((load_word(narrow, entry + 1) ^ high) << _IGNORE_COUNT)) == 0
+def is_short_entry(entries: npt.NDArray[np.uint64], entry: int, low: np.uint64, high: np.uint64) -> bool:
+    """Whether an entry has this key and the ids with it, whatever their number."""
+    return ((load_word(entries, entry) ^ low) | ((load_word(entries, entry + 1) ^ high) << _IGNORE_COUNT)) == 0
 
 
-@compiled(types.boolean, UINT64S, int64, BYTES, int64, int64, inline=True)
-def is_wide_entry(
-    wide: npt.NDArray[np.uint64], entry: int, text: npt.NDArray[np.uint8], start: int, length: int
-) -> bool:
-    """Whether an entry of the wide cache is about this piece."""
-    if wide[entry] & np.uint64(0xFFFFFFFF) != np.uint64(length):
-        return False
-    for place in range(0, length, 8):
-        if wide[entry + 1 + (place >> 3)] != bytes_as_word(text, start + place, min(8, length - place)):
-            return False
-    return True
+@compiled(int64, UINT64S, int64, UINT32S, int64, inline=True)
+def copy_short_ids(entries: npt.NDArray[np.uint64], entry: int, out: npt.NDArray[np.uint32], filled: int) -> int:
+    """Write the ids in an entry to `out[filled:]`; returns where they end."""
+    store_word(out, filled, load_word(entries, entry + 2))
+    store_word(out, filled + 2, load_word(entries, entry + 3))
+    return filled + np.int64(load_word(entries, entry + 1) >> COUNT_SHIFT)
 
 
-@compiled(types.void, UINT64S, int64, int64, int64, inline=True)
-def swap(words: npt.NDArray[np.uint64], first: int, second: int, count: int) -> None:
-    """Let two entries of so many words change places."""
-    for word in range(count):
-        words[first + word], words[second + word] = words[second + word], words[first + word]
+@compiled(int64, CACHE, int64, BYTES, int64, int64, UINT32S, int64, inline=True)
+def copy_stored_ids(
+    cache: Cache,
+    position: int,
+    text: npt.NDArray[np.uint8],
+    start: int,
+    length: int,
+    out: npt.NDArray[np.uint32],
+    filled: int,
+) -> int:
+    """Write the ids in the store to `out[filled:]`; returns where they end, `filled` if they are not there any more.
+
+    Pieces of one hash are told apart by their bytes.
+    """
+    store = cache.store
+    if cache.counters[2] > position + store.size:
+        return filled
+    place = position & (store.size - 1)
+    header = load_word(store, place)
+    if header & _LOW != np.uint64(length):
+        return filled
+    place += 1
+    if length > SHORT_BYTES:
+        for first in range(0, length, 8):
+            if load_word(store, place) != bytes_as_word(text, start + first, min(8, length - first)):
+                return filled
+            place += 1
+    count = np.int64(header >> _HIGH)
+    for index in range(0, count, 2):
+        store_word(out, filled + index, load_word(store, place))
+        place += 1
+    return filled + count
+
+
+@compiled(int64, CACHE, inline=True)
+def _free_position(cache: Cache) -> int:
+    """Where the next record goes: none is in two parts."""
+    size = cache.store.size
+    position = cache.counters[2]
+    return position if (position & (size - 1)) + KEPT_WORDS <= size else (position + size) & -size
+
+
+@compiled(int64, CACHE, BYTES, int64, int64, UINT32S, int64, int64, inline=True)
+def put_into_store(
+    cache: Cache,
+    text: npt.NDArray[np.uint8],
+    start: int,
+    length: int,
+    out: npt.NDArray[np.uint32],
+    filled: int,
+    count: int,
+) -> int:
+    """Keep a piece of at most KEPT_BYTES bytes and its ids, `out[filled : filled + count]`; returns their position."""
+    store = cache.store
+    position = _free_position(cache)
+    place = position & (store.size - 1)
+    first = place
+    store[place] = np.uint64(length) | (np.uint64(count) << _HIGH)
+    place += 1
+    if length > SHORT_BYTES:
+        for offset in range(0, length, 8):
+            store[place] = bytes_as_word(text, start + offset, min(8, length - offset))
+            place += 1
+    for index in range(0, count, 2):
+        store[place] = load_word(out, filled + index)
+        place += 1
+    cache.counters[2] = position + place - first
+    return position
+
+
+@compiled(types.void, UINT64S, int64, int64, inline=True)
+def swap(entries: npt.NDArray[np.uint64], first: int, second: int) -> None:
+    """Let two entries change places."""
+    for word in range(ENTRY):
+        entries[first + word], entries[second + word] = entries[second + word], entries[first + word]
+
+
+@compiled(types.void, CACHE, CACHE)
+def move_pieces(old: Cache, new: Cache) -> None:
+    """Take the pieces of a cache over into a larger one."""
+    for source in range(0, old.entries.size, ENTRY):
+        low, second, last = old.entries[source], old.entries[source + 1], old.entries[source + 3]
+        if second == 0:
+            continue
+        home = np.int64(home_of(new.entries, low, last if second == STORED else second & _WITHOUT_COUNT))
+        target = home
+        for step in range(0, GROUP, ENTRY):
+            target = home ^ step
+            if new.entries[target + 1] == 0:
+                break
+        position = np.int64(old.entries[source + 2])
+        if second == STORED:
+            if old.counters[2] > position + old.store.size:
+                continue
+            position = _move_record(old, position, new)
+        new.entries[target], new.entries[target + 1], new.entries[target + 3] = low, second, last
+        new.entries[target + 2] = np.uint64(position)
+
+
+@compiled(int64, CACHE, int64, CACHE, inline=True)
+def _move_record(old: Cache, position: int, new: Cache) -> int:
+    """Copy a record from one store to another; returns its position there."""
+    source = position & (old.store.size - 1)
+    length, count = np.int64(old.store[source] & _LOW), np.int64(old.store[source] >> _HIGH)
+    words = 1 + ((count + 1) >> 1) + ((length + 7 >> 3) if length > SHORT_BYTES else 0)
+    position = _free_position(new)
+    target = position & (new.store.size - 1)
+    for word in range(words):
+        new.store[target + word] = old.store[source + word]
+    new.counters[2] = position + words
+    return position

@@ -16,40 +16,36 @@ import numpy as np
 import numpy.typing as npt
 
 from shared.bpe.kernels.compiling import compiled
-from shared.bpe.kernels.intrinsics import allocate_like, leading_zeros, release, trailing_zeros
-from shared.bpe.kernels.tables import NO_RANK, TABLES, Tables, rank_of_pair
+from shared.bpe.kernels.intrinsics import LANES, allocate_like, leading_zeros, least_of_lanes, release, trailing_zeros
+from shared.bpe.kernels.tables import NO_ID, NO_RANK, TABLES, Tables, rank_of_pair
 from shared.bpe.kernels.types import BYTES, UINT32S, UINT64S, int64, uint32, uint64
 
-# The longest piece whose places fit one word.
-SHORT = 64
+# The longest piece whose places fit one word, with one more at each end.
+SHORT = 62
+# Numbers of scratch for them.
+SCRATCH = SHORT + LANES
 # The longest of all, since places in the heap have 32 bits.
 MAX_LENGTH = (1 << 32) - 1
 NO_MEMORY = -1
 
-_NONE = NO_RANK
 _PLACE_BITS = np.uint32(6)
-_PLACE_MASK = np.uint32(SHORT - 1)
-_LANES = 16
+_PLACE_MASK = np.uint32(63)
+# What a rank shifted by places is below; where there is no merge, it is not.
+_NO_CANDIDATE = np.uint32(1 << 31)
 _ONE = np.uint64(1)
 _HIGH = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 
 
-@compiled(uint32, TABLES, uint32, uint32, int64, inline=True)
-def _candidate(tables: Tables, left: np.uint32, right: np.uint32, place: int) -> np.uint32:
-    rank = rank_of_pair(tables, left, right)
-    return _NONE if rank == NO_RANK else (rank << _PLACE_BITS) | np.uint32(place)
-
-
 @compiled(uint32, UINT32S, int64, inline=True)
 def _least(candidates: npt.NDArray[np.uint32], count: int) -> np.uint32:
-    least = _NONE
-    for place in range(count):
-        least = min(least, candidates[place])
+    least = least_of_lanes(candidates, 0)
+    for place in range(LANES, count, LANES):
+        least = min(least, least_of_lanes(candidates, place))
     return least
 
 
-@compiled(int64, TABLES, BYTES, int64, int64, UINT32S, UINT32S, UINT32S, int64)
+@compiled(int64, TABLES, BYTES, int64, int64, UINT32S, UINT32S, UINT32S, int64, inline=True)
 def merge_short(
     tables: Tables,
     text: npt.NDArray[np.uint8],
@@ -62,34 +58,36 @@ def merge_short(
 ) -> int:
     """Write the ids of a piece of at most SHORT bytes to `out[filled:]`; returns where they end.
 
-    `ids` and `candidates` are scratch of SHORT entries.
+    `ids` and `candidates` are scratch of SCRATCH numbers.
     """
-    lanes = (length + _LANES - 1) // _LANES * _LANES
-    for place in range(length):
-        ids[place] = tables.byte_ids[text[start + place]]
-    for place in range(length - 1):
-        candidates[place] = _candidate(tables, ids[place], ids[place + 1], place)
-    for place in range(length - 1, lanes):
-        candidates[place] = _NONE
+    slots = tables.pair_slots
+    for place in range(length + LANES):
+        candidates[place] = NO_RANK
+    ids[0] = ids[length + 1] = NO_ID
+    left = np.uint64(text[start])
+    ids[1] = tables.byte_ids[left]
+    for place in range(1, length):
+        right = np.uint64(text[start + place])
+        ids[place + 1] = tables.byte_ids[right]
+        candidates[place] = (tables.byte_ranks[left | (right << np.uint64(8))] << _PLACE_BITS) | np.uint32(place)
+        left = right
     alive = ~np.uint64(0) >> np.uint64(SHORT - length)
     while True:
-        least = _least(candidates, lanes)
-        if least == _NONE:
+        least = _least(candidates, length)
+        if least >= _NO_CANDIDATE:
             break
-        place = np.int64(least & _PLACE_MASK)
-        above = alive & ~((np.uint64(2) << np.uint64(place)) - _ONE)
-        absorbed = trailing_zeros(above)
-        above &= above - _ONE
-        alive &= ~(_ONE << np.uint64(absorbed))
-        ids[place] = tables.merged[least >> _PLACE_BITS]
-        candidates[absorbed] = _NONE
-        candidates[place] = _NONE
-        if above:
-            candidates[place] = _candidate(tables, ids[place], ids[trailing_zeros(above)], place)
-        below = alive & ((_ONE << np.uint64(place)) - _ONE)
-        if below:
-            before = 63 - leading_zeros(below)
-            candidates[before] = _candidate(tables, ids[before], ids[place], before)
+        place = np.uint64(least & _PLACE_MASK)
+        above = alive & (~_ONE << place)
+        absorbed = np.uint64(trailing_zeros(above))
+        after = np.uint64(trailing_zeros(above & (above - _ONE)))
+        before = np.uint64(63) - np.uint64(leading_zeros(alive & ((_ONE << place) - _ONE)))
+        alive &= ~(_ONE << absorbed)
+        merged = tables.merged[np.uint64(least >> _PLACE_BITS)]
+        ids[place] = merged
+        candidates[absorbed] = NO_RANK
+        candidates[place] = (rank_of_pair(slots, merged, ids[after]) << _PLACE_BITS) | np.uint32(place)
+        candidates[before] = (rank_of_pair(slots, ids[before], merged) << _PLACE_BITS) | np.uint32(before)
+    alive ^= _ONE | (_ONE << np.uint64(length + 1))
     while alive:
         out[filled] = ids[trailing_zeros(alive)]
         filled += 1
@@ -152,7 +150,7 @@ def _merge_with_heap(
         following[place] = place + 1
         preceding[place] = place - 1  # the first is never asked for its own
     for place in range(length - 1):
-        ranks[place] = rank_of_pair(tables, ids[place], ids[place + 1])
+        ranks[place] = rank_of_pair(tables.pair_slots, ids[place], ids[place + 1])
         if ranks[place] != NO_RANK:
             size = _push(heap, size, (np.uint64(ranks[place]) << _HIGH) | np.uint64(place))
     while size > 0:
@@ -169,12 +167,12 @@ def _merge_with_heap(
         ranks[place] = NO_RANK
         if after < length:
             preceding[after] = place
-            ranks[place] = rank_of_pair(tables, ids[place], ids[after])
+            ranks[place] = rank_of_pair(tables.pair_slots, ids[place], ids[after])
             if ranks[place] != NO_RANK:
                 size = _push(heap, size, (np.uint64(ranks[place]) << _HIGH) | np.uint64(place))
         if place > 0:
             before = np.int64(preceding[place])
-            ranks[before] = rank_of_pair(tables, ids[before], ids[place])
+            ranks[before] = rank_of_pair(tables.pair_slots, ids[before], ids[place])
             if ranks[before] != NO_RANK:
                 size = _push(heap, size, (np.uint64(ranks[before]) << _HIGH) | np.uint64(before))
     place = 0

@@ -1,8 +1,9 @@
 """The merges of a vocabulary as flat tables, for compiled code to look up.
 
-pair_slots    one uint64 a slot, open addressing, at most half full:
-              | left id: 21 bits | right id: 21 bits | rank: 22 bits |        all ones: empty
-pair_filter   one bit for each pair's hash: most neighbours have no merge, and this small table says so
+pair_slots    one uint64 a slot, at most half full: | left id: 21 bits | right id: 21 bits | rank: 22 bits |
+              all ones: empty. A pair lies in one of two slots (cuckoo hashing, Pagh and Rodler 2004,
+              https://doi.org/10.1016/j.jalgor.2003.12.002), so that looking it up takes no branch
+byte_ranks    the ranks of pairs of single bytes, at `first + 256 * second`
 merged        the id that a merge of this rank gives
 byte_ids      the id of each single byte
 whole_slots   token id + 1 (0: empty), by the hash of the token's bytes; only where a piece that is a token as a
@@ -18,9 +19,11 @@ import numpy.typing as npt
 
 from shared.bpe.kernels import types
 from shared.bpe.kernels.compiling import compiled
-from shared.bpe.kernels.types import BYTES, INT64S, UINT32S, UINT64S, int64, uint32, uint64
+from shared.bpe.kernels.intrinsics import leading_zeros
+from shared.bpe.kernels.types import BYTES, INT64S, UINT32S, UINT64S, boolean, int64, uint32, uint64
 
-MAX_ID = (1 << 21) - 1
+MAX_ID = (1 << 21) - 2
+NO_ID = np.uint32(MAX_ID + 1)  # in no pair
 MAX_RANK = (1 << 22) - 2  # one less, so that no rank looks like none
 NO_RANK = np.uint32(0xFFFFFFFF)
 
@@ -28,12 +31,13 @@ _EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 _ID_BITS = np.uint64(21)
 _RANK_BITS = np.uint64(22)
 _RANK_MASK = np.uint64((1 << 22) - 1)
-# The golden ratio times 2^64: multiplication by it spreads neighbouring keys (Knuth, TAOCP 3, 6.4).
+# Odd numbers whose multiples have well mixed high bits (Knuth, TAOCP 3, 6.4: the first is the golden ratio times 2^64).
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_SPREAD_TOO = np.uint64(0xC2B2AE3D27D4EB4F)
 _HIGH = np.uint64(32)
 _ONE = np.uint64(1)
-_WORD_SHIFT = np.uint64(6)
-_BIT_MASK = np.uint64(63)
+# Pairs that have been moved for one new pair, after which the table counts as too small.
+_MOST_MOVES = 500
 
 
 class Tables(NamedTuple):
@@ -41,14 +45,14 @@ class Tables(NamedTuple):
 
     byte_ids: npt.NDArray[np.uint32]
     pair_slots: npt.NDArray[np.uint64]
-    pair_filter: npt.NDArray[np.uint64]
+    byte_ranks: npt.NDArray[np.uint32]
     merged: npt.NDArray[np.uint32]
     whole_slots: npt.NDArray[np.uint32]
     token_bytes: npt.NDArray[np.uint8]
     token_starts: npt.NDArray[np.int64]
 
 
-TABLES = types.NamedTuple((UINT32S, UINT64S, UINT64S, UINT32S, UINT32S, BYTES, INT64S), Tables)
+TABLES = types.NamedTuple((UINT32S, UINT64S, UINT32S, UINT32S, UINT32S, BYTES, INT64S), Tables)
 
 
 @compiled(uint64, uint32, uint32, inline=True)
@@ -57,42 +61,59 @@ def pack_pair(left: np.uint32, right: np.uint32) -> np.uint64:
     return (np.uint64(left) << _ID_BITS) | np.uint64(right)
 
 
-@compiled(uint32, TABLES, uint32, uint32, inline=True)
-def rank_of_pair(tables: Tables, left: np.uint32, right: np.uint32) -> np.uint32:
+@compiled(uint64, UINT64S, uint64, uint64, inline=True)
+def _slot_of(slots: npt.NDArray[np.uint64], pair: np.uint64, spread: np.uint64) -> np.uint64:
+    return (pair * spread) >> np.uint64(leading_zeros(np.uint64(slots.size) - _ONE))
+
+
+@compiled(uint32, UINT64S, uint32, uint32, inline=True)
+def rank_of_pair(slots: npt.NDArray[np.uint64], left: np.uint32, right: np.uint32) -> np.uint32:
     """The rank of the merge of two ids, NO_RANK if there is none."""
     pair = pack_pair(left, right)
-    place = (pair * _SPREAD) >> _HIGH
-    bit = place & (np.uint64(tables.pair_filter.size) * np.uint64(64) - _ONE)
-    if not (tables.pair_filter[bit >> _WORD_SHIFT] >> (bit & _BIT_MASK)) & _ONE:
-        return NO_RANK
-    mask = np.uint64(tables.pair_slots.size) - _ONE
-    while True:
-        slot = tables.pair_slots[place & mask]
-        if slot >> _RANK_BITS == pair:
-            return np.uint32(slot & _RANK_MASK)
-        if slot == _EMPTY:
-            return NO_RANK
-        place += _ONE
+    # What is left of an entry that has this pair is its rank; of others more is left.
+    ours = pair << _RANK_BITS
+    rest = min(slots[_slot_of(slots, pair, _SPREAD)] ^ ours, slots[_slot_of(slots, pair, _SPREAD_TOO)] ^ ours)
+    return np.uint32(rest) if rest <= _RANK_MASK else NO_RANK
 
 
-@compiled(types.void, UINT64S, UINT64S, UINT32S, UINT32S)
+@compiled(boolean, UINT64S, UINT32S, UINT32S)
 def fill_pairs(
-    slots: npt.NDArray[np.uint64],
-    pair_filter: npt.NDArray[np.uint64],
-    lefts: npt.NDArray[np.uint32],
-    rights: npt.NDArray[np.uint32],
-) -> None:
-    """Enter pairs in order of rank. Of a pair that is listed twice the last counts, as in Hugging Face's tokenizers."""
-    mask = np.uint64(slots.size) - _ONE
-    filter_mask = np.uint64(pair_filter.size) * np.uint64(64) - _ONE
+    slots: npt.NDArray[np.uint64], lefts: npt.NDArray[np.uint32], rights: npt.NDArray[np.uint32]
+) -> bool:
+    """Enter pairs in order of rank; returns whether there was room.
+
+    Of a pair that is listed twice the last counts, as in Hugging Face's tokenizers.
+    """
     for rank in range(lefts.size):
         pair = pack_pair(lefts[rank], rights[rank])
-        place = (pair * _SPREAD) >> _HIGH
-        bit = place & filter_mask
-        pair_filter[bit >> _WORD_SHIFT] |= _ONE << (bit & _BIT_MASK)
-        while slots[place & mask] != _EMPTY and slots[place & mask] >> _RANK_BITS != pair:
-            place += _ONE
-        slots[place & mask] = (pair << _RANK_BITS) | np.uint64(rank)
+        entry = (pair << _RANK_BITS) | np.uint64(rank)
+        first, second = _slot_of(slots, pair, _SPREAD), _slot_of(slots, pair, _SPREAD_TOO)
+        if slots[second] >> _RANK_BITS == pair:
+            slots[second] = entry
+            continue
+        if slots[first] >> _RANK_BITS == pair:
+            slots[first] = entry
+            continue
+        slot, moves = first, 0
+        # Whoever was in the slot goes to its other one.
+        while entry != _EMPTY:
+            if moves > _MOST_MOVES:
+                return False
+            slots[slot], entry = entry, slots[slot]
+            pair = entry >> _RANK_BITS
+            slot = _slot_of(slots, pair, _SPREAD) ^ _slot_of(slots, pair, _SPREAD_TOO) ^ slot
+            moves += 1
+    return True
+
+
+@compiled(types.void, UINT64S, UINT32S, UINT32S)
+def fill_byte_ranks(
+    slots: npt.NDArray[np.uint64], byte_ids: npt.NDArray[np.uint32], ranks: npt.NDArray[np.uint32]
+) -> None:
+    """Look up all pairs of single bytes."""
+    for second in range(256):
+        for first in range(256):
+            ranks[first + 256 * second] = rank_of_pair(slots, byte_ids[first], byte_ids[second])
 
 
 @compiled(uint64, BYTES, int64, int64)
@@ -154,23 +175,33 @@ def build_tables(tokens: Mapping[int, bytes], merges: Sequence[tuple[int, int]],
             f"ids up to {MAX_ID} and {MAX_RANK + 1} merges fit, got id {vocab_size - 1}, {len(merges)} merges"
         )
     ids = {token: token_id for token_id, token in tokens.items()}
-    pairs = np.array(merges, dtype=np.uint32).reshape(-1, 2)
-    pair_slots = np.full(_power_of_two(2 * len(merges)), _EMPTY)
-    pair_filter = np.zeros(_power_of_two(len(merges) // 4 + 1), np.uint64)
-    fill_pairs(pair_slots, pair_filter, np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1]))
+    byte_ids = np.array([ids[bytes([byte])] for byte in range(256)], dtype=np.uint32)
+    pair_slots = _pair_slots(np.array(merges, dtype=np.uint32).reshape(-1, 2))
+    byte_ranks = np.empty(1 << 16, np.uint32)
+    fill_byte_ranks(pair_slots, byte_ids, byte_ranks)
     token_bytes, token_starts = join_tokens(tokens)
     whole_slots = np.zeros(_power_of_two(2 * len(tokens)) if whole_tokens_first else 1, np.uint32)
     if whole_tokens_first:
         fill_whole_tokens(whole_slots, token_bytes, token_starts, np.array(list(tokens), dtype=np.uint32))
     return Tables(
-        byte_ids=np.array([ids[bytes([byte])] for byte in range(256)], dtype=np.uint32),
+        byte_ids=byte_ids,
         pair_slots=pair_slots,
-        pair_filter=pair_filter,
+        byte_ranks=byte_ranks,
         merged=np.array([ids[tokens[left] + tokens[right]] for left, right in merges], dtype=np.uint32),
         whole_slots=whole_slots,
         token_bytes=token_bytes,
         token_starts=token_starts,
     )
+
+
+def _pair_slots(pairs: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint64]:
+    lefts, rights = np.ascontiguousarray(pairs.T)
+    size = _power_of_two(2 * len(pairs))
+    while True:
+        slots = np.full(size, _EMPTY)
+        if fill_pairs(slots, lefts, rights):
+            return slots
+        size *= 2
 
 
 def join_tokens(tokens: Mapping[int, bytes]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:

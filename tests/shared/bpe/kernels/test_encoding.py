@@ -11,8 +11,8 @@ from shared.bpe.encoder import Encoder
 from shared.bpe.kernels.decoding import SLACK as DECODING_SLACK
 from shared.bpe.kernels.decoding import copy_tokens, measure
 from shared.bpe.kernels.encoding import SLACK, encode_pieces
-from shared.bpe.kernels.piece_cache import new_cache
-from shared.bpe.kernels.piece_merging import SHORT, merge_long, merge_short
+from shared.bpe.kernels.piece_cache import KEPT_BYTES, move_pieces, new_cache
+from shared.bpe.kernels.piece_merging import SCRATCH, SHORT, merge_long, merge_short
 from shared.bpe.kernels.tables import (
     MAX_ID,
     NO_RANK,
@@ -64,23 +64,39 @@ def test_both_ways_of_merging_equal_the_plain_one(tokenizer: Tokenizer, piece: b
     out = np.empty(len(piece), np.uint32)
     assert out[: merge_long(tables, data, 0, len(piece), out, 0)].tolist() == expected
     if len(piece) <= SHORT:
-        scratch = np.empty((2, SHORT), np.uint32)
+        scratch = np.empty((2, SCRATCH), np.uint32)
         filled = merge_short(tables, data, 0, len(piece), scratch[0], scratch[1], out, 0)
         assert out[:filled].tolist() == expected
 
 
 @settings(max_examples=150, deadline=None)
-@given(pieces=st.lists(PIECES, max_size=60), buckets=st.sampled_from([1, 2, 64]))
-def test_a_cache_of_any_size_changes_nothing(tokenizer: Tokenizer, pieces: list[bytes], buckets: int) -> None:
+@given(pieces=st.lists(PIECES, max_size=60), groups=st.sampled_from([1, 2, 64]))
+def test_a_cache_of_any_size_changes_nothing(tokenizer: Tokenizer, pieces: list[bytes], groups: int) -> None:
     pieces = pieces * 3
     data = np.frombuffer(b"".join(pieces) or b"\0", np.uint8)
     ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
     out = np.empty(len(data) + SLACK, np.uint32)
-    cache = new_cache(buckets, buckets)
+    cache = new_cache(8 * groups, 128 * groups)
     expected = [i for piece in pieces for i in merge_slowly(tokenizer.vocabulary, piece)]
     for _ in range(2):
         filled = encode_pieces(tables_of(tokenizer.vocabulary), cache, data, 0, ends, len(ends), out, 0)
         assert out[:filled].tolist() == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(pieces=st.lists(PIECES, max_size=60))
+def test_a_larger_cache_takes_over_what_a_smaller_one_knows(tokenizer: Tokenizer, pieces: list[bytes]) -> None:
+    pieces = list(dict.fromkeys(piece for piece in pieces if len(piece) <= KEPT_BYTES))
+    data = np.frombuffer(b"".join(pieces) or b"\0", np.uint8)
+    ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
+    out = np.empty(len(data) + SLACK, np.uint32)
+    small, large = new_cache(1 << 10, 1 << 14), new_cache(1 << 12, 1 << 14)
+    tables = tables_of(tokenizer.vocabulary)
+    encode_pieces(tables, small, data, 0, ends, len(ends), out, 0)
+    move_pieces(small, large)
+    filled = encode_pieces(tables, large, data, 0, ends, len(ends), out, 0)
+    assert out[:filled].tolist() == [i for piece in pieces for i in merge_slowly(tokenizer.vocabulary, piece)]
+    assert large.counters[0] == 0
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -102,7 +118,7 @@ def test_a_custom_pattern_takes_the_regex_path(tokenizer: Tokenizer) -> None:
 
 
 def test_a_cache_that_fills_is_replaced_midway(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.bpe.encoder._CACHE_SIZES", ((1, 1), (2, 2), (4, 1)))
+    monkeypatch.setattr("shared.bpe.encoder._CACHE_SIZES", ((8, 128), (16, 128), (256, 512)))
     text = SAMPLE + " ".join(f"word{number}x" for number in range(500))
     fresh = Tokenizer(tokenizer.vocabulary)
     assert fresh.encode(text) == encode_slowly(tokenizer.vocabulary, text)
@@ -136,15 +152,25 @@ def test_tables_know_every_pair_and_no_other(tokenizer: Tokenizer) -> None:
     ranks = {pair: rank for rank, pair in enumerate(vocabulary.merges)}
     for left in vocabulary.tokens:
         for right in list(vocabulary.tokens)[::7]:
-            assert rank_of_pair(tables, left, right) == ranks.get((left, right), NO_RANK)
+            assert rank_of_pair(tables.pair_slots, left, right) == ranks.get((left, right), NO_RANK)
     for pair, rank in ranks.items():
-        assert rank_of_pair(tables, *pair) == rank
+        assert rank_of_pair(tables.pair_slots, *pair) == rank
 
 
 def test_of_a_pair_listed_twice_the_last_rank_counts() -> None:
-    slots, bits = np.full(8, 2**64 - 1, np.uint64), np.zeros(1, np.uint64)
-    fill_pairs(slots, bits, np.array([5, 6, 5], np.uint32), np.array([7, 7, 7], np.uint32))
+    slots = np.full(8, 2**64 - 1, np.uint64)
+    assert fill_pairs(slots, np.array([5, 6, 5], np.uint32), np.array([7, 7, 7], np.uint32))
     assert sorted(slots[slots != 2**64 - 1].tolist()) == sorted([pack_pair(5, 7) << 22 | 2, pack_pair(6, 7) << 22 | 1])
+
+
+def test_pairs_that_find_no_place_need_a_larger_table() -> None:
+    slots, ids = np.full(8, 2**64 - 1, np.uint64), np.arange(9, dtype=np.uint32)
+    assert not fill_pairs(slots, ids, ids)
+    vocabulary = {byte: bytes([byte]) for byte in range(256)}
+    merges = [(left, right) for left in range(97, 123) for right in range(97, 123)]
+    tokens = vocabulary | {256 + rank: bytes(pair) for rank, pair in enumerate(merges)}
+    tables = build_tables(tokens, merges, whole_tokens_first=False)
+    assert [rank_of_pair(tables.pair_slots, *pair) for pair in merges] == list(range(len(merges)))
 
 
 def test_whole_tokens_are_found_by_their_bytes(tokenizer: Tokenizer) -> None:
