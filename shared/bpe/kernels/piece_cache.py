@@ -1,7 +1,7 @@
 """The memory of pieces that were seen before, with their ids.
 
-Most pieces of a text were seen before: a cache answers for them, and merging is left for the rest. Its size is fixed, so
-memory stays bounded and no text can make it slow; and it has one owner at a time, so each thread has its own.
+Most pieces of a text were seen before: a cache answers for them, and merging is left for the rest. Its size is fixed,
+so memory stays bounded and no text can make it slow; and it has one owner at a time, so each thread has its own.
 
     entries   four words for each piece, two entries to a line of 64 bytes. Pieces of up to 15 bytes and 4 ids:
               | bytes 0-7 | bytes 8-14, then a byte: length in its low and number of ids in its high half | ids 0-3 |
@@ -10,8 +10,8 @@ memory stays bounded and no text can make it slow; and it has one owner at a tim
     store     a ring of records, one for each piece that was kept there, the oldest overwritten by the newest:
               | length in the low and number of ids in the high half | bytes of pieces longer than 15 | ids |
 
-The key of a short piece is its two words of bytes and length, that of a longer one a hash and NO_KEY. Bytes past the end
-of a piece are zero, and the second word of an unused entry is.
+The key of a short piece is its two words of bytes and length, that of a longer one a hash and NO_KEY. Bytes past the
+end of a piece are zero, and the second word of an unused entry is.
 
 A hash of the key tells where an entry belongs: its home. A new piece whose home is taken goes elsewhere in the group of
 eight entries around it, and changes places with who lives there when it is met again: so what is frequent is at home,

@@ -77,9 +77,7 @@ def rank_of_pair(slots: npt.NDArray[np.uint64], left: np.uint32, right: np.uint3
 
 
 @compiled(boolean, UINT64S, UINT32S, UINT32S)
-def fill_pairs(
-    slots: npt.NDArray[np.uint64], lefts: npt.NDArray[np.uint32], rights: npt.NDArray[np.uint32]
-) -> bool:
+def fill_pairs(slots: npt.NDArray[np.uint64], lefts: npt.NDArray[np.uint32], rights: npt.NDArray[np.uint32]) -> bool:
     """Enter pairs in order of rank; returns whether there was room.
 
     Of a pair that is listed twice the last counts, as in Hugging Face's tokenizers.
