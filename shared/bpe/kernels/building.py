@@ -42,6 +42,8 @@ def build() -> bytes:
             library.add_linking_library(compilation.library)
             _define_entry(context, module, kernel, compilation)
     library.add_ir_module(module)
+    entries = {function.name for function in module.functions if not function.is_declaration}
+    _see_callers(library, entries)
     with global_compiler_lock:
         library.finalize()
     code: bytes = codegen._tm.emit_object(library._final_module)
@@ -61,6 +63,22 @@ def _indices_as_they_are() -> Iterator[None]:
         yield
     finally:
         arrayobj.fix_integer_index = original
+
+
+def _see_callers(library: Any, entries: set[str]) -> None:
+    """Tell LLVM, once all is linked, that there are no callers but those that it sees.
+
+    Then arguments that are always the same, as are five of the seven values of an array, are not handed over.
+    """
+    optimize = library._optimize_final_module
+
+    def optimize_as_a_whole() -> None:
+        for function in library._final_module.functions:
+            if not function.is_declaration and function.name not in entries:
+                function.linkage = "internal"
+        optimize()
+
+    library._optimize_final_module = optimize_as_a_whole
 
 
 def _all_kernels() -> Iterator[Kernel]:
