@@ -1,12 +1,15 @@
 """Plain text to ids, compiled: what the kernels need between calls, and which thread has it."""
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate, chain, pairwise
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import accumulate, chain, islice, pairwise
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from shared.bpe.kernels.boundaries import next_cut
 from shared.bpe.kernels.classes import character_classes
 from shared.bpe.kernels.encoding import SLACK, encode_pieces, encode_text, encode_texts
 from shared.bpe.kernels.piece_cache import Cache, move_pieces, new_cache
@@ -18,12 +21,16 @@ from shared.bpe.processors import available_processors
 from shared.bpe.vocabulary import Vocabulary
 
 Ids = npt.NDArray[np.uint32]
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 
 # Entries of the cache and words of its store. Each is replaced by the next once it fills: 0.2, 1.3, 10 and 48 MB.
 _CACHE_SIZES = ((1 << 12, 1 << 12), (1 << 15, 1 << 15), (1 << 18, 1 << 18), (1 << 20, 1 << 21))
 _CUTS = 1 << 11
 # Bytes that one call of a kernel is given where texts are many, and that make another thread worth its start.
 _SHARE = 3 << 18
+# Bytes between two cuts of a long text.
+_BLOCK = 1 << 18
 # Bytes of a text that is encoded with as little around it as can be.
 MAX_SHORT = 1 << 16
 # Texts up to this size are encoded into memory that is used again: fresh memory costs more than the copy out of it.
@@ -98,21 +105,28 @@ class Encoder:
         self._idle.append(workspace)
         return ids
 
-    def encode_each(self, texts: Sequence[bytes], *, max_threads: int | None = None) -> Iterator[Ids]:
-        """The ids of each text, UTF-8, in order.
+    def encode_each(self, texts: Iterable[bytes], *, max_threads: int | None = None) -> Iterator[Ids]:
+        """The ids of each text, UTF-8, in order; few of the texts are held at a time.
 
         Args:
             texts: The texts.
             max_threads: Use no more than these, and no more than there are processors.
         """
-        shares = list(_shares(texts))
-        processors = available_processors()
-        threads = min(len(shares), processors if max_threads is None else min(processors, max_threads))
-        if threads < 2:
-            yield from chain.from_iterable(map(self._encode_share, shares))
-            return
-        with ThreadPoolExecutor(threads) as pool:
-            yield from chain.from_iterable(pool.map(self._encode_share, shares))
+        return chain.from_iterable(self._on_threads(self._encode_share, _shares(texts), max_threads))
+
+    def encode_long(self, data: bytes) -> Ids:
+        """The ids of a long text by a named pattern: blocks of it on all processors."""
+        array, bounds = np.frombuffer(data, np.uint8), [0]
+        nothing = np.empty(0, np.uint8), np.zeros(1, np.int64)
+        while bounds[-1] < len(array):
+            bounds.append(next_cut(array, bounds[-1] + _BLOCK, len(array), character_classes(), *nothing))
+        whole = np.zeros(1, np.int64)
+
+        def encode(block: tuple[int, int]) -> Ids:
+            start, end = block
+            return self.encode_parts(memoryview(data)[start:end], whole, whole + (end - start))[0]
+
+        return np.concatenate([*self._on_threads(encode, pairwise(bounds), None)])
 
     def encode_parts(
         self,
@@ -142,6 +156,24 @@ class Encoder:
             out.resize(count, refcheck=False)
         self._idle.append(workspace)
         return out, id_ends
+
+    @staticmethod
+    def _on_threads(work: Callable[[Task], Result], tasks: Iterable[Task], max_threads: int | None) -> Iterator[Result]:
+        """The results of tasks in order, of which there may be many more than are held at a time."""
+        tasks = iter(tasks)
+        first = [*islice(tasks, 2)]
+        threads = available_processors() if max_threads is None else min(available_processors(), max_threads)
+        if threads < 2 or len(first) < 2:
+            yield from map(work, chain(first, tasks))
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            waiting: deque[Future[Result]] = deque()
+            for task in chain(first, tasks):
+                waiting.append(pool.submit(work, task))
+                if len(waiting) > 2 * threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
 
     def _encode_share(self, texts: Sequence[bytes]) -> list[Ids]:
         bounds = np.fromiter(accumulate(map(len, texts), initial=0), np.int64, len(texts) + 1)
@@ -210,13 +242,15 @@ def _check_memory(filled: int, length: int) -> None:
         raise MemoryError(f"a text of {length:,} bytes has a piece too long for the memory that is left")
 
 
-def _shares(texts: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+def _shares(texts: Iterable[bytes]) -> Iterator[Sequence[bytes]]:
     """Consecutive texts of about _SHARE bytes together."""
-    first, size = 0, 0
-    for index, text in enumerate(texts):
-        if size >= _SHARE:
-            yield texts[first:index]
-            first, size = index, 0
+    share: list[bytes] = []
+    size = 0
+    for text in texts:
+        share.append(text)
         size += len(text)
-    if first < len(texts):
-        yield texts[first:]
+        if size >= _SHARE:
+            yield share
+            share, size = [], 0
+    if share:
+        yield share

@@ -4,7 +4,6 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import islice
 from operator import index as as_index
@@ -36,29 +35,13 @@ Ids = npt.NDArray[np.uint32]
 _SHORT = 1 << 14
 # Ids up to this number are looked up one by one, which takes less time than to call compiled code.
 _FEW = 1 << 8
-# Characters beyond which a text is cut into blocks of that length, for threads to share.
+# Characters beyond which a text is cut into blocks, for threads to share.
 _LONG = 3 << 18
 
 
-@dataclass
-class _Plan:
-    """How a text is put together.
-
-    Attributes:
-        plain: Its parts of plain text, normalized, as UTF-8.
-        layout: All parts in order: the id of an added token, or None for the next plain one. Empty if the text is
-            plain as a whole.
-    """
-
-    plain: list[bytes]
-    layout: list[int | None] = field(default_factory=list)
-
-    def assemble(self, encoded: Iterator[Ids]) -> Ids:
-        """The ids of the text, with those of its plain parts taken from an iterator."""
-        if len(self.plain) == 1 and len(self.layout) <= 1:
-            return next(encoded)
-        parts = [next(encoded) if token_id is None else np.array([token_id], np.uint32) for token_id in self.layout]
-        return np.concatenate(parts) if parts else np.empty(0, np.uint32)
+# The parts of a text in order: the id of an added token, or None for plain text.
+_Layout = list[int | None]
+_PLAIN: _Layout = [None]
 
 
 class Tokenizer:
@@ -165,10 +148,10 @@ class Tokenizer:
             return self._encoder.encode_short(encode_utf8(text))
         matcher = self._matcher_for(allowed_special)
         if len(text) > _LONG and self.is_cut_by_bytes and not matcher.may_occur_in(text):
-            ids = np.concatenate([*self._encoder.encode_each(self._blocks(text, matcher))])
+            ids = self._encoder.encode_long(encode_utf8(text))
         else:
-            plan = self._plan(text, matcher)
-            ids = plan.assemble(self._encoder.encode_each(plan.plain, max_threads=1))
+            plain, layout = self._take_apart(text, matcher)
+            ids = _assemble(layout, self._encoder.encode_each(plain, max_threads=1))
         return self._with_template(ids) if add_special_tokens else ids
 
     def encode_batch(
@@ -192,16 +175,10 @@ class Tokenizer:
 
         The arrays are parts of larger ones: copy those that are to outlive the others.
         """
-        matcher = self._matcher_for(allowed_special)
-        plans = []
-        for index, text in enumerate(texts):
-            try:
-                plans.append(self._plan(text, matcher))
-            except TokenizerError as error:
-                raise TokenizerError(f"text {index}: {error}") from None
-        plain = [part for plan in plans for part in plan.plain]
-        encoded = self._encoder.encode_each(plain, max_threads=max_threads)
-        batch = [plan.assemble(encoded) for plan in plans]
+        layouts: list[_Layout] = []
+        parts = self._parts(texts, self._matcher_for(allowed_special), layouts)
+        encoded = iter([*self._encoder.encode_each(parts, max_threads=max_threads)])
+        batch = [_assemble(layout, encoded) for layout in layouts]
         return [self._with_template(ids) for ids in batch] if add_special_tokens else batch
 
     def encode_documents(self, data: bytes, separator: str | None) -> Ids:
@@ -336,25 +313,28 @@ class Tokenizer:
             not self.vocabulary.nfc and all(token.special for token in self.vocabulary.added) and is_named(self.pattern)
         )
 
-    def _plan(self, text: str, matcher: AddedTokenMatcher) -> "_Plan":
+    def _parts(self, texts: Iterable[str], matcher: AddedTokenMatcher, layouts: list[_Layout]) -> Iterator[bytes]:
+        """The parts of plain text of all texts, whose layouts are added to a list on the way."""
+        for index, text in enumerate(texts):
+            try:
+                plain, layout = self._take_apart(text, matcher)
+            except TokenizerError as error:
+                raise TokenizerError(f"text {index}: {error}") from None
+            layouts.append(layout)
+            yield from plain
+
+    def _take_apart(self, text: str, matcher: AddedTokenMatcher) -> tuple[list[bytes], _Layout]:
+        """The parts of a text that are plain, normalized, as UTF-8; and its layout."""
         data = encode_utf8(text)
         if not self.vocabulary.nfc and not matcher.may_occur_in(text):
-            return _Plan([data])
-        plan = _Plan([], [])
+            return [data], _PLAIN
+        plain: list[bytes] = []
+        layout: _Layout = []
         for _, part, token in matcher.split(text):
-            plan.layout.append(None if token is None else token.id)
+            layout.append(None if token is None else token.id)
             if token is None:
-                plan.plain.append((unicodedata.normalize("NFC", part) if self.vocabulary.nfc else part).encode())
-        return plan
-
-    def _blocks(self, text: str, matcher: AddedTokenMatcher) -> list[bytes]:
-        """A long text as UTF-8, cut where that changes nothing."""
-        blocks = Chunker(self.pattern, matcher, block_length=_LONG).blocks([text])
-        try:
-            return [block.encode() for block in blocks]
-        except UnicodeEncodeError:
-            encode_utf8(text)  # raises, and names the position in the whole text
-            raise
+                plain.append((unicodedata.normalize("NFC", part) if self.vocabulary.nfc else part).encode())
+        return plain, layout
 
     def _join(self, ids: Sequence[int], *, skip_special_tokens: bool) -> bytes:
         skipped = self._control_ids if skip_special_tokens else frozenset()
@@ -421,3 +401,11 @@ class Tokenizer:
             reason = "no token has that id" if 0 <= number < self.vocab_size else f"ids are 0 to {self.vocab_size - 1}"
             raise TokenizerError(f"{what} is {number}, but {reason}")
         return number
+
+
+def _assemble(layout: _Layout, encoded: Iterator[Ids]) -> Ids:
+    """The ids of a text, with those of its plain parts taken from an iterator."""
+    if layout == _PLAIN:
+        return next(encoded)
+    parts = [next(encoded) if token_id is None else np.array([token_id], np.uint32) for token_id in layout]
+    return np.concatenate(parts) if parts else np.empty(0, np.uint32)
