@@ -4,10 +4,10 @@ import numpy as np
 
 from shared.bpe.kernels import types
 from shared.bpe.kernels.compiling import compiled
-from shared.bpe.kernels.intrinsics import BLOCK, byte_range_mask
+from shared.bpe.kernels.intrinsics import BLOCK, byte_range_mask, leading_zeros
 from shared.bpe.kernels.types import BYTES
 
-ZERO = np.uint64(0)
+ZERO, ONE, TWO, THREE = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(3)
 
 
 @compiled(types.int64, types.uint8)
@@ -66,14 +66,40 @@ def is_valid_character(data, index, end):
     return True
 
 
+@compiled(types.int64, BYTES, types.int64)
+def well_formed_bytes(data, index):
+    """How many of the 64 bytes from index on are whole, well-formed characters; 0 if something is wrong with them."""
+    if byte_range_mask(data, index, 0, 0x80, 0x80) == ZERO:
+        return BLOCK
+    continuations = byte_range_mask(data, index, 0, 0x80, 0x40)
+    of_two = byte_range_mask(data, index, 0, 0xC2, 0x1E)
+    of_three = byte_range_mask(data, index, 0, 0xE0, 0x10)
+    of_four = byte_range_mask(data, index, 0, 0xF0, 0x05)
+    leads = of_two | of_three | of_four
+    wrong = (leads << ONE | (of_three | of_four) << TWO | of_four << THREE) ^ continuations
+    wrong |= byte_range_mask(data, index, 0, 0xC0, 0x40) & ~leads
+    # Spelt too long, surrogates, and beyond the last character: the second byte tells.
+    wrong |= byte_range_mask(data, index, 0, 0xE0, 1) << ONE & byte_range_mask(data, index, 0, 0x80, 0x20)
+    wrong |= byte_range_mask(data, index, 0, 0xED, 1) << ONE & byte_range_mask(data, index, 0, 0xA0, 0x20)
+    wrong |= byte_range_mask(data, index, 0, 0xF0, 1) << ONE & byte_range_mask(data, index, 0, 0x80, 0x10)
+    wrong |= byte_range_mask(data, index, 0, 0xF4, 1) << ONE & byte_range_mask(data, index, 0, 0x90, 0x30)
+    length = BLOCK
+    if of_two >> (BLOCK - 1) | of_three >> (BLOCK - 2) | of_four >> (BLOCK - 3):
+        length = 63 - leading_zeros(leads)  # the edge cuts the last character
+        wrong &= (TWO << length) - ONE
+    return length if wrong == ZERO else 0
+
+
 @compiled(types.int64, BYTES, types.int64, types.int64)
 def first_invalid(data, begin, end):
     """The first place in `data[begin:end]` where no well-formed character begins; -1 if the whole is valid UTF-8."""
     index = begin
     while index < end:
-        if index + BLOCK <= end and byte_range_mask(data, index, 0, 0x80, 0x80) == ZERO:
-            index += BLOCK
-            continue
+        if index + BLOCK <= end:
+            length = well_formed_bytes(data, index)
+            if length > 0:
+                index += length
+                continue
         block_end = min(index + BLOCK, end)
         while index < block_end:
             if not is_valid_character(data, index, end):
