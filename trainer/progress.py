@@ -29,8 +29,8 @@ class Report(Protocol):
 class NewBar(Protocol):
     """Begins to show a job."""
 
-    def __call__(self, description: str, total: int, start: int = 0) -> Report:
-        """Show a job of `total` of any unit, `start` of it done before."""
+    def __call__(self, description: str, total: int | None, start: int = 0) -> Report:
+        """Show a job of `total` of any unit, None if nobody knows; `start` of it done before."""
 
 
 def set_up_logging(*, verbose: bool) -> None:
@@ -63,7 +63,7 @@ def progress() -> Iterator[NewBar]:
     )
     with Progress(*columns, console=_console()) as bars:
 
-        def new_bar(description: str, total: int, start: int = 0) -> Report:
+        def new_bar(description: str, total: int | None, start: int = 0) -> Report:
             task = bars.add_task(description, total=total, completed=start, note="")
 
             def report(completed: int, note: str = "") -> None:
@@ -79,7 +79,7 @@ def _console() -> Console:
     return Console(stderr=True)
 
 
-def _log_lines(description: str, total: int, start: int = 0) -> Report:
+def _log_lines(description: str, total: int | None, start: int = 0) -> Report:
     """A report that logs now and then, and where it has a note also at the end."""
     begin = last = time.monotonic()
 
@@ -89,8 +89,11 @@ def _log_lines(description: str, total: int, start: int = 0) -> Report:
         if now - last < _LOG_SECONDS and not (note and completed == total):
             return
         last = now
-        left = timedelta(seconds=round((now - begin) / max(1, completed - start) * (total - completed)))
-        parts = [f"{description} {completed / total if total else 1:.0%}", note, f"{left} left"]
+        if total is None:
+            parts = [f"{description} {completed:,}", note]
+        else:
+            left = timedelta(seconds=round((now - begin) / max(1, completed - start) * (total - completed)))
+            parts = [f"{description} {completed / total if total else 1:.0%}", note, f"{left} left"]
         logger.info("  ".join(filter(None, parts)))
 
     return report

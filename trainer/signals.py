@@ -1,6 +1,7 @@
 """Stopping a job in good order on Ctrl-C and SIGTERM."""
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -18,8 +19,14 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """While active, the first SIGINT or SIGTERM only notes the wish to stop; a second one ends the process at once."""
+    """While active, the first SIGINT or SIGTERM only notes the wish to stop; a second one ends the process at once.
+
+    Off the main thread, where no signal arrives, nothing changes.
+    """
     request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
     numbers = (signal.SIGINT, signal.SIGTERM)
 
     def handle(number: int, _frame: FrameType | None) -> None:

@@ -1,49 +1,93 @@
-"""What a vocabulary is learnt from: files of several formats, folders, globs and standard input."""
+"""What the command line names as text: files of several formats, folders, globs and standard input."""
 
 import glob
-import gzip
-import io
-import json
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TypeVar
 
-from shared.bpe.corpus import Blocks, MappedFile, Source, Texts
+from shared.bpe.corpus import Blocks, Source, TextFile, Texts, changed, version_of
 from trainer.corpus import CorpusError, check_signature
 from trainer.errors import UsageError
+from trainer.formats import blocks, file_blocks, json_texts, parquet_texts, unpacked_blocks, unpacker
+
+T = TypeVar("T")
 
 STANDARD_INPUT = (Path("-"), Path("/dev/stdin"))
 
 _BLOCK_BYTES = 1 << 20
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _TEXT_SUFFIXES = {".txt", ".text", ".md", ".rst"}
-_TABLE_SUFFIXES = {".jsonl", ".ndjson", ".parquet"}
+_RECORD_SUFFIXES = {".jsonl", ".ndjson", ".parquet"}
 _PACKED_SUFFIXES = {".gz", ".zst"}
 
 
-def open_sources(inputs: Sequence[Path], *, text_field: str, separator: str | None) -> list[Source]:
-    """The sources that the command line names.
+@dataclass(frozen=True)
+class Records:
+    """A file of records, each with the text of one document.
+
+    Attributes:
+        name: What errors call it.
+        version: As of a `Source`.
+        read: Called for the texts, from the first one on.
+    """
+
+    name: str
+    version: str
+    read: Callable[[], Iterator[str]]
+
+
+@dataclass(frozen=True)
+class Input:
+    """Something that text is read from.
+
+    Attributes:
+        path: As it was given, or as it was found in a folder.
+        content: How it is read.
+        is_plain: Whether its bytes are those of the text.
+    """
+
+    path: Path
+    content: Source | Records
+    is_plain: bool = False
+
+
+def open_inputs(named: Sequence[Path], *, text_field: str) -> list[Input]:
+    """The inputs that the command line names.
 
     Args:
-        inputs: Files; folders, whose text files are taken, those of their folders too; globs; or `-`, standard input.
+        named: Files; folders, whose text files are taken, those of their folders too; globs; or `-`, standard input.
         text_field: The field of JSON lines and the column of parquet files that holds the text.
-        separator: A special token to put between documents of such files, so that many of them are read together.
 
     Raises:
         UsageError: If nothing is named, or what is named is not there.
         CorpusError: If a file may not be read, or is packed in a way that is not known.
     """
-    if not inputs:
+    if not named:
         raise UsageError("no text files are given; name at least one, a folder, or - for standard input")
-    return [_open(path, text_field, separator) for given in inputs for path in _expand(given)]
+    return [_open(path, text_field) for given in named for path in _expand(given)]
 
 
-def total_size(inputs: Sequence[Path]) -> int:
-    """The bytes on disk of what the command line names, as far as they are known."""
-    return sum(path.stat().st_size for given in inputs for path in _expand(given) if path.is_file())
+def open_sources(named: Sequence[Path], *, text_field: str, separator: str | None) -> list[Source]:
+    """`open_inputs` for what does not ask which records there are.
+
+    Args:
+        named: As in `open_inputs`.
+        text_field: As in `open_inputs`.
+        separator: A special token to put between records, so that many of them are read together.
+    """
+    contents = [given.content for given in open_inputs(named, text_field=text_field)]
+    return [_without_records(content, separator) if isinstance(content, Records) else content for content in contents]
+
+
+def total_size(named: Sequence[Path]) -> int | None:
+    """The bytes of text that the command line names; None where they are known only when all has been read."""
+    paths = [path for given in named for path in _expand(given)]
+    if not all(path.is_file() and _is_plain(path) for path in paths):
+        return None
+    return sum(path.stat().st_size for path in paths)
 
 
 def parse_size(text: str) -> int:
@@ -56,7 +100,7 @@ def parse_size(text: str) -> int:
     unit = _UNITS.get(number[-1:], 1)
     try:
         size = int(float(number.rstrip("KMGT")) * unit)
-    except ValueError:
+    except (ValueError, OverflowError):
         size = 0
     if size <= 0:
         raise UsageError(f"{text!r} is not a size; write 500M, 8G or a number of bytes")
@@ -69,7 +113,7 @@ def _expand(given: Path) -> list[Path]:
     if given.is_dir():
         paths = sorted(path for path in given.rglob("*") if path.is_file() and _is_known(path))
         if not paths:
-            known = ", ".join(sorted(_TEXT_SUFFIXES | _TABLE_SUFFIXES))
+            known = ", ".join(sorted(_TEXT_SUFFIXES | _RECORD_SUFFIXES))
             raise UsageError(f"the folder {given} holds no text files ({known}, and those packed as .gz or .zst)")
         return paths
     if glob.has_magic(str(given)):
@@ -88,103 +132,49 @@ def _is_known(path: Path) -> bool:
     suffixes = path.suffixes
     if suffixes and suffixes[-1] in _PACKED_SUFFIXES:
         suffixes = suffixes[:-1]
-    return bool(suffixes) and suffixes[-1] in _TEXT_SUFFIXES | _TABLE_SUFFIXES
+    return bool(suffixes) and suffixes[-1] in _TEXT_SUFFIXES | _RECORD_SUFFIXES
 
 
-def _open(path: Path, text_field: str, separator: str | None) -> Source:
+def _is_plain(path: Path) -> bool:
+    return path.suffix.lower() not in _PACKED_SUFFIXES | _RECORD_SUFFIXES
+
+
+def _open(path: Path, text_field: str) -> Input:
     if path in STANDARD_INPUT:
-        return Blocks("standard input", lambda: _blocks(sys.stdin.buffer))
+        return Input(path, Blocks("standard input", lambda: blocks(sys.stdin.buffer)), is_plain=True)
+    if not path.is_file():
+        return Input(path, Blocks(str(path), lambda: file_blocks(path)), is_plain=True)
     try:
         with path.open("rb") as file:
-            beginning = file.read(4) if path.is_file() else b""
+            beginning = file.read(8)
     except OSError as error:
         raise CorpusError(f"{path} cannot be read: {error.strerror}") from None
-    name = path.name.lower()
-    unpack = _unpacker(path)
+    name, unpack, version = path.name.lower(), unpacker(path), version_of(path)
     if name.endswith(".parquet"):
-        return Texts(str(path), lambda: _together(_parquet_texts(path, text_field), separator))
+        return Input(
+            path, Records(str(path), version, lambda: _unchanged(path, version, parquet_texts(path, text_field)))
+        )
     if name.removesuffix(path.suffix if unpack else "").endswith((".jsonl", ".ndjson")):
         lines = unpack or (lambda: path.open("rb"))
-        return Texts(str(path), lambda: _together(_json_texts(path, lines, text_field), separator))
+        return Input(
+            path, Records(str(path), version, lambda: _unchanged(path, version, json_texts(path, lines, text_field)))
+        )
     if unpack:
-        return Blocks(str(path), lambda: _unpacked(path, unpack))
+        parts = partial(unpacked_blocks, path, unpack)
+        return Input(path, Blocks(str(path), lambda: _unchanged(path, version, parts()), version=version))
     check_signature(path, beginning)
-    return MappedFile(path) if path.is_file() else Blocks(str(path), lambda: _file_blocks(path))
+    return Input(path, TextFile(path), is_plain=True)
 
 
-def _unpacker(path: Path) -> Callable[[], BinaryIO] | None:
-    if path.suffix == ".gz":
-        return lambda: gzip.open(path, "rb")  # type: ignore[return-value]  # it reads like one
-    if path.suffix == ".zst":
-        return lambda: _open_zstandard(path)
-    return None
+def _unchanged(path: Path, version: str, parts: Iterator[T]) -> Iterator[T]:
+    """The parts of a file; an error at the end if it was written to meanwhile."""
+    yield from parts
+    if version_of(path) != version:
+        raise changed(str(path))
 
 
-def _open_zstandard(path: Path) -> BinaryIO:
-    import zstandard
-
-    return io.BufferedReader(zstandard.open(path, "rb"))
-
-
-def _blocks(file: BinaryIO) -> Iterator[bytes]:
-    return iter(lambda: file.read(_BLOCK_BYTES), b"")
-
-
-def _file_blocks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        yield from _blocks(file)
-
-
-def _unpacked(path: Path, unpack: Callable[[], BinaryIO]) -> Iterator[bytes]:
-    with _packing_errors(path), unpack() as file:
-        yield from _blocks(file)
-
-
-@contextmanager
-def _packing_errors(path: Path) -> Iterator[None]:
-    """Turn what the packing libraries raise into a message that names the file."""
-    import zstandard
-
-    try:
-        yield
-    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
-        raise CorpusError(f"{path} cannot be unpacked: {error}") from None
-
-
-def _json_texts(path: Path, open_file: Callable[[], BinaryIO], field: str) -> Iterator[str]:
-    with _packing_errors(path), open_file() as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            try:
-                record: Any = json.loads(line)
-            except ValueError as error:
-                raise CorpusError(f"{path}, line {number}, is not JSON: {error}") from None
-            text = record.get(field) if isinstance(record, dict) else None
-            if not isinstance(text, str):
-                there = f"it has {', '.join(map(repr, record))}" if isinstance(record, dict) else "it is no object"
-                raise CorpusError(
-                    f"{path}, line {number}, has no text in the field {field!r} ({there}); name it with --text-field"
-                )
-            yield text
-
-
-def _parquet_texts(path: Path, column: str) -> Iterator[str]:
-    import pyarrow
-    from pyarrow import parquet
-
-    try:
-        with parquet.ParquetFile(path) as file:
-            if column not in file.schema_arrow.names:
-                there = ", ".join(map(repr, file.schema_arrow.names))
-                raise CorpusError(f"{path} has no column {column!r}, it has {there}; name one with --text-field")
-            for batch in file.iter_batches(columns=[column], batch_size=1024):
-                for text in batch.column(0).to_pylist():
-                    if not isinstance(text, str):
-                        raise CorpusError(f"{path} holds {type(text).__name__} in the column {column!r}, not text")
-                    yield text
-    except pyarrow.ArrowException as error:
-        raise CorpusError(f"{path} cannot be read: {error}") from None
+def _without_records(records: Records, separator: str | None) -> Texts:
+    return Texts(records.name, lambda: _together(records.read(), separator), version=records.version)
 
 
 def _together(texts: Iterable[str], separator: str | None) -> Iterator[bytes]:

@@ -1,17 +1,13 @@
-"""Token files: a flat array of ids, memory-mapped, and a JSON manifest that says what they are."""
+"""Token files, as they are read: a flat array of ids, memory-mapped, and a JSON manifest that says what they are."""
 
-import hashlib
 import json
-import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from shared.bpe import Tokenizer
 from trainer.errors import TrainerError
 
 Ids = npt.NDArray[np.unsignedinteger[Any]]
@@ -30,8 +26,8 @@ class Source:
 
     Attributes:
         path: As it was given.
-        bytes: Its size.
-        sha256: Of its bytes.
+        bytes: Its size, packed if it is packed.
+        sha256: Of these bytes.
         documents: Documents found in it.
         ends_with_separator: Whether a separator ends it. Where none does, its last end-of-text id stands for none.
     """
@@ -141,70 +137,6 @@ class TokenFile:
                 )
 
 
-class TokenFileWriter:
-    """Writes a token file under a temporary name; only `commit` gives it its own.
-
-    Use it as a context manager, which removes what was not committed.
-    """
-
-    def __init__(self, folder: Path, name: str, tokenizer: Tokenizer, end_of_text_id: int):
-        self.path = folder / f"{name}.bin"
-        self.documents = 0
-        self._count = 0
-        self._bytes = 0
-        self._tokenizer = tokenizer
-        self._end_of_text_id = end_of_text_id
-        self._dtype = dtype_for(tokenizer.vocab_size)
-        self._digest = hashlib.sha256()
-        self._lengths = _token_lengths(tokenizer, end_of_text_id)
-        self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
-        self._file = self._temporary.open("wb")
-
-    def write(self, ids: Ids, documents: int, num_bytes: int | None = None) -> None:
-        """Append ids, in which this many documents end; they stand for `num_bytes` of text, where that is known."""
-        data = np.ascontiguousarray(ids, self._dtype).data
-        self._file.write(data)
-        self._digest.update(data)
-        self._count += len(ids)
-        self._bytes += int(self._lengths[ids].sum()) if num_bytes is None else num_bytes
-        self.documents += documents
-
-    def commit(self, sources: tuple[Source, ...]) -> Manifest:
-        """Give the file its name, and then write its manifest, without which it cannot be opened."""
-        manifest = Manifest(
-            version=VERSION,
-            dtype=self._dtype.name,
-            count=self._count,
-            documents=self.documents,
-            vocab_size=self._tokenizer.vocab_size,
-            fingerprint=self._tokenizer.fingerprint,
-            end_of_text_id=self._end_of_text_id,
-            bytes=self._bytes,
-            sha256=self._digest.hexdigest(),
-            sources=sources,
-        )
-        _sync(self._file)
-        manifest_path = self.path.with_suffix(".json")
-        # An old manifest must never stand beside a new array.
-        manifest_path.unlink(missing_ok=True)
-        self._temporary.replace(self.path)
-        temporary = manifest_path.with_name(f".{manifest_path.name}.{os.getpid()}.partial")
-        with temporary.open("wb") as file:
-            file.write((json.dumps(asdict(manifest), indent=2) + "\n").encode())
-            _sync(file)
-        temporary.replace(manifest_path)
-        return manifest
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
-        self._temporary.unlink(missing_ok=True)
-
-
 def dtype_for(vocab_size: int) -> "np.dtype[np.unsignedinteger[Any]]":
     """The narrowest of uint16 and uint32 that holds the ids below `vocab_size`, little-endian."""
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
@@ -215,19 +147,6 @@ def refuse_existing(folder: Path, names: tuple[str, ...], *, overwrite: bool) ->
     for path in (folder / f"{name}.{suffix}" for name in names for suffix in ("bin", "json")):
         if path.exists() and not overwrite:
             raise TokenFileError(f"{path} exists; choose another folder, or allow it to be overwritten")
-
-
-def _token_lengths(tokenizer: Tokenizer, end_of_text_id: int) -> npt.NDArray[np.int64]:
-    lengths = np.zeros(tokenizer.vocab_size, dtype=np.int64)
-    for token_id, token in tokenizer.tokens.items():
-        lengths[token_id] = len(token)
-    lengths[end_of_text_id] = 0
-    return lengths
-
-
-def _sync(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _read_manifest(path: Path) -> Manifest:

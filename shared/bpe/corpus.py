@@ -1,6 +1,7 @@
 """A corpus as chunks of bytes that may be counted one by one, in any order, by any thread."""
 
-import mmap
+import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -13,8 +14,10 @@ from shared.bpe.kernels import boundaries
 from shared.bpe.kernels.classes import character_classes
 from shared.bpe.word_counts import Bytes, Specials
 
-CHUNK_BYTES = 1 << 22
-_SEARCHED = 1 << 14  # bytes at the end of a block in which a place to cut is looked for
+CHUNK_BYTES = 1 << 20
+_SEARCHED = 1 << 14  # bytes in which a place to cut is looked for at once
+_LONGEST_CHARACTER = 4
+_KEPT_BYTES = 2 * CHUNK_BYTES  # of memory that a thread uses again
 
 
 class SourceError(TokenizerError):
@@ -25,16 +28,19 @@ class Chunk(NamedTuple):
     """Text that is cut like the whole corpus if it is cut alone.
 
     Attributes:
-        data: Bytes, of which `data[begin:end]` are the chunk.
-        offset: Where `data[0]` lies in the source.
-        release: Called when the chunk has been counted.
+        offset: Where it begins in the source.
+        size: Its bytes.
+        read: Gives them, on any thread: memory that is that thread's until it reads its next chunk.
     """
 
-    data: Bytes
-    begin: int
-    end: int
-    offset: int = 0
-    release: Callable[[], None] = lambda: None
+    offset: int
+    size: int
+    read: Callable[[], Bytes]
+
+    @property
+    def end(self) -> int:
+        """Where it ends in the source."""
+        return self.offset + self.size
 
 
 class Source(Protocol):
@@ -43,17 +49,21 @@ class Source(Protocol):
     Attributes:
         name: What errors call it.
         size: Its bytes, 0 if that is not known.
+        version: What is another when its text is; None if it can be read only once, so that no job can go on with it.
     """
 
     name: str
     size: int
+    version: str | None
 
     def chunks(self, specials: Specials, begin: int) -> Iterator[Chunk]:
         """Its chunks in order, from a place where an earlier one ended."""
 
 
-class MappedFile:
-    """A file of text, mapped into memory: threads read the page cache, and nothing is copied.
+class TextFile:
+    """A file of text. Every thread reads its own chunks into memory that it uses again.
+
+    A memory map would save the copy, but kill the process where the file is cut off or the disk fails meanwhile.
 
     Args:
         path: The file.
@@ -65,18 +75,29 @@ class MappedFile:
         self._path = path
         self._chunk_bytes = chunk_bytes
         self.size = path.stat().st_size
+        self.version: str | None = version_of(path)
 
     def chunks(self, specials: Specials, begin: int) -> Iterator[Chunk]:
         """As in `Source`."""
-        if self.size == 0:
-            return
-        with self._path.open("rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        data = np.frombuffer(mapped, dtype=np.uint8)
-        while begin < len(data):
-            end = _cut(data, begin + self._chunk_bytes, len(data), specials)
-            yield Chunk(data, begin, end, release=partial(_forget, mapped, begin, end))
+        file = _OpenFile(self._path)
+        while begin < file.size:
+            end = self._cut(file, begin + self._chunk_bytes, specials)
+            yield Chunk(begin, end - begin, partial(file.read, begin, end))
             begin = end
+        file.check_unchanged()
+
+    @staticmethod
+    def _cut(file: "_OpenFile", begin: int, specials: Specials) -> int:
+        """The first place to cut from `begin` on, looked for a few bytes at a time."""
+        around = max(_LONGEST_CHARACTER + 1, longest_of(specials))
+        while begin < file.size:
+            start, end = max(0, begin - around), min(file.size, begin + _SEARCHED + around)
+            found = start + _cut(file.read(start, end), begin - start, end - start, specials)
+            # What lies at the end of these bytes may go on behind them.
+            begin = end if end == file.size else end - around
+            if found <= begin:
+                return found
+        return file.size
 
 
 class Blocks:
@@ -85,13 +106,22 @@ class Blocks:
     Args:
         name: What errors call it.
         read: Called for the blocks, from the first one on.
-        chunk_bytes: As in `MappedFile`.
+        chunk_bytes: As in `TextFile`.
+        version: As in `Source`.
     """
 
     size = 0
 
-    def __init__(self, name: str, read: Callable[[], Iterable[bytes]], chunk_bytes: int = CHUNK_BYTES):
+    def __init__(
+        self,
+        name: str,
+        read: Callable[[], Iterable[bytes]],
+        chunk_bytes: int = CHUNK_BYTES,
+        *,
+        version: str | None = None,
+    ):
         self.name = name
+        self.version = version
         self._read = read
         self._chunk_bytes = chunk_bytes
 
@@ -102,7 +132,7 @@ class Blocks:
             pending += block[skip:]
             skip = max(0, skip - len(block))
             # Cut only where a special token, or the look at the character behind, cannot lie across what is known.
-            known = len(pending) - int(np.diff(specials.offsets).max(initial=0)) - 4
+            known = len(pending) - longest_of(specials) - _LONGEST_CHARACTER
             if known < wanted:
                 continue
             data = np.frombuffer(bytes(pending), dtype=np.uint8)
@@ -110,10 +140,10 @@ class Blocks:
             if end > known:
                 wanted = 2 * known  # so that the search stays linear where nothing can be cut
                 continue
-            yield Chunk(data, 0, end, offset)
+            yield _in_memory(data[:end], offset)
             pending, offset, wanted = pending[end:], offset + end, self._chunk_bytes
         if pending:
-            yield Chunk(np.frombuffer(bytes(pending), dtype=np.uint8), 0, len(pending), offset)
+            yield _in_memory(np.frombuffer(bytes(pending), dtype=np.uint8), offset)
 
 
 class Texts:
@@ -122,12 +152,14 @@ class Texts:
     Args:
         name: What errors call them.
         read: Called for the texts as UTF-8, from the first one on.
+        version: As in `Source`.
     """
 
     size = 0
 
-    def __init__(self, name: str, read: Callable[[], Iterable[bytes]]):
+    def __init__(self, name: str, read: Callable[[], Iterable[bytes]], *, version: str | None = None):
         self.name = name
+        self.version = version
         self._read = read
 
     def chunks(self, specials: Specials, begin: int) -> Iterator[Chunk]:  # noqa: ARG002
@@ -135,7 +167,7 @@ class Texts:
         offset = 0
         for text in self._read():
             if text and offset >= begin:
-                yield Chunk(np.frombuffer(text, dtype=np.uint8), 0, len(text), offset)
+                yield _in_memory(np.frombuffer(text, dtype=np.uint8), offset)
             offset += len(text)
 
 
@@ -145,12 +177,66 @@ def _cut(data: Bytes, begin: int, end: int, specials: Specials) -> int:
     return int(boundaries.next_cut(data, begin, end, character_classes(), specials.text, specials.offsets))
 
 
-def _forget(mapped: mmap.mmap, begin: int, end: int) -> None:
-    """Take pages that are done with out of our memory; they stay in the page cache."""
-    begin = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE
-    end = end // mmap.PAGESIZE * mmap.PAGESIZE
-    if begin < end and hasattr(mmap, "MADV_DONTNEED"):
-        mapped.madvise(mmap.MADV_DONTNEED, begin, end - begin)
+def longest_of(specials: Specials) -> int:
+    """The bytes of the longest special token."""
+    return int(np.diff(specials.offsets).max(initial=0))
+
+
+def _in_memory(data: Bytes, offset: int) -> Chunk:
+    return Chunk(offset, len(data), lambda: data)
+
+
+class _OpenFile:
+    """A file that stays open as long as a chunk of it is to be read."""
+
+    def __init__(self, path: Path):
+        self.name = str(path)
+        self._handle = os.open(path, os.O_RDONLY)
+        self.size, self._modified = self._stat()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_handle"):
+            os.close(self._handle)
+
+    def read(self, begin: int, end: int) -> Bytes:
+        """Bytes `begin` to `end`, where the thread's last ones were."""
+        size = end - begin
+        if size > _KEPT_BYTES:
+            data = np.empty(size, dtype=np.uint8)
+        else:
+            if not hasattr(_memory, "buffer"):
+                _memory.buffer = np.empty(_KEPT_BYTES, dtype=np.uint8)
+            data = _memory.buffer[:size]
+        filled = 0
+        while filled < size:
+            count = os.preadv(self._handle, [data[filled:].data], begin + filled)
+            if not count:
+                raise changed(self.name)
+            filled += count
+        return data
+
+    def check_unchanged(self) -> None:
+        """Raise a SourceError if the file was written to since it was opened."""
+        if self._stat() != (self.size, self._modified):
+            raise changed(self.name)
+
+    def _stat(self) -> tuple[int, int]:
+        status = os.fstat(self._handle)
+        return status.st_size, status.st_mtime_ns
+
+
+_memory = threading.local()
+
+
+def changed(name: str) -> SourceError:
+    """What to say about a file that somebody writes to."""
+    return SourceError(f"{name} was changed while it was read; wait until it is complete, or read a copy of it")
+
+
+def version_of(path: Path) -> str:
+    """The `version` of a file: its size, and when it was last written to."""
+    status = path.stat()
+    return f"{status.st_size} bytes, last written {status.st_mtime_ns}"
 
 
 def read_error(name: str, error: OSError) -> SourceError:

@@ -11,7 +11,7 @@ import numpy as np
 from shared.bpe.corpus import Chunk, Source, SourceError, read_error
 from shared.bpe.errors import TokenizerError
 from shared.bpe.kernels.utf8 import first_invalid
-from shared.bpe.word_counts import Specials, WordCounts
+from shared.bpe.word_counts import Bytes, Specials, WordCounts
 from shared.bpe.word_runs import WordRuns
 
 Errors = Literal["strict", "replace"]
@@ -19,6 +19,7 @@ Errors = Literal["strict", "replace"]
 BytesProgress = Callable[[int], None]
 
 _SHARE_OF_A_PARTITION = 4
+_REPLACEMENT = "\ufffd".encode()
 
 
 @dataclass
@@ -99,11 +100,11 @@ class CorpusCounter:
     def texts(self, sources: Sequence[Source], progress: BytesProgress | None = None) -> Iterator[str]:
         """The text of all sources instead of its words, for a pattern that the scanner does not know."""
         for number, chunk in self._chunks(sources):
-            valid = self._valid(chunk, number, sources[number].name)
+            data = self._valid(chunk, number, sources[number].name)
             if self._invalid:
                 raise SourceError(self._invalid[0].message)
-            yield valid.data[valid.begin : valid.end].tobytes().decode()
-            self.position.bytes_counted += chunk.end - chunk.begin
+            yield data.tobytes().decode()
+            self.position.bytes_counted += chunk.size
             if progress is not None:
                 progress(self.position.bytes_counted)
 
@@ -141,7 +142,7 @@ class CorpusCounter:
             try:
                 for chunk in sources[number].chunks(self._specials, begin):
                     self.position.source = number
-                    self.position.offset = chunk.offset + chunk.end
+                    self.position.offset = chunk.end
                     yield number, chunk
             except OSError as error:
                 raise read_error(sources[number].name, error) from None
@@ -166,41 +167,39 @@ class CorpusCounter:
             except BaseException:
                 self._stop = True
                 raise
-            chunk.release()
             with self._lock:
-                self.position.bytes_counted += chunk.end - chunk.begin
+                self.position.bytes_counted += chunk.size
                 if progress is not None:
                     progress(self.position.bytes_counted)
 
-    def _valid(self, chunk: Chunk, source: int, name: str) -> Chunk:
-        """The chunk, its wrong bytes replaced if they may be; an empty one if they may not."""
-        place = int(first_invalid(chunk.data, chunk.begin, chunk.end))
+    def _valid(self, chunk: Chunk, source: int, name: str) -> Bytes:
+        """The bytes of a chunk, wrong ones replaced if they may be; none if they may not."""
+        data = chunk.read()
+        place = int(first_invalid(data, 0, len(data)))
         if place < 0:
-            return chunk
+            return data
         if self._errors == "strict":
             offset = chunk.offset + place
             message = (
-                f"{name} is not UTF-8: byte 0x{chunk.data[place]:02x} at offset {offset} is wrong. Convert the file "
-                "first, for example from Latin-1: iconv -f LATIN1 -t UTF-8, or allow it (--errors replace)"
+                f"{name} is not UTF-8: byte 0x{data[place]:02x} at offset {offset} is wrong. Convert the file first, "
+                "for example from Latin-1: iconv -f LATIN1 -t UTF-8, or allow it (--errors replace)"
             )
             with self._lock:
                 self._invalid.append(_Invalid(source, offset, message))
-            return Chunk(chunk.data, 0, 0)
-        raw = chunk.data[chunk.begin : chunk.end].tobytes()
-        text = raw.decode(errors="replace")
+            return data[:0]
+        text, replaced = replace_invalid(data.tobytes())
         with self._lock:
-            self.position.replaced += text.count("\ufffd") - raw.count("\ufffd".encode())
-        data = np.frombuffer(text.encode(), dtype=np.uint8)
-        return Chunk(data, 0, len(data))
+            self.position.replaced += replaced
+        return np.frombuffer(text, dtype=np.uint8)
 
-    def _count(self, table: WordCounts, chunk: Chunk) -> None:
-        begin = chunk.begin
-        while begin < chunk.end:
-            begin = table.count_chunk(self._pattern, chunk.data, begin, chunk.end, self._specials)
-            if begin < chunk.end:
+    def _count(self, table: WordCounts, data: Bytes) -> None:
+        begin = 0
+        while begin < len(data):
+            begin = table.count_chunk(self._pattern, data, begin, len(data), self._specials)
+            if begin < len(data):
                 if not len(table):
                     raise TokenizerError(
-                        f"a single piece of the text has up to {chunk.end - begin:,} bytes, more than the memory limit "
+                        f"a single piece of the text has up to {len(data) - begin:,} bytes, more than the memory limit "
                         "leaves room for. Allow more (--memory-limit), or take out what is not text"
                     )
                 self._spill(table)
@@ -211,3 +210,9 @@ class CorpusCounter:
             self._num_runs += 1
         self._runs.write(table, number)
         table.clear()
+
+
+def replace_invalid(data: bytes) -> tuple[bytes, int]:
+    """Text with U+FFFD in place of bytes that are not UTF-8, as Python's decoder has it, and how many were put."""
+    text = data.decode(errors="replace").encode()
+    return text, text.count(_REPLACEMENT) - data.count(_REPLACEMENT)

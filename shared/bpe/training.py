@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.bpe.corpus import CHUNK_BYTES, Source, Texts
+from shared.bpe.corpus import Source, Texts
 from shared.bpe.counting import BytesProgress, CorpusCounter, Errors
 from shared.bpe.errors import TokenizerError
 from shared.bpe.memory import peak_memory, resident_memory, total_memory
@@ -26,6 +26,8 @@ END_OF_TEXT = "<|endoftext|>"
 # What learning takes beside the tables of words, at least.
 _RESERVE_BYTES = 48 << 20
 _SHARE_OF_TABLES = 0.7
+# More threads than there are such parts of the corpus would only make more tables.
+_BYTES_PER_THREAD = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -242,8 +244,7 @@ def _num_threads(sources: Sequence[Source], threads: int | None) -> int:
         raise TokenizerError(f"the number of threads is {threads}; it must be 1 or more")
     cores = available_processors()
     if all(source.size for source in sources):
-        # More threads than chunks would only make more tables.
-        cores = min(cores, 1 + sum(source.size for source in sources) // CHUNK_BYTES)
+        cores = min(cores, 1 + sum(source.size for source in sources) // _BYTES_PER_THREAD)
     return threads or cores
 
 

@@ -158,6 +158,47 @@ def test_text_to_model_to_text(text_file: Path, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
+def slow_encoding(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
+    """Arguments of a run that takes seconds: a pattern of one's own is slow."""
+    folder = tmp_path_factory.mktemp("slow")
+    (folder / "text.txt").write_text("the cat sat on the mat, and the dog sat by the cat.<|endoftext|>\n" * 30_000)
+    pattern = ["--vocab-size", 300, "--pattern", r"\w+|\W"]
+    (folder / "small.txt").write_text("the cat sat on the mat")
+    assert run("vocab", folder / "small.txt", "--output", folder / "t", *pattern).returncode == 0
+    assert run("encode", folder / "text.txt", "--tokenizer", folder / "t", "--output", folder / "whole").returncode == 0
+    return ["encode", folder / "text.txt", "--tokenizer", folder / "t"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_stopped_encoding_goes_on_to_the_same_files(
+    number: signal.Signals, slow_encoding: list[object], tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    process = start(*slow_encoding, "--output", output)
+    deadline = time.monotonic() + 60
+    while not (output / "encode-state-train" / "state.json").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(0.3)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number), errors
+    if number != signal.SIGKILL:
+        assert errors.count("\n") == 1
+        assert "bytes of text; go on with the same command and --resume" in errors
+    assert not (output / "train.bin").exists()
+    refused = run(*slow_encoding, "--output", output)
+    assert refused.returncode == 1
+    assert "holds what an interrupted run left; go on from there with --resume" in refused.stderr
+    done = run(*slow_encoding, "--output", output, "--resume")
+    assert done.returncode == 0, done.stderr
+    whole = Path(str(slow_encoding[1])).parent / "whole"
+    for path in whole.iterdir():
+        assert (output / path.name).read_bytes() == path.read_bytes()
+    assert sorted(path.name for path in output.iterdir()) == sorted(path.name for path in whole.iterdir())
+
+
+@pytest.fixture(scope="module")
 def uninterrupted(token_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("whole") / "run"
     done = run(*train_arguments(token_folder, output, "--max-steps", 400, "--checkpoint-interval", 50))

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from shared.bpe import Tokenizer, TokenizerError, train_bpe
-from shared.bpe.corpus import MappedFile
+from shared.bpe.corpus import TextFile
 from trainer import sources as corpus
 from trainer.corpus import CorpusError
 from trainer.errors import TrainerError, UsageError
@@ -46,7 +46,7 @@ def test_B15_the_vocabulary_does_not_depend_on_chunks_or_order(
         "x" * 40,
     ]  # more than one block
     expected = train_bpe(texts, 300, special_tokens=[END]).tokenizer.fingerprint
-    monkeypatch.setattr(corpus, "MappedFile", lambda path: MappedFile(path, chunk_bytes))
+    monkeypatch.setattr(corpus, "TextFile", lambda path: TextFile(path, chunk_bytes))
     assert learn(tmp_path, *texts[::-1]).tokenizer.fingerprint == expected
 
 

@@ -3,7 +3,7 @@
 import logging
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -19,14 +19,20 @@ def encode(
     val_fraction: float | None = None,
     separator: str = "<|endoftext|>",
     no_separator: Annotated[bool, Parameter(negative="")] = False,
+    text_field: str = "text",
+    errors: Literal["strict", "replace"] = "strict",
+    threads: int | None = None,
+    resume: Annotated[bool, Parameter(negative="")] = False,
     overwrite: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Encode text files into the token files that `train` reads.
 
-    The tokenizer is saved beside them, so that the output folder is all that `train` needs.
+    The tokenizer is saved beside them, so that the output folder is all that `train` needs. Ctrl-C saves what was done,
+    and the same command with --resume goes on from there.
 
     Args:
-        files: UTF-8 text files, in order.
+        files: UTF-8 text files, plain or packed as .gz or .zst; .jsonl and .parquet files, each record of which is a
+            document; folders of these; globs in quotes; or - for standard input. Read in order.
         tokenizer: Folder that `vocab` wrote, or a tokenizer.json from elsewhere.
         output: Folder for the token files.
         split: What the text is for: `train`, or `val` for a validation file of its own.
@@ -34,12 +40,16 @@ def encode(
             `train`. 0.01 to 0.1; a hundred documents are enough.
         separator: Special token that stands between documents in the files.
         no_separator: Take each file as one document, and nothing in it as special.
-        overwrite: Replace token files that are in the output folder.
+        text_field: Field of JSON lines, or column of parquet files, that holds the text.
+        errors: `strict` stops at bytes that are not UTF-8; `replace` makes U+FFFD of them, and counts them.
+        threads: Threads that encode. As many as there are cores, if not given.
+        resume: Go on from where Ctrl-C, a full disk or a crash stopped the same command.
+        overwrite: Replace token files that are in the output folder, and what an interrupted run left there.
     """
     from shared.bpe import Tokenizer
-    from trainer.corpus import total_bytes
     from trainer.encoding import encode_files
     from trainer.progress import progress
+    from trainer.sources import total_size
 
     begin = time.monotonic()
     with progress() as new_bar:
@@ -50,8 +60,12 @@ def encode(
             separator=None if no_separator else separator,
             split=split,
             val_fraction=val_fraction,
+            text_field=text_field,
+            errors=errors,
+            threads=threads,
+            resume=resume,
             overwrite=overwrite,
-            progress=new_bar("encoding", total_bytes(files)),
+            progress=new_bar("encoding", total_size(files)),
         )
     for name, manifest in report.manifests.items():
         logger.info(
@@ -61,4 +75,6 @@ def encode(
             f"{manifest.documents:,}",
             manifest.bytes / manifest.count,
         )
+    if report.replaced:
+        logger.warning("%s characters were put in place of bytes that are not UTF-8", f"{report.replaced:,}")
     logger.info("%s bytes in %.1f s", f"{report.bytes_read:,}", time.monotonic() - begin)

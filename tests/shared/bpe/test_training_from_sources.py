@@ -10,7 +10,7 @@ import pytest
 
 from shared.bpe import PATTERNS, TokenizerError, TrainingResult, train_bpe, train_bpe_from_sources
 from shared.bpe import training as training_module
-from shared.bpe.corpus import Blocks, MappedFile, Source
+from shared.bpe.corpus import Blocks, Source, TextFile
 from shared.bpe.merge_learner import LearntMerges, MergeLearner
 from shared.bpe.regex_counting import count_pieces
 from shared.bpe.word_counts import Specials, WordCounts
@@ -61,7 +61,7 @@ def learnt(result: TrainingResult) -> list[bytes]:
 @pytest.mark.parametrize(("threads", "chunk_bytes"), [(1, 1 << 22), (2, 1), (3, 100), (8, 1000)])
 def test_threads_chunks_and_order_do_not_matter(name: str, threads: int, chunk_bytes: int, files: list[Path]) -> None:
     shuffled = random.Random(threads).sample(files, len(files))
-    result = train([MappedFile(path, chunk_bytes) for path in shuffled], name, threads=threads)
+    result = train([TextFile(path, chunk_bytes) for path in shuffled], name, threads=threads)
     assert learnt(result) == expected(files, name)
     assert result.report.bytes_counted == sum(path.stat().st_size for path in files)
 
@@ -89,7 +89,7 @@ def test_specials_that_hold_places_to_cut_are_never_cut(name: str, specials: lis
     path.write_bytes(text.encode())
     counts = count_pieces([text], special_tokens=specials, pattern=PATTERNS[name])
     result = train_bpe_from_sources(
-        [MappedFile(path, 5)], 300 + len(specials), special_tokens=specials, pattern=name, threads=2
+        [TextFile(path, 5)], 300 + len(specials), special_tokens=specials, pattern=name, threads=2
     )
     assert result.report.words == counts.total()
     assert result.report.distinct_words == len(counts)
@@ -100,7 +100,7 @@ def test_a_custom_pattern_gives_the_same_from_files(files: list[Path]) -> None:
     pattern = r"\w+|\W"
     texts = [path.read_bytes().decode() for path in files]
     counts = count_pieces(texts, special_tokens=[END], pattern=pattern)
-    assert learnt(train([MappedFile(path) for path in files], pattern)) == learn_merges(counts, 199).tokens
+    assert learnt(train([TextFile(path) for path in files], pattern)) == learn_merges(counts, 199).tokens
 
 
 def few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,10 +118,10 @@ def test_words_beyond_memory_go_through_the_disk_with_the_same_result(
 ) -> None:
     path = tmp_path / "numbers.txt"
     many_words(path, 150_000)
-    whole = train([MappedFile(path, 1 << 16)], threads=2)
+    whole = train([TextFile(path, 1 << 16)], threads=2)
     assert whole.report.spilled_bytes == 0
     few_bytes(monkeypatch)
-    spilled = train([MappedFile(path, 1 << 16)], threads=2)
+    spilled = train([TextFile(path, 1 << 16)], threads=2)
     assert spilled.report.spilled_bytes > 6 * MIB
     assert spilled.tokenizer.fingerprint == whole.tokenizer.fingerprint
     assert (spilled.report.distinct_words, spilled.report.words) == (whole.report.distinct_words, whole.report.words)
@@ -129,7 +129,7 @@ def test_words_beyond_memory_go_through_the_disk_with_the_same_result(
 
 def test_rare_words_are_left_out_and_reported(files: list[Path]) -> None:
     counts = count_pieces([files[0].read_bytes().decode()], special_tokens=[END], pattern=PATTERNS["gpt2"])
-    result = train([MappedFile(files[0])], min_count=3)
+    result = train([TextFile(files[0])], min_count=3)
     frequent = Counter({word: count for word, count in counts.items() if count >= 3})
     assert learnt(result) == learn_merges(frequent, 199).tokens
     assert result.report.words_left_out == counts.total() - frequent.total() > 0
@@ -140,9 +140,9 @@ def test_what_does_not_fit_stops_with_its_size_and_a_way_out(tmp_path: Path, mon
     path = tmp_path / "numbers.txt"
     many_words(path, 200_000)
     with pytest.raises(TokenizerError, match=r"200,\d\d\d distinct words of .* bytes .*--min-count 2"):
-        train([MappedFile(path)], memory_limit=training_module.resident_memory() + 30 * MIB)
+        train([TextFile(path)], memory_limit=training_module.resident_memory() + 30 * MIB)
     with pytest.raises(TokenizerError, match="memory limit of 1,000 bytes is too low"):
-        train([MappedFile(path)], memory_limit=1000)
+        train([TextFile(path)], memory_limit=1000)
 
 
 def test_one_piece_beyond_memory_stops_with_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ def test_one_piece_beyond_memory_stops_with_a_message(tmp_path: Path, monkeypatc
     path.write_bytes(b"x" * (20 * MIB))
     few_bytes(monkeypatch)
     with pytest.raises(TokenizerError, match="single piece"):
-        train([MappedFile(path)])
+        train([TextFile(path)])
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -158,7 +158,7 @@ def test_the_first_wrong_byte_is_named(tmp_path: Path, threads: int) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes(b"fine text\n" * 100 + b"\xff and \xc3( more\n" + b"fine text\n" * 100)
     with pytest.raises(TokenizerError, match=r"text\.txt is not UTF-8: byte 0xff at offset 1000 .*--errors replace"):
-        train([MappedFile(path, 50)], threads=threads)
+        train([TextFile(path, 50)], threads=threads)
 
 
 @pytest.mark.parametrize("chunk_bytes", [10, 1 << 20])
@@ -166,13 +166,13 @@ def test_wrong_bytes_may_be_replaced(tmp_path: Path, chunk_bytes: int) -> None:
     data = b"fine text \xff and \xc3( more \xef\xbf\xbd \xe2\x82 \xe2\x82" * 50
     path = tmp_path / "text.txt"
     path.write_bytes(data)
-    result = train([MappedFile(path, chunk_bytes)], errors="replace")
+    result = train([TextFile(path, chunk_bytes)], errors="replace")
     text = data.decode(errors="replace")
     assert result.tokenizer.fingerprint == train_bpe([text], 456, special_tokens=[END]).tokenizer.fingerprint
     assert result.report.replaced_bytes == 200
 
 
-class Interrupting(MappedFile):
+class Interrupting(TextFile):
     """A file that Ctrl-C interrupts while it is read."""
 
     def chunks(self, specials: Specials, begin: int) -> Iterator:  # type: ignore[type-arg]
@@ -187,7 +187,7 @@ class Interrupting(MappedFile):
 def test_an_interrupted_training_goes_on_to_the_same_result(
     files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, *, spilling: bool
 ) -> None:
-    whole = train([MappedFile(path, 3000) for path in files])
+    whole = train([TextFile(path, 3000) for path in files])
     if spilling:
         few_bytes(monkeypatch)
     state = tmp_path / "state"
@@ -208,12 +208,12 @@ def test_an_interrupted_training_goes_on_to_the_same_result(
 
 
 def test_merging_may_be_interrupted_too(files: list[Path], tmp_path: Path) -> None:
-    whole = train([MappedFile(path) for path in files])
+    whole = train([TextFile(path) for path in files])
 
     def interrupt(done: int, wanted: int) -> None:
         raise KeyboardInterrupt
 
-    sources: list[Source] = [MappedFile(path) for path in files]
+    sources: list[Source] = [TextFile(path) for path in files]
     with pytest.raises(KeyboardInterrupt):
         train(sources, state=tmp_path / "state", progress=interrupt)
     resumed = train(sources, state=tmp_path / "state", resume=True)
@@ -223,13 +223,13 @@ def test_merging_may_be_interrupted_too(files: list[Path], tmp_path: Path) -> No
 def test_only_the_same_training_is_resumed(files: list[Path], tmp_path: Path) -> None:
     state = tmp_path / "state"
     with pytest.raises(TokenizerError, match="nothing to resume"):
-        train([MappedFile(files[0])], state=state, resume=True)
+        train([TextFile(files[0])], state=state, resume=True)
     with pytest.raises(KeyboardInterrupt):
         train([Interrupting(files[0], 1000)], state=state)
     with pytest.raises(TokenizerError, match="another training: pattern was"):
         train([Interrupting(files[0], 1000)], "qwen", state=state, resume=True)
     with pytest.raises(TokenizerError, match="sources was"):
-        train([MappedFile(files[1])], state=state, resume=True)
+        train([TextFile(files[1])], state=state, resume=True)
 
 
 def test_a_gzipped_stream_is_resumed(files: list[Path], tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_a_gzipped_stream_is_resumed(files: list[Path], tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         train([InterruptingBlocks("gz", read, 1000)], state=tmp_path / "state")
     resumed = train([Blocks("gz", read, 1000)], state=tmp_path / "state", resume=True)
-    assert resumed.tokenizer.fingerprint == train([MappedFile(files[0])]).tokenizer.fingerprint
+    assert resumed.tokenizer.fingerprint == train([TextFile(files[0])]).tokenizer.fingerprint
 
 
 def test_tables_hold_what_was_put_into_them() -> None:
