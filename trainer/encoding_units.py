@@ -117,11 +117,11 @@ class UnitEncoder:
             if self.errors == "strict":
                 _refuse(name, end - len(raw), raw)
             data, replaced = replace_invalid(raw)
-        ids = self.tokenizer.encode_documents(data, self.separator).astype(dtype_for(self.tokenizer.vocab_size))
+        ids = self.tokenizer.encode_documents(data, self.separator, dtype_for(self.tokenizer.vocab_size))
         num_bytes = None
         if self.tokenizer.is_cut_by_bytes:
-            spelling = (self.separator or "").encode()
-            num_bytes = len(data) - (data.count(spelling) * len(spelling) if spelling else 0)
+            separators = 0 if self.separator is None else int(np.count_nonzero(ids == self.end_of_text_id))
+            num_bytes = len(data) - separators * len((self.separator or "").encode())
         return Unit(source, end, raw, len(raw), ids, num_bytes, replaced)
 
     def _record_tasks(self, number: int, records: Records, begin: int) -> Iterator[Callable[[], Unit]]:

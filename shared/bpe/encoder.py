@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate, chain, islice, pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ _SHARE = 3 << 18
 _BLOCK = 1 << 18
 # Bytes of a text that is encoded with as little around it as can be.
 MAX_SHORT = 1 << 16
-# Texts up to this size are encoded into memory that is used again: fresh memory costs more than the copy out of it.
+# Ids for which there is memory that is used again: fresh memory costs more than the copy out of it.
 _SMALL = 1 << 20
 
 
@@ -135,7 +135,8 @@ class Encoder:
         ends: npt.NDArray[np.int64],
         *,
         terminator: int = -1,
-    ) -> tuple[Ids, npt.NDArray[np.int64]]:
+        dtype: npt.DTypeLike = np.uint32,
+    ) -> tuple["npt.NDArray[np.unsignedinteger[Any]]", npt.NDArray[np.int64]]:
         """The ids of texts that lie in a buffer, and where those of each end; on the caller's thread.
 
         Args:
@@ -143,19 +144,20 @@ class Encoder:
             starts: Where each text begins.
             ends: Where each text ends.
             terminator: An id to put after each text but the last.
+            dtype: Of the ids.
         """
         array = np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
-        small = len(array) + len(ends) <= _SMALL
+        size = len(array) + len(ends) + SLACK
         workspace = self._take_workspace()
-        out = workspace.out if small else np.empty(len(array) + len(ends) + SLACK, np.uint32)
+        is_small = size <= len(workspace.out)
+        out = workspace.out if is_small else np.empty(size, np.uint32)
         id_ends = self._encode(workspace, array, starts, ends, terminator, out)
         count = int(id_ends[-1]) if len(id_ends) else 0
-        if small:
-            out = out[:count].copy()
-        else:
+        if not is_small:
             out.resize(count, refcheck=False)
+        ids = out[:count].astype(dtype, copy=is_small)
         self._idle.append(workspace)
-        return out, id_ends
+        return ids, id_ends
 
     @staticmethod
     def _on_threads(work: Callable[[Task], Result], tasks: Iterable[Task], max_threads: int | None) -> Iterator[Result]:

@@ -9,7 +9,7 @@ from itertools import islice
 from operator import index as as_index
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -181,16 +181,19 @@ class Tokenizer:
         batch = [_assemble(layout, encoded) for layout in layouts]
         return [self._with_template(ids) for ids in batch] if add_special_tokens else batch
 
-    def encode_documents(self, data: bytes, separator: str | None) -> Ids:
+    def encode_documents(
+        self, data: bytes | memoryview, separator: str | None, dtype: npt.DTypeLike = np.uint32
+    ) -> "npt.NDArray[np.unsignedinteger[Any]]":
         """The ids of UTF-8 as it lies in a file: `encode` with only the separator allowed, without making a text of it.
 
         Args:
             data: Valid UTF-8.
             separator: A special token, which gives its id wherever it stands; None if nothing is special.
+            dtype: Of the ids.
         """
         allowed = () if separator is None else (separator,)
         if not self.is_cut_by_bytes:
-            return self.encode_to_numpy(data.decode(), allowed_special=allowed)
+            return self.encode_to_numpy(str(data, "utf-8"), allowed_special=allowed).astype(dtype)
         self._matcher_for(allowed)
         bounds = [0]
         if separator is not None:
@@ -198,7 +201,8 @@ class Tokenizer:
                 bounds += match.span()
         places = np.array([*bounds, len(data)], np.int64)
         terminator = -1 if separator is None else self.special_tokens[separator]
-        return self._encoder.encode_parts(data, places[::2].copy(), places[1::2].copy(), terminator=terminator)[0]
+        starts, ends = places[::2].copy(), places[1::2].copy()
+        return self._encoder.encode_parts(data, starts, ends, terminator=terminator, dtype=dtype)[0]
 
     @property
     def is_cut_by_bytes(self) -> bool:
