@@ -114,19 +114,25 @@ class Encoder:
         """
         return chain.from_iterable(self._on_threads(self._encode_share, _shares(texts), max_threads))
 
-    def encode_long(self, data: bytes) -> Ids:
-        """The ids of a long text by a named pattern: blocks of it on all processors."""
-        array, bounds = np.frombuffer(data, np.uint8), [0]
+    def encode_long(self, data: npt.NDArray[np.uint8]) -> Ids:
+        """The ids of a long text, UTF-8, by a named pattern: blocks of it on all processors."""
+        bounds = [0]
         nothing = np.empty(0, np.uint8), np.zeros(1, np.int64)
-        while bounds[-1] < len(array):
-            bounds.append(next_cut(array, bounds[-1] + _BLOCK, len(array), character_classes(), *nothing))
+        while bounds[-1] < len(data):
+            bounds.append(next_cut(data, bounds[-1] + _BLOCK, len(data), character_classes(), *nothing))
         whole = np.zeros(1, np.int64)
 
         def encode(block: tuple[int, int]) -> Ids:
             start, end = block
-            return self.encode_parts(memoryview(data)[start:end], whole, whole + (end - start))[0]
+            return self.encode_parts(data[start:end].data, whole, whole + (end - start))[0]
 
-        return np.concatenate([*self._on_threads(encode, pairwise(bounds), None)])
+        # Pages that no id is written to are never taken: this costs less than to keep the ids of all blocks.
+        out, count = np.empty(len(data), np.uint32), 0
+        for ids in self._on_threads(encode, pairwise(bounds), None):
+            out[count : count + len(ids)] = ids
+            count += len(ids)
+        out.resize(count, refcheck=False)
+        return out
 
     def encode_parts(
         self,

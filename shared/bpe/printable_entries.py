@@ -1,6 +1,7 @@
 """Vocabulary entries and merges in their printable form, as vocab.json and tokenizer.json hold them."""
 
 from collections.abc import Iterable, Mapping
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -66,4 +67,7 @@ def parse_merges(path: Path, merges: Iterable[Any], vocab: Mapping[str, int], fi
 
 def printable_vocab(tokens: Mapping[int, bytes]) -> dict[str, int]:
     """The printable forms of tokens, in the order of their ids."""
-    return {to_printable(tokens[token_id]): token_id for token_id in sorted(tokens)}
+    ordered = sorted(tokens)
+    together = to_printable(b"".join([tokens[token_id] for token_id in ordered]))
+    ends = accumulate([len(tokens[token_id]) for token_id in ordered], initial=0)
+    return {together[start:end]: token_id for token_id, (start, end) in zip(ordered, pairwise(ends), strict=True)}

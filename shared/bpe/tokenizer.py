@@ -21,6 +21,7 @@ from shared.bpe.errors import TokenizerError
 from shared.bpe.normalization import nfc_with_origins
 from shared.bpe.patterns import is_named, split
 from shared.bpe.pieces import Piece, place_tokens
+from shared.bpe.text_memory import utf8_of
 from shared.bpe.vocabulary import Vocabulary, encode_utf8
 
 # Numba takes a while to import, and the kernels to load: a tokenizer that only tells its size needs neither.
@@ -148,7 +149,7 @@ class Tokenizer:
             return self._encoder.encode_short(encode_utf8(text))
         matcher = self._matcher_for(allowed_special)
         if len(text) > _LONG and self.is_cut_by_bytes and not matcher.may_occur_in(text):
-            ids = self._encoder.encode_long(encode_utf8(text))
+            ids = self._encoder.encode_long(utf8_of(text))
         else:
             plain, layout = self._take_apart(text, matcher)
             ids = _assemble(layout, self._encoder.encode_each(plain, max_threads=1))

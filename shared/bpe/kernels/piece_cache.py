@@ -72,7 +72,7 @@ def new_cache(num_entries: int, store_words: int) -> Cache:
     return Cache(
         entries=np.zeros(num_entries * ENTRY, np.uint64),
         store=np.zeros(store_words, np.uint64),
-        counters=np.array([0, num_entries // 4, 0], np.int64),
+        counters=np.array([0, num_entries // 2, 0], np.int64),
         keys=np.empty(3 * AHEAD, np.uint64),
         ids=np.empty(SCRATCH, np.uint32),
         candidates=np.empty(SCRATCH, np.uint32),
