@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from shared.bpe.kernels.compiling import compiled
 from shared.bpe.kernels.intrinsics import LANES, allocate_like, leading_zeros, least_of_lanes, release, trailing_zeros
-from shared.bpe.kernels.tables import NO_ID, NO_RANK, TABLES, Tables, rank_of_pair
+from shared.bpe.kernels.tables import NO_ID, NO_RANK, TABLES, Tables, merged_id, rank_of_pair
 from shared.bpe.kernels.types import BYTES, UINT32S, UINT64S, int64, uint32, uint64
 
 # The longest piece whose places fit one word, with one more at each end.
@@ -82,7 +82,7 @@ def merge_short(
         after = np.uint64(trailing_zeros(above & (above - _ONE)))
         before = np.uint64(63) - np.uint64(leading_zeros(alive & ((_ONE << place) - _ONE)))
         alive &= ~(_ONE << absorbed)
-        merged = tables.merged[np.uint64(least >> _PLACE_BITS)]
+        merged = merged_id(tables.merged, least >> _PLACE_BITS)
         ids[place] = merged
         candidates[absorbed] = NO_RANK
         candidates[place] = (rank_of_pair(slots, merged, ids[after]) << _PLACE_BITS) | np.uint32(place)
@@ -161,7 +161,7 @@ def _merge_with_heap(
             continue
         absorbed = np.int64(following[place])
         after = np.int64(following[absorbed])
-        ids[place] = tables.merged[rank]
+        ids[place] = merged_id(tables.merged, rank)
         ranks[absorbed] = NO_RANK
         following[place] = after
         ranks[place] = NO_RANK

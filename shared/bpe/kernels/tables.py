@@ -4,7 +4,7 @@ pair_slots    one uint64 a slot, at most half full: | left id: 21 bits | right i
               all ones: empty. A pair lies in one of two slots (cuckoo hashing, Pagh and Rodler 2004,
               https://doi.org/10.1016/j.jalgor.2003.12.002), so that looking it up takes no branch
 byte_ranks    the ranks of pairs of single bytes, at `first + 256 * second`
-merged        the id that a merge of this rank gives
+merged        the id that a merge of this rank gives; only that of the first where the others follow one by one
 byte_ids      the id of each single byte
 whole_slots   token id + 1 (0: empty), by the hash of the token's bytes; only where a piece that is a token as a
               whole needs no merges, else one empty slot
@@ -114,6 +114,12 @@ def fill_byte_ranks(
             ranks[first + 256 * second] = rank_of_pair(slots, byte_ids[first], byte_ids[second])
 
 
+@compiled(uint32, UINT32S, uint32, inline=True)
+def merged_id(merged: npt.NDArray[np.uint32], rank: np.uint32) -> np.uint32:
+    """The id that a merge gives."""
+    return merged[0] + rank if merged.size == 1 else merged[np.int64(rank)]
+
+
 @compiled(uint64, BYTES, int64, int64)
 def hash_bytes(data: npt.NDArray[np.uint8], start: int, end: int) -> np.uint64:
     """A hash of a few bytes, with its best bits on top (FNV-1a, then spread)."""
@@ -185,11 +191,16 @@ def build_tables(tokens: Mapping[int, bytes], merges: Sequence[tuple[int, int]],
         byte_ids=byte_ids,
         pair_slots=pair_slots,
         byte_ranks=byte_ranks,
-        merged=np.array([ids[tokens[left] + tokens[right]] for left, right in merges], dtype=np.uint32),
+        merged=_merged([ids[tokens[left] + tokens[right]] for left, right in merges]),
         whole_slots=whole_slots,
         token_bytes=token_bytes,
         token_starts=token_starts,
     )
+
+
+def _merged(ids: Sequence[int]) -> npt.NDArray[np.uint32]:
+    merged = np.array(ids, dtype=np.uint32)
+    return merged[:1] if np.all(np.diff(ids) == 1) else merged
 
 
 def _pair_slots(pairs: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint64]:

@@ -69,6 +69,27 @@ def test_both_ways_of_merging_equal_the_plain_one(tokenizer: Tokenizer, piece: b
         assert out[:filled].tolist() == expected
 
 
+@settings(max_examples=100, deadline=None)
+@given(piece=PIECES)
+def test_ids_need_not_follow_the_order_of_merges(tokenizer: Tokenizer, piece: bytes) -> None:
+    given_ = tokenizer.vocabulary
+    new = {old: place for place, old in enumerate(sorted(given_.tokens, key=lambda old: (old * 7919) % 1009))}
+    vocabulary = Vocabulary(
+        {new[old]: token for old, token in given_.tokens.items()},
+        tuple((new[left], new[right]) for left, right in given_.merges), (), given_.pattern,
+    )  # fmt: skip
+    data, out, scratch = (
+        np.frombuffer(piece, np.uint8),
+        np.empty(len(piece), np.uint32),
+        np.empty((2, SCRATCH), np.uint32),
+    )
+    tables, expected = tables_of(vocabulary), merge_slowly(vocabulary, piece)
+    assert tables.merged.size == len(vocabulary.merges)
+    assert out[: merge_long(tables, data, 0, len(piece), out, 0)].tolist() == expected
+    if len(piece) <= SHORT:
+        assert out[: merge_short(tables, data, 0, len(piece), *scratch, out, 0)].tolist() == expected
+
+
 @settings(max_examples=150, deadline=None)
 @given(pieces=st.lists(PIECES, max_size=60), groups=st.sampled_from([1, 2, 64]))
 def test_a_cache_of_any_size_changes_nothing(tokenizer: Tokenizer, pieces: list[bytes], groups: int) -> None:
