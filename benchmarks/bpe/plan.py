@@ -24,6 +24,7 @@ _SHORT_BYTES = 200
 # Of the corpus, for those that would take minutes for all of it.
 _SLICES = {"tokenizers": 20, "morpheme": 20, "kitoken": 50, "tiktoken": 50, "tuetoken": 50}
 _PART_MB = 50
+_STORIES_MB = 50
 _FAST_TRAINERS = (OURS, "gigabpe", "gigatoken")
 _QUICK_ENCODERS = (OURS, "gigatoken", "tiktoken")
 _FILE_ENCODERS = (OURS, "gigatoken", "gigatok", "tokie")
@@ -47,6 +48,11 @@ class Inputs:
     def part(self) -> Path:
         """A part of the corpus, to learn from, for packages that would take minutes for all of it."""
         return self.folder / "part.txt"
+
+    @property
+    def more_stories(self) -> Path:
+        """Enough stories to learn from."""
+        return self.folder / "more-stories.txt"
 
     @property
     def small(self) -> Path:
@@ -87,10 +93,10 @@ def quick(section: str, inputs: Inputs) -> list[Job]:
 def prepare(inputs: Inputs) -> None:
     """Write what the jobs need: the vocabulary that all encode with, ids that all decode, and smaller texts."""
     from shared.bpe import train_bpe_from_sources
-    from shared.bpe.corpus import MappedFile
+    from shared.bpe.corpus import TextFile
 
     folder, corpus = inputs.folder, inputs.corpus
-    tokenizer = train_bpe_from_sources([MappedFile(corpus)], VOCAB_SIZE, special_tokens=[SEPARATOR]).tokenizer
+    tokenizer = train_bpe_from_sources([TextFile(corpus)], VOCAB_SIZE, special_tokens=[SEPARATOR]).tokenizer
     tokenizer.save(folder)
     tokenizer.to_tiktoken(folder / RANKS_FILE)
     (folder / "vocabulary.json").write_text(json.dumps({"end of text": tokenizer.end_of_text_id}))
@@ -98,6 +104,7 @@ def prepare(inputs: Inputs) -> None:
     ends = np.cumsum([len(ids) for ids in batch])
     np.save(folder / "ids.npy", np.concatenate(batch)[:_DECODED_IDS].astype(np.uint32))
     np.save(folder / "ends.npy", ends[ends <= _DECODED_IDS])
+    write_slice(inputs.stories, inputs.more_stories, _STORIES_MB * _MB)
     half = corpus.stat().st_size // 2
     write_slice(corpus, inputs.part, min(_PART_MB * _MB, half))
     write_slice(corpus, inputs.small, min(_MB, half))
@@ -147,7 +154,7 @@ def _training(
 
 def _training_on_stories(inputs: Inputs, packages: tuple[str, ...], *, repeats: int) -> Job:
     return replace(
-        _training(replace(inputs, corpus=inputs.stories), 10000, packages, repeats=repeats), name="training stories"
+        _training(replace(inputs, corpus=inputs.more_stories), 10000, packages, repeats=repeats), name="training stories"
     )
 
 

@@ -28,9 +28,9 @@ class Trainer(NamedTuple):
 
 def _ownlm(path: Path, vocab_size: int) -> Any:
     from shared.bpe import train_bpe_from_sources
-    from shared.bpe.corpus import MappedFile
+    from shared.bpe.corpus import TextFile
 
-    return train_bpe_from_sources([MappedFile(path)], vocab_size, special_tokens=[SEPARATOR])
+    return train_bpe_from_sources([TextFile(path)], vocab_size, special_tokens=[SEPARATOR])
 
 
 def _gigabpe(path: Path, vocab_size: int) -> Any:
