@@ -6,6 +6,7 @@ Exit status: 0 done, 1 the job failed, 2 wrong usage, 128 + N stopped by signal 
 import difflib
 import logging
 import os
+import signal
 import sys
 import tomllib
 from pathlib import Path
@@ -118,4 +119,9 @@ def _exit_status(error: Exception) -> int:
 
 def main() -> None:
     """Run the command line and leave with its exit status."""
-    app.meta()
+    try:
+        app.meta()
+    finally:
+        # What is done is done: nothing is to disturb the interpreter while it goes down.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)

@@ -85,9 +85,12 @@ def open_sources(named: Sequence[Path], *, text_field: str, separator: str | Non
 def total_size(named: Sequence[Path]) -> int | None:
     """The bytes of text that the command line names; None where they are known only when all has been read."""
     paths = [path for given in named for path in _expand(given)]
-    if not all(path.is_file() and _is_plain(path) for path in paths):
-        return None
-    return sum(path.stat().st_size for path in paths)
+    return size_on_disk(named) if all(path.is_file() and _is_plain(path) for path in paths) else None
+
+
+def size_on_disk(named: Sequence[Path]) -> int:
+    """The bytes of the files that the command line names."""
+    return sum(path.stat().st_size for given in named for path in _expand(given) if path.is_file())
 
 
 def parse_size(text: str) -> int:

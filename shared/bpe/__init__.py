@@ -10,7 +10,7 @@ from shared.bpe.tokenizer import Tokenizer
 
 # Training brings the compiler with it, which who only opens a tokenizer need not wait for.
 if TYPE_CHECKING:
-    from shared.bpe.regex_counting import training_chunker
+    from shared.bpe.cutting import training_chunker
     from shared.bpe.training import TrainingReport, TrainingResult, train_bpe, train_bpe_from_sources
 
 __all__ = [
@@ -30,6 +30,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from shared.bpe import regex_counting, training
+    from shared.bpe import cutting, training
 
-    return getattr(regex_counting if name == "training_chunker" else training, name)
+    return getattr(cutting if name == "training_chunker" else training, name)

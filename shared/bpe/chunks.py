@@ -2,8 +2,9 @@ r"""Cutting a stream of text into blocks that may be handled one by one, as if t
 
 Blocks end where a piece ends whatever comes before and after. For the named patterns two kinds of place are such:
 
-1. Before a space or newline that follows a letter. No alternative of these patterns matches white space after a
-   letter, so a piece ends there; the only look-ahead, `\s+(?!\S)`, is about white space, so the pieces before do not
+1. Before a space that follows a character that is not white space, and before a newline that follows a letter or a
+   number. No alternative of these patterns matches a space after such a character, nor a newline after a letter or a
+   number, so a piece ends there; the only look-ahead, `\s+(?!\S)`, is about white space, so the pieces before do not
    depend on what follows; and no alternative looks back, so those after do not depend on what precedes.
 2. After a newline that stands alone between a character that is not white space and a letter. Where punctuation takes
    the newline with it the piece ends there, since a letter continues no such piece; elsewhere the newline is a piece
@@ -21,8 +22,9 @@ from shared.bpe.added_tokens import AddedTokenMatcher
 from shared.bpe.patterns import is_named
 
 # Searched from the right, so that the first match is the last place.
-_PLACES = regex.compile(r"(?r)(?<=\p{L})(?=[ \n])|(?<=\S\n)(?=\p{L})")
-_PLACES_BEFORE_ASCII = regex.compile(r"(?r)(?<=\p{L})(?=[ \n])|(?<=\S\n)(?=[A-Za-z])")
+_BEFORE_WHITE_SPACE = r"(?<=\S)(?= )|(?<=[\p{L}\p{N}])(?=\n)"
+_PLACES = regex.compile(rf"(?r){_BEFORE_WHITE_SPACE}|(?<=\S\n)(?=\p{{L}})")
+_PLACES_BEFORE_ASCII = regex.compile(rf"(?r){_BEFORE_WHITE_SPACE}|(?<=\S\n)(?=[A-Za-z])")
 
 # Characters gathered before looking for a place to cut.
 BLOCK_LENGTH = 1 << 14

@@ -17,11 +17,27 @@ from shared.bpe.word_counts import Bytes, Specials
 CHUNK_BYTES = 1 << 20
 _SEARCHED = 1 << 14  # bytes in which a place to cut is looked for at once
 _LONGEST_CHARACTER = 4
+_UNLIMITED = 1 << 62
 _KEPT_BYTES = 2 * CHUNK_BYTES  # of memory that a thread uses again
 
 
 class SourceError(TokenizerError):
     """A source that cannot be read, or is not UTF-8."""
+
+
+class TooLongError(SourceError):
+    """A part of a source that can be cut nowhere, and does not fit into memory."""
+
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        places: str = "a blank behind any character, a newline behind a letter or number, a special token",
+    ):
+        super().__init__(
+            f"{name} has {size:,} bytes in which there is no place to cut ({places}); they must be in memory together, "
+            "and the memory limit leaves no room for them. Allow more (--memory-limit), or take out what is not text"
+        )
 
 
 class Chunk(NamedTuple):
@@ -56,8 +72,13 @@ class Source(Protocol):
     size: int
     version: str | None
 
-    def chunks(self, specials: Specials, begin: int) -> Iterator[Chunk]:
-        """Its chunks in order, from a place where an earlier one ended."""
+    def chunks(self, specials: Specials, begin: int, longest: int = _UNLIMITED) -> Iterator[Chunk]:
+        """Its chunks in order, from a place where an earlier one ended.
+
+        Raises:
+            SourceError: If it cannot be read, or was changed meanwhile.
+            TooLongError: If a chunk would take more than `longest` bytes of memory.
+        """
 
 
 class TextFile:
@@ -77,11 +98,13 @@ class TextFile:
         self.size = path.stat().st_size
         self.version: str | None = version_of(path)
 
-    def chunks(self, specials: Specials, begin: int) -> Iterator[Chunk]:
+    def chunks(self, specials: Specials, begin: int, longest: int = _UNLIMITED) -> Iterator[Chunk]:
         """As in `Source`."""
         file = _OpenFile(self._path)
         while begin < file.size:
             end = self._cut(file, begin + self._chunk_bytes, specials)
+            if end - begin > max(longest, self._chunk_bytes + _SEARCHED):
+                raise TooLongError(self.name, end - begin)
             yield Chunk(begin, end - begin, partial(file.read, begin, end))
             begin = end
         file.check_unchanged()
@@ -125,9 +148,10 @@ class Blocks:
         self._read = read
         self._chunk_bytes = chunk_bytes
 
-    def chunks(self, specials: Specials, begin: int) -> Iterator[Chunk]:
+    def chunks(self, specials: Specials, begin: int, longest: int = _UNLIMITED) -> Iterator[Chunk]:
         """As in `Source`; what lies before `begin` is read and left out."""
         pending, offset, wanted, skip = bytearray(), begin, self._chunk_bytes, begin
+        longest = max(longest // 2, 2 * self._chunk_bytes)  # what is pending is copied
         for block in self._read():
             pending += block[skip:]
             skip = max(0, skip - len(block))
@@ -135,15 +159,16 @@ class Blocks:
             known = len(pending) - longest_of(specials) - _LONGEST_CHARACTER
             if known < wanted:
                 continue
-            data = np.frombuffer(bytes(pending), dtype=np.uint8)
-            end = _cut(data, max(1, known - _SEARCHED), len(data), specials)
+            end = _cut(np.frombuffer(pending, dtype=np.uint8), max(1, known - _SEARCHED), len(pending), specials)
             if end > known:
+                if known > longest:
+                    raise TooLongError(self.name, known)
                 wanted = 2 * known  # so that the search stays linear where nothing can be cut
                 continue
-            yield _in_memory(data[:end], offset)
+            yield in_memory(np.frombuffer(bytes(memoryview(pending)[:end]), dtype=np.uint8), offset)
             pending, offset, wanted = pending[end:], offset + end, self._chunk_bytes
         if pending:
-            yield _in_memory(np.frombuffer(bytes(pending), dtype=np.uint8), offset)
+            yield in_memory(np.frombuffer(pending, dtype=np.uint8), offset)
 
 
 class Texts:
@@ -162,12 +187,14 @@ class Texts:
         self.version = version
         self._read = read
 
-    def chunks(self, specials: Specials, begin: int) -> Iterator[Chunk]:  # noqa: ARG002
+    def chunks(self, specials: Specials, begin: int, longest: int = _UNLIMITED) -> Iterator[Chunk]:  # noqa: ARG002
         """As in `Source`."""
         offset = 0
         for text in self._read():
+            if len(text) > max(longest, CHUNK_BYTES):
+                raise TooLongError(self.name, len(text), "the end of a record")
             if text and offset >= begin:
-                yield _in_memory(np.frombuffer(text, dtype=np.uint8), offset)
+                yield in_memory(np.frombuffer(text, dtype=np.uint8), offset)
             offset += len(text)
 
 
@@ -182,7 +209,8 @@ def longest_of(specials: Specials) -> int:
     return int(np.diff(specials.offsets).max(initial=0))
 
 
-def _in_memory(data: Bytes, offset: int) -> Chunk:
+def in_memory(data: Bytes, offset: int) -> Chunk:
+    """A chunk that is there already."""
     return Chunk(offset, len(data), lambda: data)
 
 

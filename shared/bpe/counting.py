@@ -2,16 +2,20 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from shared.bpe.corpus import Chunk, Source, SourceError, read_error
+from shared.bpe.cutting import Cutter
 from shared.bpe.errors import TokenizerError
 from shared.bpe.kernels.utf8 import first_invalid
-from shared.bpe.word_counts import Bytes, Specials, WordCounts
+from shared.bpe.memory import BYTES_OF_MERGING
+from shared.bpe.word_counts import Bytes, WordCounts
+from shared.bpe.word_layout import Partitions
 from shared.bpe.word_runs import WordRuns
 
 Errors = Literal["strict", "replace"]
@@ -41,28 +45,36 @@ class _Invalid(NamedTuple):
 class CorpusCounter:
     """Threads that take chunks from one iterator and count them, each in a table of its own.
 
+    Attributes:
+        position: How far they have come.
+        is_whole: Whether the tables and runs hold what lies before the position, and nothing else.
+
     Args:
-        pattern: The name of a pattern.
-        specials: Special tokens.
+        cutter: The pattern.
         threads: How many.
         errors: Whether bytes that are not UTF-8 are an error or become U+FFFD, as Python's decoder has it.
         table_bytes: Memory for the tables of all threads together; None for as much as they need.
+        longest: Bytes that a part of the text may take in memory.
+        longest_word: Bytes that a single piece may have.
         runs: Where counts go that find no room.
     """
 
     def __init__(
         self,
-        pattern: str,
-        specials: Specials,
+        cutter: Cutter,
         *,
         threads: int,
         errors: Errors = "strict",
         table_bytes: int | None = None,
+        longest: int = 1 << 62,
+        longest_word: int = 1 << 62,
         runs: WordRuns,
     ):
         self.position = Position()
-        self._pattern = pattern
-        self._specials = specials
+        self.is_whole = True
+        self._cutter = cutter
+        self._longest = longest
+        self._longest_word = longest_word
         self._errors = errors
         self._table_bytes = table_bytes
         self._runs = runs
@@ -71,24 +83,36 @@ class CorpusCounter:
         self._tables = [WordCounts(share) for _ in range(threads)]
         self._lock = threading.Lock()
         self._stop = False
+        self._is_torn = False
         self._invalid: list[_Invalid] = []
 
-    def count(self, sources: Sequence[Source], progress: BytesProgress | None = None) -> None:
-        """Count all sources from `position` on. When it is interrupted, `position` says what has been counted.
+    def count(
+        self,
+        sources: Sequence[Source],
+        progress: BytesProgress | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Count all sources from `position` on, or until it shall stop; `position` says what has been counted.
 
         Raises:
             SourceError: If a source cannot be read, or holds bytes that are not UTF-8 (the first such is named).
             TokenizerError: If a single piece is too long for the memory allowed.
         """
+        self.is_whole = False
         chunks = self._chunks(sources)
-        with ThreadPoolExecutor(len(self._tables)) as pool:
-            workers = [pool.submit(self._work, chunks, table, sources, progress) for table in self._tables]
-            try:
-                for worker in workers:
-                    worker.result()
-            finally:
-                # Whatever happened here or in a thread, chunks that were handed out are finished.
-                self._stop = True
+        workers: list[Future[None]] = []
+        try:
+            with ThreadPoolExecutor(len(self._tables)) as pool:
+                try:
+                    work = partial(self._work, chunks, sources, progress, should_stop)
+                    workers += [pool.submit(work, table) for table in self._tables]
+                    for worker in workers:
+                        worker.result()
+                finally:
+                    # Whatever happened here or in a thread, chunks that were handed out are finished.
+                    self._stop = True
+        finally:
+            self.is_whole = all(map(Future.done, workers)) and not self._is_torn
         if self._invalid:
             raise SourceError(min(self._invalid).message)
 
@@ -97,30 +121,26 @@ class CorpusCounter:
         self.position = position
         self._num_runs = len(self._runs.paths)
 
-    def texts(self, sources: Sequence[Source], progress: BytesProgress | None = None) -> Iterator[str]:
-        """The text of all sources instead of its words, for a pattern that the scanner does not know."""
-        for number, chunk in self._chunks(sources):
-            data = self._valid(chunk, number, sources[number].name)
-            if self._invalid:
-                raise SourceError(self._invalid[0].message)
-            yield data.tobytes().decode()
-            self.position.bytes_counted += chunk.size
-            if progress is not None:
-                progress(self.position.bytes_counted)
-
     @property
     def spilled_bytes(self) -> int:
         """Bytes of word counts on disk."""
         return self._runs.nbytes
 
-    def partitions(self) -> Callable[[], Iterator[WordCounts]]:
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether nothing was written to disk."""
+        return not self._num_runs
+
+    def partitions(self) -> Partitions:
         """All words with their counts over all threads and runs, in one table or in several, as often as called."""
-        if not self._num_runs and self._fit_together():
+        if self.is_in_memory and self._fit_together():
             first, *others = self._tables
+            self.is_whole = False
             first.max_bytes = None
             for table in others:
                 first.add(table.words, table.arena)
             self._tables = [first]
+            self.is_whole = True
             return lambda: iter([first])
         self.spill()
         size = self._runs.nbytes
@@ -134,13 +154,14 @@ class CorpusCounter:
                 self._spill(table)
 
     def _fit_together(self) -> bool:
-        return self._table_bytes is None or 3 * sum(table.nbytes for table in self._tables) <= 2 * self._table_bytes
+        """Whether the tables can be joined: at worst, in one that is as large as all and has just become too small."""
+        return self._table_bytes is None or 4 * sum(table.nbytes for table in self._tables) <= self._table_bytes
 
     def _chunks(self, sources: Sequence[Source]) -> Iterator[tuple[int, Chunk]]:
         for number in range(self.position.source, len(sources)):
             begin = self.position.offset if number == self.position.source else 0
             try:
-                for chunk in sources[number].chunks(self._specials, begin):
+                for chunk in self._cutter.chunks(sources[number], begin, self._longest):
                     self.position.source = number
                     self.position.offset = chunk.end
                     yield number, chunk
@@ -150,13 +171,14 @@ class CorpusCounter:
     def _work(
         self,
         chunks: Iterator[tuple[int, Chunk]],
-        table: WordCounts,
         sources: Sequence[Source],
         progress: BytesProgress | None,
+        should_stop: Callable[[], bool],
+        table: WordCounts,
     ) -> None:
         while True:
             with self._lock:
-                if self._stop or self._invalid:
+                if self._stop or self._invalid or should_stop():
                     return
                 item = next(chunks, None)
             if item is None:
@@ -164,8 +186,10 @@ class CorpusCounter:
             number, chunk = item
             try:
                 self._count(table, self._valid(chunk, number, sources[number].name))
+                if chunk.size > self._longest_word:
+                    self._check_longest(table)
             except BaseException:
-                self._stop = True
+                self._stop = self._is_torn = True
                 raise
             with self._lock:
                 self.position.bytes_counted += chunk.size
@@ -193,16 +217,15 @@ class CorpusCounter:
         return np.frombuffer(text, dtype=np.uint8)
 
     def _count(self, table: WordCounts, data: Bytes) -> None:
-        begin = 0
-        while begin < len(data):
-            begin = table.count_chunk(self._pattern, data, begin, len(data), self._specials)
-            if begin < len(data):
-                if not len(table):
-                    raise TokenizerError(
-                        f"a single piece of the text has up to {len(data) - begin:,} bytes, more than the memory limit "
-                        "leaves room for. Allow more (--memory-limit), or take out what is not text"
-                    )
-                self._spill(table)
+        for length in self._cutter.count(table, data):
+            if not len(table):
+                raise single_piece_error(length)
+            self._spill(table)
+
+    def _check_longest(self, table: WordCounts) -> None:
+        longest = table.longest_word()
+        if longest > self._longest_word:
+            raise single_piece_error(longest)
 
     def _spill(self, table: WordCounts) -> None:
         with self._lock:
@@ -210,6 +233,14 @@ class CorpusCounter:
             self._num_runs += 1
         self._runs.write(table, number)
         table.clear()
+
+
+def single_piece_error(size: int) -> TokenizerError:
+    """What to say of a piece that is too long for the memory."""
+    return TokenizerError(
+        f"a single piece of the text has {size:,} bytes, and learning from it takes {BYTES_OF_MERGING} times as much "
+        "memory, more than the limit leaves. Allow more (--memory-limit), or take out what is not text"
+    )
 
 
 def replace_invalid(data: bytes) -> tuple[bytes, int]:

@@ -23,6 +23,10 @@ _MAX_POSITIONS = (1 << 31) - 1
 _PLACES_PER_POSITION = 1.5
 
 
+class MergingRoomError(TokenizerError):
+    """Words that do not fit into the memory that merging may take."""
+
+
 @dataclass(frozen=True)
 class LearntMerges:
     """The merges of a corpus, and how it uses the tokens.
@@ -50,7 +54,7 @@ class MergeLearner:
         threads: How many lay the words out and count their first pairs; they do not share in the merging.
 
     Raises:
-        TokenizerError: If the words do not fit.
+        MergingRoomError: If the words do not fit.
     """
 
     def __init__(
@@ -66,7 +70,7 @@ class MergeLearner:
         self._vocab_size = 256 + num_merges
         self._reserved = [spelling for spelling in reserved if len(spelling) > 1]
         prefix = bytes(range(256)) + b"".join(self._reserved)
-        self._layout = WordLayout(partitions, prefix, min_count=min_count, threads=threads)
+        self._layout = WordLayout(partitions, prefix, min_count=min_count, threads=threads, max_bytes=max_bytes)
         self.totals = self._layout.totals
         self._check_size(max_bytes, min_count)
         self._layout.write()
@@ -101,7 +105,7 @@ class MergeLearner:
         if totals.positions <= _MAX_POSITIONS and (max_bytes is None or needed <= max_bytes):
             return
         limit = "" if max_bytes is None else f"; {max_bytes:,} are left of the memory limit"
-        raise TokenizerError(
+        raise MergingRoomError(
             f"the text has {totals.distinct:,} distinct words of {totals.positions:,} bytes in all, and learning "
             f"merges from them takes {needed:,} bytes of memory{limit}. Leave out rare words "
             f"(--min-count {min_count + 1} or more), allow more memory (--memory-limit), or take out what is not text, "

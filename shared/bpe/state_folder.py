@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,12 @@ class StateFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the folder, and keep other processes out of it.
+        """Make the folder, and keep other processes out of it. If nothing comes into it, it is gone afterwards.
 
         Raises:
             StateError: If another process works in it.
         """
+        made = [path for path in (self.path, self.path.parent) if not path.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path, os.O_RDONLY)
         try:
@@ -49,6 +50,9 @@ class StateFolder:
             yield
         finally:
             os.close(handle)
+            for path in made:
+                with suppress(OSError):  # there is something in it, or it is gone
+                    path.rmdir()
 
     def save(self, content: dict[str, Any]) -> None:
         """Write the manifest; it is there whole, or the one before it."""
@@ -83,7 +87,7 @@ class StateFolder:
     def remove(self) -> None:
         """Delete the manifest, and the folder if nothing else is in it; nothing happens if it is not there."""
         self.manifest.unlink(missing_ok=True)
-        if self.path.is_dir() and not any(self.path.iterdir()):
+        with suppress(OSError):
             self.path.rmdir()
 
 

@@ -2,30 +2,28 @@
 
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from shared.bpe.corpus import Source, Texts
 from shared.bpe.counting import BytesProgress, CorpusCounter, Errors
+from shared.bpe.cutting import RegexCutter, ScannerCutter
 from shared.bpe.errors import TokenizerError
-from shared.bpe.memory import peak_memory, resident_memory, total_memory
-from shared.bpe.merge_learner import LearntMerges, MergeLearner, Progress
+from shared.bpe.memory import MemoryRoom, peak_memory
+from shared.bpe.merge_learner import LearntMerges, MergeLearner, MergingRoomError, Progress
 from shared.bpe.patterns import PATTERNS, resolve_pattern
 from shared.bpe.processors import available_processors
-from shared.bpe.regex_counting import counts_by_regex
 from shared.bpe.tokenizer import Tokenizer
 from shared.bpe.training_settings import merges_wanted, reserved_spellings
-from shared.bpe.training_state import TrainingState, identity_of
+from shared.bpe.training_state import TrainingState, TrainingStoppedError, identity_of, saved_when_stopped
 from shared.bpe.vocabulary import AddedToken, Vocabulary, encode_utf8
-from shared.bpe.word_counts import Specials
 from shared.bpe.word_layout import Partitions, WordTotals
 
 END_OF_TEXT = "<|endoftext|>"
 
-# What learning takes beside the tables of words, at least.
-_RESERVE_BYTES = 48 << 20
-_SHARE_OF_TABLES = 0.7
 # More threads than there are such parts of the corpus would only make more tables.
 _BYTES_PER_THREAD = 1 << 22
 
@@ -38,7 +36,8 @@ class TrainingReport:
         bytes_counted: Of the text, special tokens included.
         distinct_words: Pieces that the pattern cuts, each counted once.
         words: Their occurrences.
-        words_left_out: Occurrences of words below the minimum count.
+        min_count: What words had to occur.
+        words_left_out: Occurrences of words below that.
         replaced_bytes: Characters U+FFFD put in place of bytes that are not UTF-8.
         spilled_bytes: Word counts that went through the disk.
         single_use_share: The share of merged tokens that occur once or never in the text when all merges are applied.
@@ -50,6 +49,7 @@ class TrainingReport:
     bytes_counted: int
     distinct_words: int
     words: int
+    min_count: int
     words_left_out: int
     replaced_bytes: int
     spilled_bytes: int
@@ -125,6 +125,7 @@ def train_bpe_from_sources(
     memory_limit: int | None = None,
     state: Path | None = None,
     resume: bool = False,
+    should_stop: Callable[[], bool] = lambda: False,
     bytes_progress: BytesProgress | None = None,
     progress: Progress | None = None,
 ) -> TrainingResult:
@@ -137,74 +138,121 @@ def train_bpe_from_sources(
         sources: The corpus.
         vocab_size: As in `train_bpe`.
         special_tokens: As in `train_bpe`.
-        pattern: As in `train_bpe`. A custom one is run by the `regex` package: on one core, and much more slowly.
+        pattern: As in `train_bpe`. A custom one is run by the `regex` package: on one core, much more slowly, and
+            with whole documents in memory.
         min_count: Pieces that occur less often are left out.
         errors: Whether bytes that are not UTF-8 are an error or become U+FFFD.
         threads: How many count; as many as there are cores by default.
         memory_limit: Bytes of memory that the process may hold; half of the machine's by default.
-        state: A folder for what an interrupted training leaves; it is gone when training is complete.
-        resume: Go on from what is there.
+        state: A folder for what goes through the disk, and for what an interrupted training leaves: one that is asked
+            to stop, or meets a KeyboardInterrupt. It is gone when training is complete. Sources that can be read only
+            once leave nothing.
+        resume: Go on from what is there; it is deleted otherwise.
+        should_stop: Asked often, by any thread, whether to stop.
         bytes_progress: Called with the bytes counted so far.
         progress: As in `train_bpe`.
 
     Raises:
         TokenizerError: If the settings cannot be met, a source cannot be read, or the memory is too small.
+        TrainingStoppedError: If it was asked to stop.
     """
     expression = resolve_pattern(pattern)
     num_merges = merges_wanted(vocab_size, special_tokens)
     if min_count < 1:
         raise TokenizerError(f"the minimum count is {min_count}; it must be 1 or more")
-    limit = memory_limit or total_memory() // 2
-    name = next((name for name, named in PATTERNS.items() if named == expression), None)
-    threads = _num_threads(sources, threads) if name else 1
-    identity = identity_of(expression, special_tokens, errors, sources)
-    with tempfile.TemporaryDirectory(prefix="ownlm-") as scratch:
-        kept = TrainingState(state or Path(scratch) / "counts", identity)
-        begin = time.monotonic()
+    named = next((name for name, each in PATTERNS.items() if each == expression), None)
+    num_threads = _num_threads(sources, threads)
+    counting_threads = num_threads if named else 1
+    room = MemoryRoom(memory_limit)
+    with ExitStack() as stack:
+        folder = state or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ownlm-"))) / "counts"
+        kept = TrainingState(folder, identity_of(expression, special_tokens, errors, sources))
         counter = CorpusCounter(
-            name or "gpt2",
-            Specials(map(encode_utf8, special_tokens)),
-            threads=threads,
+            ScannerCutter(named, special_tokens) if named else RegexCutter(expression, special_tokens),
+            threads=counting_threads,
             errors=errors,
-            table_bytes=_table_bytes(limit),
+            table_bytes=room.tables,
+            longest=room.parts // counting_threads,
+            longest_word=room.word,
             runs=kept.runs,
         )
         if resume:
+            kept.folder.load()  # before anything is made or deleted
+        stack.enter_context(kept.folder.locked())
+        if resume:
             counter.resume(kept.load())
         else:
-            kept.remove()
-        try:
-            if name:
-                counter.count(sources, bytes_progress)
-                partitions = counter.partitions()
-            else:
-                partitions = counts_by_regex(counter, sources, special_tokens, expression, bytes_progress)
-            counted = time.monotonic()
-            learner = MergeLearner(
-                partitions,
-                num_merges,
-                reserved=reserved_spellings(special_tokens),
-                min_count=min_count,
-                max_bytes=limit - resident_memory(),
-                threads=threads,
-            )
-            learnt = learner.learn(progress)
-        except KeyboardInterrupt:
-            if state is not None and name:
-                kept.save(counter)
-            raise
-        report = _report(counter, learner.totals, learnt, counted - begin, time.monotonic() - counted)
-        is_blank = _is_blank(partitions)
-        kept.remove()
+            kept.clear()
+        is_repeatable = all(source.version is not None for source in sources)
+        stack.enter_context(saved_when_stopped(kept, counter, can_save=state is not None and is_repeatable))
+        begin = time.monotonic()
+        counter.count(sources, bytes_progress, should_stop)
+        _check_stop(should_stop)
+        is_blank = _is_blank(counter.partitions())
+        counted = time.monotonic()
+        learner = _learner(
+            counter, num_merges, reserved_spellings(special_tokens), min_count=min_count, room=room, threads=num_threads
+        )
+
+        def told(done: int, wanted: int) -> None:
+            _check_stop(should_stop)
+            if progress is not None:
+                progress(done, wanted)
+
+        learnt = learner.learn(told)
+        report = _report(
+            counter,
+            learner.totals,
+            learnt,
+            min_count=min_count,
+            counting_seconds=counted - begin,
+            merging_seconds=time.monotonic() - counted,
+        )
+    totals = learner.totals
+    del learner, counter  # for their memory
     tokenizer = Tokenizer(_vocabulary(learnt, special_tokens, expression))
     return TrainingResult(
         tokenizer,
         requested_size=vocab_size,
         reached_size=len(tokenizer),
-        bytes_per_token=learner.totals.num_bytes / max(1, int(learnt.uses.sum())),
+        bytes_per_token=totals.num_bytes / max(1, int(learnt.uses.sum())),
         is_blank=is_blank,
         report=report,
     )
+
+
+def _learner(
+    counter: CorpusCounter,
+    num_merges: int,
+    reserved: Iterable[bytes],
+    *,
+    min_count: int,
+    room: MemoryRoom,
+    threads: int,
+) -> MergeLearner:
+    def learner() -> MergeLearner:
+        return MergeLearner(
+            counter.partitions(),
+            num_merges,
+            reserved=reserved,
+            min_count=min_count,
+            max_bytes=room.for_merging(),
+            threads=threads,
+        )
+
+    try:
+        return learner()
+    except MergingRoomError:
+        if not counter.is_in_memory:
+            raise
+    # Without the table of words beside them they may fit.
+    counter.spill()
+    return learner()
+
+
+def _check_stop(should_stop: Callable[[], bool]) -> None:
+    if should_stop():
+        raise TrainingStoppedError("training was asked to stop")
 
 
 def _vocabulary(learnt: LearntMerges, special_tokens: Sequence[str], pattern: str) -> Vocabulary:
@@ -217,9 +265,7 @@ def _vocabulary(learnt: LearntMerges, special_tokens: Sequence[str], pattern: st
     )
 
 
-def _report(
-    counter: CorpusCounter, totals: WordTotals, learnt: LearntMerges, counting_seconds: float, merging_seconds: float
-) -> TrainingReport:
+def _report(counter: CorpusCounter, totals: WordTotals, learnt: LearntMerges, **known: Any) -> TrainingReport:
     merged_uses = learnt.uses[256:]
     return TrainingReport(
         bytes_counted=counter.position.bytes_counted,
@@ -229,9 +275,8 @@ def _report(
         replaced_bytes=counter.position.replaced,
         spilled_bytes=counter.spilled_bytes,
         single_use_share=float((merged_uses <= 1).sum() / max(1, len(merged_uses))),
-        counting_seconds=counting_seconds,
-        merging_seconds=merging_seconds,
         peak_memory=peak_memory(),
+        **known,
     )
 
 
@@ -246,13 +291,3 @@ def _num_threads(sources: Sequence[Source], threads: int | None) -> int:
     if all(source.size for source in sources):
         cores = min(cores, 1 + sum(source.size for source in sources) // _BYTES_PER_THREAD)
     return threads or cores
-
-
-def _table_bytes(limit: int) -> int:
-    left = limit - resident_memory() - _RESERVE_BYTES
-    if left < _RESERVE_BYTES:
-        raise TokenizerError(
-            f"the memory limit of {limit:,} bytes is too low: the program itself takes {resident_memory():,}, and "
-            f"training at least {2 * _RESERVE_BYTES:,}"
-        )
-    return int(left * _SHARE_OF_TABLES)

@@ -1,83 +1,103 @@
 """What an interrupted training leaves in a folder, so that it can go on: word counts, and how far they come."""
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from shared.bpe.corpus import Source
 from shared.bpe.counting import CorpusCounter, Position
 from shared.bpe.errors import TokenizerError
-from shared.bpe.files import to_json, write_text
+from shared.bpe.state_folder import StateError, StateFolder
 from shared.bpe.word_runs import WordRuns
 
-_VERSION = 1
 
-
-@dataclass(frozen=True)
-class TrainingState:
-    """A folder of word counts with a manifest.
+class TrainingStoppedError(TokenizerError):
+    """A training that was asked to stop.
 
     Attributes:
-        folder: Where it is; made when there is something to write.
-        identity: What must be the same for counts to go together: pattern, special tokens and sources.
+        saved: Whether it can go on from there.
     """
 
-    folder: Path
-    identity: dict[str, Any]
+    saved = False
 
-    @property
-    def runs(self) -> WordRuns:
-        """The word counts in the folder."""
-        return WordRuns(self.folder)
 
-    @property
-    def _manifest(self) -> Path:
-        return self.folder / "state.json"
+class TrainingState:
+    """The folder of a training.
+
+    Args:
+        path: Where it is; made when there is something to write.
+        identity: What must be the same for counts to go together.
+
+    Attributes:
+        folder: The same.
+        runs: The word counts in it.
+    """
+
+    def __init__(self, path: Path, identity: dict[str, Any]):
+        self.folder = StateFolder(path, identity)
+        self.runs = WordRuns(path)
 
     def save(self, counter: CorpusCounter) -> None:
         """Write the counts and the position of a counter that does not run."""
         counter.spill()
-        manifest = {
-            "version": _VERSION,
-            "identity": self.identity,
-            "position": asdict(counter.position),
-            "runs": [path.name for path in self.runs.paths],
-        }
-        write_text(self._manifest, to_json(manifest))
+        self.folder.save({"position": asdict(counter.position), "runs": [path.name for path in self.runs.paths]})
 
     def load(self) -> Position:
         """The position to go on from; counts that came after it are deleted.
 
         Raises:
-            TokenizerError: If there is no state, or one of another corpus or of other settings.
+            StateError: If there is no state, or one of another corpus or of other settings.
         """
+        manifest = self.folder.load()
         try:
-            manifest = json.loads(self._manifest.read_text(encoding="utf-8"))
-            identity, names, position = manifest["identity"], manifest["runs"], Position(**manifest["position"])
-        except FileNotFoundError:
-            raise TokenizerError(f"there is nothing to resume: {self._manifest} does not exist") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise TokenizerError(f"{self._manifest} cannot be resumed from: {error}") from None
-        for key, value in self.identity.items():
-            if identity.get(key) != value:
-                raise TokenizerError(
-                    f"{self._manifest} is the state of another training: {key} was {identity.get(key)}, and is {value} "
-                    "now. Give what was given then, or start anew without --resume"
-                )
+            names, position = set(manifest["runs"]), Position(**manifest["position"])
+        except (KeyError, TypeError) as error:
+            raise StateError(f"{self.folder.manifest} cannot be resumed from: {error!r}") from None
+        missing = names - {path.name for path in self.runs.paths}
+        if missing:
+            raise StateError(f"{self.folder.path} lacks {', '.join(sorted(missing))}; start anew without --resume")
         for path in self.runs.paths:
             if path.name not in names:
                 path.unlink()
-        missing = set(names) - {path.name for path in self.runs.paths}
-        if missing:
-            raise TokenizerError(f"{self.folder} lacks {', '.join(sorted(missing))}; start anew without --resume")
         return position
+
+    def clear(self) -> None:
+        """Delete what is in the folder."""
+        self.folder.manifest.unlink(missing_ok=True)  # first, since it tells of the runs
+        self.runs.remove()
+
+    def tidy(self) -> None:
+        """Delete what no manifest tells of, after an error."""
+        if self.folder.manifest.exists():
+            self.load()
+        else:
+            self.remove()
 
     def remove(self) -> None:
         """Delete everything; nothing happens if there is nothing."""
-        self._manifest.unlink(missing_ok=True)
-        self.runs.remove()
+        self.clear()
+        self.folder.remove()
+
+
+@contextmanager
+def saved_when_stopped(state: TrainingState, counter: CorpusCounter, *, can_save: bool) -> Iterator[None]:
+    """Save what a counter has when the training is interrupted, if that is of use; else leave nothing."""
+    try:
+        yield
+    except (TrainingStoppedError, KeyboardInterrupt) as error:
+        if can_save and counter.is_whole:
+            state.save(counter)
+            if isinstance(error, TrainingStoppedError):
+                error.saved = True
+        else:
+            state.tidy()
+        raise
+    except BaseException:
+        state.tidy()
+        raise
+    state.remove()
 
 
 def identity_of(pattern: str, special_tokens: Sequence[str], errors: str, sources: Sequence[Source]) -> dict[str, Any]:
@@ -86,5 +106,5 @@ def identity_of(pattern: str, special_tokens: Sequence[str], errors: str, source
         "pattern": pattern,
         "special tokens": list(special_tokens),
         "errors": errors,
-        "sources": [[source.name, source.size] for source in sources],
+        "sources": [[source.name, source.version] for source in sources],
     }

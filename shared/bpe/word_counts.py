@@ -43,6 +43,12 @@ class WordCounts:
     def from_mapping(cls, counts: Mapping[bytes, int]) -> "WordCounts":
         """The same counts as a table."""
         table = cls()
+        for _ in table.add_mapping(counts):
+            pass  # without a limit there is always room
+        return table
+
+    def add_mapping(self, counts: Mapping[bytes, int]) -> Iterator[int]:
+        """Add counts; yields the length of a word for which `max_bytes` leave no room, until it has been made."""
         words = [word for word in counts if word]
         data = np.frombuffer(b"".join(words) or b"\0", dtype=np.uint8)
         ends = np.cumsum([len(word) for word in words], dtype=np.int64)
@@ -50,11 +56,10 @@ class WordCounts:
         first = 0
         while first < len(words):
             first = word_moving.add_listed(
-                data, ends, amounts, first, table._index, table._words, table._state, table.arena
+                data, ends, amounts, first, self._index, self._words, self._state, self.arena
             )
-            if first < len(words):
-                table._grow(len(words[first]))
-        return table
+            if first < len(words) and not self._grow(len(words[first])):
+                yield len(words[first])
 
     def __len__(self) -> int:
         return int(self._state[kernel.USED])
@@ -112,6 +117,13 @@ class WordCounts:
     def amounts(self) -> NDArray[np.uint64]:
         """The counts of all words."""
         return self.words[2 :: kernel.WORD_SIZE]
+
+    def longest_word(self) -> int:
+        """Its bytes; 0 if no word has more than `kernels.word_table.LONGEST_SHORT`."""
+        tags = self.words[1 :: kernel.WORD_SIZE]
+        places = tags[tags >= kernel.LONG] & kernel.PLACE
+        lengths = self.arena[: len(self.arena) & ~7].view(np.uint64)[places >> np.uint64(3)]
+        return int(lengths.max(initial=0))
 
     def items(self) -> Iterator[tuple[bytes, int]]:
         """Words with their counts, in no particular order."""

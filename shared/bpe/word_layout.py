@@ -58,6 +58,7 @@ class WordLayout:
         prefix: Bytes in front of all words, for tokens that no word may spell.
         min_count: Words that occur less often are left out.
         threads: How many write.
+        max_bytes: If they take more, they are measured, but cannot be written. None if there is no limit.
 
     Attributes:
         totals: What was counted.
@@ -70,13 +71,21 @@ class WordLayout:
     ids: NDArray[np.int32]
     weights: NDArray[np.int64]
 
-    def __init__(self, partitions: Partitions, prefix: bytes, *, min_count: int = 1, threads: int = 1):
+    def __init__(
+        self,
+        partitions: Partitions,
+        prefix: bytes,
+        *,
+        min_count: int = 1,
+        threads: int = 1,
+        max_bytes: int | None = None,
+    ):
         self._partitions = partitions
         self._prefix = prefix
         self._threads = threads
         self._begin = layout.GROUP * (len(prefix) // layout.GROUP + 1)
         self._parts: list[list[_Part]] = []
-        self.totals = self._measure(min_count)
+        self.totals = self._measure(min_count, max_bytes)
 
     def write(self) -> None:
         """Make the arrays."""
@@ -95,7 +104,7 @@ class WordLayout:
         number = self._num_parts(last)
         return [(last * part // number, last * (part + 1) // number) for part in range(number)]
 
-    def _measure(self, min_count: int) -> WordTotals:
+    def _measure(self, min_count: int, max_bytes: int | None) -> WordTotals:
         distinct = words = num_bytes = all_words = 0
         position = self._begin
         for table in self._partitions():
@@ -106,7 +115,10 @@ class WordLayout:
                 position, more_words, more_bytes = layout.measure(table.words, table.arena, part, position)
                 words += more_words
                 num_bytes += more_bytes
-            self._parts.append(parts)
+            if max_bytes is None or BYTES_PER_POSITION * position <= max_bytes:
+                self._parts.append(parts)
+            else:
+                self._parts.clear()
             distinct += len(order)
             all_words += int(table.amounts().sum())
         return WordTotals(distinct, words, num_bytes, position, left_out=all_words - words)

@@ -1,6 +1,6 @@
 r"""Word counts on disk: what does not fit into memory, and what an interrupted training goes on from.
 
-A run is one word table, its words sorted by hash and cut into BUCKETS by the top bits of it. Buckets of the same number
+A run is one word table, its words cut into BUCKETS by the top bits of their hashes. Buckets of the same number
 hold the same words in all runs, so that they can be joined a few at a time, whatever the size of the whole.
 
     run-00000.words | magic | words and arena bytes of each bucket | words, arena of bucket 0 | words, arena of 1 ...
@@ -25,6 +25,10 @@ BUCKETS = 1 << kernel.BUCKET_BITS
 _MAGIC = 0x3173_6472_6F77  # changes with the format and with the hash
 _WORD_BYTES = 8 * kernel.WORD_SIZE
 _HEADER_BYTES = 8 + 16 * BUCKETS
+
+# Tables are written when memory is short, so that this must take little of it.
+_BUCKETS_AT_ONCE = 16
+_HASHES_AT_ONCE = 1 << 16
 
 
 class WordRuns:
@@ -78,28 +82,45 @@ class WordRuns:
             yield table
 
     def remove(self) -> None:
-        """Delete the runs, and the folder if nothing else is in it."""
+        """Delete the runs."""
         for path in [*self.paths, *self.folder.glob("run-*.partial")]:
             path.unlink()
-        if self.folder.is_dir() and not any(self.folder.iterdir()):
-            self.folder.rmdir()
 
 
 def _write_run(table: WordCounts, file: BinaryIO) -> None:
-    hashes = np.empty(len(table), dtype=np.uint64)
-    word_moving.hash_all(table.words, hashes)
-    order = np.argsort(hashes)
-    buckets = hashes[order] >> np.uint64(64 - kernel.BUCKET_BITS)
-    parts = np.split(order, np.searchsorted(buckets, np.arange(1, BUCKETS, dtype=np.uint64)))
-    sizes = [(len(part), word_moving.arena_needed(table.words, table.arena, part)) for part in parts]
-    file.write(np.array([_MAGIC], dtype=np.uint64).tobytes() + np.array(sizes, dtype=np.int64).tobytes())
-    state = np.zeros(3, dtype=np.int64)
-    for part, (length, arena_size) in zip(parts, sizes, strict=True):
-        words = np.empty(length * kernel.WORD_SIZE, dtype=np.uint64)
-        arena = np.empty(arena_size, dtype=np.uint8)
-        word_moving.gather(table.words, table.arena, part, words, arena, state)
-        file.write(words.data)
-        file.write(arena.data)
+    buckets = _buckets_of(table)
+    sizes = np.zeros((BUCKETS, 2), dtype=np.int64)
+    file.seek(_HEADER_BYTES)
+    for first in range(0, BUCKETS, _BUCKETS_AT_ONCE):
+        last = first + _BUCKETS_AT_ONCE
+        chosen = np.flatnonzero((buckets >= first) & (buckets < last))
+        chosen = chosen[np.argsort(buckets[chosen], kind="stable")]
+        edges = np.searchsorted(buckets[chosen], np.arange(first + 1, last))
+        for bucket, part in enumerate(np.split(chosen, edges), start=first):
+            words, arena = _gathered(table, part)
+            sizes[bucket] = len(part), len(arena)
+            file.write(words.data)
+            file.write(arena.data)
+    file.seek(0)
+    file.write(np.array([_MAGIC], dtype=np.uint64).tobytes() + sizes.tobytes())
+
+
+def _buckets_of(table: WordCounts) -> NDArray[np.uint8]:
+    """The bucket of each word: one byte where a hash has eight."""
+    buckets = np.empty(len(table), dtype=np.uint8)
+    hashes = np.empty(_HASHES_AT_ONCE, dtype=np.uint64)
+    for first in range(0, len(table), _HASHES_AT_ONCE):
+        last = min(first + _HASHES_AT_ONCE, len(table))
+        word_moving.hash_all(table.words[kernel.WORD_SIZE * first :], hashes[: last - first])
+        buckets[first:last] = hashes[: last - first] >> np.uint64(64 - kernel.BUCKET_BITS)
+    return buckets
+
+
+def _gathered(table: WordCounts, part: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+    words = np.empty(len(part) * kernel.WORD_SIZE, dtype=np.uint64)
+    arena = np.empty(word_moving.arena_needed(table.words, table.arena, part), dtype=np.uint8)
+    word_moving.gather(table.words, table.arena, part, words, arena, np.zeros(3, dtype=np.int64))
+    return words, arena
 
 
 def _read_sizes(path: Path) -> NDArray[np.int64]:

@@ -118,7 +118,7 @@ def test_validation_documents_are_whole_and_always_the_same(
 def test_a_split_without_documents_is_refused_and_leaves_no_token_file(tmp_path: Path, tokenizer: Tokenizer) -> None:
     with pytest.raises(TrainerError, match=r"none of the 1 documents fell to val\.bin"):
         encode(tmp_path, tokenizer, "a", val_fraction=0.001)
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def vocab(
     min_count: int = 1,
     text_field: str = "text",
     errors: Literal["strict", "replace"] = "strict",
-    held_out: Path | None = None,
+    held_out: str | None = None,
     threads: int | None = None,
     memory_limit: str | None = None,
     resume: Annotated[bool, Parameter(negative="")] = False,
@@ -44,13 +44,16 @@ def vocab(
         min_count: Leave out words that occur less often: rare ones take most of the memory, and teach little.
         text_field: Field of JSON lines, or column of parquet files, that holds the text.
         errors: `strict` stops at bytes that are not UTF-8; `replace` makes U+FFFD of them, and counts them.
-        held_out: Text file that is not learnt from, to measure how well text of its kind is compressed.
+        held_out: Text that is not learnt from, to measure how well text of its kind is compressed: a file, or a size,
+            such as 1M, that is taken from the beginnings of the files, in the order of their names. If not given, 1M of
+            32M of files or more, and nothing of fewer; 0 learns from everything.
         threads: Threads that count. As many as there are cores, if not given.
         memory_limit: Memory that may be used, such as 500M or 8G. Half of the machine's, if not given. What does not
             fit goes through the disk.
         resume: Go on from where Ctrl-C stopped the same command.
-        overwrite: Replace a tokenizer that is in the output folder.
+        overwrite: Replace a tokenizer that is in the output folder, and what an interrupted run left there.
     """
+    from trainer.held_out import parse_held_out
     from trainer.progress import progress
     from trainer.sources import parse_size, total_size
     from trainer.vocabulary import learn_vocabulary
@@ -68,7 +71,7 @@ def vocab(
             min_count=min_count,
             text_field=text_field,
             errors=errors,
-            held_out=held_out,
+            held_out=parse_held_out(held_out, files),
             threads=threads,
             memory_limit=None if memory_limit is None else parse_size(memory_limit),
             resume=resume,
@@ -83,9 +86,9 @@ def vocab(
             f"{report.reached_size:,}",
         )
     if report.training.replaced_bytes:
-        logger.warning("%s characters were put in place of bytes that are not UTF-8", report.training.replaced_bytes)
-    logger.info(
-        "%s: %s tokens, the longest %r, %.2f bytes for each token of this text; %.1f s",
-        *(output, f"{report.reached_size:,}", report.longest_token.decode(errors="replace"), report.bytes_per_token),
-        time.monotonic() - begin,
-    )
+        logger.warning(
+            "%s characters were put in place of bytes that are not UTF-8", f"{report.training.replaced_bytes:,}"
+        )
+    for line in report.lines():
+        logger.info("%s", line)
+    logger.info("%s: %s tokens in %.1f s", output, f"{report.reached_size:,}", time.monotonic() - begin)

@@ -2,7 +2,8 @@ r"""Where text may be cut before its pieces are known: special tokens, and place
 
 Whatever comes before and after, a piece ends
 
-1. before a blank or newline that follows a letter: no alternative lets white space follow one, and none looks back;
+1. before a blank that follows a character that is not white space, and before a newline that follows a letter or a
+   number: no alternative lets such white space follow these, and none looks back;
 2. after a newline alone between a character that is not white space and a letter: others may take the newline
    with them, but no alternative lets a newline precede letters.
 
@@ -13,7 +14,7 @@ first, and `offsets`, where each begins, with the end.
 import numpy as np
 
 from shared.bpe.kernels import types
-from shared.bpe.kernels.classes import CASELESS, SPACE, UPPER
+from shared.bpe.kernels.classes import CASELESS, NUMBER, SPACE, UPPER
 from shared.bpe.kernels.compiling import compiled
 from shared.bpe.kernels.intrinsics import BLOCK, byte_range_mask, trailing_zeros
 from shared.bpe.kernels.types import BYTES, INT64S
@@ -85,6 +86,14 @@ def class_before(data, index, classes):
     return -1
 
 
+@compiled(types.boolean, types.int64, types.int64, inline=True)
+def cuts_white_space(byte, before):
+    """Whether every named pattern cuts in front of a blank or newline that follows a character of a class."""
+    if byte == _BLANK:
+        return before != -1 and before != SPACE
+    return UPPER <= before <= NUMBER
+
+
 @compiled(types.boolean, types.int64, inline=True)
 def is_letter(character_class):
     r"""Whether a class is in \p{L}."""
@@ -96,7 +105,7 @@ def pattern_cuts(data, index, end, classes):
     """Whether every named pattern cuts in front of an index, by one of the rules above."""
     byte = data[index]
     if byte == _BLANK or byte == _LINE_FEED:
-        return is_letter(class_before(data, index, classes))
+        return cuts_white_space(np.int64(byte), class_before(data, index, classes))
     if data[index - 1] == _LINE_FEED and is_valid_character(data, index, end):
         if not is_letter(np.int64(classes[code_point(data, index, end)])):
             return False

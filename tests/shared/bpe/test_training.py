@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from shared.bpe import PATTERNS, TokenizerError, train_bpe, training_chunker
 from shared.bpe.byte_alphabet import to_printable
+from shared.bpe.cutting import count_pieces
 from shared.bpe.merge_learner import LearntMerges, MergeLearner
-from shared.bpe.regex_counting import count_pieces
 from shared.bpe.word_counts import WordCounts
 
 END = "<|endoftext|>"
@@ -196,12 +196,6 @@ def test_B10_twenty_megabytes_without_white_space_take_less_than_ten_minutes(alp
     start = time.process_time()
     assert train_bpe(["".join(random.Random(0).choices(alphabet, k=20_000_000))], 1000).reached_size == 1000
     assert time.process_time() - start < 600
-
-
-def test_B11_too_many_distinct_pieces_stop_with_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.bpe.regex_counting.MAX_DISTINCT_BYTES", 10_000)
-    with pytest.raises(TokenizerError, match=r"distinct pieces.*sample"):
-        train_bpe((f"{n:012d}\n" for n in range(10_000)), 300, pattern=r"\d+|\D+")
 
 
 def test_B12_counts_beyond_32_bits_are_exact() -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from shared.bpe import PATTERNS, TokenizerError, TrainingResult, train_bpe, train_bpe_from_sources
+from shared.bpe import PATTERNS, TokenizerError, TrainingResult, memory, train_bpe, train_bpe_from_sources
 from shared.bpe import training as training_module
-from shared.bpe.corpus import Blocks, Source, TextFile
+from shared.bpe.corpus import Blocks, Chunk, Source, TextFile
+from shared.bpe.cutting import count_pieces
+from shared.bpe.memory import MemoryRoom
 from shared.bpe.merge_learner import LearntMerges, MergeLearner
-from shared.bpe.regex_counting import count_pieces
 from shared.bpe.word_counts import Specials, WordCounts
 
 END = "<|endoftext|>"
@@ -105,7 +106,13 @@ def test_a_custom_pattern_gives_the_same_from_files(files: list[Path]) -> None:
 
 def few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave so little memory for tables that a few thousand words must go through the disk."""
-    monkeypatch.setattr(training_module, "_table_bytes", lambda limit: 6 * MIB)
+
+    class SmallRoom(MemoryRoom):
+        def __init__(self, limit: int | None):
+            super().__init__(limit)
+            self.tables = 6 * MIB
+
+    monkeypatch.setattr(training_module, "MemoryRoom", SmallRoom)
 
 
 def many_words(path: Path, number: int) -> None:
@@ -136,11 +143,11 @@ def test_rare_words_are_left_out_and_reported(files: list[Path]) -> None:
 
 
 def test_what_does_not_fit_stops_with_its_size_and_a_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_module, "_RESERVE_BYTES", 4 * MIB)
+    monkeypatch.setattr(memory, "_RESERVE_BYTES", 4 * MIB)
     path = tmp_path / "numbers.txt"
     many_words(path, 200_000)
     with pytest.raises(TokenizerError, match=r"200,\d\d\d distinct words of .* bytes .*--min-count 2"):
-        train([TextFile(path)], memory_limit=training_module.resident_memory() + 30 * MIB)
+        train([TextFile(path)], memory_limit=memory.resident_memory() + 30 * MIB)
     with pytest.raises(TokenizerError, match="memory limit of 1,000 bytes is too low"):
         train([TextFile(path)], memory_limit=1000)
 
@@ -175,8 +182,8 @@ def test_wrong_bytes_may_be_replaced(tmp_path: Path, chunk_bytes: int) -> None:
 class Interrupting(TextFile):
     """A file that Ctrl-C interrupts while it is read."""
 
-    def chunks(self, specials: Specials, begin: int) -> Iterator:  # type: ignore[type-arg]
-        for number, chunk in enumerate(super().chunks(specials, begin)):
+    def chunks(self, specials: Specials, begin: int, longest: int = 1 << 62) -> Iterator[Chunk]:
+        for number, chunk in enumerate(super().chunks(specials, begin, longest)):
             if number == 5:
                 raise KeyboardInterrupt
             yield chunk
@@ -226,9 +233,9 @@ def test_only_the_same_training_is_resumed(files: list[Path], tmp_path: Path) ->
         train([TextFile(files[0])], state=state, resume=True)
     with pytest.raises(KeyboardInterrupt):
         train([Interrupting(files[0], 1000)], state=state)
-    with pytest.raises(TokenizerError, match="another training: pattern was"):
+    with pytest.raises(TokenizerError, match="another job: pattern: "):
         train([Interrupting(files[0], 1000)], "qwen", state=state, resume=True)
-    with pytest.raises(TokenizerError, match="sources was"):
+    with pytest.raises(TokenizerError, match="sources: "):
         train([TextFile(files[1])], state=state, resume=True)
 
 
@@ -241,15 +248,15 @@ def test_a_gzipped_stream_is_resumed(files: list[Path], tmp_path: Path) -> None:
             yield from iter(lambda: file.read(500), b"")
 
     class InterruptingBlocks(Blocks):
-        def chunks(self, specials: Specials, begin: int) -> Iterator:  # type: ignore[type-arg]
-            for number, chunk in enumerate(super().chunks(specials, begin)):
+        def chunks(self, specials: Specials, begin: int, longest: int = 1 << 62) -> Iterator[Chunk]:
+            for number, chunk in enumerate(super().chunks(specials, begin, longest)):
                 if number == 4:
                     raise KeyboardInterrupt
                 yield chunk
 
     with pytest.raises(KeyboardInterrupt):
-        train([InterruptingBlocks("gz", read, 1000)], state=tmp_path / "state")
-    resumed = train([Blocks("gz", read, 1000)], state=tmp_path / "state", resume=True)
+        train([InterruptingBlocks("gz", read, 1000, version="1")], state=tmp_path / "state")
+    resumed = train([Blocks("gz", read, 1000, version="1")], state=tmp_path / "state", resume=True)
     assert resumed.tokenizer.fingerprint == train([TextFile(files[0])]).tokenizer.fingerprint
 
 
