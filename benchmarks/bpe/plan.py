@@ -153,9 +153,8 @@ def _training(
 
 
 def _training_on_stories(inputs: Inputs, packages: tuple[str, ...], *, repeats: int) -> Job:
-    return replace(
-        _training(replace(inputs, corpus=inputs.more_stories), 10000, packages, repeats=repeats), name="training stories"
-    )
+    job = _training(replace(inputs, corpus=inputs.more_stories), 10000, packages, repeats=repeats)
+    return replace(job, name="training stories")
 
 
 def _encoding(inputs: Inputs, packages: tuple[str, ...], *, repeats: int) -> list[Job]:
