@@ -104,7 +104,7 @@ def prepare(inputs: Inputs) -> None:
     ends = np.cumsum([len(ids) for ids in batch])
     np.save(folder / "ids.npy", np.concatenate(batch)[:_DECODED_IDS].astype(np.uint32))
     np.save(folder / "ends.npy", ends[ends <= _DECODED_IDS])
-    write_slice(inputs.stories, inputs.more_stories, _STORIES_MB * _MB)
+    write_slice(inputs.stories, inputs.more_stories, min(_STORIES_MB * _MB, 4 * inputs.stories.stat().st_size))
     half = corpus.stat().st_size // 2
     write_slice(corpus, inputs.part, min(_PART_MB * _MB, half))
     write_slice(corpus, inputs.small, min(_MB, half))

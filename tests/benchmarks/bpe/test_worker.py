@@ -14,7 +14,6 @@ PACKAGES = ("ownlm", "tiktoken", "tokenizers")
 def folder(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What `plan.prepare` writes."""
     monkeypatch.setenv("RAYON_NUM_THREADS", "2")
-    monkeypatch.setattr(plan, "_STORIES_MB", 0)
     path = tmp_path / "vocabulary"
     path.mkdir()
     plan.prepare(plan.Inputs(path, corpus, corpus))
