@@ -79,20 +79,23 @@ def _console() -> Console:
     return Console(stderr=True)
 
 
-def _log_lines(description: str, total: int | None, start: int = 0) -> Report:
+def _log_lines(description: str, total: int | None, start: int = 0) -> Report:  # noqa: ARG001
     """A report that logs now and then, and where it has a note also at the end."""
-    begin = last = time.monotonic()
+    first: int | None = None
+    begin = last = 0.0
 
     def report(completed: int, note: str = "") -> None:
-        nonlocal last
+        nonlocal first, begin, last
         now = time.monotonic()
+        if first is None:  # jobs that are begun together may come one after the other
+            first, begin, last = completed, now, now
         if now - last < _LOG_SECONDS and not (note and completed == total):
             return
         last = now
         if total is None:
             parts = [f"{description} {completed:,}", note]
         else:
-            left = timedelta(seconds=round((now - begin) / max(1, completed - start) * (total - completed)))
+            left = timedelta(seconds=round((now - begin) / max(1, completed - first) * (total - completed)))
             parts = [f"{description} {completed / total if total else 1:.0%}", note, f"{left} left"]
         logger.info("  ".join(filter(None, parts)))
 

@@ -6,12 +6,14 @@ Blocks end where a piece ends whatever comes before and after. For the named pat
    number. No alternative of these patterns matches a space after such a character, nor a newline after a letter or a
    number, so a piece ends there; the only look-ahead, `\s+(?!\S)`, is about white space, so the pieces before do not
    depend on what follows; and no alternative looks back, so those after do not depend on what precedes.
-2. After a newline that stands alone between a character that is not white space and a letter. Where punctuation takes
+2. Between a letter and a character that is no letter, mark or white space, nor the apostrophe of a contraction: nothing
+   that matches letters matches such a character behind them.
+3. After a newline that stands alone between a character that is not white space and a letter. Where punctuation takes
    the newline with it the piece ends there, since a letter continues no such piece; elsewhere the newline is a piece
    of its own, and no alternative lets a newline begin a piece with letters.
 
 The edges of an added token are such places for every pattern. A custom pattern may look anywhere, so for it they are
-the only ones. Under NFC, (1) and (2) hold where an ASCII character follows: it never composes with what precedes it.
+the only ones. Under NFC, these hold where an ASCII character follows: it never composes with what precedes it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,10 +23,12 @@ import regex
 from shared.bpe.added_tokens import AddedTokenMatcher
 from shared.bpe.patterns import is_named
 
-# Searched from the right, so that the first match is the last place.
 _BEFORE_WHITE_SPACE = r"(?<=\S)(?= )|(?<=[\p{L}\p{N}])(?=\n)"
-_PLACES = regex.compile(rf"(?r){_BEFORE_WHITE_SPACE}|(?<=\S\n)(?=\p{{L}})")
-_PLACES_BEFORE_ASCII = regex.compile(rf"(?r){_BEFORE_WHITE_SPACE}|(?<=\S\n)(?=[A-Za-z])")
+_BEHIND_LETTERS = r"(?<=\p{L})(?=[^\s\p{L}\p{M}'])"
+_BEHIND_LETTERS_ASCII = r"(?<=\p{L})(?=[!-~--'A-Za-z])"
+# Searched from the right, so that the first match is the last place.
+_PLACES = regex.compile(rf"(?r){_BEFORE_WHITE_SPACE}|{_BEHIND_LETTERS}|(?<=\S\n)(?=\p{{L}})")
+_PLACES_BEFORE_ASCII = regex.compile(rf"(?rV1){_BEFORE_WHITE_SPACE}|{_BEHIND_LETTERS_ASCII}|(?<=\S\n)(?=[A-Za-z])")
 
 # Characters gathered before looking for a place to cut.
 BLOCK_LENGTH = 1 << 14

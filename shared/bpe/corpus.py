@@ -32,10 +32,10 @@ class TooLongError(SourceError):
         self,
         name: str,
         size: int,
-        places: str = "a blank behind any character, a newline behind a letter or number, a special token",
+        places: str = "such as a blank, or the end of a word",
     ):
         super().__init__(
-            f"{name} has {size:,} bytes in which there is no place to cut ({places}); they must be in memory together, "
+            f"{name} has {size:,} bytes with no place to cut ({places}); they must be in memory together, "
             "and the memory limit leaves no room for them. Allow more (--memory-limit), or take out what is not text"
         )
 

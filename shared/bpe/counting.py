@@ -238,7 +238,7 @@ class CorpusCounter:
 def single_piece_error(size: int) -> TokenizerError:
     """What to say of a piece that is too long for the memory."""
     return TokenizerError(
-        f"a single piece of the text has {size:,} bytes, and learning from it takes {BYTES_OF_MERGING} times as much "
+        f"a single piece of the text has {size:,} bytes, and learning from it takes {BYTES_OF_MERGING * size:,} of "
         "memory, more than the limit leaves. Allow more (--memory-limit), or take out what is not text"
     )
 

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from shared.bpe.errors import TokenizerError
+from shared.bpe.kernels import object_file
 
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -32,6 +33,7 @@ class MemoryRoom:
     """
 
     def __init__(self, limit: int | None):
+        object_file.load()  # so that what the kernels take is known
         self.limit = limit or total_memory() // 2
         taken = resident_memory()
         left = self.limit - taken - _RESERVE_BYTES
@@ -46,7 +48,7 @@ class MemoryRoom:
 
     def for_merging(self) -> int:
         """What is left of the limit now, but for what Python makes of the result."""
-        return self.limit - resident_memory() - _RESERVE_BYTES // 2
+        return max(0, self.limit - resident_memory() - _RESERVE_BYTES // 2)
 
 
 def total_memory() -> int:
@@ -72,7 +74,12 @@ def resident_memory() -> int:
 
 def peak_memory() -> int:
     """The most bytes that this process ever held in memory."""
-    import resource
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        # What getrusage says includes the process that this one was started by.
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    except (OSError, IndexError):
+        import resource
 
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

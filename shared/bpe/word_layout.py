@@ -148,4 +148,5 @@ def _most_frequent_first(table: WordCounts, min_count: int) -> NDArray[np.int64]
     order = np.argsort(rarity, kind="stable")
     most = int(np.count_nonzero(rarity == 0))
     order[:most] = order[:most][np.argsort(~amounts[order[:most]], kind="stable")]
-    return order[: int(np.count_nonzero(amounts >= min_count))]
+    # A copy, since of many words few may be frequent enough.
+    return order[: int(np.count_nonzero(amounts >= min_count))].copy()

@@ -4,7 +4,9 @@ Whatever comes before and after, a piece ends
 
 1. before a blank that follows a character that is not white space, and before a newline that follows a letter or a
    number: no alternative lets such white space follow these, and none looks back;
-2. after a newline alone between a character that is not white space and a letter: others may take the newline
+2. between a letter and a character that is no letter, mark or white space, nor the apostrophe of a contraction: what
+   takes letters takes none of these behind them;
+3. after a newline alone between a character that is not white space and a letter: others may take the newline
    with them, but no alternative lets a newline precede letters.
 
 Special tokens are given as `specials`, the bytes of all, those with one first byte together and the longest of them
@@ -14,7 +16,7 @@ first, and `offsets`, where each begins, with the end.
 import numpy as np
 
 from shared.bpe.kernels import types
-from shared.bpe.kernels.classes import CASELESS, NUMBER, SPACE, UPPER
+from shared.bpe.kernels.classes import CASELESS, NUMBER, OTHER, SPACE, UPPER
 from shared.bpe.kernels.compiling import compiled
 from shared.bpe.kernels.intrinsics import BLOCK, byte_range_mask, trailing_zeros
 from shared.bpe.kernels.types import BYTES, INT64S
@@ -22,7 +24,7 @@ from shared.bpe.kernels.utf8 import code_point, is_valid_character
 
 _NONE = np.uint64(0)
 _ONE = np.uint64(1)
-_LINE_FEED, _BLANK = 0x0A, 0x20
+_LINE_FEED, _BLANK, _APOSTROPHE = 0x0A, 0x20, 0x27
 
 
 @compiled(types.int64, BYTES, types.int64, types.int64, BYTES, INT64S)
@@ -106,12 +108,13 @@ def pattern_cuts(data, index, end, classes):
     byte = data[index]
     if byte == _BLANK or byte == _LINE_FEED:
         return cuts_white_space(np.int64(byte), class_before(data, index, classes))
-    if data[index - 1] == _LINE_FEED and is_valid_character(data, index, end):
-        if not is_letter(np.int64(classes[code_point(data, index, end)])):
-            return False
+    if byte == _APOSTROPHE or not is_valid_character(data, index, end):
+        return False
+    here = np.int64(classes[code_point(data, index, end)])
+    if data[index - 1] == _LINE_FEED:
         before = class_before(data, index - 1, classes)
-        return before != -1 and before != SPACE
-    return False
+        return is_letter(here) and before != -1 and before != SPACE
+    return (here == OTHER or here == NUMBER) and is_letter(class_before(data, index, classes))
 
 
 @compiled(types.boolean, BYTES, types.int64, types.int64, BYTES, INT64S)
