@@ -1,6 +1,6 @@
 r"""Cutting a stream of text into blocks that may be handled one by one, as if the whole text were at hand.
 
-Blocks end where a piece ends whatever comes before and after. For the named patterns two kinds of place are such:
+Blocks end where a piece ends whatever comes before and after. For the named patterns three kinds of place are such:
 
 1. Before a space that follows a character that is not white space, and before a newline that follows a letter or a
    number. No alternative of these patterns matches a space after such a character, nor a newline after a letter or a
@@ -13,7 +13,8 @@ Blocks end where a piece ends whatever comes before and after. For the named pat
    of its own, and no alternative lets a newline begin a piece with letters.
 
 The edges of an added token are such places for every pattern. A custom pattern may look anywhere, so for it they are
-the only ones. Under NFC, these hold where an ASCII character follows: it never composes with what precedes it.
+the only ones. Under NFC, these hold where an ASCII character follows, which never composes with what precedes it; and
+letters and numbers must be ASCII too, since others may end in a mark then (U+0958 does), and marks are cut differently.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,12 +24,11 @@ import regex
 from shared.bpe.added_tokens import AddedTokenMatcher
 from shared.bpe.patterns import is_named
 
-_BEFORE_WHITE_SPACE = r"(?<=\S)(?= )|(?<=[\p{L}\p{N}])(?=\n)"
-_BEHIND_LETTERS = r"(?<=\p{L})(?=[^\s\p{L}\p{M}'])"
-_BEHIND_LETTERS_ASCII = r"(?<=\p{L})(?=[!-~--'A-Za-z])"
 # Searched from the right, so that the first match is the last place.
-_PLACES = regex.compile(rf"(?r){_BEFORE_WHITE_SPACE}|{_BEHIND_LETTERS}|(?<=\S\n)(?=\p{{L}})")
-_PLACES_BEFORE_ASCII = regex.compile(rf"(?rV1){_BEFORE_WHITE_SPACE}|{_BEHIND_LETTERS_ASCII}|(?<=\S\n)(?=[A-Za-z])")
+_PLACES = regex.compile(r"(?r)(?<=\S)(?= )|(?<=[\p{L}\p{N}])(?=\n)|(?<=\p{L})(?=[^\s\p{L}\p{M}'])|(?<=\S\n)(?=\p{L})")
+_PLACES_UNDER_NFC = regex.compile(
+    r"(?rV1)(?<=\S)(?= )|(?<=[A-Za-z0-9])(?=\n)|(?<=[A-Za-z])(?=[!-~--'A-Za-z])|(?<=\S\n)(?=[A-Za-z])"
+)
 
 # Characters gathered before looking for a place to cut.
 BLOCK_LENGTH = 1 << 14
@@ -47,7 +47,7 @@ class Chunker:
     def __init__(
         self, pattern: str, matcher: AddedTokenMatcher, *, nfc: bool = False, block_length: int = BLOCK_LENGTH
     ):
-        self._places = (_PLACES_BEFORE_ASCII if nfc else _PLACES) if is_named(pattern) else None
+        self._places = (_PLACES_UNDER_NFC if nfc else _PLACES) if is_named(pattern) else None
         self._matcher = matcher
         self._block_length = block_length
 

@@ -14,7 +14,7 @@ from shared.bpe.patterns import split
 from shared.bpe.vocabulary import AddedToken
 
 # Characters on which the patterns decide: every class that they name, and parts of contractions and special tokens.
-ADVERSARIAL = "aB'sSlLtT\u017f1\u00bd  \n\n\r\t\u3000\u00a0./!\u0301é字\u1112\u1161\u1e9b\u0323\u212b<|e>\x1c"
+ADVERSARIAL = "aB'sSlLtT\u017f1\u00bd  \n\n\r\t\u3000\u00a0./!\u0301é字\u1112\u1161\u1e9b\u0323\u212b\u0958<|e>\x1c"
 ADDED = [
     AddedToken(0, "<|e|>"),
     AddedToken(1, "<|e|><|e"),
