@@ -81,7 +81,7 @@ def test_distinct_words_beyond_the_limit(tmp_path: Path, megabytes: int) -> None
     assert done.report["words_left_out"] == 80_000 * megabytes
     assert done.peak < limit
     whole = Done(path, tmp_path / "whole", "--min-count", 2)
-    assert whole.report["spilled_bytes"] == 0
+    assert whole.report["spilled_bytes"] < done.report["spilled_bytes"]
     assert whole.report["fingerprint"] == done.report["fingerprint"]
 
 

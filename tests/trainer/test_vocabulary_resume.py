@@ -3,6 +3,7 @@
 import gzip
 import os
 import random
+import resource
 import signal
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from shared.bpe import TokenizerError
 from shared.bpe.corpus import TextFile
+from shared.bpe.memory import MemoryRoom
 from shared.bpe.state_folder import StateError, StateFolder
 from trainer import sources
 from trainer.errors import InterruptedRunError, TrainerError
@@ -135,3 +137,40 @@ def test_an_error_leaves_nothing(tmp_path: Path, inputs: list[Path]) -> None:
     with pytest.raises(TrainerError, match=r"z\.txt is not UTF-8"):
         learn_vocabulary([*inputs, tmp_path / "z.txt"], tmp_path / "out", vocab_size=300)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_full_disk_while_counts_are_spilled_leaves_nothing(
+    tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SmallRoom(MemoryRoom):
+        def __init__(self, limit: int | None):
+            super().__init__(limit)
+            self.tables = 6 << 20
+
+    monkeypatch.setattr("shared.bpe.training.MemoryRoom", SmallRoom)
+    inputs[0].write_text(" ".join(str(random.Random(n).getrandbits(64)) for n in range(200_000)))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    try:
+        with pytest.raises(TokenizerError, match=r"run-0000\d\.words: File too large.*free some space"):
+            learn_vocabulary(inputs, tmp_path / "out", vocab_size=300)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_shrinks_meanwhile_is_an_error_and_no_crash(tmp_path: Path, inputs: list[Path]) -> None:
+    def shrink(_: int) -> None:
+        os.truncate(inputs[1], 10_000)
+
+    with pytest.raises(TrainerError, match=r"b\.txt was changed while it was read"):
+        learn_vocabulary(inputs, tmp_path / "out", vocab_size=300, threads=1, progress=shrink)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_threads_make_no_difference(tmp_path: Path, inputs: list[Path], threads: int) -> None:
+    one = learn_vocabulary(inputs, tmp_path / "one", vocab_size=500, threads=1)
+    many = learn_vocabulary(inputs[::-1], tmp_path / "many", vocab_size=500, threads=threads)
+    assert many.tokenizer.fingerprint == one.tokenizer.fingerprint
+    assert many.training.words == one.training.words
