@@ -1,6 +1,7 @@
 """What the command line names as text: files of several formats, folders, globs and standard input."""
 
 import glob
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -114,7 +115,7 @@ def _expand(given: Path) -> list[Path]:
     if given in STANDARD_INPUT or given.is_file():
         return [given]
     if given.is_dir():
-        paths = sorted(path for path in given.rglob("*") if path.is_file() and _is_known(path))
+        paths = sorted(path for path in _files_in(given) if path.is_file() and _is_known(path))
         if not paths:
             known = ", ".join(sorted(_TEXT_SUFFIXES | _RECORD_SUFFIXES))
             raise UsageError(f"the folder {given} holds no text files ({known}, and those packed as .gz or .zst)")
@@ -129,6 +130,14 @@ def _expand(given: Path) -> list[Path]:
     if given.exists():
         return [given]  # a named pipe, or a device
     raise CorpusError(f"{given} cannot be read: No such file or directory")
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    def refuse(error: OSError) -> None:
+        raise CorpusError(f"{error.filename} cannot be read: {error.strerror}")
+
+    for path, _, names in os.walk(folder, onerror=refuse):
+        yield from (Path(path, name) for name in names)
 
 
 def _is_known(path: Path) -> bool:

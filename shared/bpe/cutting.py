@@ -16,6 +16,7 @@ from shared.bpe.word_counts import Bytes, Specials, WordCounts
 
 # What the pieces of a part take in memory, by its bytes: strings of a few characters in a dictionary.
 _BYTES_PER_BYTE = 32
+_PART_BYTES = 1 << 16
 
 
 class Cutter(Protocol):
@@ -77,20 +78,21 @@ class RegexCutter:
         if isinstance(source, Texts):
             yield from source.chunks(Specials(), begin, longest)
             return
-        read = begin
+        end = begin
 
         def characters() -> Iterator[str]:
             # Wrong bytes become surrogates, so that encoding gives all bytes back.
-            nonlocal read
             decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
             for chunk in source.chunks(Specials(), begin, longest):
-                read = chunk.end
-                if read - end > longest:
-                    raise TooLongError(source.name, read - end, "a special token; this pattern may look anywhere")
-                yield decoder.decode(chunk.read().tobytes())
+                data = chunk.read().tobytes()
+                for start in range(0, len(data), _PART_BYTES):
+                    if chunk.offset + start - end > longest:
+                        raise TooLongError(
+                            source.name, chunk.offset + start - end, "a special token; this pattern may look anywhere"
+                        )
+                    yield decoder.decode(data[start : start + _PART_BYTES])
             yield decoder.decode(b"", final=True)
 
-        end = begin
         for block in training_chunker(self._special_tokens, self._expression).blocks(characters()):
             data = np.frombuffer(block.encode(errors="surrogateescape"), dtype=np.uint8)
             yield in_memory(data, end)
@@ -99,8 +101,9 @@ class RegexCutter:
     def count(self, table: WordCounts, data: Bytes) -> Iterator[int]:
         """As in `Cutter`."""
         text = data.tobytes().decode()
-        counts = count_pieces([text], special_tokens=self._special_tokens, pattern=self._expression)
-        yield from table.add_mapping(counts)
+        yield from table.add_mapping(
+            count_pieces([text], special_tokens=self._special_tokens, pattern=self._expression)
+        )
 
 
 def training_chunker(special_tokens: Iterable[str], pattern: str) -> Chunker:

@@ -3,7 +3,10 @@
 import gzip
 import io
 import json
+import os
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow
@@ -14,7 +17,7 @@ from pyarrow import parquet
 from shared.bpe import train_bpe
 from trainer.corpus import CorpusError
 from trainer.errors import UsageError
-from trainer.sources import parse_size, total_size
+from trainer.sources import open_inputs, parse_size, total_size
 from trainer.vocabulary import VocabularyReport, learn_vocabulary
 
 END = "<|endoftext|>"
@@ -74,6 +77,32 @@ def test_folders_and_globs(tmp_path: Path) -> None:
     assert total_size([tmp_path / "in"]) == sum(len(text.encode()) for text in DOCUMENTS[:2])
     with pytest.raises(UsageError, match="no file matches"):
         learn(tmp_path, str(tmp_path / "*.nothing"), overwrite=True)
+
+
+@pytest.fixture
+def unprivileged() -> Iterator[Path]:
+    """A folder that a user without privileges may read, and being that user."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        user = os.geteuid()
+        if user == 0:
+            os.seteuid(65534)
+        yield folder
+        os.seteuid(user)
+
+
+def test_files_and_folders_that_may_not_be_read_are_named(unprivileged: Path) -> None:
+    (unprivileged / "a.txt").write_text("text")
+    (unprivileged / "a.txt").chmod(0)
+    (unprivileged / "deep").mkdir()
+    (unprivileged / "deep/b.txt").write_text("text")
+    (unprivileged / "deep").chmod(0)
+    with pytest.raises(CorpusError, match=r"a\.txt cannot be read: Permission denied"):
+        open_inputs([unprivileged / "a.txt"], text_field="text")
+    with pytest.raises(CorpusError, match="deep cannot be read: Permission denied"):
+        open_inputs([unprivileged], text_field="text")
+    (unprivileged / "deep").chmod(0o755)
 
 
 def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

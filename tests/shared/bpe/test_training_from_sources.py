@@ -160,6 +160,34 @@ def test_one_piece_beyond_memory_stops_with_a_message(tmp_path: Path, monkeypatc
         train([TextFile(path)])
 
 
+@pytest.mark.parametrize("pattern", [r"\w+|\W", r"[^<]+|<"])
+def test_a_custom_pattern_goes_through_the_disk_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    path = tmp_path / "numbers.txt"
+    draw = random.Random(4)
+    path.write_text("".join(f"{draw.getrandbits(64)} {draw.getrandbits(64)}{END}" for _ in range(60_000)))
+    whole = train([TextFile(path)], pattern)
+    few_bytes(monkeypatch)
+    spilled = train([TextFile(path)], pattern)
+    assert spilled.report.spilled_bytes > whole.report.spilled_bytes == 0
+    assert spilled.tokenizer.fingerprint == whole.tokenizer.fingerprint
+
+
+def test_a_document_too_long_for_a_custom_pattern_stops_with_a_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "_RESERVE_BYTES", 4 * MIB)
+    path = tmp_path / "text.txt"
+    path.write_text("some words and more\n" * 100_000)
+    limit = memory.resident_memory() + 100 * MIB
+    assert train([TextFile(path)], memory_limit=limit).report.words
+    with pytest.raises(
+        TokenizerError, match=r"with no place to cut \(a special token; this pattern may look anywhere\)"
+    ):
+        train([TextFile(path)], r"\w+|\W", memory_limit=limit)
+
+
 @pytest.mark.parametrize("threads", [1, 4])
 def test_the_first_wrong_byte_is_named(tmp_path: Path, threads: int) -> None:
     path = tmp_path / "text.txt"
