@@ -26,6 +26,11 @@ class RunFolder:
         return self.path / "metrics.jsonl"
 
     @property
+    def record_file(self) -> Path:
+        """What the run was made from and with."""
+        return self.path / "run.json"
+
+    @property
     def checkpoints(self) -> Path:
         """The folder of the checkpoints."""
         return self.path / "checkpoints"

@@ -20,6 +20,7 @@ from trainer.model import new_model
 from trainer.optimizer import build_optimizer
 from trainer.progress import Report, progress
 from trainer.run import RunFolder
+from trainer.run_record import record_start
 from trainer.sampling import encode_prompt
 from trainer.settings import TrainSettings, to_table
 from trainer.signals import StopRequest, stop_on_signals
@@ -62,6 +63,15 @@ class Trainer:
             model = checkpoint.model
         self.run.write_settings(settings)
         self.step = checkpoint.step if checkpoint else 0
+        record_start(
+            self.run.record_file,
+            settings=to_table(settings),
+            data=self.data.identity(),
+            parameters=model.config.num_parameters,
+            step=self.step,
+            device=str(self.device),
+            resumed=checkpoint is not None,
+        )
         self.metrics = MetricsFile(self.run.metrics_file, first_step=self.step)
         self.model = model.to(self.device.torch_device).train()
         o = settings.optimization
