@@ -154,6 +154,14 @@ class WatchSettings:
     top_p: float = 0.95
     """Draw samples from the likeliest tokens that together have this probability; carried on like the temperature."""
 
+    tensorboard: bool = False
+    """Write the metrics as TensorBoard events too, beside metrics.jsonl: `tensorboard --logdir OUTPUT`. Needs
+    `pip install 'ownlm[tensorboard]'`."""
+
+    wandb: str | None = None
+    """Send the metrics to this project of Weights & Biases too; WANDB_MODE=offline writes files only. Needs
+    `pip install wandb`."""
+
     def __post_init__(self) -> None:
         _require(self, 1, "log_interval", "sample_tokens")
         _require(self, 0, "eval_interval", "eval_tokens", "sample_interval")

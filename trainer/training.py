@@ -24,6 +24,7 @@ from trainer.run_record import record_start
 from trainer.sampling import encode_prompt
 from trainer.settings import TrainSettings, to_table
 from trainer.signals import StopRequest, stop_on_signals
+from trainer.trackers import require_trackers, trackers
 from trainer.windows import RandomWindows
 
 logger = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ logger = logging.getLogger(__name__)
 _FREE_ON_RESUME = {
     *("data", "output", "resume", "overwrite", "checkpoint_interval", "keep", "device", "compile", "threads"),
     *("log_interval", "eval_interval", "eval_tokens", "sample_interval", "sample_prompt", "sample_tokens"),
-    *("temperature", "top_p"),
+    *("temperature", "top_p", "tensorboard", "wandb"),
 }
 _BYTES_PER_PARAMETER = 16  # float32: weight, gradient, and AdamW's two averages
 
@@ -46,6 +47,7 @@ class Trainer:
 
     def __init__(self, settings: TrainSettings) -> None:
         self.settings = settings
+        require_trackers(settings.watch)
         if settings.machine.threads is not None:
             torch.set_num_threads(settings.machine.threads)
         self.device = choose_device(settings.machine.device, settings.machine.dtype)
@@ -292,4 +294,6 @@ def train(settings: TrainSettings) -> Path:
     Returns:
         The finished model's folder.
     """
-    return Trainer(settings).train()
+    trainer = Trainer(settings)
+    with trackers(trainer.metrics, trainer.run, settings):
+        return trainer.train()
