@@ -138,8 +138,12 @@ class Transformer(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Map [..., d_model] to [..., vocab_size]."""
-        weight = self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
-        return F.linear(hidden, weight)
+        return F.linear(hidden, self.output_weight)
+
+    @property
+    def output_weight(self) -> Tensor:
+        """The output projection, [vocab_size, d_model]; a tied one is the embedding."""
+        return self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
 
 
 _RESIDUAL_PROJECTIONS = ("self_attn.o_proj.weight", "mlp.down_proj.weight")

@@ -1,0 +1,129 @@
+"""The loss of a training step: output projection and cross-entropy at once, a chunk of rows at a time."""
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name that the field uses
+from torch import Tensor, nn
+
+from shared.lm import Transformer
+
+IGNORED = -100
+"""A target that is not scored."""
+
+# Rows at once on a CPU: their logits stay within the cache. GPUs need many rows to be busy.
+_ROWS_ON_CPU = 256
+_ROWS_ELSEWHERE = 4096
+
+
+class TrainingLoss(nn.Module):
+    """A model and its loss as one module: what DDP and FSDP wrap and torch.compile compiles.
+
+    So the output projection's weight is used inside the wrapped forward pass, where FSDP has gathered it and DDP's
+    hooks see its gradient. The model's own `state_dict` is the one to save.
+    """
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor, targets: Tensor, *, scale: float, z_loss: float = 0.0) -> tuple[Tensor, Tensor]:
+        """The loss of windows, as `next_token_loss` gives it.
+
+        Args:
+            inputs: int64 [windows, length].
+            targets: int64 [windows, length]; -100 is not scored.
+            scale: What every target counts, usually 1 / the number of scored targets of the whole step.
+            z_loss: See `next_token_loss`.
+        """
+        hidden = self.model.hidden(inputs)
+        return next_token_loss(hidden, self.model.output_weight, targets, scale=scale, z_loss=z_loss)
+
+
+def next_token_loss(
+    hidden: Tensor, output_weight: Tensor, targets: Tensor, *, scale: float, z_loss: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of the targets under the logits `hidden @ output_weight.T`, which never exist all at once.
+
+    Both gradients are computed on the way, a chunk of rows at a time, as Liger Kernel does on GPUs (Hsu et al. 2024,
+    arXiv 2410.10989, section 3.2). Softmax and sums are in float32 (in float64 for float64); under autocast the matrix
+    products have its precision.
+
+    Args:
+        hidden: The final residual stream, [..., d_model].
+        output_weight: The output projection, [vocab_size, d_model]; not a shard of it.
+        targets: int64 [...], from 0 to vocab_size - 1, or -100 where nothing is scored.
+        scale: What every target counts.
+        z_loss: Adds this times the square of the log of the softmax's denominator, which keeps logits from drifting
+            (Chowdhery et al. 2022, "PaLM", arXiv 2204.02311, section 5; 1e-4 there).
+
+    Returns:
+        Two scalars: what to call `backward` on, and the cross-entropy alone, detached. Both are sums over the scored
+        targets times `scale`, and 0 where there are none.
+    """
+    if torch.is_autocast_enabled(hidden.device.type):
+        hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
+    with_gradients = torch.is_grad_enabled() and (hidden.requires_grad or output_weight.requires_grad)
+    loss, nats, _, _ = _chunked_loss(
+        hidden.flatten(0, -2), output_weight, targets.flatten(), scale, z_loss, with_gradients
+    )
+    return loss, nats
+
+
+@torch.library.custom_op("ownlm::next_token_loss", mutates_args=())
+def _chunked_loss(  # noqa: PLR0917 - an operator of torch has positional arguments
+    hidden: Tensor, weight: Tensor, targets: Tensor, scale: float, z_loss: float, with_gradients: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Loss, cross-entropy, and the loss's gradients by `hidden` [N, d] and `weight` [V, d] (empty where not asked).
+
+    One operator for torch.compile and autograd: nothing of a chunk outlives it.
+    """
+    rows = _ROWS_ON_CPU if hidden.device.type == "cpu" else _ROWS_ELSEWHERE
+    exact = torch.float64 if hidden.dtype == torch.float64 else torch.float32
+    matrix = weight.to(hidden.dtype)
+    total = hidden.new_zeros((), dtype=exact)
+    squares = hidden.new_zeros((), dtype=exact)
+    hidden_gradient = torch.empty_like(hidden if with_gradients else hidden[:0])
+    weight_gradient = torch.zeros_like(weight if with_gradients else weight[:0])
+    for first in range(0, len(hidden), rows):
+        some, some_targets = hidden[first : first + rows], targets[first : first + rows].unsqueeze(1)
+        scored = some_targets != IGNORED
+        picked = some_targets.where(scored, 0)
+        logits = F.linear(some, matrix).to(exact)
+        target_logits = logits.gather(1, picked)
+        log_probabilities = torch.log_softmax(logits, dim=1)
+        target_nats = -log_probabilities.gather(1, picked)
+        log_denominators = target_logits + target_nats
+        counts = scored.to(exact) * scale
+        total += (target_nats * counts).sum()
+        squares += (log_denominators.square() * counts).sum()
+        if with_gradients:
+            row_factors = counts * (1 + 2 * z_loss * log_denominators)
+            by_logits = log_probabilities.exp_().mul_(row_factors)
+            by_logits.scatter_add_(1, picked, -counts)
+            by_logits = by_logits.to(hidden.dtype)
+            torch.mm(by_logits, matrix, out=hidden_gradient[first : first + rows])
+            weight_gradient += by_logits.t() @ some
+    return total + z_loss * squares, total.clone(), hidden_gradient, weight_gradient
+
+
+@_chunked_loss.register_fake
+def _(
+    hidden: Tensor, weight: Tensor, _targets: Tensor, _scale: float, _z_loss: float, with_gradients: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    exact = torch.float64 if hidden.dtype == torch.float64 else torch.float32
+    scalar = hidden.new_empty((), dtype=exact)
+    keep = slice(None) if with_gradients else slice(0)
+    return scalar, torch.empty_like(scalar), torch.empty_like(hidden[keep]), torch.empty_like(weight[keep])
+
+
+def _save_gradients(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def] # noqa: ARG001
+    _, nats, hidden_gradient, weight_gradient = output
+    ctx.mark_non_differentiable(nats, hidden_gradient, weight_gradient)
+    ctx.save_for_backward(hidden_gradient, weight_gradient)
+
+
+def _scale_gradients(ctx, by_loss, *_):  # type: ignore[no-untyped-def]
+    hidden_gradient, weight_gradient = ctx.saved_tensors
+    return by_loss * hidden_gradient, by_loss * weight_gradient, None, None, None, None
+
+
+_chunked_loss.register_autograd(_scale_gradients, setup_context=_save_gradients)
