@@ -181,7 +181,8 @@ class TestWeightsAndBiases:
         (history,) = server.runs.values()
         assert sorted(history) == list(range(1, 11))
         for step, name, value in expected(watched):
-            assert history[step][name] == value
+            if name not in ("tokens_per_second", "seconds"):  # the steps that were taken twice took another time
+                assert history[step][name] == value
         assert server.exit_codes == [1, 0]
         assert server.calls[0]["project"] == "stories"
         assert server.calls[0]["config"]["learning_rate"] == 0.01
