@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from shared.bpe import Tokenizer
 from shared.lm import ModelConfig, Transformer
 from trainer.device import choose_device
-from trainer.evaluation import Evaluation, evaluate, token_byte_lengths
+from trainer.evaluation import evaluate, token_byte_lengths
+from trainer.scoring import Evaluation
 
 CONTEXT = 16
 
@@ -21,8 +22,11 @@ class Uniform(nn.Module):
         super().__init__()
         self.vocab_size = vocab_size
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        return torch.zeros(*tokens.shape, self.vocab_size)
+    def hidden(self, tokens: Tensor) -> Tensor:
+        return torch.zeros(*tokens.shape, 1)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return torch.zeros(*hidden.shape[:-1], self.vocab_size)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,101 @@
+"""Windows over which a sequence of tokens is scored, each token once."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Ids = npt.NDArray[np.integer]
+
+# Tokens of the windows that are gathered before they are sorted by length, so that little is padded.
+_GATHERED_TOKENS = 1 << 18
+
+
+class Window(NamedTuple):
+    """Some tokens in a row.
+
+    Attributes:
+        tokens: [length + 1]: all but the last are the inputs, all but the first the targets.
+        scored: How many of the targets count, the last ones; those before only give context.
+        source: Whose score they count for.
+    """
+
+    tokens: Ids
+    scored: int
+    source: int = 0
+
+
+class WindowCutter:
+    """Cuts one sequence, which may come in parts, into windows.
+
+    The first window scores all its targets; each further one moves on by `stride` tokens and scores as many, so these
+    have at least `length - stride` tokens before them. It is the sliding window of transformers' page "Perplexity of
+    fixed-length models", whose `max_length` is `length + 1` here, since it counts the last target in.
+
+    Args:
+        length: Inputs of a window.
+        stride: From 1 to `length`; `length` cuts windows that do not overlap.
+        fill_last: Let the last window of a longer sequence reach back until it is full, as lm-evaluation-harness does
+            (`get_rolling_token_windows`), rather than begin where its turn is.
+        source: Goes into the windows.
+    """
+
+    def __init__(self, length: int, stride: int, *, fill_last: bool = False, source: int = 0) -> None:
+        self._length = length
+        self._stride = stride
+        self._fill_last = fill_last
+        self._source = source
+        self._tokens: Ids = np.empty(0, np.int64)
+        self._next = 1  # the place of the first target that is still to be scored
+        self._is_first = True
+
+    def feed(self, ids: Ids) -> Iterator[Window]:
+        """The windows that more of the sequence completes."""
+        self._tokens = np.concatenate([self._tokens, ids])
+        while len(self._tokens) - self._next >= (count := self._length if self._is_first else self._stride):
+            end = self._next + count
+            yield self._window(end - 1 - self._length, end)
+            self._next, self._is_first = end, False
+        unused = max(0, self._next - self._length)
+        self._tokens, self._next = self._tokens[unused:], self._next - unused
+
+    def finish(self) -> Iterator[Window]:
+        """The last window, if targets are left for it."""
+        end = len(self._tokens)
+        if end > self._next:
+            turn = self._next + self._stride - 1 - self._length
+            begin = 0 if self._is_first else end - 1 - self._length if self._fill_last else turn
+            yield self._window(begin, end)
+            self._next = end
+
+    def _window(self, begin: int, end: int) -> Window:
+        return Window(self._tokens[begin:end], end - self._next, self._source)
+
+
+def batches(windows: Iterable[Window], *, batch_size: int | None, batch_tokens: int) -> Iterator[list[Window]]:
+    """Windows of like length together.
+
+    Args:
+        windows: In any order.
+        batch_size: Windows of a batch; if None, as many as have `batch_tokens` inputs together.
+        batch_tokens: See there.
+    """
+    gathered: list[Window] = []
+    tokens = 0
+    for window in windows:
+        gathered.append(window)
+        tokens += len(window.tokens)
+        if tokens >= _GATHERED_TOKENS:
+            yield from _by_length(gathered, batch_size, batch_tokens)
+            gathered, tokens = [], 0
+    yield from _by_length(gathered, batch_size, batch_tokens)
+
+
+def _by_length(windows: list[Window], batch_size: int | None, batch_tokens: int) -> Iterator[list[Window]]:
+    windows.sort(key=lambda window: len(window.tokens), reverse=True)
+    first = 0
+    while first < len(windows):
+        size = batch_size or max(1, batch_tokens // (len(windows[first].tokens) - 1))
+        yield windows[first : first + size]
+        first += size
