@@ -3,25 +3,24 @@
 Exit status: 0 done, 1 the job failed, 2 wrong usage, 128 + N stopped by signal N (130 after Ctrl-C).
 """
 
-import difflib
 import logging
 import os
 import signal
 import sys
-import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import cyclopts
-from cyclopts import App, ArgumentCollection, CycloptsError, Parameter
+from cyclopts import App, Parameter
 
 from trainer.commands.demo import demo
 from trainer.commands.encode import encode
 from trainer.commands.generate import generate
+from trainer.commands.sweep import sweep
 from trainer.commands.train import train
 from trainer.commands.vocab import vocab
 from trainer.errors import InterruptedRunError, UsageError
 from trainer.progress import set_up_logging
+from trainer.settings_file import read_settings_file
 
 logger = logging.getLogger(__name__)
 
@@ -35,40 +34,8 @@ app = App(
     version_flags=[],
     default_parameter=Parameter(negative_iterable=()),
 )
-for _command in (vocab, encode, train, generate, demo):
+for _command in (vocab, encode, train, sweep, generate, demo):
     app.command(_command)
-
-
-class SettingsFile(cyclopts.config.Dict):
-    """The options of one command from a TOML file; what the command line says wins over it.
-
-    Keys are the options' names with `_` (or `-`) between the words. A key that is no option is refused.
-    """
-
-    def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-        """Fill the arguments that the command line left open (cyclopts calls this)."""
-        names = [name.removeprefix("--").replace("-", "_") for a in arguments if a.parse for name in a.names]
-        for key in self.config:
-            if key.replace("-", "_") not in names:
-                close = difflib.get_close_matches(key, names, n=1)
-                hint = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(sorted(set(names)))}."
-                raise CycloptsError(msg=f"{self.source}: unknown key {key!r}. {hint}")
-        super().__call__(app, commands, arguments)
-
-
-def read_settings_file(path: Path) -> SettingsFile:
-    """Read a TOML file of settings.
-
-    Raises:
-        UsageError: the file cannot be read, or is not TOML.
-    """
-    try:
-        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read --config {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise UsageError(f"--config {path} is not valid TOML: {error}") from error
-    return SettingsFile(data=table, source=str(path), use_commands_as_keys=False)
 
 
 @app.meta.default

@@ -1,0 +1,76 @@
+"""`sweep`: several training runs, one after another."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Group, Parameter
+
+from trainer.errors import InterruptedRunError
+from trainer.settings import TrainSettings
+
+logger = logging.getLogger(__name__)
+
+
+@Parameter(name="*", group=Group("Folders", sort_key=0))
+@dataclass(frozen=True, kw_only=True)
+class SweepSettings(TrainSettings):
+    """What all runs have in common."""
+
+    data: Annotated[Path, Parameter(show_default=False)] = Path()
+    """Folder that `encode` wrote; not needed where vocab_size varies."""
+
+    output: Path
+    """Folder of the sweep: a run folder for each run, and sweep.json."""
+
+
+def sweep(
+    experiment: Literal["learning-rate", "batch-size", "vocab-size"] | None = None,
+    *,
+    settings: SweepSettings,
+    grid: Annotated[tuple[str, ...], Parameter(negative=())] = (),
+    zip_: Annotated[tuple[str, ...], Parameter(name="--zip", negative=())] = (),
+    hold_tokens: Annotated[bool, Parameter(negative="")] = False,
+    text: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
+    validation_text: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
+) -> None:
+    """Train several times with different settings, and say which are best.
+
+    Begin short: `python -m trainer sweep learning-rate --data tokens --output sweeps/rate --max-steps 500`. It tells
+    which two or three values deserve a long run. All options of `train` are those of every run. A run that fails or
+    diverges is noted with the reason, and the sweep goes on. Ctrl-C stops after saving; the same command goes on,
+    leaves out what is done, and runs what was added. `python -m trainer report OUTPUT` draws the curves.
+
+    Args:
+        experiment: A classic one. `learning-rate`: from a tenth of --learning-rate to a rate that diverges.
+            `batch-size`: a quarter to four times the batch, on equally many tokens. `vocab-size`: 1,024 to 16,384,
+            learnt from --text; compare bits per byte, since losses of different vocabularies do not compare. --grid
+            replaces the values.
+        settings: What all runs have in common.
+        grid: NAME=VALUE,VALUE,… for any option of `train`, or vocab_size; given several times, every combination is
+            run. In a file: a table [grid] of lists.
+        zip_: The same, but all given with --zip vary together, first with first: `--zip d_model=128,256 --zip
+            num_layers=2,4` is two runs.
+        hold_tokens: Give every run as many tokens as the common settings have: fewer steps where a batch is larger, and
+            warm-up and intervals in proportion.
+        text: Where vocab_size varies: text to learn vocabularies from, and to train on; files or folders.
+        validation_text: Text to evaluate on. If not given, a twentieth of the documents of --text.
+    """
+    from rich.console import Console
+
+    from trainer.sweep.plan import combine, parse_axes, plan_runs
+    from trainer.sweep.record import summary_table
+    from trainer.sweep.runner import Sweep
+    from trainer.sweep.vocabularies import Text
+
+    changes = combine(experiment, parse_axes(grid, option="--grid"), parse_axes(zip_, option="--zip"), settings)
+    runs = plan_runs(settings, changes, hold_tokens=hold_tokens or experiment == "batch-size")
+    work = Sweep(settings.output, runs, Text(text, validation_text), overwrite=settings.checkpoints.overwrite)
+    try:
+        outcomes = work.run()
+    except InterruptedRunError as error:
+        error.add_note("go on with the same command")
+        raise
+    Console().print(summary_table(outcomes))
+    logger.info("curves: python -m trainer report %s", settings.output)

@@ -1,0 +1,1 @@
+"""Several training runs that differ in some settings, one after another."""

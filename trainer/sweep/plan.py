@@ -1,0 +1,183 @@
+"""Which runs a sweep consists of: base settings, and what varies."""
+
+import hashlib
+import itertools
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from trainer.errors import UsageError
+from trainer.settings import TrainSettings, to_table
+from trainer.settings_file import parse_train_settings
+
+Experiment = Literal["learning-rate", "batch-size", "vocab-size"]
+Changes = dict[str, Any]
+
+VOCAB_SIZE = "vocab_size"
+_NOT_VARIED = ("output", "resume", "overwrite", "config")
+_RATE_FACTORS = (0.1, 0.3, 1, 3, 10, 300)  # the last diverges, which shows where the others stand
+_BATCH_FACTORS = (0.25, 0.5, 1, 2, 4)
+_VOCAB_SIZES = (1_024, 2_048, 4_096, 8_192, 16_384)
+# Counted in steps, so that they shrink with the number of steps where the tokens are held.
+_IN_STEPS = ("warmup_steps", "eval_interval", "sample_interval", "log_interval", "checkpoint_interval")
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a sweep.
+
+    Attributes:
+        name: Of its folder; tells the changes.
+        changes: What the axes set; `vocab_size` is among them where that varies.
+        settings: All settings; `output` is the run's folder.
+    """
+
+    name: str
+    changes: Changes
+    settings: TrainSettings
+
+
+def parse_axes(texts: Sequence[str], *, option: str) -> dict[str, list[Any]]:
+    """Axes from `NAME=VALUE,VALUE,…`, each value as TOML writes it, or a bare word.
+
+    Raises:
+        UsageError: not of this form, a setting that cannot vary, or a value or name that comes twice.
+    """
+    axes: dict[str, list[Any]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not values.strip():
+            raise UsageError(f"{option} wants NAME=VALUE,VALUE,… such as learning_rate=1e-3,3e-3; got {text!r}")
+        if name in _NOT_VARIED:
+            raise UsageError(f"{option} {name}: the sweep sets it for each run")
+        if name in axes:
+            raise UsageError(f"{option} {name} is given twice; put all its values into one")
+        axes[name] = _parse_values(values.strip())
+        twice = [value for place, value in enumerate(axes[name]) if value in axes[name][:place]]
+        if twice:
+            raise UsageError(f"{option} {name} has the value {twice[0]} twice")
+    return axes
+
+
+def _parse_values(text: str) -> list[Any]:
+    whole = _parse_toml(text)
+    if isinstance(whole, list):
+        return whole
+    several = _parse_toml(f"[{text}]")
+    if isinstance(several, list):
+        return several
+    return [_parse_toml(word.strip()) for word in text.split(",")]
+
+
+def _parse_toml(text: str) -> Any:
+    """A TOML value; a text that is none stands for itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except ValueError:
+        return text
+
+
+def combine(
+    experiment: Experiment | None, grid: Mapping[str, list[Any]], zipped: Mapping[str, list[Any]], base: TrainSettings
+) -> list[Changes]:
+    """The changes of each run: every combination of the grid, times the rows of the zipped axes.
+
+    Args:
+        experiment: A classic one, which adds its own axis with default values where the grid has none.
+        grid: Axes of which every combination is run.
+        zipped: Axes that vary together, all of one length.
+        base: What the defaults derive from.
+
+    Raises:
+        UsageError: nothing varies, zipped axes differ in length, or an axis is in both.
+    """
+    axes = dict(grid)
+    if experiment is not None:
+        name, values = _classic_axis(experiment, base)
+        if name not in zipped:
+            axes.setdefault(name, values)
+    both = set(axes) & set(zipped)
+    if both:
+        raise UsageError(f"{both.pop()} is in --grid and in --zip; give it once")
+    lengths = {name: len(values) for name, values in zipped.items()}
+    if len(set(lengths.values())) > 1:
+        counts = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise UsageError(f"axes of --zip vary together, so they must have equally many values: {counts}")
+    if not axes and not zipped:
+        raise UsageError("nothing varies: name an experiment (learning-rate, batch-size, vocab-size) or give --grid")
+    rows = [dict(zip(zipped, row, strict=True)) for row in zip(*zipped.values(), strict=True)] or [{}]
+    products = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    return [product | row for product in products for row in rows]
+
+
+def _classic_axis(experiment: Experiment, base: TrainSettings) -> tuple[str, list[Any]]:
+    if experiment == "learning-rate":
+        return "learning_rate", [float(f"{base.optimization.learning_rate * f:.3g}") for f in _RATE_FACTORS]
+    if experiment == "batch-size":
+        sizes = sorted({max(1, int(base.total_batch_size * factor)) for factor in _BATCH_FACTORS})
+        return "total_batch_size", list(sizes)
+    return VOCAB_SIZE, list(_VOCAB_SIZES)
+
+
+def plan_runs(base: TrainSettings, changes: Sequence[Changes], *, hold_tokens: bool) -> list[PlannedRun]:
+    """A run for each of the changes.
+
+    Args:
+        base: The settings they have in common; `output` is the sweep's folder.
+        changes: What each run sets.
+        hold_tokens: Adapt the steps, and what is counted in them, so that each run trains on as many tokens as `base`.
+
+    Raises:
+        UsageError: a key or a value is wrong.
+    """
+    table = {name: value for name, value in to_table(base).items() if value is not None and name not in _NOT_VARIED}
+    runs: list[PlannedRun] = []
+    for own in changes:
+        name = _name(own)
+        output = {"output": str(base.output / name)}
+        source = f"run {name}"
+        own_table = table | _micro_batch(own, base) | {key: own[key] for key in own if key != VOCAB_SIZE} | output
+        settings = parse_train_settings(own_table, source=source)
+        if hold_tokens:
+            settings = parse_train_settings(own_table | _held_steps(own, base, settings), source=source)
+        runs.append(PlannedRun(name, own, settings))
+    return runs
+
+
+def _micro_batch(own: Changes, base: TrainSettings) -> Changes:
+    """The most windows at once, up to the base's, that make up a total batch of another size."""
+    total = own.get("total_batch_size")
+    if type(total) is not int or total < 1 or "batch_size" in own:
+        return {}
+    at_once = min(total, base.optimization.batch_size)
+    return {"batch_size": next(size for size in range(at_once, 0, -1) if total % size == 0)}
+
+
+def _held_steps(own: Changes, base: TrainSettings, settings: TrainSettings) -> Changes:
+    """The base's tokens in steps of another size."""
+    factor = base.tokens_per_step / settings.tokens_per_step
+    before = to_table(base)
+    steps = {"max_steps": before["max_steps"], **{name: before[name] for name in _IN_STEPS}}
+    return {
+        name: max(1, round(value * factor)) if value else value
+        for name, value in steps.items()
+        if name not in own and value is not None
+    }
+
+
+def _name(changes: Changes) -> str:
+    """A folder's name that tells the changes; long ones end in a hash of all."""
+    told = ",".join(f"{key}={_show(value)}" for key, value in changes.items())
+    safe = re.sub(r"[^\w.=,+-]", "_", told)
+    if safe == told and len(safe) <= 100:
+        return safe
+    digest = hashlib.sha256(json.dumps(changes, default=str).encode()).hexdigest()[:8]
+    return f"{safe[:100]}-{digest}"
+
+
+def _show(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)

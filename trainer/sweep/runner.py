@@ -1,0 +1,237 @@
+"""Runs the planned runs one after another, and goes on where it was interrupted."""
+
+import dataclasses
+import itertools
+import logging
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import orjson
+
+from trainer.errors import InterruptedRunError, TrainerError, UsageError
+from trainer.progress import progress
+from trainer.run import RunFolder
+from trainer.run_results import read_run
+from trainer.settings import CheckpointSettings, MachineSettings, WatchSettings, to_table, to_toml
+from trainer.settings_file import parse_train_settings
+from trainer.signals import StopRequest, stop_on_signals
+from trainer.sweep.child import run_child
+from trainer.sweep.plan import VOCAB_SIZE, PlannedRun
+from trainer.sweep.record import Outcome, read_outcomes, write_sweep
+from trainer.sweep.vocabularies import Text, check_vocabularies, make_vocabulary, validation_tokens
+
+logger = logging.getLogger(__name__)
+
+_LOCK_SECONDS = 60.0  # an orphan of a killed sweep ends within this, its checkpoint saved
+_TAIL_BYTES = 4_096
+# What may differ from a run that is there already: none of it changes the result.
+_FREE = {"output"} | {
+    item.name for group in (CheckpointSettings, MachineSettings, WatchSettings) for item in dataclasses.fields(group)
+}
+
+
+class Sweep:
+    """The runs of one sweep folder.
+
+    Raises on construction, before the first run:
+        UsageError: settings that cannot be trained, or that differ from those of a run that is there.
+        TrainerError: data that cannot be trained on.
+    """
+
+    def __init__(self, output: Path, runs: Sequence[PlannedRun], text: Text, *, overwrite: bool) -> None:
+        self.output = output
+        self.runs = list(runs)
+        self.text = text
+        self.outcomes: dict[str, Outcome] = {} if overwrite else read_outcomes(output)
+        self._overwrite = overwrite
+        self._lock: int | None = None
+        self._stop = StopRequest()
+        sizes = [run.changes[VOCAB_SIZE] for run in runs if VOCAB_SIZE in run.changes]
+        if sizes:
+            check_vocabularies(sizes, text)
+        _check_models(runs)
+        if not sizes and not overwrite:
+            self._check_same()
+
+    def run(self) -> list[Outcome]:
+        """Run what is not done yet.
+
+        Returns:
+            How each run of the plan ended, in the order of the plan.
+
+        Raises:
+            InterruptedRunError: SIGINT or SIGTERM came; the same call goes on from there.
+        """
+        self.output.mkdir(parents=True, exist_ok=True)
+        with stop_on_signals() as self._stop, _exclusive(self.output) as self._lock:
+            self._make_vocabularies()
+            if self._overwrite:
+                for run in self.runs:
+                    if RunFolder(run.settings.output).settings_file.is_file():
+                        shutil.rmtree(run.settings.output)
+            for number, run in enumerate(self.runs, 1):
+                self._run_one(run, f"run {number}/{len(self.runs)} {run.name}")
+        return [self.outcomes[run.name] for run in self.runs]
+
+    def _make_vocabularies(self) -> None:
+        """Give each run with a vocabulary of its own its data, and about as much text to be evaluated on."""
+        sizes = list(dict.fromkeys(run.changes[VOCAB_SIZE] for run in self.runs if VOCAB_SIZE in run.changes))
+        if not sizes:
+            return
+        folders = {}
+        for size in sizes:
+            logger.info("vocabulary of %s", f"{size:,}")
+            folder = self.output / "vocabularies" / str(size)
+            folders[size] = make_vocabulary(size, self.text, folder, self._run_command)
+        counts = {size: validation_tokens(folder) for size, folder in folders.items()}
+        for place, run in enumerate(self.runs):
+            size = run.changes.get(VOCAB_SIZE)
+            if size is None:
+                continue
+            table = {name: value for name, value in to_table(run.settings).items() if value is not None}
+            table["data"] = str(folders[size])
+            if "eval_tokens" not in run.changes:
+                table["eval_tokens"] = round(run.settings.watch.eval_tokens * counts[size] / counts[sizes[0]])
+            self.runs[place] = dataclasses.replace(run, settings=parse_train_settings(table, source=run.name))
+        if not self._overwrite:
+            self._check_same()
+
+    def _run_command(self, arguments: Sequence[str], log: Path) -> tuple[int, str]:
+        status, last_line = run_child(arguments, log, stop=self._stop, lock=self._lock, watch=lambda: None)
+        if self._stop:
+            raise self._interrupted("making a vocabulary")
+        return status, last_line
+
+    def _run_one(self, run: PlannedRun, title: str) -> None:
+        folder = RunFolder(run.settings.output)
+        before = self.outcomes.get(run.name)
+        if (folder.model / "ownlm.json").is_file() or (before is not None and before.status == "diverged"):
+            outcome = Outcome.of(run, read_run(folder.path), status=0, last_line=before.reason if before else "")
+            logger.info("%s: %s already", title, outcome.status)
+        else:
+            outcome = self._train(run, folder, title)
+        self.outcomes[run.name] = outcome
+        write_sweep(self.output, self.outcomes.values())
+
+    def _train(self, run: PlannedRun, folder: RunFolder, title: str) -> Outcome:
+        """Begin the run, or go on with it."""
+        goes_on = folder.checkpoints.is_dir() and any(folder.checkpoints.glob("step-*"))
+        logger.info("%s: %s", title, "goes on" if goes_on else "begins")
+        folder.path.mkdir(parents=True, exist_ok=True)
+        folder.settings_file.write_text(to_toml(run.settings), encoding="utf-8")
+        arguments = ["train", "--config", str(folder.settings_file), *(["--resume"] if goes_on else [])]
+        with progress() as new_bar:
+            report = new_bar(title, run.settings.optimization.max_steps)
+            shown = 0
+
+            def watch() -> None:
+                nonlocal shown
+                step, note = _last_logged(folder.metrics_file)
+                if step != shown:
+                    report(step, note)
+                shown = step
+
+            status, last_line = run_child(
+                arguments, folder.path / "train.log", stop=self._stop, lock=self._lock, watch=watch
+            )
+        if self._stop:
+            raise self._interrupted(run.name)
+        outcome = Outcome.of(run, read_run(folder.path), status=status, last_line=last_line)
+        if outcome.status != "finished":
+            logger.warning("%s: %s: %s", title, outcome.status, outcome.reason)
+        return outcome
+
+    def _interrupted(self, where: str) -> InterruptedRunError:
+        number = self._stop.signal_number or signal.SIGTERM
+        done = sum(run.name in self.outcomes for run in self.runs)
+        return InterruptedRunError(f"stopped in {where}; {done} of {len(self.runs)} runs are done", number)
+
+    def _check_same(self) -> None:
+        """Refuse to mix runs of other settings in."""
+        for run in self.runs:
+            there = read_run(run.settings.output).settings
+            if not there:
+                continue
+            now = {name: value for name, value in to_table(run.settings).items() if value is not None}
+            differing = [name for name in sorted(set(there) | set(now)) if there.get(name) != now.get(name)]
+            lines = [f"{n}: {there.get(n)} there, {now.get(n)} now" for n in differing if n not in _FREE]
+            if lines:
+                raise UsageError(
+                    f"{run.settings.output} holds this run with other settings: {'; '.join(lines)}. Choose another "
+                    "--output, or replace the runs with --overwrite"
+                )
+
+
+def _check_models(runs: Sequence[PlannedRun]) -> None:
+    """Find what is wrong with the data or a model's shape before an hour has gone into the runs before it."""
+    from trainer.data import open_training_data
+    from trainer.model import model_config
+
+    vocab_sizes: dict[Path, int] = {}
+    for run in runs:
+        settings = run.settings
+        size = run.changes.get(VOCAB_SIZE)
+        if size is None:
+            if settings.data == Path():
+                raise UsageError("give --data, the folder that `encode` wrote")
+            if settings.data not in vocab_sizes:
+                vocab_sizes[settings.data] = open_training_data(settings.data).tokenizer.vocab_size
+            size = vocab_sizes[settings.data]
+        try:
+            model_config(settings.model, size)
+        except UsageError as error:
+            raise UsageError(f"run {run.name}: {error}") from error
+
+
+def _last_logged(path: Path) -> tuple[int, str]:
+    """The last step in the metrics of a run at work, and its loss."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - _TAIL_BYTES))
+            lines = file.read().splitlines()
+    except OSError:
+        return 0, ""
+    for line in reversed(lines):
+        try:
+            record = orjson.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and isinstance(record.get("loss"), float):
+            return record["step"], f"loss {record['loss']:.3f}"
+    return 0, ""
+
+
+@contextmanager
+def _exclusive(folder: Path) -> Iterator[int | None]:
+    """Keep other sweeps out; the lock lives as long as any process that holds the file."""
+    try:
+        import fcntl
+    except ImportError:  # a system without it: nobody is kept out
+        yield None
+        return
+    with (folder / ".lock").open("w", encoding="utf-8") as file:
+        _wait_for(lambda: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB), folder)
+        yield file.fileno()
+
+
+def _wait_for(lock: Callable[[], None], folder: Path) -> None:
+    deadline = time.monotonic() + _LOCK_SECONDS
+    for attempt in itertools.count():
+        try:
+            lock()
+        except BlockingIOError:
+            if not attempt:
+                logger.info("another sweep works in %s, or its last run is still stopping: waiting", folder)
+            if time.monotonic() > deadline:
+                raise TrainerError(f"another sweep works in {folder}; wait for it, or take another --output") from None
+            time.sleep(0.5)
+        except OSError:  # a file system without locks
+            return
+        else:
+            return

@@ -1,0 +1,75 @@
+"""A vocabulary and token files for each size, made once and kept in the sweep's folder."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.errors import TrainerError, UsageError
+from trainer.sources import total_size
+from trainer.tokenfile import TokenFile
+
+_VALIDATION_SHARE = "0.05"
+_SMALLEST = 257  # the bytes and the end-of-text token
+
+Run = Callable[[Sequence[str], Path], tuple[int, str]]
+
+
+@dataclass(frozen=True)
+class Text:
+    """What vocabularies are learnt from and models trained on.
+
+    Attributes:
+        train: Text files, or folders of them.
+        validation: The same; where there are none, a twentieth of the documents of `train` is kept for it.
+    """
+
+    train: tuple[Path, ...]
+    validation: tuple[Path, ...] = ()
+
+
+def check_vocabularies(sizes: Sequence[object], text: Text) -> None:
+    """Raise UsageError, or TrainerError about the files, where they cannot be made."""
+    for size in sizes:
+        if type(size) is not int or size < _SMALLEST:
+            raise UsageError(f"vocab_size must be a whole number of at least {_SMALLEST}; got {size!r}")
+    if not text.train:
+        raise UsageError("to vary vocab_size takes the text to learn from: give --text FILE")
+    total_size([*text.train, *text.validation])
+
+
+def make_vocabulary(size: int, text: Text, folder: Path, run: Run) -> Path:
+    """Learn a vocabulary and encode the text with it, unless that was done.
+
+    Args:
+        size: Tokens wanted.
+        text: The text.
+        folder: For this size.
+        run: Runs a command of the trainer, its log at a path; returns exit status and last line.
+
+    Returns:
+        The folder of token files.
+
+    Raises:
+        TrainerError: a step failed.
+    """
+    tokens, tokenizer = folder / "tokens", folder / "tokenizer"
+    if (tokens / "val.json").is_file() and (tokens / "train.json").is_file():
+        return tokens
+    files, encode = [str(path) for path in text.train], ["--tokenizer", str(tokenizer), "--output", str(tokens)]
+    steps = [["vocab", *files, "--vocab-size", str(size), "--output", str(tokenizer), "--overwrite"]]
+    if text.validation:
+        steps.append(["encode", *files, *encode, "--overwrite"])
+        # Last, since val.json says that all is done.
+        steps.append(["encode", *map(str, text.validation), *encode, "--split", "val", "--overwrite"])
+    else:
+        steps.append(["encode", *files, *encode, "--val-fraction", _VALIDATION_SHARE, "--overwrite"])
+    for step in steps:
+        status, last_line = run(step, folder / "vocabulary.log")
+        if status:
+            raise TrainerError(f"the vocabulary of {size} could not be made: {last_line}")
+    return tokens
+
+
+def validation_tokens(tokens: Path) -> int:
+    """How many validation tokens a folder of token files has."""
+    return TokenFile.open(tokens, "val").manifest.count
