@@ -73,4 +73,7 @@ def sweep(
         error.add_note("go on with the same command")
         raise
     Console().print(summary_table(outcomes))
+    for outcome in outcomes:
+        if outcome.reason:
+            logger.info("%s %s: %s", outcome.name, outcome.status, outcome.reason)
     logger.info("curves: python -m trainer report %s", settings.output)

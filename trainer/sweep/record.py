@@ -111,10 +111,10 @@ def summary_table(outcomes: Iterable[Outcome]) -> Table:
     table = Table(box=None, header_style="", pad_edge=False)
     axes = list(dict.fromkeys(key for outcome in outcomes for key in outcome.changes))
     for name in axes:
-        table.add_column(name, overflow="fold")
+        table.add_column(name, no_wrap=True)
     for name in ("bits/byte", "val. loss", "best", "train loss", "tokens/s", "time"):
         table.add_column(name, justify="right")
-    table.add_column("", overflow="fold")
+    table.add_column("")
     for outcome in outcomes:
         table.add_row(
             *(str(outcome.changes.get(axis, "")) for axis in axes),
@@ -122,7 +122,7 @@ def summary_table(outcomes: Iterable[Outcome]) -> Table:
             *(_number(value) for value in (outcome.best_validation_loss, outcome.loss)),
             "" if outcome.tokens_per_second is None else f"{outcome.tokens_per_second:,.0f}",
             "" if outcome.seconds is None else _time(outcome.seconds),
-            "" if outcome.status == "finished" else f"{outcome.status}: {outcome.reason}",
+            outcome.status,
         )
     return table
 
