@@ -13,6 +13,8 @@ from trainer.device import Device
 from trainer.scored_windows import Window, WindowCutter, batches
 from trainer.scoring import Evaluation, score
 
+__all__ = ["Evaluation", "evaluate", "token_byte_lengths"]
+
 _FED_AT_ONCE = 1 << 20  # tokens of a file that are in memory
 
 

@@ -13,7 +13,7 @@ from trainer.checkpoint import Checkpoint, list_checkpoints, load_newest_checkpo
 from trainer.data import TrainingData, open_training_data
 from trainer.device import choose_device
 from trainer.errors import DivergedError, InterruptedRunError, UsageError
-from trainer.evaluation import evaluate, token_byte_lengths
+from trainer.evaluation import Evaluation, evaluate, token_byte_lengths
 from trainer.loop import Step, training_steps
 from trainer.metrics import MetricsFile
 from trainer.model import new_model
@@ -22,7 +22,6 @@ from trainer.progress import Report, progress
 from trainer.run import RunFolder
 from trainer.run_record import record_start
 from trainer.sampling import encode_prompt
-from trainer.scoring import Evaluation
 from trainer.settings import TrainSettings, to_table
 from trainer.signals import StopRequest, stop_on_signals
 from trainer.trackers import require_trackers, trackers
