@@ -1,0 +1,1 @@
+"""Peers that are measured beside ours and come from no package."""
