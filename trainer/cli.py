@@ -15,6 +15,7 @@ from cyclopts import App, Parameter
 from trainer.commands.demo import demo
 from trainer.commands.encode import encode
 from trainer.commands.generate import generate
+from trainer.commands.report import report
 from trainer.commands.sweep import sweep
 from trainer.commands.train import train
 from trainer.commands.vocab import vocab
@@ -34,7 +35,7 @@ app = App(
     version_flags=[],
     default_parameter=Parameter(negative_iterable=()),
 )
-for _command in (vocab, encode, train, sweep, generate, demo):
+for _command in (vocab, encode, train, sweep, report, generate, demo):
     app.command(_command)
 
 

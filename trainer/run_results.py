@@ -52,6 +52,7 @@ class RunResults:
         samples: Step and text.
         events: Step and what the guard did.
         has_model: Whether the finished model is there.
+        changes: What sets it apart from the other runs of its sweep.
     """
 
     folder: Path
@@ -62,6 +63,7 @@ class RunResults:
     samples: list[tuple[int, str]] = field(default_factory=list)
     events: list[tuple[int, str]] = field(default_factory=list)
     has_model: bool = False
+    changes: Mapping[str, Any] = field(default_factory=dict)
 
     def curve(self, key: str) -> Curve:
         """A curve, empty where nothing was written."""

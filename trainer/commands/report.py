@@ -1,0 +1,41 @@
+"""`report`: a page about runs."""
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+logger = logging.getLogger(__name__)
+
+
+def report(
+    runs: list[Path],
+    *,
+    output: Path = Path("report.html"),
+    prompt: str | None = None,
+    curves_only: Annotated[bool, Parameter(negative="")] = False,
+    device: str = "auto",
+) -> None:
+    """Compare runs on one page: curves, a table, samples, and where in a text the loss falls.
+
+    The page is one file that needs no network; its figures are also written as PNG, into a folder of its name. Runs may
+    be at work, stopped or failed.
+
+    Args:
+        runs: Run folders, sweep folders, or folders of runs.
+        output: The HTML file.
+        prompt: What samples begin with. If not given, as each run's own.
+        curves_only: Load no model: no samples but those that the runs kept, no loss by position. Takes a second.
+        device: Where models run: `cpu`, `cuda`, or `auto`.
+    """
+    from trainer.errors import UsageError
+
+    if output.is_dir():
+        raise UsageError(f"--output {output} is a folder; give the name of an HTML file")
+    if not output.suffix:
+        output = output.with_suffix(".html")
+    from trainer.report.build import build_report
+
+    folder = build_report(runs, output, prompt=prompt, models=not curves_only, device=device)
+    logger.info("%s, and its figures in %s", output, folder)

@@ -1,0 +1,55 @@
+"""Builds a report: reads runs, asks their models, draws, writes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainer.progress import progress
+from trainer.report.figures import draw_all
+from trainer.report.page import varied_number, write_page
+from trainer.report.selection import read_runs
+from trainer.run_results import RunResults
+
+if TYPE_CHECKING:
+    from trainer.report.models import ModelFindings  # imports torch
+
+
+def build_report(paths: Sequence[Path], output: Path, *, prompt: str | None, models: bool, device: str) -> Path:
+    """Write a page about runs.
+
+    Args:
+        paths: Run folders, or folders of them.
+        output: The HTML file; its figures go into the folder beside it that has its name without the suffix.
+        prompt: What samples begin with; None: as each run's own.
+        models: Whether to load models, for samples and the loss by position.
+        device: Where they run.
+
+    Returns:
+        The folder of PNG files.
+
+    Raises:
+        UsageError: there is no run.
+    """
+    runs = read_runs(paths)
+    findings = _ask_models(runs, prompt, device) if models else {}
+    samples = {run.name: list(run.samples) if prompt is None else [] for run in runs}
+    for name, found in findings.items():
+        samples[name] += found.samples
+    positions = {name: found.positions for name, found in findings.items() if found.positions is not None}
+    notes = [f"{name}: {note}" for name, found in findings.items() for note in found.notes]
+    folder = output.with_suffix("")
+    pictures = draw_all(runs, positions, folder, axis=varied_number(runs))
+    write_page(output, runs, pictures=pictures, samples=samples, notes=notes, png_folder=folder)
+    return folder
+
+
+def _ask_models(runs: Sequence[RunResults], prompt: str | None, device: str) -> "dict[str, ModelFindings]":
+    from trainer.report.models import examine
+
+    found = {}
+    with progress() as new_bar:
+        report = new_bar("asking models", len(runs))
+        for number, run in enumerate(runs, 1):
+            found[run.name] = examine(run, prompt=prompt, device=device)
+            report(number)
+    return found

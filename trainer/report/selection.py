@@ -1,0 +1,48 @@
+"""Which runs a report is about."""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from trainer.errors import UsageError
+from trainer.run_results import RunResults, is_run, read_run
+from trainer.sweep.record import read_outcomes
+
+_NUMBER = re.compile(r"(\d+\.?\d*(?:e[-+]?\d+)?)")
+
+
+def read_runs(paths: Sequence[Path]) -> list[RunResults]:
+    """The runs in run folders, sweep folders, or any folders of runs; each has a name of its own.
+
+    Raises:
+        UsageError: there is no run in one of them.
+    """
+    folders = [folder for path in paths for folder in _run_folders(path)]
+    folders = list({folder.resolve(): folder for folder in folders}.values())
+    names = [folder.resolve().name for folder in folders]
+    runs = []
+    for folder, short in zip(folders, names, strict=True):
+        whole = folder.resolve()
+        name = short if names.count(short) == 1 else f"{whole.parent.name}/{short}"
+        outcome = read_outcomes(whole.parent).get(short)
+        run = read_run(folder, name=name)
+        runs.append(run if outcome is None else dataclasses.replace(run, changes=outcome.changes))
+    return runs
+
+
+def _run_folders(path: Path) -> list[Path]:
+    if not path.is_dir():
+        raise UsageError(f"there is no folder {path}")
+    if is_run(path):
+        return [path]
+    inside = sorted((folder for folder in path.iterdir() if folder.is_dir() and is_run(folder)), key=_natural)
+    if not inside:
+        raise UsageError(f"{path} is no run folder and holds none: a run's has a train.toml or a metrics.jsonl")
+    return inside
+
+
+def _natural(path: Path) -> list[tuple[bool, float, str]]:
+    """Orders names by the numbers in them: rate=3e-4 before rate=0.001."""
+    parts = _NUMBER.split(path.name)
+    return [(True, float(part), "") if place % 2 else (False, 0.0, part) for place, part in enumerate(parts)]
