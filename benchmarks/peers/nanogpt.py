@@ -81,7 +81,7 @@ class GPT(nn.Module):
 def build_optimizer(
     model: GPT, *, learning_rate: float, betas: tuple[float, float], weight_decay: float
 ) -> torch.optim.AdamW:
-    """nanoGPT's AdamW: decay on matrices and embeddings only."""
+    """Build AdamW as nanoGPT does: decay on matrices and embeddings only."""
     groups = [
         {"params": [p for p in model.parameters() if p.ndim >= 2], "weight_decay": weight_decay},
         {"params": [p for p in model.parameters() if p.ndim < 2], "weight_decay": 0.0},
