@@ -113,7 +113,7 @@ def load_newest_checkpoint(folder: Path) -> Checkpoint:
 
 
 def _load(path: Path) -> Checkpoint:
-    model = load_model_folder(path, dtype=torch.float32).model
+    model = load_model_folder(path, dtype=torch.float32, research=True).model
     # weights_only: nothing in the file is run. On the CPU first, since the device that wrote it may not be here.
     state = torch.load(path / STATE_FILE, map_location="cpu", weights_only=True)
     checkpoint = Checkpoint(path, state["step"], model, state["optimizer"], state["settings"], state["data"])

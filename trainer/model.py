@@ -26,14 +26,23 @@ def model_config(settings: ModelSettings, vocab_size: int) -> ModelConfig:
             num_heads=num_heads,
             num_kv_heads=settings.num_kv_heads or num_heads,
             head_dim=settings.d_model // num_heads,
-            d_ff=settings.d_ff or -(-settings.d_model * 8 // (3 * 64)) * 64,
+            d_ff=_d_ff(settings),
             qk_norm=settings.qk_norm,
             tie_embeddings=settings.tie_embeddings,
             rope=RopeConfig(theta=settings.rope_theta),
             initializer_range=settings.initializer_range,
+            norm=settings.norm,
+            position=settings.position,
+            activation=settings.activation,
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def _d_ff(settings: ModelSettings) -> int:
+    """The inner width: two matrices without a gate have 3/2 of the width of SwiGLU's three, and as many weights."""
+    gated = settings.d_ff or -(-settings.d_model * 8 // (3 * 64)) * 64
+    return gated if settings.activation == "swiglu" else max(1, gated * 3 // 2)
 
 
 def new_model(settings: ModelSettings, vocab_size: int, seed: int) -> Transformer:

@@ -57,7 +57,7 @@ def stream_text(
         SamplingError: a parameter is out of range.
         UsageError: see `encode_prompt`, `choose_device`.
     """
-    folder = load_model_folder(path, device=choose_device(device).torch_device)
+    folder = load_model_folder(path, device=choose_device(device).torch_device, research=True)
     defaults = folder.generation
     params = SamplingParams(
         temperature=defaults.temperature if temperature is None else temperature,

@@ -44,7 +44,8 @@ class ModelSettings:
     needs, at a small loss of quality. Default: num_heads."""
 
     d_ff: int | None = None
-    """Width of the SwiGLU layer. Default: 8/3 of d_model, rounded up to a multiple of 64, the usual choice."""
+    """Width of the SwiGLU layer. Default: 8/3 of d_model, rounded up to a multiple of 64, the usual choice. With
+    --activation silu the layer is 3/2 as wide, so that the parameters are as many."""
 
     context_length: int = 256
     """The longest text the model can see, in tokens. Long enough for one of your documents: 256 for short stories, 1024
@@ -65,6 +66,16 @@ class ModelSettings:
 
     initializer_range: float = 0.02
     """Standard deviation of fresh weights. 0.02 is usual; small models start faster with about 0.06."""
+
+    norm: Literal["pre", "post", "none"] = "pre"
+    """For experiments: RMSNorm before each part of a block (usual), after it as in the first Transformer, or none. A
+    model with this or one of the next two changed is a research checkpoint: only the trainer opens it."""
+
+    position: Literal["rope", "none"] = "rope"
+    """For experiments: rotary position embedding (usual), or none."""
+
+    activation: Literal["swiglu", "silu"] = "swiglu"
+    """For experiments: SwiGLU (usual), or SiLU without a gate, at equally many parameters."""
 
     def __post_init__(self) -> None:
         _require(self, 1, "d_model", "num_layers", "num_heads", "num_kv_heads", "d_ff", "context_length", "rope_theta")
@@ -93,11 +104,25 @@ class OptimizationSettings:
     min_learning_rate_ratio: float = 0.1
     """The learning rate at the end as a share of the peak. 0.1 is usual; 0 gains a little in a short run."""
 
+    schedule: Literal["cosine", "wsd", "constant"] = "cosine"
+    """The learning rate after the warm-up: cosine falls all the time; wsd (warm-up, stable, decay) holds the peak and
+    falls in the last part, so that a run can be made longer from a checkpoint before that; constant never falls."""
+
+    decay_share: float = 0.2
+    """With wsd, the share of max_steps in which the rate falls. 0.1 to 0.2 is usual; 1 falls from the warm-up on."""
+
+    decay_shape: Literal["1-sqrt", "linear"] = "1-sqrt"
+    """With wsd, how the rate falls: by the square root of the share done, slightly better in long runs, or linearly."""
+
     warmup_steps: int = 100
     """Steps of linear growth to the peak. 1 to 5 % of max_steps; more if the loss jumps at the start."""
 
     weight_decay: float = 0.1
-    """Decay of matrices (never of norm gains). 0.1 is usual with AdamW; it matters when text repeats."""
+    """Decay of matrices and embeddings (never of norm gains). 0.1 is usual; it matters when text repeats."""
+
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """adamw for everything, or muon for the matrices within blocks, with adamw for the rest: fewer steps to the same
+    loss, each a little slower. Both take the same learning rate and weight decay."""
 
     betas: tuple[float, float] = (0.9, 0.95)
     """AdamW's averages of the gradient and of its square. (0.9, 0.95) is usual; (0.9, 0.99) with tiny batches."""
@@ -105,13 +130,27 @@ class OptimizationSettings:
     clip_grad_norm: float = 1.0
     """Scale the gradient down to this global norm where it is longer; 0 never does."""
 
+    z_loss: float = 0.0
+    """Weight of a penalty that keeps logits from drifting in long runs: 1e-4 in PaLM; 0 for none. The loss you see is
+    always without it."""
+
+    dropout: float = 0.0
+    """Share of activations dropped in training (embeddings, attention weights, what each block adds). 0 for a few
+    passes over the text; 0.1 to 0.2 where a small text is repeated many times."""
+
+    document_mask: bool = False
+    """Let a token see its own document only, not the one before it in the window. Slower; helps most where documents
+    are short and have nothing to do with each other."""
+
     seed: int = 0
     """Decides the first weights, the order of the data and the samples. The same seed gives the same run."""
 
     def __post_init__(self) -> None:
         _require(self, 1, "max_steps", "batch_size", "total_batch_size")
-        _require(self, 0, "learning_rate", "warmup_steps", "weight_decay", "clip_grad_norm", "seed")
-        _require(self, 0, "min_learning_rate_ratio", maximum=1)
+        _require(self, 0, "learning_rate", "warmup_steps", "weight_decay", "clip_grad_norm", "z_loss", "seed")
+        _require(self, 0, "min_learning_rate_ratio", "decay_share", maximum=1)
+        if not 0 <= self.dropout < 1:
+            raise UsageError(f"dropout must be at least 0 and below 1; got {self.dropout}")
         if self.total_batch_size is not None and self.total_batch_size % self.batch_size:
             lower = self.total_batch_size // self.batch_size * self.batch_size
             raise UsageError(

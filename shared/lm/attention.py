@@ -1,5 +1,6 @@
 """Causal self-attention with grouped key and value heads."""
 
+import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
 
@@ -19,6 +20,7 @@ class Attention(nn.Module):
         super().__init__()
         self.layer = layer
         self.head_dim = config.head_dim
+        self.dropout = 0.0  # see Transformer.set_dropout
         queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
         self.q_proj = nn.Linear(config.d_model, queries, bias=False)
         self.k_proj = nn.Linear(config.d_model, keys, bias=False)
@@ -27,17 +29,31 @@ class Attention(nn.Module):
         self.q_norm = RMSNorm(config.head_dim, config.norm_eps) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config.norm_eps) if config.qk_norm else None
 
-    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], window: CacheWindow | None = None) -> Tensor:
-        """Map [B, T, d_model] to [B, T, d_model]; with a window, earlier tokens come from its cache."""
+    def forward(
+        self,
+        x: Tensor,
+        rotation: tuple[Tensor, Tensor] | None,
+        window: CacheWindow | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """Map [B, T, d_model] to [B, T, d_model]; with a window, earlier tokens come from its cache.
+
+        Args:
+            x: [B, T, d_model].
+            rotation: From `RotaryEmbedding`; None for no position encoding.
+            window: Brings a mask of its own.
+            mask: See `attend`.
+        """
         queries, keys, values = (self._heads(project(x)) for project in (self.q_proj, self.k_proj, self.v_proj))
         if self.q_norm is not None and self.k_norm is not None:
             queries, keys = self.q_norm(queries), self.k_norm(keys)
-        queries, keys = rotate(queries, *rotation), rotate(keys, *rotation)
-        mask = None
+        if rotation is not None:
+            queries, keys = rotate(queries, *rotation), rotate(keys, *rotation)
         if window is not None:
             keys, values = window.update(self.layer, keys, values)
             mask = window.mask
-        mixed = attend(queries, keys, values, mask)
+        dropout = self.dropout if self.training and window is None else 0.0
+        mixed = attend(queries, keys, values, mask, dropout)
         output: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
         return output
 
@@ -46,7 +62,7 @@ class Attention(nn.Module):
         return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
 
 
-def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, dropout: float = 0.0) -> Tensor:
     """Mix values by softmax(queries · keys / sqrt(head_dim)).
 
     Args:
@@ -54,6 +70,7 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -
         keys: [B, num_kv_heads, S, head_dim]; heads of queries share them in consecutive groups.
         values: As `keys`.
         mask: bool [B, 1, T, S], or None: causal where S equals T, and everything is seen where T is 1.
+        dropout: Share of the attention weights that is set to 0, with T over 1.
 
     Returns:
         [B, num_heads, T, head_dim].
@@ -66,5 +83,27 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -
         mixed = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask)
         return mixed.reshape(batch, num_heads, 1, head_dim)
     return F.scaled_dot_product_attention(
-        queries, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=num_heads != num_kv_heads
+        queries,
+        keys,
+        values,
+        attn_mask=mask,
+        is_causal=mask is None,
+        dropout_p=dropout,
+        enable_gqa=num_heads != num_kv_heads,
     )
+
+
+def document_mask(tokens: Tensor, start: int) -> Tensor:
+    """A causal mask within documents: a token sees itself and what is before it in its own document.
+
+    Args:
+        tokens: int64 [B, T], documents one after the other.
+        start: The id that opens a document. The end-of-text id that closes one document opens the next, so that a
+            document is scored as it will be generated: after that id, and nothing before it.
+
+    Returns:
+        bool [B, 1, T, T], for `attend`.
+    """
+    documents = (tokens == start).cumsum(1)
+    same = documents.unsqueeze(2) == documents.unsqueeze(1)
+    return (same & torch.ones_like(same[0]).tril()).unsqueeze(1)

@@ -3,16 +3,23 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 from shared.lm.errors import ModelConfigError
-from shared.lm.hf_config import HFConfigReader
+from shared.lm.hf_config import ARCHITECTURES, RESEARCH_TYPE, HFConfigReader
 from shared.lm.rope import RopeConfig
+
+Norm = Literal["pre", "post", "none"]
+Position = Literal["rope", "none"]
+Activation = Literal["swiglu", "silu"]
 
 
 @dataclass(frozen=True)
 class ModelConfig:
     """A Llama-shaped decoder: pre-norm RMSNorm, RoPE, grouped-query attention, SwiGLU.
+
+    The last three switches are for experiments on the architecture. A model that uses one is a *research model*: no
+    format of Hugging Face can express it, so only the trainer opens it.
 
     Attributes:
         vocab_size: Rows of the embedding; may exceed the tokenizer's ids (padding), never fall short of them.
@@ -28,6 +35,10 @@ class ModelConfig:
         tie_embeddings: The output projection is the embedding itself.
         rope: How positions are encoded.
         initializer_range: Standard deviation of the initial weights.
+        norm: RMSNorm before each part of a block and at the end; after each residual sum instead, as in the first
+            Transformer (Vaswani et al. 2017, arXiv 1706.03762), where there is none at the end; or nowhere.
+        position: "none" leaves the order of tokens to the causal mask (Kazemnejad et al. 2023, arXiv 2305.19466).
+        activation: "silu" is a feed-forward part of two matrices, without SwiGLU's gate.
 
     Raises:
         ModelConfigError: A value out of range, or values that contradict each other.
@@ -46,8 +57,14 @@ class ModelConfig:
     tie_embeddings: bool = True
     rope: RopeConfig = field(default_factory=RopeConfig)
     initializer_range: float = 0.02
+    norm: Norm = "pre"
+    position: Position = "rope"
+    activation: Activation = "swiglu"
 
     def __post_init__(self) -> None:
+        for name, choices in _SWITCHES.items():
+            if getattr(self, name) not in choices:
+                raise ModelConfigError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
         for name, largest in _LARGEST.items():
             value = getattr(self, name)
             if type(value) is not int or not 1 <= value <= largest:
@@ -72,14 +89,25 @@ class ModelConfig:
     def num_parameters(self) -> int:
         """The number of weights, a tied embedding counted once."""
         attention = 2 * self.d_model * self.head_dim * (self.num_heads + self.num_kv_heads)
-        norms = 2 * self.d_model + (2 * self.head_dim if self.qk_norm else 0)
-        block = attention + 3 * self.d_model * self.d_ff + norms
+        norms = (0 if self.norm == "none" else 2 * self.d_model) + (2 * self.head_dim if self.qk_norm else 0)
+        block = attention + (3 if self.activation == "swiglu" else 2) * self.d_model * self.d_ff + norms
         embeddings = self.vocab_size * self.d_model * (1 if self.tie_embeddings else 2)
-        return embeddings + self.num_layers * block + self.d_model
+        return embeddings + self.num_layers * block + (self.d_model if self.norm == "pre" else 0)
+
+    @property
+    def research_features(self) -> tuple[str, ...]:
+        """What Hugging Face's formats cannot express, in words; empty for a model that they can."""
+        said = {
+            ("norm", "post"): "post-norm",
+            ("norm", "none"): "no RMSNorm",
+            ("position", "none"): "no position encoding",
+            ("activation", "silu"): "SiLU without a gate",
+        }
+        return tuple(words for (name, value), words in said.items() if getattr(self, name) == value)
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any]) -> "ModelConfig":
-        """Read a Llama or Qwen3 `config.json`.
+        """Read a Llama or Qwen3 `config.json`, or a research model's.
 
         Args:
             config: The parsed file. Both places of RoPE's settings are read: `rope_parameters` (transformers 5) and the
@@ -90,6 +118,10 @@ class ModelConfig:
         """
         reader = HFConfigReader(config)
         qk_norm = reader.family == "qwen3"
+        switches: dict[str, Any] = {}
+        if reader.family == RESEARCH_TYPE:
+            switches = reader.switches(("qk_norm", *_SWITCHES))
+            qk_norm = switches.pop("qk_norm")
         d_model, num_heads = reader.size("hidden_size"), reader.size("num_attention_heads")
         return cls(
             vocab_size=reader.size("vocab_size"),
@@ -105,10 +137,13 @@ class ModelConfig:
             tie_embeddings=reader.flag("tie_word_embeddings", default=False),
             rope=reader.rope(),
             initializer_range=reader.number("initializer_range", default=0.02),
+            **switches,
         )
 
     def to_hf(self) -> dict[str, Any]:
         """Return the `config.json` that transformers (4 and 5), vLLM and llama.cpp's converter read.
+
+        A research model's has a `model_type` of its own, so that they refuse it rather than run it wrong.
 
         Token ids and the dtype are not the architecture's: whoever writes the folder adds them.
         """
@@ -121,9 +156,12 @@ class ModelConfig:
                 "high_freq_factor": self.rope.scaling.high_freq_factor,
                 "original_max_position_embeddings": self.rope.scaling.original_context_length,
             }
+        family = RESEARCH_TYPE if self.research_features else "qwen3" if self.qk_norm else "llama"
+        switches = {name: getattr(self, name) for name in ("qk_norm", *_SWITCHES)}
         return {
-            "architectures": ["Qwen3ForCausalLM" if self.qk_norm else "LlamaForCausalLM"],
-            "model_type": "qwen3" if self.qk_norm else "llama",
+            "architectures": [ARCHITECTURES[family]],
+            "model_type": family,
+            **({RESEARCH_TYPE: switches} if self.research_features else {}),
             "vocab_size": self.vocab_size,
             "max_position_embeddings": self.context_length,
             "hidden_size": self.d_model,
@@ -145,6 +183,8 @@ class ModelConfig:
             "use_cache": True,
         }
 
+
+_SWITCHES = {"norm": get_args(Norm), "position": get_args(Position), "activation": get_args(Activation)}
 
 # Far above any model, and low enough that a damaged file is refused before anything of its size is built.
 _LARGEST = {

@@ -49,7 +49,11 @@ class ModelFolder:
 
 
 def load_model_folder(
-    path: str | Path, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+    path: str | Path,
+    *,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype | None = None,
+    research: bool = False,
 ) -> ModelFolder:
     """Read a model folder, ours or one from elsewhere, and verify all of it.
 
@@ -57,6 +61,7 @@ def load_model_folder(
         path: The folder.
         device: Where the model goes.
         dtype: What the weights are converted to; None keeps the file's.
+        research: Also open what only the trainer runs, see `ModelConfig.research_features`.
 
     Raises:
         ModelFolderError: Names the file and the fault.
@@ -65,7 +70,7 @@ def load_model_folder(
     if not path.is_dir():
         raise ModelFolderError(f"{path}: there is no such folder")
     raw_config = read_json(path / "config.json")
-    config = read_config(path)
+    config = read_config(path, research=research)
     tokenizer = _load_tokenizer(path)
     _check_vocabulary(path / "config.json", config, tokenizer)
     generation = _read_generation(path, raw_config, config, tokenizer)
@@ -122,17 +127,24 @@ def save_model_folder(
         ) from error
 
 
-def read_config(path: str | Path) -> ModelConfig:
+def read_config(path: str | Path, *, research: bool = False) -> ModelConfig:
     """Read the architecture from a folder's `config.json`.
 
     Raises:
-        ModelFolderError: The file is missing or damaged, or asks for what cannot be run exactly.
+        ModelFolderError: The file is missing or damaged, or asks for what cannot be run exactly; or it is a research
+            model's, and `research` is false.
     """
     file = Path(path) / "config.json"
     try:
-        return ModelConfig.from_hf(read_json(file))
+        config = ModelConfig.from_hf(read_json(file))
     except ModelConfigError as error:
         raise ModelFolderError(f"{file}: {error}") from error
+    if config.research_features and not research:
+        raise ModelFolderError(
+            f"{file}: this is a research checkpoint ({', '.join(config.research_features)}), which only the trainer "
+            "opens (generate, evaluate, train --resume): serve a model trained without these switches"
+        )
+    return config
 
 
 def valid_token_mask(tokenizer: Tokenizer, config: ModelConfig) -> Tensor:

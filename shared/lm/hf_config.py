@@ -1,21 +1,30 @@
 """Reading the keys of a Hugging Face `config.json`: what cannot be run exactly is refused by key and value."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from shared.lm.errors import ModelConfigError
 from shared.lm.rope import Llama3Scaling, RopeConfig
 
-_FAMILIES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+RESEARCH_TYPE = "ownlm_research"
+"""The `model_type` of models that Hugging Face's formats cannot express, and the key of what is special about them."""
+
+ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    RESEARCH_TYPE: "OwnlmResearchForCausalLM",
+}
+"""The class of each `model_type` that can be read."""
+
 _SCALING_KEYS = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
 
 
 class HFConfigReader:
-    """Typed access to a parsed `config.json`; the constructor refuses what is not a plain Llama or Qwen3.
+    """Typed access to a parsed `config.json`; the constructor refuses what is not a plain Llama or Qwen3 or ours.
 
     Attributes:
-        family: `"llama"` or `"qwen3"`.
+        family: `"llama"`, `"qwen3"` or `RESEARCH_TYPE`.
 
     Raises:
         ModelConfigError: From every method, naming the key and the value.
@@ -64,6 +73,15 @@ class HFConfigReader:
             )
         return d_model // num_heads
 
+    def switches(self, names: Collection[str]) -> dict[str, Any]:
+        """Return what a research model's file says of its architecture: all of `names`, and nothing else."""
+        values = self._mapping(RESEARCH_TYPE)
+        if set(values) != set(names) or type(values.get("qk_norm")) is not bool:
+            raise ModelConfigError(
+                f'"{RESEARCH_TYPE}" must have the keys {", ".join(names)}, qk_norm true or false; got {values!r}'
+            )
+        return dict(values)
+
     def rope(self) -> RopeConfig:
         """Return RoPE's settings from `rope_parameters`, `rope_scaling` and `rope_theta`; they must agree."""
         places = {key: self._mapping(key) for key in ("rope_parameters", "rope_scaling")}
@@ -81,12 +99,12 @@ class HFConfigReader:
 
     def _read_family(self) -> str:
         family = self._config.get("model_type")
-        if family not in _FAMILIES:
-            raise ModelConfigError(f'"model_type" must be one of {", ".join(map(repr, _FAMILIES))}, got {family!r}')
+        if family not in ARCHITECTURES:
+            raise ModelConfigError(f'"model_type" must be one of {", ".join(map(repr, ARCHITECTURES))}, got {family!r}')
         architectures = self._config.get("architectures")
-        if architectures is not None and architectures != [_FAMILIES[family]]:
+        if architectures is not None and architectures != [ARCHITECTURES[family]]:
             raise ModelConfigError(
-                f'"architectures" must be [{_FAMILIES[family]!r}] with model_type {family!r}, got {architectures!r}'
+                f'"architectures" must be [{ARCHITECTURES[family]!r}] with model_type {family!r}, got {architectures!r}'
             )
         return str(family)
 

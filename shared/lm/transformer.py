@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
 
-from shared.lm.attention import Attention
+from shared.lm.attention import Attention, document_mask
 from shared.lm.config import ModelConfig
 from shared.lm.kv_cache import CacheWindow, KVCache
 from shared.lm.norm import RMSNorm
@@ -12,33 +12,59 @@ from shared.lm.rope import RotaryEmbedding
 
 
 class FeedForward(nn.Module):
-    """SwiGLU (Shazeer 2020, arXiv 2002.05202): a gated pair of projections up, and one down."""
+    """SwiGLU (Shazeer 2020, arXiv 2002.05202): a gated pair of projections up, and one down.
+
+    The activation "silu" has no gate.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(config.d_model, config.d_ff, bias=False)
+        gated = config.activation == "swiglu"
+        self.gate_proj = nn.Linear(config.d_model, config.d_ff, bias=False) if gated else None
         self.up_proj = nn.Linear(config.d_model, config.d_ff, bias=False)
         self.down_proj = nn.Linear(config.d_ff, config.d_model, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [..., d_model] to [..., d_model]."""
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))  # type: ignore[no-any-return] # nn.Module: Any
+        up = self.up_proj(x)
+        inner = F.silu(up) if self.gate_proj is None else F.silu(self.gate_proj(x)) * up
+        return self.down_proj(inner)  # type: ignore[no-any-return] # nn.Module returns Any
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, each on a normalised copy of the residual stream."""
+    """Attention and feed-forward, each on a normalised copy of the residual stream.
+
+    With post-norm each sum is normalised instead, by the norm that follows it in the name.
+    """
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
-        self.input_layernorm = RMSNorm(config.d_model, config.norm_eps)
-        self.self_attn = Attention(config, layer)
-        self.post_attention_layernorm = RMSNorm(config.d_model, config.norm_eps)
-        self.mlp = FeedForward(config)
+        self.post_norm = config.norm == "post"
+        self.dropout = 0.0  # see Transformer.set_dropout
 
-    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], window: CacheWindow | None) -> Tensor:
+        def norm(*, exists: bool) -> nn.Module:
+            return RMSNorm(config.d_model, config.norm_eps) if exists else nn.Identity()
+
+        self.input_layernorm = norm(exists=config.norm == "pre")
+        self.self_attn = Attention(config, layer)
+        self.post_attention_layernorm = norm(exists=config.norm != "none")
+        self.mlp = FeedForward(config)
+        self.post_feedforward_layernorm = norm(exists=config.norm == "post")
+
+    def forward(
+        self,
+        x: Tensor,
+        rotation: tuple[Tensor, Tensor] | None,
+        window: CacheWindow | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
         """Map [B, T, d_model] to [B, T, d_model]."""
-        x = x + self.self_attn(self.input_layernorm(x), rotation, window)
-        return x + self.mlp(self.post_attention_layernorm(x))  # type: ignore[no-any-return] # nn.Module returns Any
+        dropout = self.dropout if self.training and window is None else 0.0
+        x = x + F.dropout(self.self_attn(self.input_layernorm(x), rotation, window, mask), dropout)
+        if self.post_norm:
+            x = self.post_attention_layernorm(x)
+            return self.post_feedforward_layernorm(x + F.dropout(self.mlp(x), dropout))  # type: ignore[no-any-return]
+        return x + F.dropout(self.mlp(self.post_attention_layernorm(x)), dropout)
 
 
 class Decoder(nn.Module):
@@ -48,16 +74,19 @@ class Decoder(nn.Module):
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model)
         self.layers = nn.ModuleList(Block(config, layer) for layer in range(config.num_layers))
-        self.norm = RMSNorm(config.d_model, config.norm_eps)
-        self.rotary = RotaryEmbedding(config.rope, config.head_dim)
+        self.norm = RMSNorm(config.d_model, config.norm_eps) if config.norm == "pre" else nn.Identity()
+        self.rotary = RotaryEmbedding(config.rope, config.head_dim) if config.position == "rope" else None
+        self.dropout = 0.0  # see Transformer.set_dropout
 
-    def forward(self, tokens: Tensor, window: CacheWindow | None) -> Tensor:
-        """Map tokens [B, T] to the normalised residual stream [B, T, d_model]."""
-        positions = torch.arange(tokens.shape[1], device=tokens.device) if window is None else window.positions
-        rotation = self.rotary(positions)
-        x = self.embed_tokens(tokens)
+    def forward(self, tokens: Tensor, window: CacheWindow | None, mask: Tensor | None = None) -> Tensor:
+        """Map tokens [B, T] to the normalised residual stream [B, T, d_model]; `mask` as in `attend`."""
+        rotation = None
+        if self.rotary is not None:
+            positions = torch.arange(tokens.shape[1], device=tokens.device) if window is None else window.positions
+            rotation = self.rotary(positions)
+        x = F.dropout(self.embed_tokens(tokens), self.dropout if self.training and window is None else 0.0)
         for block in self.layers:
-            x = block(x, rotation, window)
+            x = block(x, rotation, window, mask)
         return self.norm(x)  # type: ignore[no-any-return] # nn.Module returns Any
 
 
@@ -67,7 +96,12 @@ class Transformer(nn.Module):
     A new model has random weights: normal with `initializer_range`, the two projections that add to the residual stream
     scaled down by sqrt(2 * num_layers), as GPT-2's are (Radford et al. 2019, section 2.3); gains are 1.
 
-    Training mode and evaluation mode compute the same: there is no dropout.
+    Training mode and evaluation mode compute the same, but where `set_dropout` was called.
+
+    Attributes:
+        config: The architecture.
+        document_start: The id that each document begins with, where a token is to see its own document only: attention
+            is then masked in every pass without a cache. None, the default, lets it see all before it.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -75,6 +109,7 @@ class Transformer(nn.Module):
         self.config = config
         self.model = Decoder(config)
         self.lm_head = None if config.tie_embeddings else nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.document_start: int | None = None
         self.reset_parameters()
 
     @torch.no_grad()
@@ -87,6 +122,15 @@ class Transformer(nn.Module):
                 nn.init.ones_(parameter)
             else:
                 nn.init.normal_(parameter, std=residual_std if name.endswith(_RESIDUAL_PROJECTIONS) else std)
+
+    def set_dropout(self, dropout: float) -> None:
+        """Drop this share of embeddings, attention weights and what a block adds (GPT-2's three places).
+
+        Only in training mode, and never in a pass with a cache. Not a part of `config`: a finished model has none.
+        """
+        for module in self.modules():
+            if isinstance(module, Decoder | Block | Attention):
+                module.dropout = dropout
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the logits of every next token.
@@ -131,7 +175,8 @@ class Transformer(nn.Module):
                 raise ValueError("slots and positions need a cache")
             if num_tokens > self.config.context_length:
                 raise ValueError(f"{num_tokens} tokens exceed the context length of {self.config.context_length}")
-            return self.model(tokens, None)  # type: ignore[no-any-return] # nn.Module returns Any
+            mask = None if self.document_start is None else document_mask(tokens, self.document_start)
+            return self.model(tokens, None, mask)  # type: ignore[no-any-return] # nn.Module returns Any
         rows = list(range(batch)) if slots is None else slots.tolist()
         starts = [0] * batch if positions is None else positions.tolist()
         return self.model(tokens, cache.open(rows, starts, num_tokens))  # type: ignore[no-any-return]
