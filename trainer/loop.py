@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from trainer.device import Device
 from trainer.errors import DivergedError
 from trainer.optimizer import set_learning_rate
-from trainer.schedule import learning_rate
+from trainer.schedule import scheduled_learning_rate
 from trainer.settings import TrainSettings
 from trainer.windows import RandomWindows
 
@@ -95,13 +95,7 @@ def training_steps(
     max_norm = o.clip_grad_norm or float("inf")
     for index in range(start, o.max_steps):
         begin = time.perf_counter()
-        rate = learning_rate(
-            index,
-            peak=o.learning_rate,
-            min_ratio=o.min_learning_rate_ratio,
-            warmup_steps=o.warmup_steps,
-            max_steps=o.max_steps,
-        )
+        rate = scheduled_learning_rate(index, o)
         inputs, targets = windows.batch(index, settings.total_batch_size)
         loss = accumulate_gradients(forward, inputs, targets, batch_size=o.batch_size, device=device).item()
         norm = nn.utils.clip_grad_norm_(model.parameters(), max_norm).item()

@@ -5,7 +5,7 @@ import torch
 from shared.lm import ModelConfig, RopeConfig, Transformer
 from trainer.errors import UsageError
 from trainer.initialization import mimetic_attention_
-from trainer.settings import ModelSettings
+from trainer.settings import ModelSettings, OptimizationSettings
 
 
 def model_config(settings: ModelSettings, vocab_size: int) -> ModelConfig:
@@ -52,3 +52,15 @@ def new_model(settings: ModelSettings, vocab_size: int, seed: int) -> Transforme
     if settings.initialization == "mimetic":
         mimetic_attention_(model)
     return model
+
+
+def apply_recipe(model: Transformer, settings: OptimizationSettings, end_of_text_id: int | None) -> None:
+    """Set what training does to a model and its configuration does not hold: dropout, and attention within documents.
+
+    Raises:
+        UsageError: documents are to be told apart, and the tokenizer has no end-of-text id.
+    """
+    if settings.document_mask and end_of_text_id is None:
+        raise UsageError("document_mask needs an end-of-text id to tell documents apart; this tokenizer has none")
+    model.set_dropout(settings.dropout)
+    model.document_start = end_of_text_id if settings.document_mask else None

@@ -16,7 +16,7 @@ from trainer.errors import DivergedError, InterruptedRunError, UsageError
 from trainer.evaluation import Evaluation, evaluate, token_byte_lengths
 from trainer.loop import Step, training_steps
 from trainer.metrics import MetricsFile
-from trainer.model import new_model
+from trainer.model import apply_recipe, new_model
 from trainer.optimizer import build_optimizer
 from trainer.progress import Report, progress
 from trainer.run import RunFolder
@@ -77,8 +77,9 @@ class Trainer:
         self.metrics = MetricsFile(self.run.metrics_file, first_step=self.step)
         self.model = model.to(self.device.torch_device).train()
         o = settings.optimization
+        apply_recipe(self.model, o, self.data.tokenizer.end_of_text_id)
         self.optimizer = build_optimizer(
-            self.model, learning_rate=o.learning_rate, betas=o.betas, weight_decay=o.weight_decay
+            self.model, kind=o.optimizer, learning_rate=o.learning_rate, betas=o.betas, weight_decay=o.weight_decay
         )
         if checkpoint is not None:
             self.optimizer.load_state_dict(checkpoint.optimizer)  # moves the state to the parameters' device
