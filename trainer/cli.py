@@ -14,6 +14,7 @@ from cyclopts import App, Parameter
 
 from trainer.commands.demo import demo
 from trainer.commands.encode import encode
+from trainer.commands.evaluate import evaluate
 from trainer.commands.generate import generate
 from trainer.commands.report import report
 from trainer.commands.sweep import sweep
@@ -35,7 +36,7 @@ app = App(
     version_flags=[],
     default_parameter=Parameter(negative_iterable=()),
 )
-for _command in (vocab, encode, train, sweep, report, generate, demo):
+for _command in (vocab, encode, train, sweep, report, evaluate, generate, demo):
     app.command(_command)
 
 

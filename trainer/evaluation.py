@@ -56,8 +56,7 @@ def evaluate(
     total = Evaluation()
     try:
         for batch in batches(_windows(tokens, context_length), batch_size=batch_size, batch_tokens=0):
-            [part] = score(model, batch, byte_lengths, device=device)
-            total += part
+            total += score(model, batch, byte_lengths, device=device)[""]
     finally:
         model.train(was_training)
     return total

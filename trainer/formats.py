@@ -45,11 +45,19 @@ def unpacked_blocks(path: Path, unpack: Callable[[], BinaryIO]) -> Iterator[byte
         yield from blocks(file)
 
 
-def json_texts(path: Path, open_file: Callable[[], BinaryIO], field: str) -> Iterator[str]:
-    """One field of each line of a file of JSON objects; empty lines are left out.
+def json_rows(
+    path: Path, open_file: Callable[[], BinaryIO], field: str, label: str | None
+) -> Iterator[tuple[str, str]]:
+    """A text field, and another one to group by, of each line of a file of JSON objects; empty lines are left out.
+
+    Args:
+        path: What errors call it.
+        open_file: Opens it, unpacked.
+        field: The text's field.
+        label: The other field, whose value is given as text; empty if None.
 
     Raises:
-        CorpusError: If a line is no JSON object, or has no text in the field; names the line.
+        CorpusError: If a line is no JSON object, or lacks one of the fields; names the line.
     """
     with _packing_errors(path), open_file() as file:
         for number, line in enumerate(file, start=1):
@@ -65,14 +73,17 @@ def json_texts(path: Path, open_file: Callable[[], BinaryIO], field: str) -> Ite
                 raise CorpusError(
                     f"{path}, line {number}, has no text in the field {field!r} ({there}); name it with --text-field"
                 )
-            yield text
+            if label is not None and label not in record:
+                there = ", ".join(map(repr, record))
+                raise CorpusError(f"{path}, line {number}, has no field {label!r} to group by (it has {there})")
+            yield text, "" if label is None else str(record[label])
 
 
-def parquet_texts(path: Path, column: str) -> Iterator[str]:
-    """One column of a parquet file.
+def parquet_rows(path: Path, column: str, label: str | None) -> Iterator[tuple[str, str]]:
+    """As `json_rows`, of the columns of a parquet file.
 
     Raises:
-        CorpusError: If it is no such file, has no such column, or something else than text in it.
+        CorpusError: If it is no such file, lacks one of the columns, or has something else than text in the first.
     """
     import pyarrow
     from pyarrow import parquet
@@ -82,11 +93,16 @@ def parquet_texts(path: Path, column: str) -> Iterator[str]:
             if column not in file.schema_arrow.names:
                 there = ", ".join(map(repr, file.schema_arrow.names))
                 raise CorpusError(f"{path} has no column {column!r}, it has {there}; name one with --text-field")
-            for batch in file.iter_batches(columns=[column], batch_size=_ROWS):
-                for text in batch.column(0).to_pylist():
+            if label is not None and label not in file.schema_arrow.names:
+                there = ", ".join(map(repr, file.schema_arrow.names))
+                raise CorpusError(f"{path} has no column {label!r} to group by, it has {there}")
+            columns = [*dict.fromkeys([column, label or column])]
+            for batch in file.iter_batches(columns=columns, batch_size=_ROWS):
+                labels = [""] * len(batch) if label is None else map(str, batch.column(label).to_pylist())
+                for text, group in zip(batch.column(column).to_pylist(), labels, strict=True):
                     if not isinstance(text, str):
                         raise CorpusError(f"{path} holds {type(text).__name__} in the column {column!r}, not text")
-                    yield text
+                    yield text, group
     except (pyarrow.ArrowException, OSError) as error:
         raise CorpusError(f"{path} cannot be read: {error}") from None
 

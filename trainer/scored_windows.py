@@ -23,7 +23,7 @@ class Window(NamedTuple):
 
     tokens: Ids
     scored: int
-    source: int = 0
+    source: str = ""
 
 
 class WindowCutter:
@@ -41,7 +41,7 @@ class WindowCutter:
         source: Goes into the windows.
     """
 
-    def __init__(self, length: int, stride: int, *, fill_last: bool = False, source: int = 0) -> None:
+    def __init__(self, length: int, stride: int, *, fill_last: bool = False, source: str = "") -> None:
         self._length = length
         self._stride = stride
         self._fill_last = fill_last

@@ -67,9 +67,9 @@ class Evaluation:
 
 @torch.no_grad()
 def score(
-    model: Transformer, windows: Sequence[Window], byte_lengths: Tensor, *, device: Device, sources: int = 1
-) -> list[Evaluation]:
-    """What the model makes of the scored targets of each source.
+    model: Transformer, windows: Sequence[Window], byte_lengths: Tensor, *, device: Device
+) -> dict[str, Evaluation]:
+    """What the model makes of the scored targets, by the source that they count for.
 
     A window's score does not depend on those beside it: shorter ones are padded on the right, which they never see.
 
@@ -78,7 +78,6 @@ def score(
         windows: One or more.
         byte_lengths: int64 [vocab_size], the bytes that each id stands for.
         device: Where the model is.
-        sources: How many there are.
     """
     inputs, targets = _stack(windows)
     scored = targets != IGNORED
@@ -86,17 +85,15 @@ def score(
     with device.autocast():
         hidden = model.hidden(inputs.to(device.torch_device))
         nats = _token_nats(hidden[scored.to(device.torch_device)], model, picked.to(device.torch_device))
-    of_rows = np.array([window.source for window in windows])
-    of_targets = of_rows[scored.nonzero()[:, 0].numpy()]
+    rows = scored.nonzero()[:, 0].numpy()
     exact, lengths = nats.double().cpu().numpy(), byte_lengths[picked].numpy()
-    sums = [
-        np.bincount(of_targets, weights, sources)
-        for weights in (exact, None, np.where(lengths > 0, exact, 0.0), lengths)
-    ]
-    return [
-        Evaluation(float(nats), int(tokens), float(text_nats), int(num_bytes))
-        for nats, tokens, text_nats, num_bytes in zip(*sums, strict=True)
-    ]
+    columns = (exact, np.ones(len(rows)), np.where(lengths > 0, exact, 0.0), lengths)
+    sums = zip(*(np.bincount(rows, column, len(windows)).tolist() for column in columns), strict=True)
+    of_sources: dict[str, Evaluation] = {}
+    for window, (of_all, tokens, of_text, num_bytes) in zip(windows, sums, strict=True):
+        part = Evaluation(of_all, int(tokens), of_text, int(num_bytes))
+        of_sources[window.source] = of_sources.get(window.source, Evaluation()) + part
+    return of_sources
 
 
 def _stack(windows: Sequence[Window]) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from shared.bpe.corpus import Blocks, Source, TextFile, Texts, changed, version_of
 from trainer.corpus import CorpusError, check_signature
 from trainer.errors import UsageError
-from trainer.formats import blocks, file_blocks, json_texts, parquet_texts, unpacked_blocks, unpacker
+from trainer.formats import blocks, file_blocks, json_rows, parquet_rows, unpacked_blocks, unpacker
 
 T = TypeVar("T")
 
@@ -32,12 +32,16 @@ class Records:
     Attributes:
         name: What errors call it.
         version: As of a `Source`.
-        read: Called for the texts, from the first one on.
+        rows: Called for the texts, from the first one on, each with the value of another field if one is named.
     """
 
     name: str
     version: str
-    read: Callable[[], Iterator[str]]
+    rows: Callable[[str | None], Iterator[tuple[str, str]]]
+
+    def read(self) -> Iterator[str]:
+        """The texts, from the first one on."""
+        return (text for text, _ in self.rows(None))
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ def open_inputs(named: Sequence[Path], *, text_field: str) -> list[Input]:
     """
     if not named:
         raise UsageError("no text files are given; name at least one, a folder, or - for standard input")
-    return [_open(path, text_field) for given in named for path in _expand(given)]
+    return [_open(path, text_field) for given in named for path in expand(given)]
 
 
 def open_sources(named: Sequence[Path], *, text_field: str, separator: str | None) -> list[Source]:
@@ -85,13 +89,13 @@ def open_sources(named: Sequence[Path], *, text_field: str, separator: str | Non
 
 def total_size(named: Sequence[Path]) -> int | None:
     """The bytes of text that the command line names; None where they are known only when all has been read."""
-    paths = [path for given in named for path in _expand(given)]
+    paths = [path for given in named for path in expand(given)]
     return size_on_disk(named) if all(path.is_file() and _is_plain(path) for path in paths) else None
 
 
 def size_on_disk(named: Sequence[Path]) -> int:
     """The bytes of the files that the command line names."""
-    return sum(path.stat().st_size for given in named for path in _expand(given) if path.is_file())
+    return sum(path.stat().st_size for given in named for path in expand(given) if path.is_file())
 
 
 def parse_size(text: str) -> int:
@@ -111,7 +115,13 @@ def parse_size(text: str) -> int:
     return size
 
 
-def _expand(given: Path) -> list[Path]:
+def expand(given: Path) -> list[Path]:
+    """The files that something on the command line stands for.
+
+    Raises:
+        UsageError: If a folder or a glob stands for none.
+        CorpusError: If it is not there, or may not be read.
+    """
     if given in STANDARD_INPUT or given.is_file():
         return [given]
     if given.is_dir():
@@ -163,19 +173,19 @@ def _open(path: Path, text_field: str) -> Input:
         raise CorpusError(f"{path} cannot be read: {error.strerror}") from None
     name, unpack, version = path.name.lower(), unpacker(path), version_of(path)
     if name.endswith(".parquet"):
-        return Input(
-            path, Records(str(path), version, lambda: _unchanged(path, version, parquet_texts(path, text_field)))
-        )
+        return Input(path, _records(path, version, lambda label: parquet_rows(path, text_field, label)))
     if name.removesuffix(path.suffix if unpack else "").endswith((".jsonl", ".ndjson")):
         lines = unpack or (lambda: path.open("rb"))
-        return Input(
-            path, Records(str(path), version, lambda: _unchanged(path, version, json_texts(path, lines, text_field)))
-        )
+        return Input(path, _records(path, version, lambda label: json_rows(path, lines, text_field, label)))
     if unpack:
         parts = partial(unpacked_blocks, path, unpack)
         return Input(path, Blocks(str(path), lambda: _unchanged(path, version, parts()), version=version))
     check_signature(path, beginning)
     return Input(path, TextFile(path), is_plain=True)
+
+
+def _records(path: Path, version: str, rows: Callable[[str | None], Iterator[tuple[str, str]]]) -> Records:
+    return Records(str(path), version, lambda label: _unchanged(path, version, rows(label)))
 
 
 def _unchanged(path: Path, version: str, parts: Iterator[T]) -> Iterator[T]:

@@ -88,7 +88,7 @@ class TestUsage:
         assert ": 270 tokens" in done.stderr
         assert "<|end|>" in (tmp_path / "t" / "tokenizer.json").read_text()
 
-    @pytest.mark.parametrize("command", ["vocab", "encode", "train", "generate", "demo"])
+    @pytest.mark.parametrize("command", ["vocab", "encode", "train", "evaluate", "generate", "demo"])
     def test_help_needs_no_torch(self, command: str) -> None:
         code = f"""
 import sys
@@ -155,6 +155,9 @@ def test_text_to_model_to_text(text_file: Path, tmp_path: Path) -> None:
     done = run("generate", tmp_path / "run" / "model", "the old", "--seed", 3, "--max-tokens", 8)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("the old ")
+    done = run("evaluate", tmp_path / "run" / "model", text_file, "--max-tokens", 100, "--device", "cpu", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["total"]["tokens"] == 100
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,46 @@
+"""`evaluate`: how well a model predicts text."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from trainer.evaluation_settings import EvaluateSettings
+
+_DEFAULTS = EvaluateSettings()
+
+
+def evaluate(
+    model: Path,
+    inputs: list[Path],
+    *,
+    settings: EvaluateSettings = _DEFAULTS,
+    json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> None:
+    """Score text with a model: loss, perplexity and bits per byte, in all and for each source.
+
+    Bits per byte compare models of different tokenizers; loss and perplexity only those of the same. How documents are
+    treated and where windows begin changes the figures: compare like with like, the table says what was done.
+    `evaluate-tokenizers` compares tokenizers without a model.
+
+    Args:
+        model: A model folder: runs/first/model, any of a run's checkpoints, or one from elsewhere.
+        inputs: UTF-8 text files, plain or packed as .gz or .zst; .jsonl and .parquet files, each record of which is a
+            document; folders of these; globs in quotes; - for standard input; or token files, such as tokens/val.bin.
+        settings: What is scored, and how.
+        json_output: Print JSON instead of a table.
+    """
+    from rich.console import Console
+
+    from trainer.evaluation_report import to_json, to_table
+    from trainer.evaluation_run import evaluate_inputs
+    from trainer.progress import progress
+
+    with progress() as new_bar:
+        report = evaluate_inputs(model, inputs, settings, new_bar)
+    if json_output:
+        sys.stdout.write(json.dumps(to_json(report), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    else:
+        Console().print(to_table(report))

@@ -1,0 +1,216 @@
+"""The documents of texts and token files, as ids, read a part at a time."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from shared.bpe import Tokenizer
+from shared.bpe.corpus import Source, SourceError, read_error
+from shared.bpe.counting import Errors, replace_invalid
+from shared.bpe.word_counts import Specials
+from trainer.corpus import CorpusError, invalid_utf8
+from trainer.errors import UsageError
+from trainer.scored_windows import Ids
+from trainer.sources import STANDARD_INPUT, Records, expand, open_inputs
+from trainer.tokenfile import TokenFile
+
+_BLOCK_IDS = 1 << 20  # of a token file that are in memory
+_RECORD_CHARACTERS = 3 << 18  # of records that are encoded together
+
+
+class Part(NamedTuple):
+    """A part of a document, or all of it.
+
+    Attributes:
+        source: The name of what it counts for.
+        ids: Without those that begin and end documents.
+        ends: Whether the document ends with it.
+    """
+
+    source: str
+    ids: Ids
+    ends: bool
+
+
+@dataclass(frozen=True)
+class OpenedFile:
+    """A text or token file to be scored.
+
+    Attributes:
+        source: The name of what it counts for, unless its records tell.
+        size: Its bytes of text; None where nobody knows.
+        read: Called for its documents.
+    """
+
+    source: str
+    size: int | None
+    read: Callable[[], Iterator[Part]]
+
+
+@dataclass(frozen=True)
+class DocumentReader:
+    """How texts become documents of ids.
+
+    Attributes:
+        tokenizer: The tokenizer.
+        separator: What stands between the documents of a text; None if every text is one document.
+        text_field: Of JSON lines and parquet files.
+        errors: Whether bytes that are not UTF-8 are an error or become U+FFFD.
+        by: What documents count for: `input`, as it was named; `file`, or else this field of their records.
+    """
+
+    tokenizer: Tokenizer
+    separator: str | None
+    text_field: str
+    errors: Errors
+    by: str
+
+    def open(self, named: Sequence[Path]) -> list[OpenedFile]:
+        """The files that the command line names.
+
+        Args:
+            named: As in `open_inputs`, and token files: NAME.bin with the manifest NAME.json beside it.
+
+        Raises:
+            UsageError: If nothing is named, or what is named is not there.
+            CorpusError: If a file may not be read.
+            TokenFileError: If a token file is damaged, comes from another tokenizer, or has ids beyond the vocabulary.
+        """
+        if not named:
+            raise UsageError(
+                "nothing to evaluate is given; name text or token files, a folder, or - for standard input"
+            )
+        return [opened for given in named for opened in self._open(given)]
+
+    def _open(self, given: Path) -> Iterator[OpenedFile]:
+        token_files = given.is_dir() and sorted(given.glob("*.bin"))
+        if token_files:
+            raise UsageError(f"{given} is a folder of token files: name one of them, such as {token_files[-1]}")
+        for path in expand(given):
+            name = _name(path if self.by == "file" else given)
+            if path.suffix == ".bin":
+                self._refuse_field(path)
+                file = TokenFile.open(path.parent, path.stem, fingerprint=self.tokenizer.fingerprint)
+                file.check_ids()
+                yield OpenedFile(name, file.manifest.bytes, partial(self._read_tokens, name, file))
+                continue
+            [given_text] = open_inputs([path], text_field=self.text_field)
+            if isinstance(given_text.content, Records):
+                yield OpenedFile(name, None, partial(self._read_records, name, given_text.content))
+            else:
+                self._refuse_field(path)
+                read = partial(self._read_text, name, given_text.content)
+                yield OpenedFile(name, given_text.content.size or None, read)
+
+    def _refuse_field(self, path: Path) -> None:
+        if self.by not in {"input", "file"}:
+            raise UsageError(f"{path} has no records with a field {self.by!r} to group by; use --by input or --by file")
+
+    def _read_tokens(self, name: str, file: TokenFile) -> Iterator[Part]:
+        dtype, count = file.tokens.dtype, len(file.tokens)
+        is_open = False
+        for first in range(0, count, _BLOCK_IDS):
+            # Read, not mapped: pages of a map stay in this process's memory.
+            offset = first * dtype.itemsize
+            ids = np.fromfile(file.path, dtype, min(_BLOCK_IDS, count - first), offset=offset)
+            begin = 0
+            for end in np.flatnonzero(ids == file.manifest.end_of_text_id).tolist():
+                yield Part(name, ids[begin:end], ends=True)
+                begin = end + 1
+            if is_open := begin < len(ids):
+                yield Part(name, ids[begin:], ends=False)
+        if is_open:
+            yield Part(name, _NONE, ends=True)
+
+    def _read_records(self, name: str, records: Records) -> Iterator[Part]:
+        label = None if self.by in {"input", "file"} else self.by
+        texts: list[str] = []
+        sources: list[str] = []
+        size = 0
+        for number, (text, value) in enumerate(records.rows(label), start=1):
+            texts.append(self._checked(text, f"{records.name}, record {number},"))
+            sources.append(value if label else name)
+            size += len(text)
+            if size >= _RECORD_CHARACTERS:
+                yield from self._encode(sources, texts)
+                texts, sources, size = [], [], 0
+        yield from self._encode(sources, texts)
+
+    def _checked(self, text: str, name: str) -> str:
+        """A text of a record, which JSON may spell with lone surrogates."""
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            if self.errors == "strict":
+                raise CorpusError(
+                    f"{name} holds a lone surrogate, which is no text; allow it (--errors replace)"
+                ) from None
+            return replace_invalid(text.encode(errors="surrogatepass"))[0].decode()
+        return text
+
+    def _read_text(self, name: str, text: Source) -> Iterator[Part]:
+        """Documents are what lies between separators; behind the last one there is none, unless text follows."""
+        try:
+            pieces = self._pieces(text)
+            is_open = False
+            for piece in pieces:
+                *whole, last = [piece] if self.separator is None else piece.split(self.separator)
+                yield from self._encode([name] * len(whole), whole)
+                is_open = bool(last) or (is_open and not whole)
+                if last:
+                    [ids] = self.tokenizer.encode_batch_to_numpy([last])
+                    yield Part(name, ids, ends=False)
+            if is_open:
+                yield Part(name, _NONE, ends=True)
+        except SourceError as error:
+            raise CorpusError(str(error)) from None
+        except OSError as error:
+            raise CorpusError(str(read_error(text.name, error))) from None
+
+    def _pieces(self, text: Source) -> Iterator[str]:
+        """The text cut where its tokens and its separators are not."""
+        if self.tokenizer.is_cut_by_bytes:
+            yield from self._characters(text)
+        elif self.separator is None:
+            yield from self.tokenizer.chunker().blocks(self._characters(text))
+        else:
+            yield from _up_to_separators(self._characters(text), self.separator)
+
+    def _characters(self, text: Source) -> Iterator[str]:
+        spellings = [] if self.separator is None else [self.separator.encode()]
+        for chunk in text.chunks(Specials(spellings), 0):
+            data = chunk.read().tobytes()
+            try:
+                yield data.decode()
+            except UnicodeDecodeError as error:
+                if self.errors == "strict":
+                    raise invalid_utf8(text.name, chunk.offset + error.start, error) from None
+                yield replace_invalid(data)[0].decode()
+
+    def _encode(self, sources: Iterable[str], texts: Sequence[str]) -> Iterator[Part]:
+        """Whole documents."""
+        for source, ids in zip(sources, self.tokenizer.encode_batch_to_numpy(texts), strict=True):
+            yield Part(source, ids, ends=True)
+
+
+_NONE: Ids = np.empty(0, np.uint32)
+
+
+def _name(path: Path) -> str:
+    return "standard input" if path in STANDARD_INPUT else str(path)
+
+
+def _up_to_separators(characters: Iterable[str], separator: str) -> Iterator[str]:
+    """Whole documents, for a tokenizer whose pattern can be cut nowhere else."""
+    gathered: list[str] = []
+    for text in characters:
+        before, found, after = text.rpartition(separator)
+        if found:
+            yield "".join([*gathered, before, separator])
+            gathered = []
+        gathered.append(after)
+    yield "".join(gathered)
