@@ -150,7 +150,7 @@ def evaluate_inputs(
     if machine.threads is not None:
         torch.set_num_threads(machine.threads)
     device = choose_device(machine.device, machine.dtype)
-    folder = load_model_folder(model, device=device.torch_device, dtype=torch.float32)
+    folder = load_model_folder(model, device=device.torch_device, dtype=torch.float32, research=True)
     rules = _rules(settings.scoring, folder)
     begin = time.monotonic()
     reader = DocumentReader(
