@@ -18,6 +18,7 @@ def to_json(report: EvaluationReport) -> dict[str, Any]:
         "parameters": report.folder.config.num_parameters,
         "device": str(report.device),
         "documents": rules.documents,
+        "document_mask": rules.document_mask,
         "window": rules.length,
         "stride": rules.stride,
         "last_window": "full" if rules.fill_last else "short",
@@ -77,7 +78,7 @@ def _caption(report: EvaluationReport) -> str:
     rules = report.windows
     documents = {
         "apart": "each document by itself, its end not scored",
-        "packed": "documents packed, their ends scored",
+        "packed": "documents packed" + (" and masked" if rules.document_mask else "") + ", their ends scored",
     }[rules.documents]
     begin = "the first token not scored" if rules.begin_id is None else f"the first token given id {rules.begin_id}"
     last = ", the last one full" if rules.fill_last else ""

@@ -76,6 +76,7 @@ class WindowRules:
         fill_last: See `WindowCutter`.
         begin_id: The id before the first token of a sequence, which lets it be scored; None if there is none.
         end_id: The id after each document of a packed sequence.
+        document_mask: Whether a token of a packed sequence sees its own document only.
         max_tokens: Of each source, the first ones; None for all.
     """
 
@@ -85,6 +86,7 @@ class WindowRules:
     fill_last: bool
     begin_id: int | None
     end_id: int | None
+    document_mask: bool
     max_tokens: int | None
 
     def windows(self, parts: Iterator[Part], source_of: Callable[[str], SourceEvaluation]) -> Iterator[Window]:
@@ -152,6 +154,7 @@ def evaluate_inputs(
     device = choose_device(machine.device, machine.dtype)
     folder = load_model_folder(model, device=device.torch_device, dtype=torch.float32, research=True)
     rules = _rules(settings.scoring, folder)
+    folder.model.document_start = rules.end_id if rules.document_mask else None
     begin = time.monotonic()
     reader = DocumentReader(
         tokenizer=folder.tokenizer,
@@ -205,8 +208,17 @@ def _rules(settings: ScoringSettings, folder: ModelFolder) -> WindowRules:
         fill_last=settings.last_window == "full",
         begin_id=_begin_id(folder.tokenizer) if settings.begin else None,
         end_id=end_id,
+        document_mask=settings.documents == "packed" and _is_masked(settings, folder),
         max_tokens=settings.max_tokens,
     )
+
+
+def _is_masked(settings: ScoringSettings, folder: ModelFolder) -> bool:
+    """What is asked for, else what `train` wrote into ownlm.json."""
+    if settings.document_mask is not None:
+        return settings.document_mask
+    training = folder.provenance.get("training", {}).get("settings", {})
+    return training.get("document_mask", False) is True
 
 
 def _begin_id(tokenizer: Tokenizer) -> int | None:

@@ -25,6 +25,9 @@ class ScoringSettings:
     documents of a file one after another with an end-of-text id behind each, which is scored too, cut into windows
     wherever they end: how `train` reads its data, and the number that it reports."""
 
+    document_mask: bool | None = None
+    """For packed documents: let a token see its own document only. Default: as the model was trained."""
+
     window: int | None = None
     """The most tokens that a token is predicted from. Default: the model's context length."""
 
@@ -46,6 +49,8 @@ class ScoringSettings:
 
     def __post_init__(self) -> None:
         _require_positive(self, "window", "stride", "max_tokens")
+        if self.document_mask and self.documents == "apart":
+            raise UsageError("document_mask is for --documents packed: those apart see only themselves anyway")
 
 
 @Parameter(name="*", group=Group("How text is read", sort_key=2))

@@ -63,6 +63,21 @@ def losses_of_transformers(model_folder: Path) -> Callable[[list[int]], torch.Te
     return losses
 
 
+@pytest.fixture
+def masked_model(model_folder: Path, tmp_path: Path) -> Path:
+    """The same, as if it had been trained on documents that do not see each other."""
+    folder = load_model_folder(model_folder)
+    provenance = {"settings": {"document_mask": True}}
+    save_model_folder(
+        tmp_path / "masked",
+        model=folder.model,
+        tokenizer=folder.tokenizer,
+        generation=folder.generation,
+        provenance=provenance,
+    )
+    return tmp_path / "masked"
+
+
 def run(model: Path, *inputs: Path, batch_size: int | None = None, **options: Any) -> dict[str, Any]:
     """The JSON of an evaluation; options go to whichever group has them."""
     groups = [
@@ -148,6 +163,21 @@ def test_packed_documents_give_the_figures_of_training(
         for path in (tmp_path / "train.bin", text_file)
     )
     assert of_tokens == of_text
+
+
+def test_masked_documents_are_as_good_as_apart(model_folder: Path, masked_model: Path, tmp_path: Path) -> None:
+    """All of them fit into one window, so that none is cut."""
+    (tmp_path / "text.txt").write_text("the cat<|endoftext|>a dog likes<|endoftext|>the dog<|endoftext|>")
+    apart = run(model_folder, tmp_path / "text.txt")["total"]
+    masked, also_masked, plain = (
+        run(model, tmp_path / "text.txt", documents="packed", document_mask=mask)
+        for model, mask in ((masked_model, None), (model_folder, True), (masked_model, False))
+    )
+    assert masked["document_mask"]
+    assert masked["total"] == also_masked["total"]
+    assert masked["total"]["tokens"] == apart["tokens"] + 3
+    assert masked["total"]["bits_per_byte"] == pytest.approx(apart["bits_per_byte"], rel=1e-5)
+    assert abs(plain["total"]["bits_per_byte"] - apart["bits_per_byte"]) > 1e-3
 
 
 @pytest.mark.parametrize("documents", ["apart", "packed"])
@@ -252,6 +282,7 @@ def test_tokens_of_another_tokenizer_and_ids_beyond_the_vocabulary_are_refused(
         ({"window": 8, "stride": 9}, "stride is 9, more than the window of 8"),
         ({"stride": 0}, "stride must be at least 1; got 0"),
         ({"separator": ""}, "--no-separator"),
+        ({"document_mask": True}, "is for --documents packed"),
         ({"documents": "packed", "by": "kind"}, "needs --documents apart"),
         ({"by": "kind"}, "has no records with a field 'kind'"),
     ],
