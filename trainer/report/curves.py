@@ -1,8 +1,10 @@
 """Curves as they are drawn: smoothed, and thinned to what the eye can tell apart."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from trainer.run_results import Curve, Floats
+from trainer.run_results import Curve
 
 POINTS = 500
 _SMOOTHED_SHARE = 50  # one part in so many of a curve is averaged over
@@ -30,27 +32,25 @@ def thin(curve: Curve, points: int = POINTS) -> Curve:
     return Curve(curve.steps[kept], curve.values[kept])
 
 
-def loss_limits(losses: list[tuple[Curve, bool]]) -> tuple[float, float] | None:
-    """What an axis of losses must show: not the first steps, and not what runs that blew up rose to.
+def loss_limits(curves: Sequence[Curve], first_losses: Sequence[float]) -> tuple[float, float] | None:
+    """What an axis of losses must show: not the first steps, and not what a run that blew up rose to.
 
     Args:
-        losses: Smoothed, and whether the run diverged.
+        curves: Smoothed; of runs that did not diverge, unless all did.
+        first_losses: Of the runs' first steps, which no sensible curve exceeds.
     """
-    sane = [curve for curve, diverged in losses if not diverged and np.isfinite(curve.values).any()]
-    sane = sane or [curve for curve, _ in losses if np.isfinite(curve.values).any()]
-    if not sane:
+    finite = [curve for curve in curves if np.isfinite(curve.values).any()]
+    if not finite:
         return None
-    low = min(float(np.nanmin(curve.values)) for curve in sane)
-    high = min(max(_early(curve) for curve in sane), 1.05 * max(_first(curve) for curve in sane))
+    low = min(float(np.nanmin(curve.values)) for curve in finite)
+    high = max(_highest_later(curve) for curve in finite)
+    if first_losses:
+        high = max(min(high, max(first_losses)), low)
     room = 0.04 * (high - low) or 0.1
     return low - room, high + room
 
 
-def _early(curve: Curve) -> float:
+def _highest_later(curve: Curve) -> float:
     """The highest value after a twentieth of the steps."""
-    late: Floats = curve.values[curve.steps >= curve.steps[-1] / 20]
-    return float(np.nanmax(late)) if np.isfinite(late).any() else _first(curve)
-
-
-def _first(curve: Curve) -> float:
-    return float(curve.values[np.isfinite(curve.values)][0])
+    late = curve.values[curve.steps >= curve.steps[-1] / 20]
+    return float(np.nanmax(late if np.isfinite(late).any() else curve.values))

@@ -10,10 +10,11 @@ from typing import Any, Literal
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import EngFormatter
 
 from trainer.report.curves import loss_limits, smooth, thin
 from trainer.report.positions import PositionLoss
@@ -33,6 +34,7 @@ _STYLE: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
+    "grid.color": "#dddddd",
     "grid.linewidth": 0.6,
     "lines.linewidth": 1.5,
     "text.parse_math": False,
@@ -163,56 +165,73 @@ def _svg(figure: Figure, sketch: Sketch) -> str:
     return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', f'role="img" aria-label="{sketch.title}"', text, count=1)
 
 
-def _x(run: RunResults, curve: Curve, axis: XAxis) -> Floats:
+def _x(run: RunResults, curve: Curve, axis: XAxis, unit: float) -> Floats:
     if axis == "step":
         return curve.steps
-    return run.at("seconds" if axis == "time" else "tokens", curve.steps)
+    return run.at("seconds" if axis == "time" else "tokens", curve.steps) / unit
+
+
+def _time_unit(runs: Sequence[RunResults]) -> tuple[float, str]:
+    longest = max((run.final("seconds") or 0.0 for run in runs), default=0.0)
+    units = ((3600.0, "hours"), (60.0, "minutes"))
+    return next((unit for unit in units if longest >= 2 * unit[0]), (1.0, "seconds"))
 
 
 def _losses(axes: Axes, runs: Sequence[RunResults], colors: Sequence[str], axis: XAxis) -> bool:
     """Training and validation losses of all runs, and what the guard did."""
-    shown: list[tuple[Curve, bool]] = []
-    longest = 0.0
+    unit, label = _time_unit(runs) if axis == "time" else (1.0, axis)
+    drawn = False
     for run, color in zip(runs, colors, strict=True):
         train, validation = thin(smooth(run.curve("loss"))), thin(run.curve("validation_loss"))
-        for curve, style in (
-            (train, {"linewidth": 0.9, "alpha": 0.75}),
-            (validation, {"marker": ".", "markersize": 5}),
-        ):
-            x = _x(run, curve, axis)
-            if not np.isfinite(x).any():
-                continue
-            axes.plot(x, curve.values, color=color, **style)
-            shown.append((curve, run.status == "diverged"))
-            longest = max(longest, float(np.nanmax(x)))
-        _mark_events(axes, run, train, color, axis)
-    limits = loss_limits(shown)
-    if limits is None:
+        for curve, style in ((train, _TRAINING), (validation, _VALIDATION)):
+            x = _x(run, curve, axis, unit)
+            if np.isfinite(x).any():
+                axes.plot(x, curve.values, color=color, **style)
+                drawn = True
+        marks = _event_marks(run, train)
+        axes.plot(_x(run, marks, axis, unit), marks.values, "x", color=color, markersize=8, markeredgewidth=2)
+    sane = _sane(runs)
+    losses = [smooth(run.curve(key)) for run in sane for key in ("loss", "validation_loss")]
+    first = [float(run.curve("loss").values[0]) for run in sane if len(run.curve("loss"))]
+    limits = loss_limits(losses, [loss for loss in first if np.isfinite(loss)])
+    if limits is None or not drawn:
         return False
     axes.set_ylim(*limits)
     axes.set_ylabel("nats a token")
-    _label_x(axes, axis, longest)
+    _label_x(axes, label)
     return True
 
 
-def _mark_events(axes: Axes, run: RunResults, loss: Curve, color: str, axis: XAxis) -> None:
-    """A cross on the training curve where the guard did something."""
-    if not run.events or not len(loss):
-        return
+def _sane(runs: Sequence[RunResults]) -> Sequence[RunResults]:
+    """Those that did not diverge; all, if all did."""
+    return [run for run in runs if run.status not in ("diverged", "empty")] or runs
+
+
+def _event_marks(run: RunResults, loss: Curve) -> Curve:
+    """Points on the training curve where the guard did something."""
     steps = np.array([float(step) for step, _ in run.events])
-    at = Curve(steps, np.interp(steps, loss.steps, np.nan_to_num(loss.values, nan=float(np.nanmax(loss.values)))))
-    axes.plot(_x(run, at, axis), at.values, "x", color=color, markersize=8, markeredgewidth=2, clip_on=False)
+    finite = np.isfinite(loss.values)
+    if not finite.any():
+        return Curve(np.empty(0), np.empty(0))
+    return Curve(steps, np.interp(steps, loss.steps[finite], loss.values[finite]))
 
 
-def _label_x(axes: Axes, axis: XAxis, longest: float) -> None:
-    if axis == "time":
-        unit, name = next(((s, n) for s, n in ((3600, "hours"), (60, "minutes")) if longest >= 2 * s), (1, "seconds"))
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value / unit:g}")
-        axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 3, 5, 6, 10]))
-        axes.set_xlabel(name)
-        return
+def _label_x(axes: Axes, label: str) -> None:
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.set_xlabel(axis)
+    axes.set_xlabel(label)
+
+
+def _plain_numbers(axis: Axis) -> None:
+    """Ticks of a logarithmic axis as 0.001 rather than as powers, which SVG shows as TeX."""
+    low, high = axis.get_view_interval()
+    between = (2, 5) if high > 5 * low else range(2, 10)  # of a short axis, more than the powers of ten
+
+    def show_minor(value: float, _: object) -> str:
+        leading = round(value / 10 ** np.floor(np.log10(value)))
+        return f"{value:g}" if high < 30 * low and leading in between else ""
+
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_formatter(show_minor)
 
 
 def _values(
@@ -225,12 +244,14 @@ def _values(
         if np.isfinite(curve.values).any():
             axes.plot(curve.steps, curve.values, color=color)
             drawn = True
-    if log and drawn:
+    highest = [np.nanmax(line.get_ydata()) for line in axes.get_lines()]
+    if drawn and (log or min(highest) < max(highest) / 20):
         axes.set_yscale("log")
+        _plain_numbers(axes.yaxis)
     if zero:
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
-    _label_x(axes, "step", 0)
+    _label_x(axes, "step")
     return drawn
 
 
@@ -243,7 +264,11 @@ def _positions(
         if curve is not None and len(curve):
             axes.plot(curve.steps, curve.values, color=color, marker=".", markersize=4)
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    _plain_numbers(axes.xaxis)
+    shown = [curves[run.name] for run in _sane(runs) if run.name in curves]
+    limits = loss_limits(shown or list(curves.values()), [])
+    if limits is not None:
+        axes.set_ylim(*limits)
     axes.set_xlabel(f"{label} (tokens)")
     axes.set_ylabel("nats a token")
     return any(len(curve) for curve in curves.values())
@@ -266,6 +291,7 @@ def _final(axes: Axes, runs: Sequence[RunResults], colors: Sequence[str], axis: 
     axes.plot(*zip(*points, strict=True), color="#8b8b8b", linewidth=1, zorder=2)
     if points[0][0] > 0 and points[-1][0] > 5 * points[0][0]:
         axes.set_xscale("log")
+        _plain_numbers(axes.xaxis)
     else:
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.set_xlabel(axis)

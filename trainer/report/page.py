@@ -99,7 +99,7 @@ def _row(run: RunResults, names: Sequence[str], color: str, *, best: bool) -> Ro
         name=run.name,
         color=color,
         best=best,
-        differing=[_value(settings.get(name)) for name in names],
+        differing=[_value(settings.get(name)) if settings else "" for name in names],
         parameters="" if run.parameters is None else _short(run.parameters),
         bits_per_byte=_number(run.final("bits_per_byte")),
         validation_loss=_number(run.final("validation_loss")),
