@@ -63,7 +63,9 @@ def examine(run: RunResults, *, prompt: str | None, device: str) -> ModelFinding
     samples, positions, notes = [], None, []
     for step in sorted({*wanted, max(folders)}):
         try:
-            folder = load_model_folder(folders[step], device=choose_device(device).torch_device)
+            folder = load_model_folder(folders[step], device=choose_device(device).torch_device, research=True)
+            if run.settings.get("document_mask"):
+                folder.model.document_start = folder.tokenizer.end_of_text_id
             if step in wanted:
                 samples.append((step, sample(run, folder, prompt)))
             if step == max(folders):

@@ -110,9 +110,13 @@ class Sweep:
     def _run_one(self, run: PlannedRun, title: str) -> None:
         folder = RunFolder(run.settings.output)
         before = self.outcomes.get(run.name)
-        if (folder.model / "ownlm.json").is_file() or (before is not None and before.status == "diverged"):
-            outcome = Outcome.of(run, read_run(folder.path), status=0, last_line=before.reason if before else "")
+        has_model = (folder.model / "ownlm.json").is_file()
+        diverged = before is not None and before.status == "diverged" and folder.settings_file.is_file()
+        if before is not None and (diverged or (has_model and before.status == "finished")):
+            outcome = before
             logger.info("%s: %s already", title, outcome.status)
+        elif has_model:  # killed before it was noted
+            outcome = Outcome.of(run, read_run(folder.path), status=0, last_line="")
         else:
             outcome = self._train(run, folder, title)
         self.outcomes[run.name] = outcome

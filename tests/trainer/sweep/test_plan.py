@@ -1,0 +1,132 @@
+"""What varies, and what follows from it."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.errors import UsageError
+from trainer.settings import OptimizationSettings, TrainSettings, WatchSettings
+from trainer.sweep.plan import Experiment, combine, parse_axes, plan_runs
+
+BASE = TrainSettings(data=Path("tokens"), output=Path("sweeps/s"))
+
+
+def planned(*grid: str, zipped: tuple[str, ...] = (), hold: bool = False, base: TrainSettings = BASE) -> Any:
+    changes = combine(None, parse_axes(grid, option="--grid"), parse_axes(zipped, option="--zip"), base)
+    return plan_runs(base, changes, hold_tokens=hold)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("learning_rate=1e-4,3e-4, 1_0.0", [1e-4, 3e-4, 10.0]),
+        ("batch-size=4,8", [4, 8]),
+        ("qk_norm=true,false", [True, False]),
+        ("initialization=normal,mimetic", ["normal", "mimetic"]),
+        ('sample_prompt=["a, b", "c"]', ["a, b", "c"]),
+        ("betas=[[0.9, 0.95], [0.9, 0.99]]", [[0.9, 0.95], [0.9, 0.99]]),
+        ("betas=[0.9, 0.95], [0.9, 0.99]", [[0.9, 0.95], [0.9, 0.99]]),
+        ("device=cpu", ["cpu"]),
+    ],
+)
+def test_values_are_toml_or_bare_words(text: str, values: list[Any]) -> None:
+    ((_, parsed),) = parse_axes([text], option="--grid").items()
+    assert parsed == values
+    assert [type(value) for value in parsed] == [type(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        (["learning_rate"], "NAME=VALUE,VALUE"),
+        (["learning_rate="], "NAME=VALUE,VALUE"),
+        (["learning_rate=1,1.0"], "has the value 1.0 twice"),
+        (["seed=1", "seed=2"], "seed is given twice"),
+        (["output=a,b"], "the sweep sets it for each run"),
+        (["learning_rat=1,2"], r"unknown key 'learning_rat'\. Did you mean 'learning_rate'\?"),
+        (["learning_rate=fast,slow"], "learning_rate=fast"),
+        (["learning_rate=0.1,-1"], "learning_rate must be at least 0; got -1"),
+        (["total_batch_size=33,64"], None),
+        (["batch_size=4,5", "total_batch_size=8"], "must be a multiple of batch_size"),
+    ],
+)
+def test_what_is_wrong_is_said_before_the_first_run(grid: list[str], message: str | None) -> None:
+    if message is None:
+        planned(*grid)
+        return
+    with pytest.raises(UsageError, match=message):
+        planned(*grid)
+
+
+def test_a_grid_is_every_combination() -> None:
+    runs = planned("learning_rate=1e-3,0.5", "qk_norm=true,false")
+    assert [run.name for run in runs] == [
+        "learning_rate=0.001,qk_norm=True",
+        "learning_rate=0.001,qk_norm=False",
+        "learning_rate=0.5,qk_norm=True",
+        "learning_rate=0.5,qk_norm=False",
+    ]
+    assert runs[2].settings.optimization.learning_rate == 0.5
+    assert runs[2].settings.model.qk_norm
+    assert runs[2].settings.output == Path("sweeps/s/learning_rate=0.5,qk_norm=True")
+
+
+def test_zipped_axes_vary_together() -> None:
+    runs = planned("seed=1,2", zipped=("d_model=128,256", "num_layers=2,4"))
+    shapes = [
+        (run.settings.optimization.seed, run.settings.model.d_model, run.settings.model.num_layers) for run in runs
+    ]
+    assert shapes == [(1, 128, 2), (1, 256, 4), (2, 128, 2), (2, 256, 4)]
+    with pytest.raises(UsageError, match="d_model has 2, num_layers has 1"):
+        planned(zipped=("d_model=128,256", "num_layers=2"))
+    with pytest.raises(UsageError, match="in --grid and in --zip"):
+        planned("seed=1", zipped=("seed=1",))
+
+
+@pytest.mark.parametrize(
+    ("experiment", "name", "values"),
+    [
+        ("learning-rate", "learning_rate", [1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.1, 10.0]),
+        ("batch-size", "total_batch_size", [8, 16, 32, 64, 128]),
+        ("vocab-size", "vocab_size", [1024, 2048, 4096, 8192, 16384]),
+    ],
+)
+def test_classic_experiments_bring_their_values(experiment: Experiment, name: str, values: list[float]) -> None:
+    assert [changes[name] for changes in combine(experiment, {}, {}, BASE)] == values
+    assert combine(experiment, {name: [7]}, {}, BASE) == [{name: 7}]
+
+
+def test_nothing_that_varies_is_no_sweep() -> None:
+    with pytest.raises(UsageError, match="nothing varies"):
+        planned()
+
+
+def test_held_tokens_are_the_same_in_every_run() -> None:
+    """And what is counted in steps keeps its share: the curves have equally many points."""
+    base = dataclasses.replace(
+        BASE,
+        optimization=OptimizationSettings(max_steps=1_000, batch_size=32, warmup_steps=50),
+        watch=WatchSettings(eval_interval=100, sample_interval=0),
+    )
+    for run in planned("total_batch_size=8,32,128", hold=True, base=base):
+        o, watch = run.settings.optimization, run.settings.watch
+        assert o.max_steps * run.settings.tokens_per_step == 1_000 * base.tokens_per_step
+        assert o.max_steps / o.warmup_steps == pytest.approx(20, rel=0.05)
+        assert (o.max_steps // watch.eval_interval, watch.sample_interval) == (10, 0)
+        assert o.batch_size <= 32
+    (fixed,) = planned("max_steps=7", "batch_size=4", hold=True, base=base)
+    assert fixed.settings.optimization.max_steps == 7
+
+
+def test_a_total_batch_is_made_of_the_most_windows_that_fit() -> None:
+    sizes = [run.settings.optimization.batch_size for run in planned("total_batch_size=8,33,34,64")]
+    assert sizes == [8, 11, 17, 32]
+
+
+def test_names_are_safe_for_folders_and_differ() -> None:
+    runs = planned('sample_prompt=["../a", "..\\u002fb", "' + "x" * 300 + '"]', "seed=1")
+    names = [run.name for run in runs]
+    assert len(set(names)) == 3
+    assert all("/" not in name and len(name) < 120 for name in names)

@@ -1,0 +1,183 @@
+"""A sweep's runs: what is done, what is left out, what is noted. Runs train in this process."""
+
+import json
+import shutil
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trainer.sweep.runner as module
+from shared.lm import load_model_folder
+from trainer.errors import InterruptedRunError, TrainerError, UsageError
+from trainer.settings import TrainSettings
+from trainer.settings_file import parse_train_settings, read_settings_file
+from trainer.signals import StopRequest
+from trainer.sweep.plan import combine, plan_runs
+from trainer.sweep.record import Outcome
+from trainer.sweep.runner import Sweep
+from trainer.sweep.vocabularies import Text
+from trainer.training import train
+
+Change = Callable[..., TrainSettings]
+
+
+class InProcess:
+    """Takes the place of `run_child`; `before` may fail a run, or ask to stop."""
+
+    def __init__(self) -> None:
+        self.commands: list[list[str]] = []
+        self.before: Callable[[list[str], StopRequest], tuple[int, str] | None] = lambda command, stop: None
+
+    def __call__(
+        self, arguments: Sequence[str], log: Path, *, stop: StopRequest, lock: int | None, watch: Callable[[], None]
+    ) -> tuple[int, str]:
+        self.commands.append(list(arguments))
+        ended = self.before(self.commands[-1], stop)
+        if ended is not None:
+            return ended
+        table = read_settings_file(Path(arguments[2])).config
+        try:
+            train(parse_train_settings(table | {"resume": "--resume" in arguments}, source="test"))
+        except TrainerError as error:
+            return 1, str(error)
+        watch()
+        return 0, "done"
+
+
+@pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch) -> InProcess:
+    child = InProcess()
+    monkeypatch.setattr(module, "run_child", child)
+    return child
+
+
+def sweep(settings: TrainSettings, *, overwrite: bool = False, hold: bool = False, **grid: list[Any]) -> list[Outcome]:
+    runs = plan_runs(settings, combine(None, grid, {}, settings), hold_tokens=hold)
+    return Sweep(settings.output, runs, Text(()), overwrite=overwrite).run()
+
+
+def test_the_best_is_named_and_a_diverging_run_ends_nothing(settings: TrainSettings, child: InProcess) -> None:
+    outcomes = {o.changes["learning_rate"]: o for o in sweep(settings, learning_rate=[1e4, 1e-6, 1e-2])}
+    assert [outcomes[rate].status for rate in (1e4, 1e-6, 1e-2)] == ["diverged", "finished", "finished"]
+    assert "the loss ended at" in outcomes[1e4].reason or "diverged" in outcomes[1e4].reason
+    assert outcomes[1e-2].validation_loss < outcomes[1e-6].validation_loss  # type: ignore[operator]
+    written = json.loads((settings.output / "sweep.json").read_text())["runs"]
+    assert [run["changes"]["learning_rate"] for run in written] == [1e-2, 1e-6, 1e4]
+    assert load_model_folder(settings.output / "learning_rate=0.01" / "model").provenance["training"]["steps"] == 10
+
+
+def test_what_is_done_is_left_out_and_what_is_new_is_run(settings: TrainSettings, child: InProcess) -> None:
+    sweep(settings, seed=[1, 2])
+    child.commands.clear()
+    assert [outcome.status for outcome in sweep(settings, seed=[1, 2, 3])] == ["finished"] * 3
+    assert len(child.commands) == 1
+    assert "seed=3" in child.commands[0][2]
+
+
+def test_a_failed_run_is_noted_and_tried_again_the_next_time(settings: TrainSettings, child: InProcess) -> None:
+    child.before = lambda command, stop: (-9, "") if "seed=1" in command[2] else None
+    failed, finished = sweep(settings, seed=[1, 2])
+    assert (failed.status, failed.reason) == ("failed", "killed by SIGKILL (out of memory?)")
+    assert finished.status == "finished"
+    child.before = lambda command, stop: None
+    assert [outcome.status for outcome in sweep(settings, seed=[1, 2])] == ["finished", "finished"]
+
+
+def test_a_diverged_run_is_not_tried_again(settings: TrainSettings, child: InProcess) -> None:
+    before = sweep(settings, learning_rate=[1e4, 1e-3])
+    child.commands.clear()
+    assert sweep(settings, learning_rate=[1e4, 1e-3]) == before
+    assert not child.commands
+
+
+def test_an_interrupted_sweep_goes_on(settings: TrainSettings, child: InProcess) -> None:
+    """Stopped in its second run, after a checkpoint: that one is resumed, the first is left out."""
+
+    def stop_second(command: list[str], stop: StopRequest) -> tuple[int, str] | None:
+        if "seed=2" not in command[2]:
+            return None
+        settings_2 = parse_train_settings(read_settings_file(Path(command[2])).config, source="test")
+        train(settings_2)
+        model = settings_2.output / "model"  # as if it had been stopped after its checkpoint of step 5
+        for path in (model, settings_2.output / "checkpoints" / "step-00000010"):
+            shutil.rmtree(path)
+        stop.signal_number = signal.SIGINT
+        return 130, "stopped"
+
+    child.before = stop_second
+    with pytest.raises(InterruptedRunError, match=r"stopped in seed=2; 1 of 3 runs are done"):
+        sweep(settings, seed=[1, 2, 3])
+    child.before = lambda command, stop: None
+    child.commands.clear()
+    assert [outcome.status for outcome in sweep(settings, seed=[1, 2, 3])] == ["finished"] * 3
+    assert ["--resume" in command for command in child.commands] == [True, False]
+
+
+def test_runs_of_other_settings_are_not_mixed_in(settings: TrainSettings, change: Change, child: InProcess) -> None:
+    sweep(settings, seed=[1])
+    with pytest.raises(UsageError, match=r"seed=1 holds this run with other settings: max_steps: 10 there, 12 now"):
+        sweep(change(settings, max_steps=12), seed=[1])
+    assert sweep(change(settings, eval_interval=5), seed=[1])[0].status == "finished"  # changes no result
+    assert sweep(change(settings, max_steps=12), overwrite=True, seed=[1])[0].step == 12
+
+
+def test_a_model_that_cannot_be_is_refused_before_the_first_run(settings: TrainSettings, child: InProcess) -> None:
+    with pytest.raises(UsageError, match=r"run d_model=33: d_model \(33\) must be a multiple of num_heads \(2\)"):
+        sweep(settings, d_model=[32, 33])
+    assert not child.commands
+    assert not settings.output.exists()
+
+
+def test_data_is_named_where_it_is_missing(settings: TrainSettings, change: Change, child: InProcess) -> None:
+    with pytest.raises(UsageError, match="give --data"):
+        sweep(change(settings, data=Path()), seed=[1])
+
+
+def test_each_vocabulary_is_made_once_and_evaluated_on_as_much_text(
+    settings: TrainSettings, change: Change, text_file: Path, child: InProcess
+) -> None:
+    from shared.bpe import Tokenizer
+    from trainer.encoding import encode_files
+    from trainer.vocabulary import learn_vocabulary
+
+    def make(command: list[str], stop: StopRequest) -> tuple[int, str] | None:
+        output = Path(command[command.index("--output") + 1]) if "--output" in command else Path()
+        if command[0] == "vocab":
+            size = int(command[command.index("--vocab-size") + 1])
+            learn_vocabulary([Path(command[1])], output, vocab_size=size, overwrite=True)
+        elif command[0] == "encode":
+            tokenizer = Tokenizer.from_files(command[command.index("--tokenizer") + 1])
+            share = float(command[command.index("--val-fraction") + 1])
+            encode_files([Path(command[1])], tokenizer, output, val_fraction=share, overwrite=True)
+        else:
+            return None
+        return 0, ""
+
+    child.before = make
+    base = change(settings, data=Path())
+    runs = plan_runs(base, combine(None, {"vocab_size": [260, 290]}, {}, base), hold_tokens=False)
+    outcomes = Sweep(base.output, runs, Text((text_file,)), overwrite=False).run()
+    assert [outcome.status for outcome in outcomes] == ["finished", "finished"]
+    assert [command[0] for command in child.commands] == ["vocab", "encode", "vocab", "encode", "train", "train"]
+    folders = [base.output / "vocabularies" / size / "tokens" for size in ("260", "290")]
+    counts = [json.loads((folder / "val.json").read_text())["count"] for folder in folders]
+    tables = [read_settings_file(base.output / f"vocab_size={size}" / "train.toml").config for size in (260, 290)]
+    assert [table["eval_tokens"] for table in tables] == [200, round(200 * counts[1] / counts[0])]
+    child.commands.clear()
+    Sweep(base.output, runs, Text((text_file,)), overwrite=False).run()
+    assert not child.commands
+    for sizes, text, message in (
+        ([256], Text((text_file,)), "at least 257; got 256"),
+        ([300], Text(()), "give --text"),
+        ([300], Text((Path("none.txt"),)), "none.txt"),
+    ):
+        with pytest.raises(TrainerError, match=message):
+            Sweep(
+                base.output,
+                plan_runs(base, combine(None, {"vocab_size": list(sizes)}, {}, base), hold_tokens=False),
+                text,
+                overwrite=False,
+            )
