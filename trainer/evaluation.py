@@ -1,6 +1,7 @@
 """Validation loss and bits per byte."""
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,7 @@ from torch import Tensor
 from shared.bpe import Tokenizer
 from shared.lm import Transformer
 from trainer.device import Device
+from trainer.processes import Processes
 from trainer.scored_windows import Window, WindowCutter, batches
 from trainer.scoring import Evaluation, score
 
@@ -38,8 +40,9 @@ def evaluate(
     context_length: int,
     batch_size: int,
     device: Device,
+    processes: Processes = Processes(),  # noqa: B008 - cannot change
 ) -> Evaluation:
-    """Score every token but the first once, in consecutive windows.
+    """Score every token but the first once, in consecutive windows, which several processes share.
 
     The result does not depend on `batch_size`, and neither the model's mode nor any random generator is changed.
 
@@ -50,16 +53,19 @@ def evaluate(
         context_length: Length of a window; a token sees at most this much before it.
         batch_size: Windows at once.
         device: Where the model is.
+        processes: Those that call this at once, each with the whole model; all get the same result.
     """
     was_training = model.training
     model.eval()
     total = Evaluation()
     try:
-        for batch in batches(_windows(tokens, context_length), batch_size=batch_size, batch_tokens=0):
+        every = batches(_windows(tokens, context_length), batch_size=batch_size, batch_tokens=0)
+        for batch in islice(every, processes.rank, None, processes.count):
             total += score(model, batch, byte_lengths, device=device)[""]
     finally:
         model.train(was_training)
-    return total
+    nats, num_tokens, text_nats, num_bytes = processes.total([total.nats, total.tokens, total.text_nats, total.bytes])
+    return Evaluation(nats, int(num_tokens), text_nats, int(num_bytes))
 
 
 def _windows(tokens: npt.NDArray[np.integer], context_length: int) -> Iterator[Window]:

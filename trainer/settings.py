@@ -238,17 +238,22 @@ class MachineSettings:
     """Where and in which precision it runs."""
 
     device: str = "auto"
-    """`cpu`, `cuda`, `cuda:1`, `mps`, or `auto`: the first GPU that works, else the CPU."""
+    """`cpu`, `cuda`, `cuda:1`, `mps`, or `auto`: the first GPU that works, else the CPU. With several processes each
+    takes a GPU of its own."""
 
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the matrix products; weights and optimizer stay float32. `auto` is bfloat16 on GPUs that have it,
     else float32. (float16 is not offered: it needs loss scaling, and every GPU that profits has bfloat16.)"""
 
+    parallel: Literal["ddp", "fsdp"] = "ddp"
+    """With several processes (torchrun): ddp keeps the whole model in each; fsdp divides weights, gradients and
+    optimizer state among them, slower, for models that one device cannot hold."""
+
     compile: bool = False
     """Compile the model with torch.compile: a slow start, then faster steps; needs a C++ compiler on the CPU."""
 
     threads: int | None = None
-    """CPU threads. Default: torch's choice, one for each core."""
+    """CPU threads of each process. Default: torch's choice, one for each core; several processes share the cores."""
 
     def __post_init__(self) -> None:
         _require(self, 1, "threads")

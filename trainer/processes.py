@@ -1,0 +1,188 @@
+"""Several processes that train one model together, as `torchrun` starts them; with one, nothing here does anything.
+
+Each process has a rank; the first, rank 0, alone logs and writes files. What all must decide alike (divergence, when to
+stop) is decided on numbers that were summed over all of them.
+"""
+
+import logging
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
+
+from trainer.device import Device, choose_device
+from trainer.errors import TrainerError, UsageError
+from trainer.loss import IGNORED
+from trainer.settings import MachineSettings
+
+# How long a process waits for the others before it gives them up: they wait while rank 0 saves a checkpoint.
+_PATIENCE = timedelta(minutes=10)
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class LostProcessError(TrainerError):
+    """Another process of the run ended or stopped answering."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes of a run, seen from one of them.
+
+    Attributes:
+        rank: This one's number, from 0.
+        count: How many there are.
+        launcher: Id of the process that started this one; None where it does not matter.
+    """
+
+    rank: int = 0
+    count: int = 1
+    launcher: int | None = None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the one that logs and writes files."""
+        return self.rank == 0
+
+    def share(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """This process's part of a step's windows, all of which every process knows.
+
+        All get equally many, since they wait for each other in every pass: where the windows do not divide evenly, some
+        get one more whose targets are not scored.
+
+        Args:
+            inputs: int64 [windows, length].
+            targets: int64 [windows, length].
+        """
+        if self.count == 1:
+            return inputs, targets
+        mine, my_targets = inputs.tensor_split(self.count)[self.rank], targets.tensor_split(self.count)[self.rank]
+        if len(mine) * self.count >= len(inputs):
+            return mine, my_targets
+        return torch.cat([mine, inputs[:1]]), torch.cat([my_targets, torch.full_like(targets[:1], IGNORED)])
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        """The values summed over all processes, in float64: the same bits in each of them."""
+        if self.count == 1:
+            return list(values)
+        sums = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(sums)
+        return sums.tolist()
+
+    def agree(self, values: Sequence[float], stop_signal: int | None) -> tuple[list[float], int | None]:
+        """`total`, and whether to stop, in one exchange: a signal that any process has noted is noted by all.
+
+        The end of the launcher counts as SIGTERM: nobody would end this run any more.
+        """
+        if self.count == 1:
+            return list(values), stop_signal
+        if self.launcher is not None and os.getppid() != self.launcher:
+            stop_signal = signal.SIGTERM
+        sums = self.total([*values, *(float(stop_signal == number) for number in _STOP_SIGNALS)])
+        noted = (number for number, votes in zip(_STOP_SIGNALS, sums[len(values) :], strict=True) if votes)
+        return sums[: len(values)], next(noted, None)
+
+    def seed_step(self, seed: int, step: int) -> None:
+        """Seed torch's generators from (seed, step, rank), so that each process drops out other units.
+
+        One process keeps its generators as they are: their state is in its checkpoints.
+        """
+        if self.count > 1:
+            torch.manual_seed(int(np.random.SeedSequence([seed, step, self.rank]).generate_state(1, np.uint64)[0] >> 1))
+
+
+@contextmanager
+def join_processes(settings: MachineSettings) -> Iterator[tuple[Processes, Device]]:
+    """Take this process's place among those that `torchrun` started, and leave it at the end.
+
+    If one fails, the first to fail says why, the others end silently.
+
+    Yields:
+        The processes, and this one's device: the GPU of its rank on the machine, where they train on GPUs.
+
+    Raises:
+        UsageError: the device cannot be used, or there are more processes on this machine than GPUs.
+        LostProcessError: another process ended or did not answer for ten minutes.
+    """
+    count = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    if count == 1:
+        yield Processes(), choose_device(settings.device, settings.dtype)
+        return
+    processes = Processes(int(os.environ["RANK"]), count, os.getppid())
+    if not processes.is_first:
+        logging.getLogger().setLevel(logging.ERROR)
+    store, _, _ = next(rendezvous("env://", timeout=_PATIENCE))
+    try:
+        if settings.threads is None:
+            _divide_threads()
+        device = choose_device(_device_of_rank(settings.device), settings.dtype)
+        backend = "cpu:gloo,cuda:nccl" if device.torch_device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=store, rank=processes.rank, world_size=count, timeout=_PATIENCE)
+        yield processes, device
+        dist.destroy_process_group()
+    except Exception as error:
+        if not _fails_first(store):
+            logging.disable(logging.CRITICAL)
+        elif _is_lost_connection(error):
+            raise LostProcessError(
+                f"process {processes.rank} lost the other {count - 1}: one of them was killed or did not answer for "
+                f"{_PATIENCE.total_seconds() / 60:.0f} minutes; torchrun's summary says which. The checkpoints saved "
+                "before are whole: go on with --resume"
+            ) from error
+        elif not processes.is_first:
+            error.add_note(f"(process {processes.rank} of 0 to {count - 1})")
+        raise
+
+
+def _divide_threads() -> None:
+    """Share the cores among the processes of this machine; torchrun itself sets OMP_NUM_THREADS to 1."""
+    if os.environ.get("OMP_NUM_THREADS", "1") == "1":
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+
+
+def _device_of_rank(name: str) -> str:
+    """The device that this process takes where the settings say `name`.
+
+    Raises:
+        UsageError: there is none for it.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name not in {"cpu", "cuda"}:
+        raise UsageError(
+            f"device {name!r} cannot be shared by several processes; use `--device cuda` (each takes the GPU of its "
+            "rank on the machine) or `--device cpu`"
+        )
+    if name == "cpu":
+        return name
+    local_rank, gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if local_rank >= gpus:
+        raise UsageError(
+            f"process {local_rank} of this machine has no GPU: there are {gpus}; start torchrun with "
+            f"--nproc-per-node {gpus or 1}, or use `--device cpu`"
+        )
+    torch.cuda.set_device(local_rank)
+    return f"cuda:{local_rank}"
+
+
+def _fails_first(store: Any) -> bool:
+    """Whether no other process has failed before; also true where nobody can tell any more."""
+    try:
+        return bool(store.add("ownlm/failed", 1) == 1)
+    except RuntimeError:
+        return True
+
+
+def _is_lost_connection(error: Exception) -> bool:
+    """Whether a collective failed since a peer is gone. gloo raises a plain RuntimeError, NCCL a DistError."""
+    return isinstance(error, dist.DistError) or (type(error) is RuntimeError and "gloo" in str(error).lower())
