@@ -15,6 +15,7 @@ from cyclopts import App, Parameter
 from trainer.commands.demo import demo
 from trainer.commands.encode import encode
 from trainer.commands.evaluate import evaluate
+from trainer.commands.evaluate_tokenizers import evaluate_tokenizers
 from trainer.commands.generate import generate
 from trainer.commands.report import report
 from trainer.commands.sweep import sweep
@@ -36,7 +37,7 @@ app = App(
     version_flags=[],
     default_parameter=Parameter(negative_iterable=()),
 )
-for _command in (vocab, encode, train, sweep, report, evaluate, generate, demo):
+for _command in (vocab, encode, train, sweep, report, evaluate, evaluate_tokenizers, generate, demo):
     app.command(_command)
 
 

@@ -9,13 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from shared.bpe import Tokenizer
-from shared.bpe.corpus import Source, SourceError, read_error
-from shared.bpe.counting import Errors, replace_invalid
-from shared.bpe.word_counts import Specials
-from trainer.corpus import CorpusError, invalid_utf8
+from shared.bpe.corpus import Source
+from shared.bpe.counting import Errors
 from trainer.errors import UsageError
 from trainer.scored_windows import Ids
 from trainer.sources import STANDARD_INPUT, Records, expand, open_inputs
+from trainer.text_documents import characters, labelled_texts, up_to_separators
 from trainer.tokenfile import TokenFile
 
 _BLOCK_IDS = 1 << 20  # of a token file that are in memory
@@ -131,8 +130,8 @@ class DocumentReader:
         texts: list[str] = []
         sources: list[str] = []
         size = 0
-        for number, (text, value) in enumerate(records.rows(label), start=1):
-            texts.append(self._checked(text, f"{records.name}, record {number},"))
+        for text, value in labelled_texts(records, label, self.errors):
+            texts.append(text)
             sources.append(value if label else name)
             size += len(text)
             if size >= _RECORD_CHARACTERS:
@@ -140,56 +139,26 @@ class DocumentReader:
                 texts, sources, size = [], [], 0
         yield from self._encode(sources, texts)
 
-    def _checked(self, text: str, name: str) -> str:
-        """A text of a record, which JSON may spell with lone surrogates."""
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            if self.errors == "strict":
-                raise CorpusError(
-                    f"{name} holds a lone surrogate, which is no text; allow it (--errors replace)"
-                ) from None
-            return replace_invalid(text.encode(errors="surrogatepass"))[0].decode()
-        return text
-
     def _read_text(self, name: str, text: Source) -> Iterator[Part]:
         """Documents are what lies between separators; behind the last one there is none, unless text follows."""
-        try:
-            pieces = self._pieces(text)
-            is_open = False
-            for piece in pieces:
-                *whole, last = [piece] if self.separator is None else piece.split(self.separator)
-                yield from self._encode([name] * len(whole), whole)
-                is_open = bool(last) or (is_open and not whole)
-                if last:
-                    [ids] = self.tokenizer.encode_batch_to_numpy([last])
-                    yield Part(name, ids, ends=False)
-            if is_open:
-                yield Part(name, _NONE, ends=True)
-        except SourceError as error:
-            raise CorpusError(str(error)) from None
-        except OSError as error:
-            raise CorpusError(str(read_error(text.name, error))) from None
+        is_open = False
+        for piece in self._pieces(characters(text, self.separator, self.errors)):
+            *whole, last = [piece] if self.separator is None else piece.split(self.separator)
+            yield from self._encode([name] * len(whole), whole)
+            is_open = bool(last) or (is_open and not whole)
+            if last:
+                [ids] = self.tokenizer.encode_batch_to_numpy([last])
+                yield Part(name, ids, ends=False)
+        if is_open:
+            yield Part(name, _NONE, ends=True)
 
-    def _pieces(self, text: Source) -> Iterator[str]:
-        """The text cut where its tokens and its separators are not."""
+    def _pieces(self, text: Iterator[str]) -> Iterator[str]:
+        """A text cut where its tokens and its separators are not."""
         if self.tokenizer.is_cut_by_bytes:
-            yield from self._characters(text)
-        elif self.separator is None:
-            yield from self.tokenizer.chunker().blocks(self._characters(text))
-        else:
-            yield from _up_to_separators(self._characters(text), self.separator)
-
-    def _characters(self, text: Source) -> Iterator[str]:
-        spellings = [] if self.separator is None else [self.separator.encode()]
-        for chunk in text.chunks(Specials(spellings), 0):
-            data = chunk.read().tobytes()
-            try:
-                yield data.decode()
-            except UnicodeDecodeError as error:
-                if self.errors == "strict":
-                    raise invalid_utf8(text.name, chunk.offset + error.start, error) from None
-                yield replace_invalid(data)[0].decode()
+            return text
+        if self.separator is None:
+            return self.tokenizer.chunker().blocks(text)
+        return up_to_separators(text, self.separator)  # whole documents
 
     def _encode(self, sources: Iterable[str], texts: Sequence[str]) -> Iterator[Part]:
         """Whole documents."""
@@ -202,15 +171,3 @@ _NONE: Ids = np.empty(0, np.uint32)
 
 def _name(path: Path) -> str:
     return "standard input" if path in STANDARD_INPUT else str(path)
-
-
-def _up_to_separators(characters: Iterable[str], separator: str) -> Iterator[str]:
-    """Whole documents, for a tokenizer whose pattern can be cut nowhere else."""
-    gathered: list[str] = []
-    for text in characters:
-        before, found, after = text.rpartition(separator)
-        if found:
-            yield "".join([*gathered, before, separator])
-            gathered = []
-        gathered.append(after)
-    yield "".join(gathered)

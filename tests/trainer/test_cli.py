@@ -88,7 +88,9 @@ class TestUsage:
         assert ": 270 tokens" in done.stderr
         assert "<|end|>" in (tmp_path / "t" / "tokenizer.json").read_text()
 
-    @pytest.mark.parametrize("command", ["vocab", "encode", "train", "evaluate", "generate", "demo"])
+    @pytest.mark.parametrize(
+        "command", ["vocab", "encode", "train", "evaluate", "evaluate-tokenizers", "generate", "demo"]
+    )
     def test_help_needs_no_torch(self, command: str) -> None:
         code = f"""
 import sys

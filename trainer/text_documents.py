@@ -1,0 +1,93 @@
+"""Text as documents, checked for being UTF-8 on the way."""
+
+from collections.abc import Iterable, Iterator
+
+from shared.bpe.corpus import Source, SourceError, read_error
+from shared.bpe.counting import Errors, replace_invalid
+from shared.bpe.word_counts import Specials
+from trainer.corpus import CorpusError, invalid_utf8
+from trainer.sources import Input, Records
+
+
+def characters(text: Source, separator: str | None, errors: Errors) -> Iterator[str]:
+    """A text in pieces of about a megabyte, cut where neither a separator nor a token of a named pattern is.
+
+    Raises:
+        CorpusError: If it cannot be read, or is not UTF-8 and must be.
+    """
+    specials = Specials([] if separator is None else [separator.encode()])
+    try:
+        for chunk in text.chunks(specials, 0):
+            data = chunk.read().tobytes()
+            try:
+                yield data.decode()
+            except UnicodeDecodeError as error:
+                if errors == "strict":
+                    raise invalid_utf8(text.name, chunk.offset + error.start, error) from None
+                yield replace_invalid(data)[0].decode()
+    except SourceError as error:
+        raise CorpusError(str(error)) from None
+    except OSError as error:
+        raise CorpusError(str(read_error(text.name, error))) from None
+
+
+def up_to_separators(pieces: Iterable[str], separator: str) -> Iterator[str]:
+    """Pieces of a text regrouped so that each but the last ends behind a separator."""
+    gathered: list[str] = []
+    for text in pieces:
+        before, found, after = text.rpartition(separator)
+        if found:
+            yield "".join([*gathered, before, separator])
+            gathered = []
+        gathered.append(after)
+    yield "".join(gathered)
+
+
+def labelled_texts(records: Records, label: str | None, errors: Errors) -> Iterator[tuple[str, str]]:
+    """The texts of records, each with the value of another field (empty if none is named).
+
+    Raises:
+        CorpusError: If they cannot be read, or one holds a lone surrogate, as JSON may spell it, and must not.
+    """
+    for number, (text, value) in enumerate(records.rows(label), start=1):
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            if errors == "strict":
+                raise CorpusError(
+                    f"{records.name}, record {number}, holds a lone surrogate, which is no text; allow it "
+                    "(--errors replace)"
+                ) from None
+            yield replace_invalid(text.encode(errors="surrogatepass"))[0].decode(), value
+        else:
+            yield text, value
+
+
+def whole_documents(given: Input, separator: str | None, errors: Errors, max_bytes: int) -> Iterator[str]:
+    """The documents of a text or of records, up to about so many bytes; behind the last separator follows none.
+
+    Raises:
+        CorpusError: As above.
+    """
+    if isinstance(given.content, Records):
+        yield from _up_to((text for text, _ in labelled_texts(given.content, None, errors)), max_bytes)
+        return
+    pieces = _up_to(characters(given.content, separator, errors), max_bytes)
+    if separator is None:
+        yield "".join(pieces)
+        return
+    for piece in up_to_separators(pieces, separator):
+        *documents, last = piece.split(separator)
+        yield from documents
+        if last:
+            yield last
+
+
+def _up_to(texts: Iterable[str], max_bytes: int) -> Iterator[str]:
+    for text in texts:
+        data = text.encode()
+        if len(data) >= max_bytes:
+            yield data[:max_bytes].decode(errors="ignore")
+            return
+        yield text
+        max_bytes -= len(data)
