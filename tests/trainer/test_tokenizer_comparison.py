@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiktoken
+import tiktoken.load
 from rich.console import Console
 
 from shared.bpe import Tokenizer, TokenizerError
