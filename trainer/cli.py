@@ -21,6 +21,7 @@ from trainer.commands.report import report
 from trainer.commands.sweep import sweep
 from trainer.commands.train import train
 from trainer.commands.vocab import vocab
+from trainer.dial_options import DialOptions
 from trainer.errors import InterruptedRunError, UsageError
 from trainer.progress import set_up_logging
 from trainer.settings_file import read_settings_file
@@ -56,8 +57,8 @@ def launch(
     """
     set_up_logging(verbose=verbose)
     try:
-        if config is not None:
-            app.config = (read_settings_file(config),)
+        file = () if config is None else (read_settings_file(config),)
+        app.config = (*file, DialOptions(told=True))
         # cyclopts takes a lone hyphen for an option.
         app(["/dev/stdin" if argument == "-" else argument for argument in tokens])
     except BrokenPipeError:

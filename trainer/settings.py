@@ -24,7 +24,36 @@ def _require(settings: object, minimum: float, *names: str, maximum: float = mat
             raise UsageError(f"{name} must be {limits}; got {value}")
 
 
-@Parameter(name="*", group=Group("Model: what is trained", sort_key=1))
+PresetName = Literal[
+    "stories260k",
+    "stories15m",
+    "stories42m",
+    "stories110m",
+    "tinystories-33m",
+    "cs336",
+    "nanogpt-char",
+    "smollm-135m",
+    "gpt2-small",
+    "gpt2-medium",
+    "gpt2-large",
+    "gpt2-xl",
+]
+
+
+@Parameter(name="*", group=Group("Size: one dial for all that follows from it", sort_key=1))
+@dataclass(frozen=True, kw_only=True)
+class DialSettings:
+    """What the shape of the model, the batch, the learning rate and the number of steps derive from, where they do."""
+
+    depth: int | None = None
+    """Layers; width, batch, learning rate and steps follow, and are printed with their sources. 4 to 8 for stories on a
+    CPU; 12 is GPT-2's smallest, for a GPU. Whatever you set yourself wins."""
+
+    preset: PresetName | None = None
+    """A published shape instead of a depth; batch, learning rate and steps follow as well."""
+
+
+@Parameter(name="*", group=Group("Model: what is trained", sort_key=2))
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
     """The shape of the Transformer."""
@@ -81,7 +110,7 @@ class ModelSettings:
         _require(self, 1, "d_model", "num_layers", "num_heads", "num_kv_heads", "d_ff", "context_length", "rope_theta")
 
 
-@Parameter(name="*", group=Group("Optimisation: how it is trained", sort_key=2))
+@Parameter(name="*", group=Group("Optimisation: how it is trained", sort_key=3))
 @dataclass(frozen=True, kw_only=True)
 class OptimizationSettings:
     """Batches, learning rate and steps."""
@@ -163,7 +192,7 @@ class OptimizationSettings:
             raise UsageError(f"betas must be at least 0 and below 1; got {self.betas}")
 
 
-@Parameter(name="*", group=Group("Watching: what you see on the way", sort_key=3))
+@Parameter(name="*", group=Group("Watching: what you see on the way", sort_key=4))
 @dataclass(frozen=True, kw_only=True)
 class WatchSettings:
     """Logging, evaluation and samples. None of these changes the training."""
@@ -208,7 +237,7 @@ class WatchSettings:
         _require(self, 0, "top_p", maximum=1)
 
 
-@Parameter(name="*", group=Group("Checkpoints", sort_key=4))
+@Parameter(name="*", group=Group("Checkpoints", sort_key=5))
 @dataclass(frozen=True, kw_only=True)
 class CheckpointSettings:
     """What is kept, and how a run goes on."""
@@ -232,7 +261,7 @@ class CheckpointSettings:
             raise UsageError("resume goes on with the run in the output folder, overwrite deletes it: give one of them")
 
 
-@Parameter(name="*", group=Group("Machine", sort_key=5))
+@Parameter(name="*", group=Group("Machine", sort_key=6))
 @dataclass(frozen=True, kw_only=True)
 class MachineSettings:
     """Where and in which precision it runs."""
@@ -270,6 +299,7 @@ class TrainSettings:
     output: Path
     """Folder of the run: train.toml, metrics.jsonl, checkpoints/, and at the end model/."""
 
+    dial: DialSettings = field(default_factory=DialSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
     optimization: OptimizationSettings = field(default_factory=OptimizationSettings)
     watch: WatchSettings = field(default_factory=WatchSettings)

@@ -10,6 +10,7 @@ from typing import Any
 import cyclopts
 from cyclopts import App, ArgumentCollection, CycloptsError, Parameter
 
+from trainer.dial_options import DialOptions
 from trainer.errors import UsageError
 from trainer.settings import TrainSettings
 
@@ -63,7 +64,7 @@ def parse_train_settings(table: Mapping[str, Any], *, source: str) -> TrainSetti
         UsageError: a key or a value is wrong.
     """
     config = SettingsFile(data=dict(table), source=source, use_commands_as_keys=False)
-    app = App(config=config, default_parameter=Parameter(negative_iterable=()))
+    app = App(config=(config, DialOptions(told=False)), default_parameter=Parameter(negative_iterable=()))
 
     @app.default
     def settings_of(*, settings: TrainSettings) -> TrainSettings:

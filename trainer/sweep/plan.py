@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from trainer.dial import DERIVED_SETTINGS
 from trainer.errors import UsageError
 from trainer.settings import TrainSettings, to_table
 from trainer.settings_file import parse_train_settings
@@ -17,6 +18,7 @@ Experiment = Literal["learning-rate", "batch-size", "vocab-size"]
 Changes = dict[str, Any]
 
 VOCAB_SIZE = "vocab_size"
+_DIAL = {"depth", "preset"}
 _NOT_VARIED = ("output", "resume", "overwrite", "config")
 # Clipping and the decay to nearly 0 bring even 3,000 times a good rate back; the last of these diverges.
 _RATE_FACTORS = (0.1, 0.3, 1, 3, 10, 100, 10_000)
@@ -135,9 +137,10 @@ def plan_runs(base: TrainSettings, changes: Sequence[Changes], *, hold_tokens: b
     Raises:
         UsageError: a key or a value is wrong.
     """
-    table = {name: value for name, value in to_table(base).items() if value is not None and name not in _NOT_VARIED}
+    whole = {name: value for name, value in to_table(base).items() if value is not None and name not in _NOT_VARIED}
     runs: list[PlannedRun] = []
     for own in changes:
+        table = _without_derived(whole, base) if _DIAL & set(own) else whole
         name = _name(own)
         output = {"output": str(base.output / name)}
         source = f"run {name}"
@@ -147,6 +150,15 @@ def plan_runs(base: TrainSettings, changes: Sequence[Changes], *, hold_tokens: b
             settings = parse_train_settings(own_table | _held_steps(own, base, settings), source=source)
         runs.append(PlannedRun(name, own, settings))
     return runs
+
+
+def _without_derived(table: Changes, base: TrainSettings) -> Changes:
+    """The settings but for the dial and what the base's dial or the defaults gave: the run's dial gives that anew."""
+    asked = {name: value for name, value in table.items() if name not in DERIVED_SETTINGS}
+    derived = to_table(parse_train_settings(asked | {"output": str(base.output)}, source="the base settings"))
+    return {
+        name: value for name, value in table.items() if name not in _DIAL and (name in asked or derived[name] != value)
+    }
 
 
 def _micro_batch(own: Changes, base: TrainSettings) -> Changes:
