@@ -40,26 +40,28 @@ def evaluate(
     context_length: int,
     batch_size: int,
     device: Device,
+    begin_id: int | None = None,
     processes: Processes = Processes(),  # noqa: B008 - cannot change
 ) -> Evaluation:
-    """Score every token but the first once, in consecutive windows, which several processes share.
+    """Score every token once, in consecutive windows, which several processes share.
 
     The result does not depend on `batch_size`, and neither the model's mode nor any random generator is changed.
 
     Args:
         model: The model.
-        tokens: 1-D ids, two or more.
+        tokens: 1-D ids.
         byte_lengths: From `token_byte_lengths`.
         context_length: Length of a window; a token sees at most this much before it.
         batch_size: Windows at once.
         device: Where the model is.
+        begin_id: The id that stands before the first token; without one, scoring starts at the second.
         processes: Those that call this at once, each with the whole model; all get the same result.
     """
     was_training = model.training
     model.eval()
     total = Evaluation()
     try:
-        every = batches(_windows(tokens, context_length), batch_size=batch_size, batch_tokens=0)
+        every = batches(_windows(tokens, context_length, begin_id), batch_size=batch_size, batch_tokens=0)
         for batch in islice(every, processes.rank, None, processes.count):
             total += score(model, batch, byte_lengths, device=device)[""]
     finally:
@@ -68,8 +70,10 @@ def evaluate(
     return Evaluation(nats, int(num_tokens), text_nats, int(num_bytes))
 
 
-def _windows(tokens: npt.NDArray[np.integer], context_length: int) -> Iterator[Window]:
+def _windows(tokens: npt.NDArray[np.integer], context_length: int, begin_id: int | None) -> Iterator[Window]:
     cutter = WindowCutter(context_length, context_length)
+    if begin_id is not None:
+        yield from cutter.feed(np.array([begin_id]))
     for first in range(0, len(tokens), _FED_AT_ONCE):
         yield from cutter.feed(tokens[first : first + _FED_AT_ONCE])
     yield from cutter.finish()

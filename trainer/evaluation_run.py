@@ -206,7 +206,7 @@ def _rules(settings: ScoringSettings, folder: ModelFolder) -> WindowRules:
         length=length,
         stride=stride,
         fill_last=settings.last_window == "full",
-        begin_id=_begin_id(folder.tokenizer) if settings.begin else None,
+        begin_id=_begin_id(folder.tokenizer, settings.documents) if settings.begin else None,
         end_id=end_id,
         document_mask=settings.documents == "packed" and _is_masked(settings, folder),
         max_tokens=settings.max_tokens,
@@ -221,8 +221,10 @@ def _is_masked(settings: ScoringSettings, folder: ModelFolder) -> bool:
     return training.get("document_mask", False) is True
 
 
-def _begin_id(tokenizer: Tokenizer) -> int | None:
-    return tokenizer.end_of_text_id if tokenizer.bos_id is None else tokenizer.bos_id
+def _begin_id(tokenizer: Tokenizer, documents: str) -> int | None:
+    """What comes before a document: where they are packed, that is the end of another one."""
+    has_own = documents == "apart" and tokenizer.bos_id is not None
+    return tokenizer.bos_id if has_own else tokenizer.end_of_text_id
 
 
 def _check(report: EvaluationReport) -> None:

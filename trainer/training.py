@@ -163,11 +163,12 @@ class Trainer:
         limit = self.settings.watch.eval_tokens
         self.evaluation = evaluate(
             self.model,
-            self.data.validation.tokens[: limit + 1 if limit else None],
+            self.data.validation.tokens[: limit or None],
             self.byte_lengths,
             context_length=self.settings.model.context_length,
             batch_size=self.settings.optimization.batch_size,
             device=self.device,
+            begin_id=self.data.validation.manifest.end_of_text_id,
         )
         loss, bits = self.evaluation.loss, self.evaluation.bits_per_byte
         in_bits = "" if bits is None else f", {bits:.4f} bits per byte"

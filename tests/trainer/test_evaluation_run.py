@@ -147,13 +147,14 @@ def test_packed_documents_give_the_figures_of_training(
     file = TokenFile.open(token_folder, "val")
     expected = evaluate(
         folder.model,
-        file.tokens[:301],
+        file.tokens[:300],
         token_byte_lengths(tokenizer, folder.valid_tokens),
         context_length=CONTEXT,
         batch_size=3,
         device=choose_device("cpu"),
+        begin_id=file.manifest.end_of_text_id,
     )
-    total = run(model_folder, token_folder / "val.bin", documents="packed", begin=False, max_tokens=301)["total"]
+    total = run(model_folder, token_folder / "val.bin", documents="packed", max_tokens=300)["total"]
     assert total["tokens"] == expected.tokens == 300
     assert total["loss"] == pytest.approx(expected.loss, abs=1e-6)
     assert total["bits_per_byte"] == pytest.approx(expected.bits_per_byte, abs=1e-6)

@@ -104,7 +104,8 @@ def test_transformers_finds_the_same_validation_loss(settings: TrainSettings) ->
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(train(settings))
-    tokens = torch.from_numpy(TokenFile.open(settings.data, "val").tokens[:201].astype("int64"))
+    file = TokenFile.open(settings.data, "val")
+    tokens = torch.tensor([file.manifest.end_of_text_id, *file.tokens[:200].tolist()])
     nats = 0.0
     for start in range(0, 200, 16):
         window = tokens[start : start + 17].unsqueeze(0)
