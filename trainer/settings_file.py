@@ -12,7 +12,7 @@ from cyclopts import App, ArgumentCollection, CycloptsError, Parameter
 
 from trainer.dial_options import DialOptions
 from trainer.errors import UsageError
-from trainer.settings import TrainSettings
+from trainer.settings import TrainSettings, to_table
 
 
 class SettingsFile(cyclopts.config.Dict):
@@ -75,4 +75,8 @@ def parse_train_settings(table: Mapping[str, Any], *, source: str) -> TrainSetti
     except CycloptsError as error:
         raise UsageError(f"{source}: {error}".replace(f"{source}: {source}", source)) from error
     settings: TrainSettings = bound.arguments["settings"]
+    for name, value in to_table(settings).items():
+        given = table.get(name)
+        if type(value) is int and isinstance(given, float) and given != value:  # cyclopts rounds
+            raise UsageError(f"{source}: {name} must be a whole number; got {given}")
     return settings

@@ -47,7 +47,7 @@ class Sweep:
         self.output = output
         self.runs = list(runs)
         self.text = text
-        self.outcomes: dict[str, Outcome] = {} if overwrite else read_outcomes(output)
+        self.outcomes: dict[str, Outcome] = {}
         self._overwrite = overwrite
         self._lock: int | None = None
         self._stop = StopRequest()
@@ -70,6 +70,7 @@ class Sweep:
         self.output.mkdir(parents=True, exist_ok=True)
         with stop_on_signals() as self._stop, _exclusive(self.output) as self._lock:
             self._make_vocabularies()
+            self.outcomes = {} if self._overwrite else read_outcomes(self.output)
             if self._overwrite:
                 for run in self.runs:
                     if RunFolder(run.settings.output).settings_file.is_file():
