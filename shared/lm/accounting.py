@@ -1,0 +1,122 @@
+"""What a model costs: parameters, floating-point operations of a training step, by component.
+
+Matrix products are counted as 2 x m x n x k, and nothing else is in a forward or backward pass: norms, activations and
+softmax are a few operations for each value, far below a percent. Causal attention is counted as if every token attended
+to every other, as CS336 and Kaplan et al. 2020 (arXiv 2001.08361) do: kernels that skip the masked half do less.
+"""
+
+from dataclasses import dataclass
+
+from shared.lm.config import ModelConfig
+
+BACKWARD_PER_FORWARD = 2
+"""A product's backward pass is two products of its size: the gradients of both factors."""
+
+ADAMW_FLOPS = 14
+"""A parameter's operations in AdamW: its average 3 (two products, one sum) and that of its square 4, the step 5 (root,
+epsilon, quotient, learning rate, difference), decay 2. Corrections of the averages' bias are one for all."""
+
+MUON_STEPS = 5
+"""Newton-Schulz iterations of Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon)."""
+
+MUON_FLOPS = 10
+"""A parameter's operations in Muon outside the iterations: average 3, look-ahead 3, norm 2 x 1, step and decay 2."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The number of weights of each component; a tied output projection has none of its own.
+
+    Attributes:
+        embedding: [vocab_size, d_model].
+        attention: Query, key, value and output projections of all layers.
+        feed_forward: Of all layers.
+        norms: Gains of all norms.
+        output: The projection to the vocabulary.
+    """
+
+    embedding: int
+    attention: int
+    feed_forward: int
+    norms: int
+    output: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.embedding + self.attention + self.feed_forward + self.norms + self.output
+
+
+@dataclass(frozen=True)
+class ForwardFlops:
+    """Operations of one forward pass, by component.
+
+    Attributes:
+        projections: Queries, keys, values and the output of attention.
+        scores: Queries times keys, and their softmax times values.
+        feed_forward: All of its matrices.
+        output: The projection to the vocabulary.
+    """
+
+    projections: int
+    scores: int
+    feed_forward: int
+    output: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.projections + self.scores + self.feed_forward + self.output
+
+
+def count_parameters(config: ModelConfig) -> Parameters:
+    """The number of weights by component; their sum is `config.num_parameters`."""
+    c = config
+    gains = 2 * c.d_model + (2 * c.head_dim if c.qk_norm else 0)
+    embedding = c.vocab_size * c.d_model
+    return Parameters(
+        embedding=embedding,
+        attention=c.num_layers * _attention_weights(c),
+        feed_forward=c.num_layers * _feed_forward_weights(c),
+        norms=c.num_layers * gains + c.d_model,
+        output=0 if c.tie_embeddings else embedding,
+    )
+
+
+def forward_flops(config: ModelConfig, *, sequences: int = 1, length: int | None = None) -> ForwardFlops:
+    """Operations of a forward pass that gives the logits of every token.
+
+    Args:
+        config: The model.
+        sequences: How many at once.
+        length: Tokens of each; the context length if None, and it may be more.
+    """
+    c = config
+    length = length or c.context_length
+    tokens = sequences * length
+    return ForwardFlops(
+        projections=2 * tokens * c.num_layers * _attention_weights(c),
+        scores=4 * tokens * length * c.num_layers * c.num_heads * c.head_dim,
+        feed_forward=2 * tokens * c.num_layers * _feed_forward_weights(c),
+        output=2 * tokens * c.vocab_size * c.d_model,
+    )
+
+
+def muon_matrix_flops(rows: int, columns: int) -> int:
+    """Operations of one Muon update of a matrix: the Newton-Schulz products and `MUON_FLOPS` for each value.
+
+    Each iteration takes X to aX + (bA + cA²)X with A = XXᵀ, the matrix lying on its longer side.
+    """
+    small, large = sorted((rows, columns))
+    products = 4 * small * small * large + 2 * small**3
+    return MUON_STEPS * products + MUON_FLOPS * rows * columns
+
+
+def _attention_weights(config: ModelConfig) -> int:
+    """Of one layer."""
+    return 2 * config.d_model * config.head_dim * (config.num_heads + config.num_kv_heads)
+
+
+def _feed_forward_weights(config: ModelConfig) -> int:
+    """Of one layer: gate, up and down."""
+    return 3 * config.d_model * config.d_ff
