@@ -6,6 +6,7 @@ to every other, as CS336 and Kaplan et al. 2020 (arXiv 2001.08361) do: kernels t
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from shared.lm.config import ModelConfig
 
@@ -13,14 +14,15 @@ BACKWARD_PER_FORWARD = 2
 """A product's backward pass is two products of its size: the gradients of both factors."""
 
 ADAMW_FLOPS = 14
-"""A parameter's operations in AdamW: its average 3 (two products, one sum) and that of its square 4, the step 5 (root,
+"""One parameter's operations in AdamW: its average 3 (two products, one sum) and that of its square 4, the step 5 (root,
 epsilon, quotient, learning rate, difference), decay 2. Corrections of the averages' bias are one for all."""
 
 MUON_STEPS = 5
 """Newton-Schulz iterations of Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon)."""
 
-MUON_FLOPS = 10
-"""A parameter's operations in Muon outside the iterations: average 3, look-ahead 3, norm 2 x 1, step and decay 2."""
+MUON_FLOPS = 12
+"""One parameter's operations in Muon outside the iterations: average 3, look-ahead 3, norm and its quotient 3,
+decay 1, step 2."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +74,13 @@ class ForwardFlops:
 def count_parameters(config: ModelConfig) -> Parameters:
     """The number of weights by component; their sum is `config.num_parameters`."""
     c = config
-    gains = 2 * c.d_model + (2 * c.head_dim if c.qk_norm else 0)
+    gains = (0 if c.norm == "none" else 2 * c.d_model) + (2 * c.head_dim if c.qk_norm else 0)
     embedding = c.vocab_size * c.d_model
     return Parameters(
         embedding=embedding,
-        attention=c.num_layers * _attention_weights(c),
-        feed_forward=c.num_layers * _feed_forward_weights(c),
-        norms=c.num_layers * gains + c.d_model,
+        attention=c.num_layers * _size(_attention_shapes(c)),
+        feed_forward=c.num_layers * _size(_feed_forward_shapes(c)),
+        norms=c.num_layers * gains + (c.d_model if c.norm == "pre" else 0),
         output=0 if c.tie_embeddings else embedding,
     )
 
@@ -95,28 +97,40 @@ def forward_flops(config: ModelConfig, *, sequences: int = 1, length: int | None
     length = length or c.context_length
     tokens = sequences * length
     return ForwardFlops(
-        projections=2 * tokens * c.num_layers * _attention_weights(c),
+        projections=2 * tokens * c.num_layers * _size(_attention_shapes(c)),
         scores=4 * tokens * length * c.num_layers * c.num_heads * c.head_dim,
-        feed_forward=2 * tokens * c.num_layers * _feed_forward_weights(c),
+        feed_forward=2 * tokens * c.num_layers * _size(_feed_forward_shapes(c)),
         output=2 * tokens * c.vocab_size * c.d_model,
     )
 
 
-def muon_matrix_flops(rows: int, columns: int) -> int:
-    """Operations of one Muon update of a matrix: the Newton-Schulz products and `MUON_FLOPS` for each value.
+def optimizer_flops(config: ModelConfig, optimizer: Literal["adamw", "muon"] = "adamw") -> int:
+    """Operations of one optimizer step: AdamW for every parameter, or Muon for the matrices within blocks."""
+    if optimizer == "adamw":
+        return ADAMW_FLOPS * config.num_parameters
+    hidden = [shape for shapes in (_attention_shapes(config), _feed_forward_shapes(config)) for shape in shapes]
+    others = config.num_parameters - config.num_layers * _size(hidden)
+    return config.num_layers * sum(_muon_flops(*shape) for shape in hidden) + ADAMW_FLOPS * others
 
-    Each iteration takes X to aX + (bA + cA²)X with A = XXᵀ, the matrix lying on its longer side.
-    """
+
+def _muon_flops(rows: int, columns: int) -> int:
+    """Each iteration takes X to aX + (bA + cA²)X with A = XXᵀ, the matrix lying on its longer side."""
     small, large = sorted((rows, columns))
     products = 4 * small * small * large + 2 * small**3
     return MUON_STEPS * products + MUON_FLOPS * rows * columns
 
 
-def _attention_weights(config: ModelConfig) -> int:
-    """Of one layer."""
-    return 2 * config.d_model * config.head_dim * (config.num_heads + config.num_kv_heads)
+def _attention_shapes(config: ModelConfig) -> list[tuple[int, int]]:
+    """The matrices of one layer."""
+    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    return [(queries, config.d_model), (keys, config.d_model), (keys, config.d_model), (config.d_model, queries)]
 
 
-def _feed_forward_weights(config: ModelConfig) -> int:
-    """Of one layer: gate, up and down."""
-    return 3 * config.d_model * config.d_ff
+def _feed_forward_shapes(config: ModelConfig) -> list[tuple[int, int]]:
+    """The matrices of one layer."""
+    up = [(config.d_ff, config.d_model)] * (2 if config.activation == "swiglu" else 1)
+    return [*up, (config.d_model, config.d_ff)]
+
+
+def _size(shapes: list[tuple[int, int]]) -> int:
+    return sum(rows * columns for rows, columns in shapes)
