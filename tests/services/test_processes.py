@@ -13,6 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
+from shared.bpe import Tokenizer
+from shared.lm import GenerationDefaults, ModelConfig, Transformer, save_model_folder
+
 # The inference service with a model that takes 0.1 s for each token and can tell a story of 120 tokens.
 SLOW_SERVICE = """
 import time
@@ -58,6 +61,23 @@ def test_a_damaged_model_folder(process: Callable[..., Any], model_dir: Path, tm
     code, _, stderr = process("-m", "services.inference", model_dir=folder).wait_exit()
     assert code == 1
     assert "model.safetensors" in one_sentence(stderr)
+
+
+def test_a_research_checkpoint(process: Callable[..., Any], tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """What only the trainer can run is refused with the reason; its tokenizer is one like any other."""
+    config = ModelConfig(
+        vocab_size=tokenizer.vocab_size, context_length=16, d_model=8, num_layers=1, num_heads=1, num_kv_heads=1,
+        head_dim=8, d_ff=8, norm="none", position="none",
+    )  # fmt: skip
+    folder = tmp_path / "research"
+    defaults = GenerationDefaults()
+    save_model_folder(folder, model=Transformer(config), tokenizer=tokenizer, generation=defaults, provenance={})
+    inference = process("-m", "services.inference", model_dir=folder)
+    encoder = process("-m", "services.tokenizer", model_dir=folder).wait_ready()
+    assert httpx.post(f"{encoder.url}/encode", json={"text": "fox"}).status_code == 200
+    code, _, stderr = inference.wait_exit(timeout=60)
+    assert code == 1
+    assert "research checkpoint (no RMSNorm, no position encoding)" in one_sentence(stderr)
 
 
 def test_a_busy_port(process: Callable[..., Any], model_dir: Path) -> None:
