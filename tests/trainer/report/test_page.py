@@ -68,16 +68,8 @@ def test_everything_of_several_runs_is_there(tmp_path: Path) -> None:
     make_run(tmp_path / "s" / "killed", end=2.5, steps=15, finished=False, settings={"learning_rate": 2e-3})
     page = report(tmp_path, tmp_path / "s")
     assert "fast ★ best" in " ".join(page.text.split())
-    for expected in (
-        "fast, killed, slow",
-        "1.23M",
-        "2.5000",
-        "learning_rate",
-        "0.003",
-        "step 15 of 40",
-        "0:01:20",
-        "32",
-    ):
+    texts = ("fast, killed, slow", "1.23M", "2.2000", "learning_rate", "0.003", "step 15 of 40", "0:01:20", "32")
+    for expected in texts:
         assert expected in page.text, expected
     names = {"loss-by-step", "loss-by-time", "loss-by-tokens", "learning-rate", "gradient-norm", "throughput"}
     names.add("final-loss-by-learning_rate")
@@ -114,7 +106,7 @@ def test_odd_runs_do_not_stop_it(tmp_path: Path) -> None:
     (damaged / "train.toml").write_bytes(b"\xff = ")
     assert "no step yet" in report(tmp_path, damaged).text
     alone = report(tmp_path, make_run(tmp_path / "alone", end=2.0))
-    assert "best" not in alone.text.split("Curves")[0].replace("The best run is the first.", "")
+    assert "★" not in alone.text
 
 
 def test_the_best_is_by_bits_where_vocabularies_differ(tmp_path: Path) -> None:
