@@ -5,12 +5,13 @@ import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
 
 from shared.lm import Transformer
+from shared.lm.linear import fast_product, has_fast_product
 
 IGNORED = -100
 """A target that is not scored."""
 
 # Rows at once on a CPU: their logits stay within the cache. GPUs need many rows to be busy.
-_ROWS_ON_CPU = 256
+_ROWS_ON_CPU = 512
 _ROWS_ELSEWHERE = 4096
 
 
@@ -25,7 +26,9 @@ class TrainingLoss(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, inputs: Tensor, targets: Tensor, *, scale: float, z_loss: float = 0.0) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, inputs: Tensor, targets: Tensor, *, scale: float | Tensor, z_loss: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
         """The loss of windows, as `next_token_loss` gives it.
 
         Args:
@@ -39,7 +42,7 @@ class TrainingLoss(nn.Module):
 
 
 def next_token_loss(
-    hidden: Tensor, output_weight: Tensor, targets: Tensor, *, scale: float, z_loss: float = 0.0
+    hidden: Tensor, output_weight: Tensor, targets: Tensor, *, scale: float | Tensor, z_loss: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """Cross-entropy of the targets under the logits `hidden @ output_weight.T`, which never exist all at once.
 
@@ -51,7 +54,7 @@ def next_token_loss(
         hidden: The final residual stream, [..., d_model].
         output_weight: The output projection, [vocab_size, d_model]; not a shard of it.
         targets: int64 [...], from 0 to vocab_size - 1, or -100 where nothing is scored.
-        scale: What every target counts.
+        scale: What every target counts. As a tensor it may change without torch.compile compiling again.
         z_loss: Adds this times the square of the log of the softmax's denominator, which keeps logits from drifting
             (Chowdhery et al. 2022, "PaLM", arXiv 2204.02311, section 5; 1e-4 there).
 
@@ -62,15 +65,16 @@ def next_token_loss(
     if torch.is_autocast_enabled(hidden.device.type):
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
     with_gradients = torch.is_grad_enabled() and (hidden.requires_grad or output_weight.requires_grad)
+    scale = torch.as_tensor(scale, dtype=torch.float64 if hidden.dtype == torch.float64 else torch.float32)
     loss, nats, _, _ = _chunked_loss(
-        hidden.flatten(0, -2), output_weight, targets.flatten(), scale, z_loss, with_gradients
+        hidden.flatten(0, -2), output_weight, targets.flatten(), scale.to(hidden.device), z_loss, with_gradients
     )
     return loss, nats
 
 
 @torch.library.custom_op("ownlm::next_token_loss", mutates_args=())
 def _chunked_loss(  # noqa: PLR0917 - an operator of torch has positional arguments
-    hidden: Tensor, weight: Tensor, targets: Tensor, scale: float, z_loss: float, with_gradients: bool
+    hidden: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, z_loss: float, with_gradients: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Loss, cross-entropy, and the loss's gradients by `hidden` [N, d] and `weight` [V, d] (empty where not asked).
 
@@ -79,35 +83,44 @@ def _chunked_loss(  # noqa: PLR0917 - an operator of torch has positional argume
     rows = _ROWS_ON_CPU if hidden.device.type == "cpu" else _ROWS_ELSEWHERE
     exact = torch.float64 if hidden.dtype == torch.float64 else torch.float32
     matrix = weight.to(hidden.dtype)
-    total = hidden.new_zeros((), dtype=exact)
-    squares = hidden.new_zeros((), dtype=exact)
+    total, squares = hidden.new_zeros(2, dtype=exact).unbind()
     hidden_gradient = torch.empty_like(hidden if with_gradients else hidden[:0])
     weight_gradient = torch.zeros_like(weight if with_gradients else weight[:0])
     for first in range(0, len(hidden), rows):
         some, some_targets = hidden[first : first + rows], targets[first : first + rows].unsqueeze(1)
-        scored = some_targets != IGNORED
-        picked = some_targets.where(scored, 0)
-        logits = F.linear(some, matrix).to(exact)
-        target_logits = logits.gather(1, picked)
-        log_probabilities = torch.log_softmax(logits, dim=1)
-        target_nats = -log_probabilities.gather(1, picked)
-        log_denominators = target_logits + target_nats
-        counts = scored.to(exact) * scale
-        total += (target_nats * counts).sum()
+        counts = (some_targets != IGNORED).to(exact) * scale
+        picked = some_targets.clamp(min=0)
+        logits = _product(some, matrix).to(exact)
+        target_logits, largest = logits.gather(1, picked), logits.amax(1, keepdim=True)
+        probabilities = torch.softmax(logits, dim=1, out=logits)
+        # The largest probability never underflows, the target's may.
+        log_denominators = largest - probabilities.amax(1, keepdim=True).log()
+        total += ((log_denominators - target_logits) * counts).sum()
         squares += (log_denominators.square() * counts).sum()
         if with_gradients:
-            row_factors = counts * (1 + 2 * z_loss * log_denominators)
-            by_logits = log_probabilities.exp_().mul_(row_factors)
-            by_logits.scatter_add_(1, picked, -counts)
-            by_logits = by_logits.to(hidden.dtype)
-            torch.mm(by_logits, matrix, out=hidden_gradient[first : first + rows])
-            weight_gradient += by_logits.t() @ some
+            by_logits = probabilities.mul_(counts * (1 + 2 * z_loss * log_denominators))
+            by_logits = by_logits.scatter_add_(1, picked, -counts).to(hidden.dtype)
+            hidden_gradient[first : first + rows] = _product(by_logits, matrix.t())
+            _add_product(weight_gradient, by_logits.t(), some)
     return total + z_loss * squares, total.clone(), hidden_gradient, weight_gradient
+
+
+def _product(x: Tensor, weight: Tensor) -> Tensor:
+    """`x @ weight.T`, which no gradient flows through."""
+    return fast_product(x, weight) if has_fast_product(x, weight) else F.linear(x, weight)
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add `left @ right` in the precision of `total`."""
+    if left.dtype == total.dtype:
+        total.addmm_(left, right)
+    else:
+        total += left @ right
 
 
 @_chunked_loss.register_fake
 def _(
-    hidden: Tensor, weight: Tensor, _targets: Tensor, _scale: float, _z_loss: float, with_gradients: bool
+    hidden: Tensor, weight: Tensor, _targets: Tensor, _scale: Tensor, _z_loss: float, with_gradients: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     exact = torch.float64 if hidden.dtype == torch.float64 else torch.float32
     scalar = hidden.new_empty((), dtype=exact)

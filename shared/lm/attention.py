@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from shared.lm.config import ModelConfig
 from shared.lm.kv_cache import CacheWindow
+from shared.lm.linear import Linear
 from shared.lm.norm import RMSNorm
 from shared.lm.rope import rotate
 
@@ -22,10 +23,10 @@ class Attention(nn.Module):
         self.head_dim = config.head_dim
         self.dropout = 0.0  # see Transformer.set_dropout
         queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-        self.q_proj = nn.Linear(config.d_model, queries, bias=False)
-        self.k_proj = nn.Linear(config.d_model, keys, bias=False)
-        self.v_proj = nn.Linear(config.d_model, keys, bias=False)
-        self.o_proj = nn.Linear(queries, config.d_model, bias=False)
+        self.q_proj = Linear(config.d_model, queries)
+        self.k_proj = Linear(config.d_model, keys)
+        self.v_proj = Linear(config.d_model, keys)
+        self.o_proj = Linear(queries, config.d_model)
         self.q_norm = RMSNorm(config.head_dim, config.norm_eps) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config.norm_eps) if config.qk_norm else None
 

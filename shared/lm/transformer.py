@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from shared.lm.attention import Attention, document_mask
 from shared.lm.config import ModelConfig
 from shared.lm.kv_cache import CacheWindow, KVCache
+from shared.lm.linear import Linear
 from shared.lm.norm import RMSNorm
 from shared.lm.rope import RotaryEmbedding
 
@@ -20,9 +21,9 @@ class FeedForward(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         gated = config.activation == "swiglu"
-        self.gate_proj = nn.Linear(config.d_model, config.d_ff, bias=False) if gated else None
-        self.up_proj = nn.Linear(config.d_model, config.d_ff, bias=False)
-        self.down_proj = nn.Linear(config.d_ff, config.d_model, bias=False)
+        self.gate_proj = Linear(config.d_model, config.d_ff) if gated else None
+        self.up_proj = Linear(config.d_model, config.d_ff)
+        self.down_proj = Linear(config.d_ff, config.d_model)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [..., d_model] to [..., d_model]."""
@@ -108,7 +109,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         self.model = Decoder(config)
-        self.lm_head = None if config.tie_embeddings else nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.lm_head = None if config.tie_embeddings else Linear(config.d_model, config.vocab_size)
         self.document_start: int | None = None
         self.reset_parameters()
 

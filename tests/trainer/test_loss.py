@@ -33,15 +33,13 @@ def plain_loss(hidden: Tensor, weight: Tensor, targets: Tensor, scale: float, z_
 def test_it_is_the_plain_loss(rows: int, z_loss: float) -> None:
     hidden, weight, targets = draw(rows)
     found, nats = next_token_loss(hidden, weight, targets, scale=0.5, z_loss=z_loss)
-    expected, expected_nats = plain_loss(hidden, weight, targets, 0.5, z_loss)
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(nats, expected_nats.detach(), rtol=1e-6, atol=1e-6)
-    for gradient, true in zip(
-        torch.autograd.grad(3 * found, (hidden, weight)),
-        torch.autograd.grad(3 * expected, (hidden, weight)),
-        strict=True,
-    ):
-        torch.testing.assert_close(gradient, true, rtol=1e-5, atol=1e-5)
+    exact = hidden.detach().double().requires_grad_(), weight.detach().double().requires_grad_()
+    expected, expected_nats = plain_loss(*exact, targets, 0.5, z_loss)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert nats.item() == pytest.approx(expected_nats.item(), rel=1e-6)
+    gradients = torch.autograd.grad(3 * found, (hidden, weight))
+    for gradient, true in zip(gradients, torch.autograd.grad(3 * expected, exact), strict=True):
+        torch.testing.assert_close(gradient.double(), true, rtol=1e-5, atol=1e-5)
 
 
 def test_its_gradients_are_the_differences_of_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
