@@ -3,8 +3,8 @@
 import logging
 import pickle
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,27 @@ from torch import Tensor
 
 from shared.bpe import Tokenizer
 from shared.lm import GenerationDefaults, ModelFolderError, Transformer, load_model_folder, save_model_folder
+from trainer.checksums import ChecksumError, verify_checksums, write_checksums
 from trainer.errors import TrainerError
+from trainer.run_state import RunState
 
 logger = logging.getLogger(__name__)
 
 STATE_FILE = "training_state.pt"
+BEST = "best"
+"""The name of the link to the checkpoint with the lowest validation loss."""
 
 # What reading a damaged folder or a damaged state file raises.
-_DAMAGE = (ModelFolderError, OSError, RuntimeError, KeyError, EOFError, pickle.UnpicklingError)
+_DAMAGE = (
+    ChecksumError,
+    ModelFolderError,
+    OSError,
+    RuntimeError,
+    KeyError,
+    TypeError,
+    EOFError,
+    pickle.UnpicklingError,
+)
 
 
 @dataclass(frozen=True)
@@ -29,25 +42,27 @@ class Checkpoint:
 
     Attributes:
         path: Its folder.
-        step: How many optimizer steps were done.
+        run: How far the run had come.
         model: The model with its weights, in float32 on the CPU.
         optimizer: The optimizer's state dict.
         settings: The settings of the run, as a flat table.
         data: What identifies the training tokens.
+        machine: What it was computed with.
     """
 
     path: Path
-    step: int
+    run: RunState
     model: Transformer
     optimizer: dict[str, Any]
     settings: dict[str, Any]
     data: dict[str, Any]
+    machine: dict[str, Any]
 
 
 def save_checkpoint(
     folder: Path,
     *,
-    step: int,
+    run: RunState,
     model: Transformer,
     optimizer: torch.optim.Optimizer,
     tokenizer: Tokenizer,
@@ -55,29 +70,60 @@ def save_checkpoint(
     provenance: Mapping[str, Any],
     settings: Mapping[str, Any],
     data: Mapping[str, Any],
-    keep: int,
+    machine: Mapping[str, Any],
 ) -> Path:
-    """Write `folder`/step-NNNNNNNN, whole or not at all, then delete all but the newest `keep` (0: none)."""
+    """Write `folder`/step-NNNNNNNN, whole or not at all.
+
+    Raises:
+        ModelFolderError: writing failed. What was there is as it was.
+    """
     state = {
-        "step": step,
+        "run": asdict(run),
         "optimizer": optimizer.state_dict(),
         "settings": dict(settings),
         "data": dict(data),
+        "machine": dict(machine),
         "random": random_state(),
     }
-    path = folder / f"step-{step:08d}"
+
+    def add_state(temporary: Path) -> None:
+        _write_state(state, temporary / STATE_FILE)
+        write_checksums(temporary)
+
+    path = checkpoint_path(folder, run.step)
     save_model_folder(
         path,
         model=model,
         tokenizer=tokenizer,
         generation=generation,
         provenance=dict(provenance),
-        extra_files=lambda temporary: _write_state(state, temporary / STATE_FILE),
+        extra_files=add_state,
         overwrite=True,
     )
-    for old in list_checkpoints(folder)[keep:] if keep else ():
-        shutil.rmtree(old)
     return path
+
+
+def checkpoint_path(folder: Path, step: int) -> Path:
+    """The checkpoint of a step."""
+    return folder / f"step-{step:08d}"
+
+
+def delete_old_checkpoints(folder: Path, *, keep: int, spare: Iterable[Path] = ()) -> None:
+    """Delete all but the newest `keep` (0: none), and never those to spare."""
+    for old in list_checkpoints(folder)[keep:] if keep else ():
+        if old not in spare:
+            shutil.rmtree(old)
+
+
+def link_best(folder: Path, step: int | None) -> None:
+    """Make `folder`/best a link to the checkpoint of a step, in one move; None removes the link."""
+    link, new = folder / BEST, folder / f".{BEST}.new"
+    new.unlink(missing_ok=True)
+    if step is None:
+        link.unlink(missing_ok=True)
+        return
+    new.symlink_to(checkpoint_path(folder, step).name)
+    new.replace(link)
 
 
 def _write_state(state: Mapping[str, Any], path: Path) -> None:
@@ -107,16 +153,22 @@ def load_newest_checkpoint(folder: Path) -> Checkpoint:
         try:
             return _load(path)
         except _DAMAGE as error:
-            logger.warning("%s is damaged and is left aside: %s", path, error)
+            logger.warning("%s is damaged and is left aside: %s", path, str(error).partition("\n")[0])
     found = f"none of the {len(paths)} in it can be read" if paths else "there is none in it"
     raise TrainerError(f"no checkpoint to resume from in {folder}: {found}; begin anew with --overwrite")
 
 
 def _load(path: Path) -> Checkpoint:
+    verify_checksums(path)
     model = load_model_folder(path, dtype=torch.float32, research=True).model
     # weights_only: nothing in the file is run. On the CPU first, since the device that wrote it may not be here.
     state = torch.load(path / STATE_FILE, map_location="cpu", weights_only=True)
-    checkpoint = Checkpoint(path, state["step"], model, state["optimizer"], state["settings"], state["data"])
+    checkpoint = Checkpoint(
+        path,
+        RunState(**state["run"]),
+        model,
+        *(state[key] for key in ("optimizer", "settings", "data", "machine")),
+    )
     if "random" in state:
         restore_random_state(state["random"])
     else:

@@ -1,5 +1,6 @@
 """Where training runs and in which precision."""
 
+import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -55,6 +56,14 @@ def choose_device(name: str = "auto", dtype: str = "auto") -> Device:
     fast_bfloat16 = has_bfloat16 and device.type == "cuda"
     use_bfloat16 = dtype == "bfloat16" or (dtype == "auto" and fast_bfloat16)
     return Device(device, torch.bfloat16 if use_bfloat16 else torch.float32)
+
+
+def compute_deterministically() -> None:
+    """From here on use only kernels whose result is the same each time. Call before anything runs on a GPU."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
+    torch.use_deterministic_algorithms(True)
+    # Filling is a help for finding faults, and slow.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def _best_device() -> str:

@@ -10,7 +10,11 @@ class UsageError(TrainerError):
 
 
 class DivergedError(TrainerError):
-    """The loss or the gradient is no longer a finite number."""
+    """The loss or the gradient is no longer a finite number, or the loss jumped, at `step`."""
+
+    def __init__(self, message: str, step: int) -> None:
+        super().__init__(message)
+        self.step = step
 
 
 class InterruptedRunError(TrainerError):

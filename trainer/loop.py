@@ -1,20 +1,24 @@
 """The training loop."""
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
 
 from trainer.device import Device
+from trainer.divergence import divergence, remember
 from trainer.errors import DivergedError
+from trainer.loss import IGNORED
 from trainer.optimizer import set_learning_rate
+from trainer.run_state import RunState
 from trainer.schedule import scheduled_learning_rate
 from trainer.settings import TrainSettings
-from trainer.windows import RandomWindows
+from trainer.windows import ShuffledWindows
+
+Loss = Callable[..., tuple[Tensor, Tensor]]
+"""`TrainingLoss`, or its compiled or wrapped form."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class Step:
         learning_rate: The rate used.
         grad_norm: Global norm of the gradient before clipping.
         seconds: Wall time.
+        fault: Why the update was left out, if it was.
     """
 
     number: int
@@ -34,50 +39,51 @@ class Step:
     learning_rate: float
     grad_norm: float
     seconds: float
+    fault: str | None = None
 
 
 def accumulate_gradients(
-    model: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor, *, batch_size: int, device: Device
+    loss_function: Loss, inputs: Tensor, targets: Tensor, *, batch_size: int, device: Device, z_loss: float = 0.0
 ) -> Tensor:
-    """Add the gradient of the mean loss over all targets, `batch_size` windows at a time.
+    """Add the gradient of the mean loss over all scored targets, `batch_size` windows at a time.
 
-    Each pass is weighted by its share of the tokens, so that the gradient is that of one large batch.
+    Each target counts the same in whichever pass it is, so that the gradient is that of one large batch.
 
     Args:
-        model: Gives logits for ids [windows, length].
-        inputs: [windows, length].
-        targets: [windows, length].
+        loss_function: Gives the loss of windows.
+        inputs: int64 [windows, length].
+        targets: int64 [windows, length]; -100 is not scored.
         batch_size: Windows for each pass.
         device: Where the model is.
+        z_loss: See `next_token_loss`.
 
     Returns:
-        The mean loss, detached.
+        The mean cross-entropy, detached; 0 where no target is scored.
     """
+    scale = 1 / max(1, int((targets != IGNORED).sum()))
     total = torch.zeros((), device=device.torch_device)
     for first in range(0, len(inputs), batch_size):
         some_inputs, some_targets = inputs[first : first + batch_size], targets[first : first + batch_size]
         with device.autocast():
-            logits = model(some_inputs.to(device.torch_device))
-        nats = F.cross_entropy(
-            logits.float().flatten(0, 1), some_targets.flatten().to(device.torch_device), reduction="sum"
-        )
-        loss = nats / targets.numel()
+            loss, nats = loss_function(
+                some_inputs.to(device.torch_device), some_targets.to(device.torch_device), scale=scale, z_loss=z_loss
+            )
         loss.backward()  # type: ignore[no-untyped-call] # torch gives it no types
-        total += loss.detach()
+        total += nats
     return total
 
 
 def training_steps(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    windows: RandomWindows,
+    windows: ShuffledWindows,
     settings: TrainSettings,
     device: Device,
     *,
-    start: int,
-    forward: Callable[[Tensor], Tensor],
+    state: RunState,
+    loss_function: Loss,
 ) -> Iterator[Step]:
-    """Take the optimizer steps `start` to `max_steps`, one for each item drawn.
+    """Take the optimizer steps from `state.step` to `max_steps`, one for each item drawn, and keep the state up.
 
     Args:
         model: The model whose weights are trained.
@@ -85,26 +91,42 @@ def training_steps(
         windows: The training tokens.
         settings: The run's settings.
         device: Where the model is.
-        start: Steps done before.
-        forward: The model, or its compiled form.
+        state: How far the run has come.
+        loss_function: Gives the model's loss.
 
     Raises:
-        DivergedError: the loss or the gradient is not a finite number; the weights are still those of the step before.
+        DivergedError: a step's loss or gradient is no finite number, or its loss a spike, and the settings do not say
+            to leave its update out, or that was done too often. The weights are still those of the step before.
     """
-    o = settings.optimization
+    o, guard = settings.optimization, settings.divergence
     max_norm = o.clip_grad_norm or float("inf")
-    for index in range(start, o.max_steps):
+    batch = _batch(windows, settings, state)
+    while state.step < o.max_steps:
         begin = time.perf_counter()
-        rate = scheduled_learning_rate(index, o)
-        inputs, targets = windows.batch(index, settings.total_batch_size)
-        loss = accumulate_gradients(forward, inputs, targets, batch_size=o.batch_size, device=device).item()
-        norm = nn.utils.clip_grad_norm_(model.parameters(), max_norm).item()
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise DivergedError(
-                f"training diverged at step {index + 1}: loss {loss}, gradient norm {norm}, learning rate {rate:.2g}; "
-                "a lower --learning-rate or more --warmup-steps usually helps"
-            )
-        set_learning_rate(optimizer, rate)
-        optimizer.step()
+        loss = accumulate_gradients(loss_function, *batch, batch_size=o.batch_size, device=device, z_loss=o.z_loss)
+        norm = nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+        rate = state.learning_rate_scale * scheduled_learning_rate(state.step, o)
+        state.step += 1
+        batch = _batch(windows, settings, state)  # while a GPU is still at work
+        loss_value, norm_value = torch.stack([loss, norm]).tolist()
+        fault = divergence(loss_value, norm_value, state.recent_losses, guard.spike_threshold)
+        if fault is None:
+            set_learning_rate(optimizer, rate)
+            optimizer.step()
+            remember(loss_value, state.recent_losses)
+            state.skips_in_a_row = 0
+        else:
+            state.skips_in_a_row += 1
         optimizer.zero_grad()
-        yield Step(index + 1, loss, rate, norm, time.perf_counter() - begin)
+        if fault is not None and (guard.on_divergence != "skip" or state.skips_in_a_row > guard.max_skips):
+            raise DivergedError(_describe(fault, rate, state), state.step)
+        yield Step(state.step, loss_value, rate, norm_value, time.perf_counter() - begin, fault)
+
+
+def _batch(windows: ShuffledWindows, settings: TrainSettings, state: RunState) -> tuple[Tensor, Tensor]:
+    return windows.batch(state.step + state.batches_left_out, settings.total_batch_size)
+
+
+def _describe(fault: str, rate: float, state: RunState) -> str:
+    again = f", the {state.skips_in_a_row}th step in a row" if state.skips_in_a_row > 1 else ""
+    return f"training diverged at step {state.step}{again}: {fault}, learning rate {rate:.2g}"

@@ -4,7 +4,8 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainer.checkpoint import list_checkpoints
+from shared.bpe.files import write_text
+from trainer.checkpoint import BEST, list_checkpoints
 from trainer.errors import UsageError
 from trainer.settings import TrainSettings, to_toml
 
@@ -50,6 +51,7 @@ class RunFolder:
         if holds_run and settings.checkpoints.overwrite:
             for path in list_checkpoints(self.checkpoints):
                 shutil.rmtree(path)
+            (self.checkpoints / BEST).unlink(missing_ok=True)
             if (self.model / "ownlm.json").is_file():  # a folder named model that is no run's stays
                 shutil.rmtree(self.model)
         elif holds_run and not settings.checkpoints.resume:
@@ -58,10 +60,12 @@ class RunFolder:
                 "replace it (--overwrite), or choose another --output"
             )
         self.path.mkdir(parents=True, exist_ok=True)
+        for unfinished in self.checkpoints.glob(".step-*.partial"):  # left by a process that was killed
+            shutil.rmtree(unfinished)
         if not settings.checkpoints.resume:
             self.metrics_file.unlink(missing_ok=True)
 
     def write_settings(self, settings: TrainSettings) -> None:
         """Write the settings file, without how this start treats what is there, which is no part of the run."""
         lasting = replace(settings, checkpoints=replace(settings.checkpoints, resume=False, overwrite=False))
-        self.settings_file.write_text(to_toml(lasting), encoding="utf-8")
+        write_text(self.settings_file, to_toml(lasting))

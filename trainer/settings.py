@@ -5,23 +5,15 @@ Fields are options of the command line (`d_model` is `--d-model`) and keys of a 
 
 import dataclasses
 import json
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from cyclopts import Group, Parameter
 
+from trainer.divergence_settings import DivergenceSettings
 from trainer.errors import UsageError
-
-
-def _require(settings: object, minimum: float, *names: str, maximum: float = math.inf) -> None:
-    """Raise UsageError where a field that is set is not a finite number within the limits."""
-    for name in names:
-        value = getattr(settings, name)
-        if value is not None and not (minimum <= value <= maximum and math.isfinite(value)):
-            limits = f"at least {minimum}" if maximum == math.inf else f"from {minimum} to {maximum}"
-            raise UsageError(f"{name} must be {limits}; got {value}")
+from trainer.setting_checks import require as _require
 
 
 PresetName = Literal[
@@ -248,6 +240,10 @@ class CheckpointSettings:
     keep: int = 2
     """How many of the newest checkpoints stay on disk; 0 keeps all."""
 
+    keep_best: bool = False
+    """Save a checkpoint also whenever an evaluation gives a lower validation loss than all before, and keep the best
+    one whatever its age: checkpoints/best leads to it. For texts that a model may learn by heart."""
+
     resume: bool = False
     """Go on from the newest intact checkpoint of this output folder, to exactly the result of an uninterrupted run.
     The run's own settings are in its train.toml: `--config OUTPUT/train.toml --resume`."""
@@ -261,7 +257,7 @@ class CheckpointSettings:
             raise UsageError("resume goes on with the run in the output folder, overwrite deletes it: give one of them")
 
 
-@Parameter(name="*", group=Group("Machine", sort_key=6))
+@Parameter(name="*", group=Group("Machine", sort_key=7))
 @dataclass(frozen=True, kw_only=True)
 class MachineSettings:
     """Where and in which precision it runs."""
@@ -280,6 +276,10 @@ class MachineSettings:
 
     compile: bool = False
     """Compile the model with torch.compile: a slow start, then faster steps; needs a C++ compiler on the CPU."""
+
+    deterministic: bool = False
+    """On a GPU: only kernels that give the same result each time, so that resuming is exact there too; slower. On the
+    CPU it always is, with the same number of threads."""
 
     threads: int | None = None
     """CPU threads of each process. Default: torch's choice, one for each core; several processes share the cores."""
@@ -304,6 +304,7 @@ class TrainSettings:
     optimization: OptimizationSettings = field(default_factory=OptimizationSettings)
     watch: WatchSettings = field(default_factory=WatchSettings)
     checkpoints: CheckpointSettings = field(default_factory=CheckpointSettings)
+    divergence: DivergenceSettings = field(default_factory=DivergenceSettings)
     machine: MachineSettings = field(default_factory=MachineSettings)
 
     @property

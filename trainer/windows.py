@@ -1,4 +1,4 @@
-"""Which tokens a step sees: random windows for training, consecutive ones for evaluation.
+"""Which tokens a step sees: windows in an order of their own in each epoch for training, consecutive ones to look at.
 
 Windows are cut from one long array and may cross from one document into the next; the end-of-text id between them tells
 the model so.
@@ -6,6 +6,7 @@ the model so.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -13,19 +14,23 @@ import torch
 from torch import Tensor
 
 from trainer.errors import TrainerError
+from trainer.loss import IGNORED
+from trainer.permutation import ROUNDS, Numbers, permute
 from trainer.tokenfile import TokenFile
 
 
 @dataclass(frozen=True)
-class RandomWindows:
-    """Windows at random places, with replacement, the places a pure function of (seed, step).
+class ShuffledWindows:
+    """An endless sequence of windows, epoch after epoch, each a pure function of (seed, its place in the sequence).
 
-    So a run that resumes at some step sees exactly what the uninterrupted run would have seen, with no state to save.
+    In every epoch each token but the file's first is a target exactly once. Each epoch cuts the file at places of its
+    own and shuffles the windows anew. Nothing is kept in memory, however large the file, and a run that resumes at some
+    step sees what the uninterrupted run would have seen, with no state to save.
 
     Attributes:
         tokens: The token file.
-        length: Tokens of a window; a window also needs the one token that follows, its last target.
-        seed: The seed.
+        length: Tokens of a window.
+        seed: The seed, 0 or more.
     """
 
     tokens: TokenFile
@@ -39,18 +44,50 @@ class RandomWindows:
                 f"{self.length} and its last target; give more text or a context_length below {len(self.tokens.tokens)}"
             )
 
-    def batch(self, step: int, size: int) -> tuple[Tensor, Tensor]:
-        """The `size` windows of a step.
+    @property
+    def per_epoch(self) -> int:
+        """Windows of an epoch. The first and the last two may be short, so there is one more than would be needed."""
+        return -(-self._targets // self.length) + 1
+
+    def batch(self, index: int, size: int) -> tuple[Tensor, Tensor]:
+        """The windows `index * size` to `(index + 1) * size - 1` of the sequence.
 
         Returns:
-            Inputs and targets, both [size, length] int64; targets are the inputs one position on.
+            Inputs and targets, both int64 [size, length]; targets are the inputs one position on. A short window is
+            filled up at its end with the input 0 and the target -100, which is not scored.
         """
-        # Philox is a counter-based generator: the step is its counter, so no step's draw depends on another's.
-        generator = np.random.Generator(np.random.Philox(key=self.seed, counter=[0, 0, 0, step]))
-        starts = generator.integers(0, len(self.tokens.tokens) - self.length, size=size)
+        inputs = np.zeros((size, self.length), np.int64)
+        targets = np.full((size, self.length), IGNORED, np.int64)
         # A new map for each batch: pages of an old one stay in this process's memory as long as it is mapped.
         tokens = np.memmap(self.tokens.path, dtype=self.tokens.tokens.dtype, mode="r")
-        return _stack([tokens[start : start + self.length + 1] for start in starts])
+        for row, (start, stop) in enumerate(self._places(index * size, size)):
+            inputs[row, : stop - start] = tokens[start:stop]
+            targets[row, : stop - start] = tokens[start + 1 : stop + 1]
+        return torch.from_numpy(inputs), torch.from_numpy(targets)
+
+    @property
+    def _targets(self) -> int:
+        return len(self.tokens.tokens) - 1
+
+    def _places(self, first: int, size: int) -> list[tuple[int, int]]:
+        """Start and stop of the inputs of `size` windows of the sequence, from window `first` on."""
+        places: list[tuple[int, int]] = []
+        while len(places) < size:
+            epoch, number = divmod(first + len(places), self.per_epoch)
+            count = min(size - len(places), self.per_epoch - number)
+            keys, offset = _epoch(self.seed, epoch)
+            first_length = 1 + offset % max(1, self.length - 1)
+            windows = permute(np.arange(number, number + count, dtype=np.uint64), self.per_epoch, keys)
+            places += [(self._cut(w, first_length), self._cut(w + 1, first_length)) for w in windows.tolist()]
+        return places
+
+    def _cut(self, window: int, first_length: int) -> int:
+        """Where a window begins: the first one is `first_length` long, and the last two share what is left."""
+        if window < self.per_epoch - 1:
+            return 0 if window == 0 else first_length + (window - 1) * self.length
+        if window == self.per_epoch:
+            return self._targets
+        return (self._cut(window - 1, first_length) + self._targets + 1) // 2
 
 
 def consecutive_windows(tokens: npt.NDArray[np.integer], length: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -72,3 +109,10 @@ def consecutive_windows(tokens: npt.NDArray[np.integer], length: int, size: int)
 def _stack(windows: list[npt.NDArray[np.integer]]) -> tuple[Tensor, Tensor]:
     stacked = torch.from_numpy(np.stack(windows).astype(np.int64))
     return stacked[:, :-1], stacked[:, 1:]
+
+
+@lru_cache(maxsize=8)
+def _epoch(seed: int, epoch: int) -> tuple[Numbers, int]:
+    """An epoch's keys for its order, and a random number for its cuts."""
+    *keys, offset = np.random.SeedSequence((seed, epoch)).generate_state(ROUNDS + 1, np.uint64)
+    return np.array(keys), int(offset)

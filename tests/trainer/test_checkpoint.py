@@ -8,8 +8,9 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from shared.lm import ModelFolderError, load_model_folder
+from shared.lm import load_model_folder
 from trainer.checkpoint import STATE_FILE, list_checkpoints, load_newest_checkpoint
+from trainer.checksums import write_checksums
 from trainer.errors import TrainerError
 from trainer.settings import TrainSettings
 from trainer.training import Trainer
@@ -56,7 +57,8 @@ def test_a_missing_random_state_is_a_loud_warning(checkpoints: Path, caplog: pyt
     state = torch.load(path, weights_only=True)
     del state["random"]
     torch.save(state, path)
-    assert load_newest_checkpoint(checkpoints).step == 10
+    write_checksums(path.parent)
+    assert load_newest_checkpoint(checkpoints).run.step == 10
     assert [r.levelno for r in caplog.records if "no state of the random generators" in r.message] == [logging.WARNING]
 
 
@@ -79,7 +81,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(
         path.unlink()
     else:
         path.write_bytes(path.read_bytes()[:100] if damage == "cut" else b"garbage")
-    assert load_newest_checkpoint(checkpoints).step == 5
+    assert load_newest_checkpoint(checkpoints).run.step == 5
     assert "step-00000010 is damaged and is left aside" in caplog.text
 
 
@@ -93,8 +95,9 @@ def test_no_intact_checkpoint_is_an_error_that_counts(checkpoints: Path) -> None
 def test_the_state_is_never_unpickled_freely(checkpoints: Path, tmp_path: Path) -> None:
     """A state file that would run code when unpickled counts as damaged."""
     (checkpoints / "step-00000010" / STATE_FILE).unlink()
-    torch.save({"step": 10, "optimizer": tmp_path.touch}, checkpoints / "step-00000010" / STATE_FILE)
-    assert load_newest_checkpoint(checkpoints).step == 5
+    torch.save({"run": {"step": 10}, "optimizer": tmp_path.touch}, checkpoints / "step-00000010" / STATE_FILE)
+    write_checksums(checkpoints / "step-00000010")
+    assert load_newest_checkpoint(checkpoints).run.step == 5
 
 
 def test_a_disk_that_is_full_for_the_state_alone(
@@ -107,12 +110,15 @@ def test_a_disk_that_is_full_for_the_state_alone(
     size = (checkpoints / "step-00000010" / "model.safetensors").stat().st_size
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 1000, limits[1]))
     try:
-        with pytest.raises(ModelFolderError, match=r"step-00000011: writing the model failed .*File too large"):
+        with pytest.raises(
+            TrainerError,
+            match=r"step-00000011: writing the model failed .*too large.*checkpoint is .*-00000010$",
+        ):
             trainer.train()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert sorted(checkpoints.rglob("*")) == before
-    assert load_newest_checkpoint(checkpoints).step == 10
+    assert load_newest_checkpoint(checkpoints).run.step == 10
 
 
 def test_only_the_newest_are_kept(settings: TrainSettings, change: Callable[..., TrainSettings]) -> None:

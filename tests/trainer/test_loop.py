@@ -1,4 +1,5 @@
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -10,31 +11,46 @@ from trainer.data import open_training_data
 from trainer.device import choose_device
 from trainer.errors import DivergedError
 from trainer.loop import Step, accumulate_gradients, training_steps
+from trainer.loss import TrainingLoss
 from trainer.model import new_model
 from trainer.optimizer import build_optimizer
+from trainer.run_state import RunState
 from trainer.settings import TrainSettings
-from trainer.windows import RandomWindows
+from trainer.windows import ShuffledWindows
 
 CPU = choose_device("cpu")
 
 
+Loss = Callable[..., tuple[Tensor, Tensor]]
+
+
 def take_steps(
-    settings: TrainSettings, forward: Callable[[Transformer, Tensor], Tensor] = Transformer.forward
+    settings: TrainSettings, change_loss: Callable[[Loss], Loss] = lambda loss: loss
 ) -> tuple[Transformer, list[Step], BaseException | None]:
-    """Train on the settings' data, with the model's forward pass replaced; the error that ended it, if one did."""
+    """Train on the settings' data, with the loss replaced; the error that ended it, if one did."""
     data = open_training_data(settings.data)
     model = new_model(settings.model, data.tokenizer.vocab_size, seed=0)
-    optimizer = build_optimizer(model, learning_rate=1.0, betas=(0.9, 0.95), weight_decay=0.1)
-    windows = RandomWindows(data.train, settings.model.context_length, seed=0)
     steps: list[Step] = []
     try:
-        for step in training_steps(
-            model, optimizer, windows, settings, CPU, start=0, forward=lambda tokens: forward(model, tokens)
-        ):
+        for step in steps_of(settings, model, change_loss(TrainingLoss(model))):
             steps.append(step)  # noqa: PERF402 - those before an error count
     except DivergedError as error:
         return model, steps, error
     return model, steps, None
+
+
+def steps_of(
+    settings: TrainSettings,
+    model: Transformer,
+    loss_function: Loss,
+    state: RunState | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> Iterator[Step]:
+    optimizer = optimizer or build_optimizer(model, learning_rate=1.0, betas=(0.9, 0.95), weight_decay=0.1)
+    windows = ShuffledWindows(open_training_data(settings.data).train, settings.model.context_length, seed=0)
+    return training_steps(
+        model, optimizer, windows, settings, CPU, state=state or RunState(), loss_function=loss_function
+    )
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 5, 6])
@@ -45,7 +61,7 @@ def test_accumulated_gradients_are_those_of_one_large_batch(settings: TrainSetti
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     expected_loss = F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
     expected = torch.autograd.grad(expected_loss, list(model.parameters()))
-    loss = accumulate_gradients(model, inputs, targets, batch_size=batch_size, device=CPU)
+    loss = accumulate_gradients(TrainingLoss(model), inputs, targets, batch_size=batch_size, device=CPU)
     assert loss.item() == pytest.approx(expected_loss.item(), abs=1e-6)
     for parameter, gradient in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, atol=1e-6, rtol=1e-5)
@@ -74,8 +90,7 @@ def test_long_gradients_are_scaled_to_the_limit(settings: TrainSettings, change:
         limited = change(settings, clip_grad_norm=limit)
         model = new_model(limited.model, data.tokenizer.vocab_size, seed=0)
         optimizer = build_optimizer(model, learning_rate=1.0, betas=(0.9, 0.95), weight_decay=0.1)
-        windows = RandomWindows(data.train, limited.model.context_length, seed=0)
-        step = next(training_steps(model, optimizer, windows, limited, CPU, start=0, forward=model))
+        step = next(steps_of(limited, model, TrainingLoss(model), optimizer=optimizer))
         squares = sum(optimizer.state[p]["exp_avg_sq"].sum().item() for p in model.parameters())
         norms[limit] = (squares / 0.05) ** 0.5
         assert step.grad_norm > 0.1
@@ -83,18 +98,24 @@ def test_long_gradients_are_scaled_to_the_limit(settings: TrainSettings, change:
     assert norms[1e-3] == pytest.approx(1e-3, rel=1e-2)
 
 
+def poisoned(*numbers: int, by: float = float("nan")) -> Callable[[Loss], Loss]:
+    """A loss whose gradient is multiplied in the passes with these numbers, from 1, its value being as it was."""
+
+    def change(loss_function: Loss) -> Loss:
+        passes = itertools.count(1)
+
+        def poisoned(*arguments: Tensor, **options: float) -> tuple[Tensor, Tensor]:
+            loss, nats = loss_function(*arguments, **options)
+            return loss * (by if next(passes) in numbers else 1.0), nats
+
+        return poisoned
+
+    return change
+
+
 def test_a_gradient_that_is_not_a_number_stops_before_it_reaches_the_weights(settings: TrainSettings) -> None:
     """B81: one NaN gradient, in the third step."""
-    calls = []
-
-    def poisoned(model: Transformer, tokens: Tensor) -> Tensor:
-        calls.append(1)
-        logits = Transformer.forward(model, tokens)
-        if len(calls) == 3:
-            logits.register_hook(lambda gradient: gradient * float("nan"))
-        return logits
-
-    model, steps, error = take_steps(settings, poisoned)
+    model, steps, error = take_steps(settings, poisoned(3))
     assert len(steps) == 2
     assert "diverged at step 3: loss 5." in str(error)
     assert "gradient norm nan" in str(error)

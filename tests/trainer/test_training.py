@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from shared.bpe import Tokenizer
 from shared.lm import Transformer, load_model_folder
@@ -17,13 +16,6 @@ from trainer.tokenfile import TokenFile, TokenFileError
 from trainer.training import train
 
 Change = Callable[..., TrainSettings]
-
-
-@pytest.fixture
-def dropout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model whose forward pass draws from torch's global random generator while it trains."""
-    forward = Transformer.forward
-    monkeypatch.setattr(Transformer, "forward", lambda self, x: F.dropout(forward(self, x), 0.5, self.training))
 
 
 def weights(folder: Path) -> dict[str, Tensor]:
@@ -62,9 +54,10 @@ def stopped_at(step: int, settings: TrainSettings, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_resumed_run_is_the_uninterrupted_one_to_the_bit(
-    settings: TrainSettings, change: Change, monkeypatch: pytest.MonkeyPatch, dropout: None
+    settings: TrainSettings, change: Change, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B84, B85: weights and losses are equal, with dropout and after a crash between two checkpoints."""
+    settings = change(settings, dropout=0.5)
     whole = change(settings, output=settings.output.with_name("whole"))
     train(whole)
     stopped_at(8, settings, monkeypatch)
@@ -87,8 +80,9 @@ def test_a_finished_run_can_be_resumed_and_made_longer(
     assert "max_steps = 12" in (settings.output / "train.toml").read_text()
 
 
-def test_looking_does_not_change_training(settings: TrainSettings, change: Change, dropout: None) -> None:
+def test_looking_does_not_change_training(settings: TrainSettings, change: Change) -> None:
     """B86: evaluation and samples at every third step leave losses and weights as they would be without."""
+    settings = change(settings, dropout=0.5)
     watched = change(settings, output=settings.output.with_name("watched"), eval_interval=3, sample_interval=3)
     train(settings)
     train(watched)
@@ -157,13 +151,13 @@ def test_lasting_nan_keeps_the_last_good_checkpoint(
     settings: TrainSettings, change: Change, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B81: the run stops, says where to go back to, and writes nothing more."""
-    forward, calls = Transformer.forward, []
+    hidden, calls = Transformer.hidden, []
 
     def poisoned(self: Transformer, tokens: Tensor) -> Tensor:
         calls.append(1)
-        return forward(self, tokens) * (float("nan") if len(calls) > 7 else 1)
+        return hidden(self, tokens) * (float("nan") if len(calls) > 7 else 1)
 
-    monkeypatch.setattr(Transformer, "forward", poisoned)
+    monkeypatch.setattr(Transformer, "hidden", poisoned)
     with pytest.raises(DivergedError, match=r"step 8: loss nan.*last good checkpoint is .*step-00000005"):
         train(settings)
     assert len(losses(settings)) == 7

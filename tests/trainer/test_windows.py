@@ -1,13 +1,15 @@
+import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+import torch
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from trainer.errors import TrainerError
 from trainer.tokenfile import Manifest, TokenFile
-from trainer.windows import RandomWindows, consecutive_windows
+from trainer.windows import ShuffledWindows, consecutive_windows
 
 
 def token_file(path: Path, count: int, dtype: str = "uint16") -> TokenFile:
@@ -17,16 +19,44 @@ def token_file(path: Path, count: int, dtype: str = "uint16") -> TokenFile:
     return TokenFile(path, np.memmap(path, dtype=dtype, mode="r"), manifest)
 
 
-@pytest.mark.parametrize("extra", [1, 2, 5, 16])
-def test_windows_reach_the_whole_file_and_no_further(tmp_path: Path, extra: int) -> None:
-    """B78: whatever is left over, the last token is a target and nothing beyond it is read."""
-    tokens = token_file(tmp_path / "t.bin", 16 + extra)
-    windows = RandomWindows(tokens, length=16, seed=0)
-    inputs, targets = windows.batch(0, 500)
-    assert inputs.shape == targets.shape == (500, 16)
-    assert (targets == inputs + 1).all()
-    assert set(inputs[:, 0].tolist()) == set(range(extra))
-    assert targets.max() == 15 + extra
+def targets_of(windows: ShuffledWindows, epoch: int) -> list[list[int]]:
+    """The scored targets of each window of an epoch, checked to follow their inputs, filled up at the end only."""
+    found = []
+    for number in range(epoch * windows.per_epoch, (epoch + 1) * windows.per_epoch):
+        [inputs], [targets] = windows.batch(number, 1)
+        scored = int((targets != -100).sum())
+        assert (targets[:scored] == inputs[:scored] + 1).all()
+        assert (targets[scored:] == -100).all()
+        assert (inputs[scored:] == 0).all()
+        found.append(targets[:scored].tolist())
+    return found
+
+
+@settings(max_examples=40)
+@given(count=st.integers(3, 80), length=st.integers(2, 9), seed=st.integers(0, 3), epoch=st.integers(0, 5))
+def test_each_target_comes_once_an_epoch(
+    count: int, length: int, seed: int, epoch: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """B78, B82: whatever is left over, the last token is a target, nothing beyond is read, and no window is empty."""
+    assume(count > length)
+    windows = ShuffledWindows(token_file(tmp_path_factory.mktemp("t") / "t.bin", count), length, seed)
+    found = targets_of(windows, epoch)
+    assert sorted(itertools.chain(*found)) == list(range(1, count))
+    assert all(found)
+    assert sum(len(targets) < length for targets in found) <= 3
+
+
+def test_epochs_differ_in_order_and_cuts(tmp_path: Path) -> None:
+    windows = ShuffledWindows(token_file(tmp_path / "t.bin", 1001), length=10, seed=0)
+    epochs = [targets_of(windows, epoch) for epoch in range(4)]
+    assert len({tuple(map(tuple, epoch)) for epoch in epochs}) == 4
+    assert len({tuple(sorted(map(tuple, epoch))) for epoch in epochs}) > 1
+
+
+def test_a_batch_may_reach_into_the_next_epochs(tmp_path: Path) -> None:
+    windows = ShuffledWindows(token_file(tmp_path / "t.bin", 22), length=10, seed=0)
+    one_by_one = [windows.batch(number, 1)[1] for number in range(24)]
+    assert (windows.batch(1, 12)[1] == torch.cat(one_by_one[12:])).all()
 
 
 @pytest.mark.parametrize("count", [1, 15, 16])
@@ -34,29 +64,29 @@ def test_less_than_a_window_is_refused_with_the_numbers(tmp_path: Path, count: i
     """B77, B78."""
     tokens = token_file(tmp_path / "t.bin", count)
     with pytest.raises(TrainerError, match=f"t.bin: {count} tokens are too few .* context_length 16"):
-        RandomWindows(tokens, length=16, seed=0)
+        ShuffledWindows(tokens, length=16, seed=0)
 
 
 def test_a_step_has_the_same_windows_whatever_came_before(tmp_path: Path) -> None:
     tokens = token_file(tmp_path / "t.bin", 5000)
-    windows = RandomWindows(tokens, length=8, seed=3)
+    windows = ShuffledWindows(tokens, length=8, seed=3)
     in_order = [windows.batch(step, 4)[0] for step in range(5)]
-    assert (RandomWindows(tokens, length=8, seed=3).batch(4, 4)[0] == in_order[4]).all()
+    assert (ShuffledWindows(tokens, length=8, seed=3).batch(4, 4)[0] == in_order[4]).all()
     assert not (in_order[3] == in_order[4]).all()
-    assert not (RandomWindows(tokens, length=8, seed=4).batch(4, 4)[0] == in_order[4]).all()
+    assert not (ShuffledWindows(tokens, length=8, seed=4).batch(4, 4)[0] == in_order[4]).all()
 
 
-def test_windows_are_spread_evenly(tmp_path: Path) -> None:
-    tokens = token_file(tmp_path / "t.bin", 108)
-    starts = RandomWindows(tokens, length=8, seed=0).batch(0, 100_000)[0][:, 0]
-    counts = np.bincount(starts, minlength=100)
-    chi_square = ((counts - 1000) ** 2 / 1000).sum()
-    assert chi_square < 148  # the 0.999 quantile for 99 degrees of freedom
+def test_windows_of_an_epoch_come_in_any_order(tmp_path: Path) -> None:
+    """Over many epochs, each window is first equally often."""
+    windows = ShuffledWindows(token_file(tmp_path / "t.bin", 17), length=2, seed=0)
+    first = [windows.batch(epoch * windows.per_epoch, 1)[1][0, 0].item() // 2 for epoch in range(900)]
+    counts = np.bincount(first, minlength=9)
+    assert ((counts - 100) ** 2 / 100).sum() < 26.1  # chi-square: the 0.999 quantile for 8 degrees of freedom
 
 
 def test_wide_tokens_are_read_whole(tmp_path: Path) -> None:
-    inputs, _ = RandomWindows(token_file(tmp_path / "t.bin", 70_001, "uint32"), length=70_000, seed=0).batch(0, 1)
-    assert inputs[0, -1] == 69_999
+    windows = ShuffledWindows(token_file(tmp_path / "t.bin", 70_001, "uint32"), length=70_000, seed=0)
+    assert windows.batch(0, 2)[0].max() == 69_999
 
 
 @given(count=st.integers(0, 80), length=st.integers(1, 9), size=st.integers(1, 5))

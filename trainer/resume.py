@@ -1,0 +1,70 @@
+"""Whether a run may go on from a checkpoint with the settings of today."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainer.checkpoint import Checkpoint
+from trainer.device import Device
+from trainer.errors import UsageError
+from trainer.settings import TrainSettings, to_table
+
+logger = logging.getLogger(__name__)
+
+FREE_ON_RESUME = {
+    *("data", "output", "resume", "overwrite", "checkpoint_interval", "keep", "keep_best"),
+    *("device", "compile", "threads", "deterministic"),
+    *("log_interval", "eval_interval", "eval_tokens", "sample_interval", "sample_prompt", "sample_tokens"),
+    *("temperature", "top_p", "tensorboard", "wandb"),
+    *("on_divergence", "spike_threshold", "max_skips", "max_rollbacks", "rollback_learning_rate_factor"),
+}
+"""Settings that may differ when a run goes on, since they do not change what is trained while all is well."""
+
+
+def check_same_run(checkpoint: Checkpoint, settings: TrainSettings, data: dict[str, Any], settings_file: Path) -> None:
+    """Refuse to go on with other settings or other data than the checkpoint's.
+
+    Args:
+        checkpoint: Where to go on from.
+        settings: Those of today.
+        data: What identifies the data of today.
+        settings_file: Where the run's own settings are.
+
+    Raises:
+        UsageError: names every difference.
+    """
+    here = to_table(settings) | {"data": data}
+    there = checkpoint.settings | {"data": checkpoint.data}
+    free = FREE_ON_RESUME - {"data"}
+    differing = [name for name in here if name not in free and here[name] != there.get(name)]
+    if "max_steps" in differing:
+        differing.remove("max_steps")
+        logger.warning(
+            "max_steps is %s now and was %s: from here on the learning rate follows the new schedule",
+            here["max_steps"],
+            there["max_steps"],
+        )
+    if differing:
+        lines = "".join(f"\n  {name}: {there.get(name)} in the run, {here[name]} now" for name in differing)
+        raise UsageError(
+            f"cannot go on from {checkpoint.path} with other settings than the run's own, which are in "
+            f"{settings_file}:{lines}"
+        )
+
+
+def machine(device: Device) -> dict[str, Any]:
+    """What the last bits of a result depend on beside the settings."""
+    return {"device": str(device), "torch": str(torch.__version__), "threads": torch.get_num_threads()}
+
+
+def warn_of_other_machine(checkpoint: Checkpoint, device: Device) -> None:
+    """Say so where the run goes on with what may round differently."""
+    here = machine(device)
+    differing = [f"{name} {checkpoint.machine.get(name)}, now {here[name]}" for name in here]
+    differing = [text for text, name in zip(differing, here, strict=True) if checkpoint.machine.get(name) != here[name]]
+    if differing:
+        logger.warning(
+            "the run goes on, but its last bits may differ from an uninterrupted run's: %s", "; ".join(differing)
+        )

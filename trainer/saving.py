@@ -1,0 +1,119 @@
+"""Writing a run's checkpoints and its finished model."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shared.lm import GenerationDefaults, ModelFolderError, Transformer, save_model_folder
+from trainer.checkpoint import (
+    checkpoint_path,
+    delete_old_checkpoints,
+    link_best,
+    list_checkpoints,
+    save_checkpoint,
+)
+from trainer.data import TrainingData
+from trainer.device import Device
+from trainer.errors import DivergedError, TrainerError
+from trainer.resume import FREE_ON_RESUME, machine
+from trainer.run import RunFolder
+from trainer.run_state import RunState
+from trainer.settings import TrainSettings, to_table
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Saver:
+    """Writes what lasts of a run.
+
+    Attributes:
+        run: Where to.
+        settings: The run's settings.
+        data: What it trains on.
+        generation: Defaults for generating, which model folders carry on.
+        device: Where it computes.
+    """
+
+    run: RunFolder
+    settings: TrainSettings
+    data: TrainingData
+    generation: GenerationDefaults
+    device: Device
+
+    def save_checkpoint(self, model: Transformer, optimizer: torch.optim.Optimizer, state: RunState) -> Path:
+        """Write a checkpoint of this state, then delete those that are not to be kept.
+
+        Raises:
+            DivergedError: a weight is not a finite number; such a checkpoint would push out good ones.
+            TrainerError: writing failed; names the newest checkpoint that there is.
+        """
+        for name, parameter in model.named_parameters():
+            if not parameter.isfinite().all():
+                raise DivergedError(f"after step {state.step} {name} holds numbers that are not finite", state.step)
+        folder = self.run.checkpoints
+        try:
+            path = save_checkpoint(
+                folder,
+                run=state,
+                model=model,
+                optimizer=optimizer,
+                tokenizer=self.data.tokenizer,
+                generation=self.generation,
+                provenance=self._provenance(state),
+                settings=to_table(self.settings),
+                data=self.data.identity(),
+                machine=machine(self.device),
+            )
+        except ModelFolderError as error:
+            raise TrainerError(f"{error}; {self.kept()}") from error
+        logger.info("step %d: saved %s", state.step, path)
+        self.mark_best(state)
+        return path
+
+    def mark_best(self, state: RunState) -> None:
+        """Let the link to the best checkpoint follow the state, and delete checkpoints beyond those to keep."""
+        folder = self.run.checkpoints
+        best = None if state.best_step is None else checkpoint_path(folder, state.best_step)
+        if best is None or best.exists():
+            link_best(folder, state.best_step)
+        delete_old_checkpoints(folder, keep=self.settings.checkpoints.keep, spare=[best] if best else [])
+
+    def save_model(self, model: Transformer, state: RunState) -> None:
+        """Write the finished model's folder.
+
+        Raises:
+            TrainerError: writing failed; names the newest checkpoint, which holds the same model.
+        """
+        try:
+            save_model_folder(
+                self.run.model,
+                model=model,
+                tokenizer=self.data.tokenizer,
+                generation=self.generation,
+                provenance=self._provenance(state),
+                overwrite=True,
+            )
+        except ModelFolderError as error:
+            raise TrainerError(f"{error}; {self.kept()}") from error
+        logger.info("the model is in %s", self.run.model)
+
+    def kept(self) -> str:
+        """Which checkpoint there is to go on from, for messages."""
+        newest = next(iter(list_checkpoints(self.run.checkpoints)), None)
+        return f"the last good checkpoint is {newest}" if newest else "no checkpoint had been saved yet"
+
+    def _provenance(self, state: RunState) -> dict[str, Any]:
+        """What the model folder tells about its making; no paths, which mean nothing elsewhere."""
+        settings = {name: value for name, value in to_table(self.settings).items() if name not in FREE_ON_RESUME}
+        return {
+            "steps": state.step,
+            "tokens": state.step * self.settings.tokens_per_step,
+            "validation_loss": state.validation_loss,
+            "bits_per_byte": state.bits_per_byte,
+            "data": self.data.identity(),
+            "settings": settings,
+        }

@@ -1,0 +1,60 @@
+"""Looking at a model in training: validation loss and samples. Neither changes the training."""
+
+from shared.lm import GenerationDefaults, Transformer, generate
+from shared.lm.folder import valid_token_mask
+from trainer.data import TrainingData
+from trainer.device import Device
+from trainer.evaluation import Evaluation, evaluate, token_byte_lengths
+from trainer.sampling import encode_prompt
+from trainer.settings import TrainSettings
+
+
+class Watcher:
+    """What one sees of a model on the way.
+
+    Attributes:
+        generation: How samples are drawn.
+
+    Raises on construction what `encode_prompt` raises.
+    """
+
+    def __init__(self, model: Transformer, data: TrainingData, settings: TrainSettings, device: Device) -> None:
+        watch = settings.watch
+        self._prompt = encode_prompt(data.tokenizer, watch.sample_prompt, settings.model.context_length)
+        self._model, self._data, self._settings, self._device = model, data, settings, device
+        end_of_text = data.tokenizer.end_of_text_id
+        self.generation = GenerationDefaults(
+            temperature=watch.temperature,
+            top_p=watch.top_p,
+            eos_token_ids=() if end_of_text is None else (end_of_text,),
+        )
+        self._valid_tokens = valid_token_mask(data.tokenizer, model.config)
+        self._byte_lengths = token_byte_lengths(data.tokenizer, self._valid_tokens)
+
+    def evaluate(self) -> Evaluation | None:
+        """Score the validation tokens, where there are any."""
+        if self._data.validation is None:
+            return None
+        limit = self._settings.watch.eval_tokens
+        return evaluate(
+            self._model,
+            self._data.validation.tokens[: limit or None],
+            self._byte_lengths,
+            context_length=self._settings.model.context_length,
+            batch_size=self._settings.optimization.batch_size,
+            device=self._device,
+            begin_id=self._data.validation.manifest.end_of_text_id,
+        )
+
+    def sample(self) -> str:
+        """What the model writes now, with the same seed each time, so that samples compare."""
+        watch = self._settings.watch
+        ids = generate(
+            self._model,
+            self._prompt,
+            self.generation.params(seed=self._settings.optimization.seed),
+            max_tokens=watch.sample_tokens,
+            eos_token_ids=self.generation.eos_token_ids,
+            valid_tokens=self._valid_tokens,
+        )
+        return watch.sample_prompt + self._data.tokenizer.decode(list(ids), skip_special_tokens=True)
