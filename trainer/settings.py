@@ -15,7 +15,6 @@ from trainer.divergence_settings import DivergenceSettings
 from trainer.errors import UsageError
 from trainer.setting_checks import require as _require
 
-
 PresetName = Literal[
     "stories260k",
     "stories15m",
