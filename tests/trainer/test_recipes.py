@@ -54,6 +54,7 @@ def test_it_learns_and_resumes_to_the_bit(settings: TrainSettings, change: Chang
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # of torch itself
 @recipes
 def test_it_compiles(settings: TrainSettings, change: Change, recipe: dict[str, Any]) -> None:
     """B80: the same losses up to rounding, but for dropout, and clean names."""
