@@ -14,6 +14,7 @@ from cyclopts import App, Parameter
 
 from trainer.commands.demo import demo
 from trainer.commands.encode import encode
+from trainer.commands.estimate import estimate
 from trainer.commands.evaluate import evaluate
 from trainer.commands.evaluate_tokenizers import evaluate_tokenizers
 from trainer.commands.generate import generate
@@ -38,7 +39,7 @@ app = App(
     version_flags=[],
     default_parameter=Parameter(negative_iterable=()),
 )
-for _command in (vocab, encode, train, sweep, report, evaluate, evaluate_tokenizers, generate, demo):
+for _command in (vocab, encode, estimate, train, sweep, report, evaluate, evaluate_tokenizers, generate, demo):
     app.command(_command)
 
 

@@ -14,8 +14,8 @@ BACKWARD_PER_FORWARD = 2
 """A product's backward pass is two products of its size: the gradients of both factors."""
 
 ADAMW_FLOPS = 14
-"""One parameter's operations in AdamW: its average 3 (two products, one sum) and that of its square 4, the step 5 (root,
-epsilon, quotient, learning rate, difference), decay 2. Corrections of the averages' bias are one for all."""
+"""One parameter's operations in AdamW: its average 3 (two products, one sum) and that of its square 4, the step 5
+(root, epsilon, quotient, learning rate, difference), decay 2. Corrections of the averages' bias are one for all."""
 
 MUON_STEPS = 5
 """Newton-Schulz iterations of Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon)."""

@@ -1,0 +1,1 @@
+"""What a run will take: parameters, operations, memory, time. Known before it starts."""

@@ -1,0 +1,170 @@
+"""All that is known of a run before it starts, in one object."""
+
+import dataclasses
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from shared.lm import ModelConfig
+from shared.lm.accounting import BACKWARD_PER_FORWARD, count_parameters, forward_flops, optimizer_flops
+from trainer.device import Device
+from trainer.errors import UsageError
+from trainer.estimate.fitting import largest_batch
+from trainer.estimate.machine import available_memory
+from trainer.estimate.memory import StepMemory, step_memory
+from trainer.estimate.speed import UTILIZATION, MeasuredSteps, matmul_rate, measure_steps
+from trainer.settings import TrainSettings
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How fast it is on this device.
+
+    Attributes:
+        flops_per_second: Model operations a second.
+        matmul_flops_per_second: What the device reaches in the model's matrix products alone.
+        tokens_per_second: Of training.
+        measured: The steps that say so; None where it is the products' rate times a usual utilisation.
+    """
+
+    flops_per_second: float
+    matmul_flops_per_second: float
+    tokens_per_second: float
+    measured: MeasuredSteps | None
+
+    @property
+    def utilization(self) -> float:
+        """The first as a share of the second."""
+        return self.flops_per_second / self.matmul_flops_per_second
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run takes.
+
+    Attributes:
+        config: The model's.
+        settings: The run's.
+        device: Where.
+        memory: At the peak of a step.
+        available: Bytes there are for it.
+        speed: On the device.
+    """
+
+    config: ModelConfig
+    settings: TrainSettings
+    device: Device
+    memory: StepMemory
+    available: int
+    speed: Speed
+
+    @property
+    def step_flops(self) -> int:
+        """Operations of one optimizer step: forward and backward of all its tokens, and the update."""
+        return step_flops(self.settings, self.config)
+
+    @property
+    def run_tokens(self) -> int:
+        """Tokens of the whole run, those seen again counted again."""
+        return self.settings.optimization.max_steps * self.settings.tokens_per_step
+
+    def seconds(self, tokens: int) -> float:
+        """The time of training on so many tokens, without evaluations and checkpoints."""
+        return tokens / self.speed.tokens_per_second
+
+
+def step_flops(settings: TrainSettings, config: ModelConfig) -> int:
+    """Operations of one optimizer step."""
+    forward = forward_flops(config, sequences=settings.total_batch_size).total
+    return (1 + BACKWARD_PER_FORWARD) * forward + optimizer_flops(config, settings.optimization.optimizer)
+
+
+def estimate_run(settings: TrainSettings, config: ModelConfig, device: Device, *, measure: bool = False) -> Estimate:
+    """Estimate a run on this device.
+
+    Args:
+        settings: The run's.
+        config: The model's.
+        device: Where it is to run.
+        measure: Take a few real steps.
+
+    Raises:
+        UsageError: steps are to be measured that do not fit into memory.
+    """
+    memory = step_memory(settings, config, device)
+    available = available_memory(device.torch_device)
+    if measure and memory.total > available:
+        raise UsageError(
+            f"nothing to measure: a step takes about {memory.total / 1e9:.1f} GB, and {available / 1e9:.1f} GB are "
+            "available; leave out --measure, or lower --batch-size"
+        )
+    return Estimate(config, settings, device, memory, available, _speed(settings, config, device, measure=measure))
+
+
+def _speed(settings: TrainSettings, config: ModelConfig, device: Device, *, measure: bool) -> Speed:
+    rate = matmul_rate(config, settings.optimization.batch_size * config.context_length, device)
+    flops = step_flops(settings, config)
+    if not measure:
+        per_second = UTILIZATION.get(device.torch_device.type, 0.4) * rate
+        return Speed(per_second, rate, settings.tokens_per_step * per_second / flops, None)
+    steps = measure_steps(settings, config, device)
+    return Speed(flops / steps.seconds, rate, settings.tokens_per_step / steps.seconds, steps)
+
+
+def to_json(estimate: Estimate, *, tokens: int, length: int | None = None, search_batch: bool = True) -> dict[str, Any]:
+    """The estimate as plain data: bytes, seconds, operations.
+
+    Args:
+        estimate: From `estimate_run`.
+        tokens: The budget whose time is asked for.
+        length: Tokens of the sequence whose forward pass is counted by component; the context length if None.
+        search_batch: Look for the largest batch too.
+    """
+    e, m = estimate, estimate.memory
+    parameters = count_parameters(e.config)
+    forward = forward_flops(e.config, length=length)
+    return {
+        "parameters": {**dataclasses.asdict(parameters), "total": parameters.total},
+        "flops": {
+            "sequence_length": length or e.config.context_length,
+            "forward": {**dataclasses.asdict(forward), "total": forward.total},
+            "backward": {
+                **{name: BACKWARD_PER_FORWARD * value for name, value in dataclasses.asdict(forward).items()},
+                "total": BACKWARD_PER_FORWARD * forward.total,
+            },
+            "optimizer_step": optimizer_flops(e.config, e.settings.optimization.optimizer),
+            "step": e.step_flops,
+        },
+        "memory": {**dataclasses.asdict(m), "total": m.total, "available": e.available},
+        "speed": {
+            "device": str(e.device),
+            "flops_per_second": round(e.speed.flops_per_second),
+            "matmul_flops_per_second": round(e.speed.matmul_flops_per_second),
+            "utilization": round(e.speed.utilization, 3),
+            "tokens_per_second": round(e.speed.tokens_per_second, 1),
+            "measured": None if e.speed.measured is None else dataclasses.asdict(e.speed.measured),
+        },
+        "batch_size": e.settings.optimization.batch_size,
+        "largest_batch_size": largest_batch(e.settings, e.config, e.device, e.available) if search_batch else None,
+        "run": _time(e, e.run_tokens) | {"max_steps": e.settings.optimization.max_steps},
+        "budget": _time(e, tokens),
+    }
+
+
+def _time(estimate: Estimate, tokens: int) -> dict[str, float]:
+    return {
+        "tokens": tokens,
+        "steps": -(-tokens // estimate.settings.tokens_per_step),
+        "seconds": round(estimate.seconds(tokens), 1),
+    }
+
+
+def summary(estimate: Estimate) -> str:
+    """One line for the start of a run."""
+    e = estimate
+    seconds = timedelta(seconds=round(e.seconds(e.run_tokens)))
+    return (
+        f"estimate: {e.step_flops / 1e9:,.0f} GFLOP a step, {e.memory.total / 1e9:.2f} GB of "
+        f"{e.available / 1e9:.1f} GB, about {e.speed.tokens_per_second:,.0f} tokens/s and {seconds} in all "
+        "(`estimate --measure` knows better)"
+    )

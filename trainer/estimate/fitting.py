@@ -1,0 +1,97 @@
+"""The largest batch that fits into memory, and what to change where a run does not fit."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from shared.lm import ModelConfig
+from trainer.device import Device
+from trainer.errors import UsageError
+from trainer.estimate.memory import step_memory
+from trainer.settings import TrainSettings
+
+_LARGEST_BATCH = 1 << 16
+_SHORTEST_CONTEXT = 16  # below, a smaller model is the better advice
+
+
+def largest_that_fits(limit: int, takes: Callable[[int], int], most: int) -> int:
+    """The largest number from 1 to `most` for which `takes` is at most `limit`; 0 if there is none.
+
+    Args:
+        limit: Bytes there are.
+        takes: Bytes that a number takes; grows with it, nearly in a straight line, so that few are asked for.
+        most: Where to stop.
+    """
+    if takes(1) > limit:
+        return 0
+    low, low_bytes, high = 1, takes(1), most + 1
+    guess = min(2, most)
+    while high - low > 1:
+        guess = min(max(guess, low + 1), high - 1)
+        size = takes(guess)
+        if size > limit:
+            high = guess
+            guess = low + (high - low) // 2
+        else:
+            slope = max(1, (size - low_bytes) // (guess - low))
+            low, low_bytes = guess, size
+            guess = low + (limit - size) // slope
+            if guess == low:
+                guess = low + 1
+    return low
+
+
+def with_batch(settings: TrainSettings, size: int, total: int | None = None) -> TrainSettings:
+    """The settings with other windows at once, and a total that is a multiple of them."""
+    changed = replace(settings.optimization, batch_size=size, total_batch_size=total or size)
+    return replace(settings, optimization=changed)
+
+
+def largest_batch(settings: TrainSettings, config: ModelConfig, device: Device, room: int) -> int:
+    """The most windows at once for which a step fits into `room` bytes, without accumulation; 0 if none does."""
+    return largest_that_fits(
+        room, lambda size: step_memory(with_batch(settings, size), config, device).total, _LARGEST_BATCH
+    )
+
+
+def check_fit(settings: TrainSettings, config: ModelConfig, device: Device, room: int) -> None:
+    """Refuse a run that takes more memory than there is.
+
+    Raises:
+        UsageError: it does not fit; names the nearest settings that do.
+    """
+    needed = step_memory(settings, config, device).total
+    if needed > room:
+        raise UsageError(
+            f"this run does not fit into memory: a step takes about {needed / 1e9:.1f} GB, and {room / 1e9:.1f} GB are "
+            f"available; {_nearest(settings, config, device, room)}"
+        )
+
+
+def _nearest(settings: TrainSettings, config: ModelConfig, device: Device, room: int) -> str:
+    """What to change, as options."""
+    total, asked = settings.total_batch_size, settings.optimization.batch_size
+
+    def takes(size: int) -> int:
+        accumulated = with_batch(settings, size, total=2 * size if total > size else size)
+        return step_memory(accumulated, config, device).total
+
+    most = largest_that_fits(room, takes, asked)
+    size = next((size for size in range(most, 0, -1) if total % size == 0), 0)
+    if size:
+        return f"the same batch fits with --batch-size {size} --total-batch-size {total}"
+    one = with_batch(settings, 1, total=min(2, total))
+    length = largest_that_fits(
+        room,
+        lambda length: step_memory(one, replace(config, context_length=length), device).total,
+        config.context_length,
+    )
+    if length >= _SHORTEST_CONTEXT:
+        return f"not one window fits; with --context-length {length} --batch-size 1 --total-batch-size {total} it does"
+    layers = largest_that_fits(
+        room,
+        lambda layers: step_memory(one, replace(config, num_layers=layers), device).total,
+        config.num_layers,
+    )
+    if layers:
+        return f"the model is too large; it fits with --num-layers {layers} --batch-size 1 --total-batch-size {total}"
+    return "the model is too large; choose a smaller --d-model or vocabulary"

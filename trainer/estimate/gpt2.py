@@ -1,0 +1,32 @@
+"""The shapes of GPT-2, as CS336 compares their costs (assignment 1, section 3)."""
+
+from shared.lm import ModelConfig
+
+_SIZES = {  # layers, d_model, heads
+    "GPT-2 small": (12, 768, 12),
+    "GPT-2 medium": (24, 1024, 16),
+    "GPT-2 large": (36, 1280, 20),
+    "GPT-2 XL": (48, 1600, 25),
+}
+
+
+def gpt2_configs() -> dict[str, ModelConfig]:
+    """GPT-2's widths and depths in this package's architecture.
+
+    With a feed-forward of three matrices of 4 x d_model and an output projection of its own; the presets of the same
+    names have 8/3 x d_model and a tied one, which are the sizes that GPT-2 really has.
+    """
+    return {
+        name: ModelConfig(
+            vocab_size=50_257,
+            context_length=1_024,
+            d_model=d_model,
+            num_layers=num_layers,
+            num_heads=num_heads,
+            num_kv_heads=num_heads,
+            head_dim=d_model // num_heads,
+            d_ff=4 * d_model,
+            tie_embeddings=False,
+        )
+        for name, (num_layers, d_model, num_heads) in _SIZES.items()
+    }

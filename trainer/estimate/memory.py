@@ -1,0 +1,141 @@
+"""The memory that training takes, by component, from the step's own code."""
+
+import platform
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from shared.bpe.memory import resident_memory
+from shared.lm import ModelConfig, Transformer
+from trainer.device import Device
+from trainer.estimate.trace import AllocationTrace, label_modules
+from trainer.loss import TrainingLoss
+from trainer.optimizer import build_optimizer
+from trainer.settings import OptimizationSettings, TrainSettings
+
+PARAMETERS, GRADIENTS, OPTIMIZER = "parameters", "gradients", "optimizer state"
+_TEMPORARY = "temporary"
+
+_COMPONENTS = {
+    "embed_tokens": "embedding",
+    "self_attn": "attention",
+    "mlp": "feed-forward",
+    "input_layernorm": "norms",
+    "post_attention_layernorm": "norms",
+    "post_feedforward_layernorm": "norms",
+    "norm": "norms",
+    "model": "residual stream",
+    "": "loss",
+}
+
+# glibc leaves gaps where aligned blocks of many sizes come and go: what a step takes beside weights, gradients and
+# optimizer state grows to this much of itself within ten steps (docs/log.md has the measurements).
+_GLIBC_GAPS = 0.75
+
+
+@dataclass(frozen=True)
+class StepMemory:
+    """Bytes that training takes at its peak.
+
+    Attributes:
+        parameters: The weights.
+        gradients: Of the weights, as far as they exist at the peak: without accumulation the backward pass makes them
+            as it frees activations.
+        optimizer: The optimizer's state.
+        activations: What the forward pass keeps for the backward pass, and the loss's buffers, by component.
+        temporary: What the backward pass or the optimizer holds for a moment.
+        gaps: What the allocator loses.
+        process: On the CPU, the program itself: Python, torch, and what is loaded.
+    """
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    activations: dict[str, int]
+    temporary: int
+    gaps: int
+    process: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        tensors = self.parameters + self.gradients + self.optimizer + sum(self.activations.values()) + self.temporary
+        return tensors + self.gaps + self.process
+
+
+def step_memory(settings: TrainSettings, config: ModelConfig, device: Device) -> StepMemory:
+    """The memory that a run's steps take on the device.
+
+    Args:
+        settings: The run's.
+        config: The model's.
+        device: Where it is to run; it need not have room for any of it.
+    """
+    o = settings.optimization
+    passes = min(2, settings.total_batch_size // o.batch_size)
+    # Nothing else of the settings matters, so that the runs of a sweep share what is found.
+    plain = OptimizationSettings(
+        batch_size=o.batch_size,
+        optimizer=o.optimizer,
+        dropout=o.dropout,
+        document_mask=o.document_mask,
+        z_loss=o.z_loss,
+    )
+    peak = dict(_peak(plain, config, device, passes))
+    parameters, gradients, state = (peak.pop(name, 0) for name in (PARAMETERS, GRADIENTS, OPTIMIZER))
+    temporary = peak.pop(_TEMPORARY, 0)
+    on_cpu = device.torch_device.type == "cpu"
+    gaps = int(_GLIBC_GAPS * (sum(peak.values()) + temporary)) if on_cpu and platform.libc_ver()[0] == "glibc" else 0
+    return StepMemory(parameters, gradients, state, peak, temporary, gaps, resident_memory() if on_cpu else 0)
+
+
+@lru_cache(maxsize=64)
+def _peak(o: OptimizationSettings, config: ModelConfig, device: Device, passes: int) -> tuple[tuple[str, int], ...]:
+    """Bytes at the peak of a step of `passes` passes, by component, once the optimizer has its state."""
+    random = torch.get_rng_state()
+    try:
+        with FakeTensorMode(), AllocationTrace() as trace, torch.device(device.torch_device):
+            trace.component = PARAMETERS
+            model = Transformer(config).train()
+            _take_step(trace, model, o, device, passes)
+        return tuple(trace.peak().items())
+    finally:
+        torch.set_rng_state(random)
+
+
+def _take_step(
+    trace: AllocationTrace, model: Transformer, o: OptimizationSettings, device: Device, passes: int
+) -> None:
+    """A first update, which makes the optimizer's state, and a step with it."""
+    model.set_dropout(o.dropout)
+    model.document_start = 0 if o.document_mask else None
+    optimizer = build_optimizer(
+        model, learning_rate=o.learning_rate, betas=o.betas, weight_decay=o.weight_decay, kind=o.optimizer
+    )
+    trace.component = GRADIENTS
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    trace.component = _TEMPORARY
+    optimizer.step()
+    for state in optimizer.state.values():
+        for value in state.values():
+            if isinstance(value, torch.Tensor) and value.device.type == device.torch_device.type:
+                trace.belongs(value, OPTIMIZER)
+    optimizer.zero_grad()
+    training_loss = TrainingLoss(model)
+    label_modules(trace, training_loss, _COMPONENTS)
+    tokens = torch.zeros(o.batch_size, model.config.context_length, dtype=torch.int64)
+    for _ in range(passes):
+        with device.autocast():
+            loss, _ = training_loss(tokens, tokens, scale=1.0, z_loss=o.z_loss)
+        trace.component = _TEMPORARY
+        loss.backward()
+        del loss
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                trace.belongs(parameter.grad, GRADIENTS)
+    nn.utils.clip_grad_norm_(model.parameters(), o.clip_grad_norm or float("inf"))
+    optimizer.step()

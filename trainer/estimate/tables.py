@@ -1,0 +1,116 @@
+"""Estimates as tables."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from shared.lm import ModelConfig
+from shared.lm.accounting import count_parameters, forward_flops
+
+_NAMES = {
+    "feed_forward": "feed-forward",
+    "projections": "attention: projections",
+    "scores": "attention: scores",
+    "output": "output projection",
+    "optimizer": "optimizer state",
+    "gaps": "gaps of the allocator",
+    "process": "the program itself",
+}
+
+
+def estimate_tables(estimate: Mapping[str, Any]) -> RenderableType:
+    """Tables of what `to_json` gave."""
+    return Group(_parameters(estimate), _flops(estimate), _memory(estimate), _time(estimate))
+
+
+def _parameters(estimate: Mapping[str, Any]) -> Table:
+    table = _table("Parameters", "", "number", "share")
+    _with_shares(table, estimate["parameters"])
+    return table
+
+
+def _flops(estimate: Mapping[str, Any]) -> Table:
+    flops = estimate["flops"]
+    table = _table(f"Matrix products of one sequence of {flops['sequence_length']:,} tokens", "", "forward", "backward")
+    table.add_column("share", justify="right")
+    total = flops["forward"]["total"]
+    for name, forward in flops["forward"].items():
+        backward = flops["backward"][name]
+        table.add_row(_name(name), _flop(forward), _flop(backward), f"{forward / total:.1%}")
+    table.add_row("optimizer step", "", _flop(flops["optimizer_step"]), "")
+    table.add_row("a whole step", "", _flop(flops["step"]), "")
+    return table
+
+
+def _memory(estimate: Mapping[str, Any]) -> Table:
+    memory = estimate["memory"]
+    table = _table(f"Memory at the peak of a step, {estimate['batch_size']} windows at once", "", "MB", "share")
+    parts: dict[str, int] = {}
+    for name, value in memory.items():
+        if name == "activations":
+            parts |= {f"activations: {component}": size for component, size in value.items()}
+        elif name not in {"total", "available"}:
+            parts[name] = value
+    for name, size in {**parts, "total": memory["total"]}.items():
+        table.add_row(_name(name), f"{size / 1e6:,.1f}", f"{size / memory['total']:.1%}")
+    table.add_row("available", f"{memory['available'] / 1e6:,.1f}", "")
+    largest = estimate["largest_batch_size"]
+    if largest is not None:
+        table.add_row("largest batch_size that fits", f"{largest:,}" if largest else "none", "")
+    return table
+
+
+def _time(estimate: Mapping[str, Any]) -> Table:
+    speed, run, budget = estimate["speed"], estimate["run"], estimate["budget"]
+    measured = speed["measured"]
+    how = "measured" if measured else "estimated"
+    table = _table(f"Time on {speed['device']}", "", how)
+    table.add_row("matrix products", f"{speed['matmul_flops_per_second'] / 1e9:,.1f} GFLOP/s")
+    table.add_row("training", f"{speed['flops_per_second'] / 1e9:,.1f} GFLOP/s ({speed['utilization']:.0%})")
+    table.add_row("tokens a second", f"{speed['tokens_per_second']:,.0f}")
+    if measured:
+        table.add_row("memory held at most", f"{measured['peak_bytes'] / 1e6:,.1f} MB")
+    table.add_row(f"max_steps ({run['max_steps']:,} steps, {run['tokens']:,} tokens)", _duration(run["seconds"]))
+    if budget != {name: run[name] for name in budget}:
+        table.add_row(f"{budget['tokens']:,} tokens ({budget['steps']:,} steps)", _duration(budget["seconds"]))
+    return table
+
+
+def comparison(configs: Mapping[str, ModelConfig], length: int | None) -> Table:
+    """Parameters and forward passes of several models side by side."""
+    table = _table("One forward pass", "", *configs)
+    columns = [(count_parameters(config), forward_flops(config, length=length)) for config in configs.values()]
+    lengths = [f"{length or config.context_length:,}" for config in configs.values()]
+    table.add_row("parameters", *(f"{parameters.total:,}" for parameters, _ in columns))
+    table.add_row("tokens", *lengths)
+    table.add_row("FLOPs", *(f"{flops.total:,}" for _, flops in columns))
+    for name in ("projections", "scores", "feed_forward", "output"):
+        table.add_row(_name(name), *(f"{getattr(flops, name) / flops.total:.1%}" for _, flops in columns))
+    return table
+
+
+def _table(title: str, first: str, *others: str) -> Table:
+    table = Table(first, title=title, title_justify="left", title_style="bold")
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _with_shares(table: Table, values: Mapping[str, int]) -> None:
+    for name, value in values.items():
+        table.add_row(_name(name), f"{value:,}", f"{value / values['total']:.1%}")
+
+
+def _name(name: str) -> str:
+    return _NAMES.get(name, name)
+
+
+def _flop(value: int) -> str:
+    return f"{value / 1e9:,.1f} GFLOP" if value < 1e12 else f"{value / 1e12:,.1f} TFLOP"
+
+
+def _duration(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
