@@ -32,7 +32,7 @@ class Linear(nn.Linear):
 
 
 def has_fast_product(x: Tensor, weight: Tensor) -> bool:
-    """Whether `fast_product` may be used and gains: much to do in float32 on a CPU, no autocast, a torch with oneDNN."""
+    """Whether `fast_product` may be used and gains: much to do in float32 on a CPU, no autocast, and oneDNN."""
     return (
         HAS_ONEDNN
         and x.device.type == "cpu"
