@@ -1,5 +1,6 @@
 """`train`: token files to a model."""
 
+from trainer.allocation import keep_freed_memory
 from trainer.errors import InterruptedRunError
 from trainer.settings import TrainSettings
 
@@ -15,6 +16,7 @@ def train(*, settings: TrainSettings) -> None:
     """
     from trainer.training import train
 
+    keep_freed_memory()
     try:
         train(settings)
     except InterruptedRunError as error:
