@@ -64,7 +64,7 @@ def save_checkpoint(
     *,
     run: RunState,
     model: Transformer,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Mapping[str, Any],
     tokenizer: Tokenizer,
     generation: GenerationDefaults,
     provenance: Mapping[str, Any],
@@ -79,7 +79,7 @@ def save_checkpoint(
     """
     state = {
         "run": asdict(run),
-        "optimizer": optimizer.state_dict(),
+        "optimizer": dict(optimizer),
         "settings": dict(settings),
         "data": dict(data),
         "machine": dict(machine),

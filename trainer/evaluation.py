@@ -11,7 +11,7 @@ from torch import Tensor
 from shared.bpe import Tokenizer
 from shared.lm import Transformer
 from trainer.device import Device
-from trainer.processes import Processes
+from trainer.processes import ONE_PROCESS, Processes
 from trainer.scored_windows import Window, WindowCutter, batches
 from trainer.scoring import Evaluation, score
 
@@ -41,7 +41,7 @@ def evaluate(
     batch_size: int,
     device: Device,
     begin_id: int | None = None,
-    processes: Processes = Processes(),  # noqa: B008 - cannot change
+    processes: Processes = ONE_PROCESS,
 ) -> Evaluation:
     """Score every token once, in consecutive windows, which several processes share.
 

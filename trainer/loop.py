@@ -12,9 +12,12 @@ from trainer.divergence import divergence, remember
 from trainer.errors import DivergedError
 from trainer.loss import IGNORED
 from trainer.optimizer import set_learning_rate
+from trainer.parallel import gathering, whole
+from trainer.processes import ONE_PROCESS, Processes
 from trainer.run_state import RunState
 from trainer.schedule import scheduled_learning_rate
 from trainer.settings import TrainSettings
+from trainer.signals import StopRequest
 from trainer.windows import ShuffledWindows
 
 Loss = Callable[..., tuple[Tensor, Tensor]]
@@ -32,6 +35,7 @@ class Step:
         grad_norm: Global norm of the gradient before clipping.
         seconds: Wall time.
         fault: Why the update was left out, if it was.
+        stop_signal: The signal that asks to stop, if any process of the run has noted one.
     """
 
     number: int
@@ -40,10 +44,18 @@ class Step:
     grad_norm: float
     seconds: float
     fault: str | None = None
+    stop_signal: int | None = None
 
 
 def accumulate_gradients(
-    loss_function: Loss, inputs: Tensor, targets: Tensor, *, batch_size: int, device: Device, z_loss: float = 0.0
+    loss_function: Loss,
+    inputs: Tensor,
+    targets: Tensor,
+    *,
+    batch_size: int,
+    device: Device,
+    z_loss: float = 0.0,
+    processes: Processes = ONE_PROCESS,
 ) -> Tensor:
     """Add the gradient of the mean loss over all scored targets, `batch_size` windows at a time.
 
@@ -56,21 +68,28 @@ def accumulate_gradients(
         batch_size: Windows for each pass.
         device: Where the model is.
         z_loss: See `next_token_loss`.
+        processes: Those that call this with the same windows; each takes its share.
 
     Returns:
-        The mean cross-entropy, detached; 0 where no target is scored.
+        This process's part of the mean cross-entropy, detached; 0 where no target is scored.
     """
-    scale = 1 / max(1, int((targets != IGNORED).sum()))
+    # The gradients of several processes are averaged, so each one's counts as often as there are processes.
+    scale = processes.count / max(1, int((targets != IGNORED).sum()))
+    inputs, targets = processes.share(inputs, targets)
     total = torch.zeros((), device=device.torch_device)
     for first in range(0, len(inputs), batch_size):
         some_inputs, some_targets = inputs[first : first + batch_size], targets[first : first + batch_size]
-        with device.autocast():
-            loss, nats = loss_function(
-                some_inputs.to(device.torch_device), some_targets.to(device.torch_device), scale=scale, z_loss=z_loss
-            )
-        loss.backward()  # type: ignore[no-untyped-call] # torch gives it no types
+        with gathering(loss_function, last=first + batch_size >= len(inputs)):
+            with device.autocast():
+                loss, nats = loss_function(
+                    some_inputs.to(device.torch_device),
+                    some_targets.to(device.torch_device),
+                    scale=scale,
+                    z_loss=z_loss,
+                )
+            loss.backward()  # type: ignore[no-untyped-call] # torch gives it no types
         total += nats
-    return total
+    return total / processes.count
 
 
 def training_steps(
@@ -82,6 +101,8 @@ def training_steps(
     *,
     state: RunState,
     loss_function: Loss,
+    processes: Processes = ONE_PROCESS,
+    stop: StopRequest | None = None,
 ) -> Iterator[Step]:
     """Take the optimizer steps from `state.step` to `max_steps`, one for each item drawn, and keep the state up.
 
@@ -93,6 +114,8 @@ def training_steps(
         device: Where the model is.
         state: How far the run has come.
         loss_function: Gives the model's loss.
+        processes: Those that take the steps together.
+        stop: What this process has noted.
 
     Raises:
         DivergedError: a step's loss or gradient is no finite number, or its loss a spike, and the settings do not say
@@ -103,12 +126,20 @@ def training_steps(
     batch = _batch(windows, settings, state)
     while state.step < o.max_steps:
         begin = time.perf_counter()
-        loss = accumulate_gradients(loss_function, *batch, batch_size=o.batch_size, device=device, z_loss=o.z_loss)
-        norm = nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+        processes.seed_step(o.seed, state.step)
+        loss = accumulate_gradients(
+            loss_function,
+            *batch,
+            batch_size=o.batch_size,
+            device=device,
+            z_loss=o.z_loss,
+            processes=processes,
+        )
+        norm = whole(nn.utils.clip_grad_norm_(model.parameters(), max_norm)) / processes.count
         rate = state.learning_rate_scale * scheduled_learning_rate(state.step, o)
         state.step += 1
         batch = _batch(windows, settings, state)  # while a GPU is still at work
-        loss_value, norm_value = torch.stack([loss, norm]).tolist()
+        (loss_value, norm_value), stop_signal = processes.agree(torch.stack([loss, norm]).tolist(), stop)
         fault = divergence(loss_value, norm_value, state.recent_losses, guard.spike_threshold)
         if fault is None:
             set_learning_rate(optimizer, rate)
@@ -120,7 +151,7 @@ def training_steps(
         optimizer.zero_grad()
         if fault is not None and (guard.on_divergence != "skip" or state.skips_in_a_row > guard.max_skips):
             raise DivergedError(_describe(fault, rate, state), state.step)
-        yield Step(state.step, loss_value, rate, norm_value, time.perf_counter() - begin, fault)
+        yield Step(state.step, loss_value, rate, norm_value, time.perf_counter() - begin, fault, stop_signal)
 
 
 def _batch(windows: ShuffledWindows, settings: TrainSettings, state: RunState) -> tuple[Tensor, Tensor]:

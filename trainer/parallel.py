@@ -4,7 +4,8 @@ FSDP is PyTorch's second, `fully_shard`: each process keeps its part of every we
 the weights of a block come together only while it computes.
 """
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
@@ -15,8 +16,13 @@ from torch.nn.parallel import DistributedDataParallel
 from shared.lm import Transformer
 from trainer.loss import IGNORED, TrainingLoss
 from trainer.processes import Processes
+from trainer.settings import TrainSettings
 
 Strategy = Literal["ddp", "fsdp"]
+
+# The model's buffers never change, so DDP need not send them around in each pass. torch 2.13 renamed the argument.
+_DDP_ARGUMENTS = inspect.signature(DistributedDataParallel).parameters
+_SYNC_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _DDP_ARGUMENTS else "broadcast_buffers"
 
 
 def shard(loss: TrainingLoss, processes: Processes, strategy: Strategy, device: torch.device) -> None:
@@ -61,10 +67,10 @@ class ParallelLoss:
         self._replicated: DistributedDataParallel | None = None
         forward: Any = torch.compile(loss) if compiled else loss
         if processes.count > 1 and self._sharded is None:
-            # Everything of the model is in the graph, and no buffer changes, so nothing needs to be looked for.
-            forward = self._replicated = DistributedDataParallel(
-                forward, device_ids=[device] if device.type == "cuda" else None, broadcast_buffers=False
-            )
+            arguments: dict[str, Any] = {_SYNC_BUFFERS: False}
+            if device.type == "cuda":
+                arguments["device_ids"] = [device]
+            forward = self._replicated = DistributedDataParallel(forward, **arguments)
             self._settle(batch_shape, device)
         self._forward = forward
 
@@ -91,10 +97,25 @@ class ParallelLoss:
         self._replicated.zero_grad()
 
 
-def clip_gradients(parameters: Iterator[nn.Parameter], max_norm: float) -> float:
-    """Scale gradients down to a global norm where it is longer; the norm before that, over all processes' parts."""
-    norm = nn.utils.clip_grad_norm_(parameters, max_norm)
-    return float(whole(norm))
+def parallel_loss(
+    loss: TrainingLoss, settings: TrainSettings, processes: Processes, device: torch.device
+) -> Callable[..., tuple[Tensor, Tensor]]:
+    """The loss as the settings ask for it: compiled, and for several processes a `ParallelLoss`."""
+    if processes.count == 1:
+        return torch.compile(loss) if settings.machine.compile else loss
+    windows = min(settings.optimization.batch_size, -(-settings.total_batch_size // processes.count))
+    return ParallelLoss(
+        loss,
+        processes,
+        batch_shape=(windows, settings.model.context_length),
+        device=device,
+        compiled=settings.machine.compile,
+    )
+
+
+def gathering(loss: Callable[..., tuple[Tensor, Tensor]], *, last: bool) -> AbstractContextManager[object]:
+    """`ParallelLoss.gathering`; nothing for the loss of one process."""
+    return loss.gathering(last=last) if isinstance(loss, ParallelLoss) else nullcontext()
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -113,7 +134,23 @@ def whole_model(model: Transformer) -> Transformer:
     with torch.device("meta"):
         copy = Transformer(model.config)
     copy.load_state_dict({name: whole(weight) for name, weight in model.state_dict().items()}, assign=True)
+    copy.document_start = model.document_start
     return copy.to(next(model.parameters()).device).eval()
+
+
+def load_weights(model: Transformer, weights: Mapping[str, Tensor]) -> None:
+    """Give the model these whole weights, where its own are divided each process taking its part."""
+    if not _is_divided(model):
+        model.load_state_dict(weights)
+        return
+    from torch.distributed.tensor import DTensor, distribute_tensor  # as in `shard`
+
+    parts = {
+        name: distribute_tensor(weights[name].to(own.device), own.device_mesh, own.placements, src_data_rank=None)
+        for name, own in model.state_dict().items()
+        if isinstance(own, DTensor)
+    }
+    model.load_state_dict({**weights, **parts})
 
 
 def whole_state(state: Any, *, keep: bool = True) -> Any:

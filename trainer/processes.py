@@ -7,25 +7,31 @@ stop) is decided on numbers that were summed over all of them.
 import logging
 import os
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
 from trainer.device import Device, choose_device
 from trainer.errors import TrainerError, UsageError
 from trainer.loss import IGNORED
-from trainer.settings import MachineSettings
+from trainer.settings import MachineSettings, TrainSettings
+from trainer.signals import StopRequest
+
+logger = logging.getLogger(__name__)
 
 # How long a process waits for the others before it gives them up: they wait while rank 0 saves a checkpoint.
 _PATIENCE = timedelta(minutes=10)
+# Seconds in which rank 0 may say what all of them have to say, before another one does.
+_HEAD_START = 0.5
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -77,11 +83,16 @@ class Processes:
         dist.all_reduce(sums)
         return sums.tolist()
 
-    def agree(self, values: Sequence[float], stop_signal: int | None) -> tuple[list[float], int | None]:
-        """`total`, and whether to stop, in one exchange: a signal that any process has noted is noted by all.
+    def wait(self) -> None:
+        """Go on when all have come here."""
+        self.total([0.0])  # an empty sum would not wait
+
+    def agree(self, values: Sequence[float], stop: StopRequest | None) -> tuple[list[float], int | None]:
+        """`total`, and the signal that asks to stop, in one exchange: one that any process has noted is known to all.
 
         The end of the launcher counts as SIGTERM: nobody would end this run any more.
         """
+        stop_signal = None if stop is None else stop.signal_number
         if self.count == 1:
             return list(values), stop_signal
         if self.launcher is not None and os.getppid() != self.launcher:
@@ -97,6 +108,30 @@ class Processes:
         """
         if self.count > 1:
             torch.manual_seed(int(np.random.SeedSequence([seed, step, self.rank]).generate_state(1, np.uint64)[0] >> 1))
+
+
+ONE_PROCESS = Processes()
+"""A run in this process alone."""
+
+
+def check_batch(settings: TrainSettings, processes: Processes) -> None:
+    """See whether the windows of a step, which do not depend on the number of processes, can be shared among them.
+
+    Raises:
+        UsageError: there are fewer windows than processes.
+    """
+    windows, count = settings.total_batch_size, processes.count
+    if windows < count:
+        raise UsageError(
+            f"a step of {windows} windows (total_batch_size, else batch_size) cannot be shared by {count} processes; "
+            f"set total_batch_size to {count} or more, or start at most {windows} processes"
+        )
+    if windows % count:
+        logger.warning(
+            "a step's %d windows do not divide evenly among %d processes, so some wait for others; "
+            "total_batch_size %d would",
+            *(windows, count, windows + -windows % count),
+        )
 
 
 @contextmanager
@@ -116,7 +151,7 @@ def join_processes(settings: MachineSettings) -> Iterator[tuple[Processes, Devic
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     if count == 1:
-        yield Processes(), choose_device(settings.device, settings.dtype)
+        yield ONE_PROCESS, choose_device(settings.device, settings.dtype)
         return
     processes = Processes(int(os.environ["RANK"]), count, os.getppid())
     if not processes.is_first:
@@ -131,13 +166,15 @@ def join_processes(settings: MachineSettings) -> Iterator[tuple[Processes, Devic
         yield processes, device
         dist.destroy_process_group()
     except Exception as error:
-        if not _fails_first(store):
+        if not processes.is_first:
+            time.sleep(_HEAD_START)
+        if not _fails_first(store, processes):
             logging.disable(logging.CRITICAL)
         elif _is_lost_connection(error):
             raise LostProcessError(
-                f"process {processes.rank} lost the other {count - 1}: one of them was killed or did not answer for "
-                f"{_PATIENCE.total_seconds() / 60:.0f} minutes; torchrun's summary says which. The checkpoints saved "
-                "before are whole: go on with --resume"
+                f"process {processes.rank} (of 0 to {count - 1}) lost another one, which was killed or did not answer "
+                f"for {_PATIENCE.total_seconds() / 60:.0f} minutes; torchrun's summary says which. The checkpoints "
+                "saved before are whole: go on with --resume"
             ) from error
         elif not processes.is_first:
             error.add_note(f"(process {processes.rank} of 0 to {count - 1})")
@@ -175,10 +212,12 @@ def _device_of_rank(name: str) -> str:
     return f"cuda:{local_rank}"
 
 
-def _fails_first(store: Any) -> bool:
-    """Whether no other process has failed before; also true where nobody can tell any more."""
+def _fails_first(store: Store, processes: Processes) -> bool:
+    """Whether no other process has failed before."""
+    if os.getppid() != processes.launcher:  # it kept the store
+        return processes.is_first
     try:
-        return bool(store.add("ownlm/failed", 1) == 1)
+        return store.add("ownlm/failed", 1) == 1
     except RuntimeError:
         return True
 

@@ -48,9 +48,13 @@ def set_up_logging(*, verbose: bool) -> None:
 
 
 @contextmanager
-def progress() -> Iterator[NewBar]:
-    """Show the progress of the jobs begun with what this yields, while the context lasts."""
-    if not _console().is_terminal:
+def progress(*, shown: bool = True) -> Iterator[NewBar]:
+    """Show the progress of the jobs begun with what this yields, while the context lasts.
+
+    Args:
+        shown: Whether to show bars where there is a terminal.
+    """
+    if not (shown and _console().is_terminal):
         yield _log_lines
         return
     columns = (

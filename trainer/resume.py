@@ -9,13 +9,14 @@ import torch
 from trainer.checkpoint import Checkpoint
 from trainer.device import Device
 from trainer.errors import UsageError
+from trainer.processes import Processes
 from trainer.settings import TrainSettings, to_table
 
 logger = logging.getLogger(__name__)
 
 FREE_ON_RESUME = {
     *("data", "output", "resume", "overwrite", "checkpoint_interval", "keep", "keep_best"),
-    *("device", "compile", "threads", "deterministic"),
+    *("device", "compile", "threads", "deterministic", "parallel"),
     *("log_interval", "eval_interval", "eval_tokens", "sample_interval", "sample_prompt", "sample_tokens"),
     *("temperature", "top_p", "tensorboard", "wandb"),
     *("on_divergence", "spike_threshold", "max_skips", "max_rollbacks", "rollback_learning_rate_factor"),
@@ -54,14 +55,19 @@ def check_same_run(checkpoint: Checkpoint, settings: TrainSettings, data: dict[s
         )
 
 
-def machine(device: Device) -> dict[str, Any]:
+def machine(device: Device, processes: Processes) -> dict[str, Any]:
     """What the last bits of a result depend on beside the settings."""
-    return {"device": str(device), "torch": str(torch.__version__), "threads": torch.get_num_threads()}
+    return {
+        "device": str(device),
+        "torch": str(torch.__version__),
+        "threads": torch.get_num_threads(),
+        "processes": processes.count,
+    }
 
 
-def warn_of_other_machine(checkpoint: Checkpoint, device: Device) -> None:
+def warn_of_other_machine(checkpoint: Checkpoint, device: Device, processes: Processes) -> None:
     """Say so where the run goes on with what may round differently."""
-    here = machine(device)
+    here = machine(device, processes)
     differing = [f"{name} {checkpoint.machine.get(name)}, now {here[name]}" for name in here]
     differing = [text for text, name in zip(differing, here, strict=True) if checkpoint.machine.get(name) != here[name]]
     if differing:

@@ -18,6 +18,8 @@ from trainer.checkpoint import (
 from trainer.data import TrainingData
 from trainer.device import Device
 from trainer.errors import DivergedError, TrainerError
+from trainer.parallel import whole_model, whole_state
+from trainer.processes import ONE_PROCESS, Processes
 from trainer.resume import FREE_ON_RESUME, machine
 from trainer.run import RunFolder
 from trainer.run_state import RunState
@@ -36,6 +38,7 @@ class Saver:
         data: What it trains on.
         generation: Defaults for generating, which model folders carry on.
         device: Where it computes.
+        processes: Those that train, all of which call these methods at once; the first one writes.
     """
 
     run: RunFolder
@@ -43,6 +46,7 @@ class Saver:
     data: TrainingData
     generation: GenerationDefaults
     device: Device
+    processes: Processes = ONE_PROCESS
 
     def save_checkpoint(self, model: Transformer, optimizer: torch.optim.Optimizer, state: RunState) -> Path:
         """Write a checkpoint of this state, then delete those that are not to be kept.
@@ -51,22 +55,26 @@ class Saver:
             DivergedError: a weight is not a finite number; such a checkpoint would push out good ones.
             TrainerError: writing failed; names the newest checkpoint that there is.
         """
+        model = whole_model(model)
+        optimizer_state = whole_state(optimizer.state_dict(), keep=self.processes.is_first)
         for name, parameter in model.named_parameters():
             if not parameter.isfinite().all():
                 raise DivergedError(f"after step {state.step} {name} holds numbers that are not finite", state.step)
         folder = self.run.checkpoints
+        if not self.processes.is_first:
+            return checkpoint_path(folder, state.step)
         try:
             path = save_checkpoint(
                 folder,
                 run=state,
                 model=model,
-                optimizer=optimizer,
+                optimizer=optimizer_state,
                 tokenizer=self.data.tokenizer,
                 generation=self.generation,
                 provenance=self._provenance(state),
                 settings=to_table(self.settings),
                 data=self.data.identity(),
-                machine=machine(self.device),
+                machine=machine(self.device, self.processes),
             )
         except ModelFolderError as error:
             raise TrainerError(f"{error}; {self.kept()}") from error
@@ -76,6 +84,8 @@ class Saver:
 
     def mark_best(self, state: RunState) -> None:
         """Let the link to the best checkpoint follow the state, and delete checkpoints beyond those to keep."""
+        if not self.processes.is_first:
+            return
         folder = self.run.checkpoints
         best = None if state.best_step is None else checkpoint_path(folder, state.best_step)
         if best is None or best.exists():
@@ -88,6 +98,9 @@ class Saver:
         Raises:
             TrainerError: writing failed; names the newest checkpoint, which holds the same model.
         """
+        model = whole_model(model)
+        if not self.processes.is_first:
+            return
         try:
             save_model_folder(
                 self.run.model,

@@ -2,20 +2,21 @@
 
 import logging
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from trainer.checkpoint import Checkpoint, load_newest_checkpoint
 from trainer.data import open_training_data
-from trainer.device import choose_device, compute_deterministically
+from trainer.device import Device, choose_device, compute_deterministically
 from trainer.errors import DivergedError, InterruptedRunError, TrainerError
 from trainer.loop import Step, training_steps
 from trainer.loss import TrainingLoss
 from trainer.metrics import MetricsFile
 from trainer.model import apply_recipe, new_model
 from trainer.optimizer import build_optimizer
+from trainer.parallel import divide_state, load_weights, parallel_loss, shard
+from trainer.processes import ONE_PROCESS, Processes, check_batch, join_processes
 from trainer.progress import NewBar, Report, progress
 from trainer.resume import check_same_run, warn_of_other_machine
 from trainer.run import RunFolder
@@ -40,38 +41,52 @@ class Trainer:
     `RunFolder.prepare`, `load_newest_checkpoint` and `check_same_run` raise.
     """
 
-    def __init__(self, settings: TrainSettings) -> None:
+    def __init__(
+        self, settings: TrainSettings, processes: Processes = ONE_PROCESS, device: Device | None = None
+    ) -> None:
+        """Make everything ready for the first step.
+
+        Args:
+            settings: The run's settings.
+            processes: Those that train together, each with a Trainer of its own.
+            device: From `join_processes`; None takes the settings'.
+        """
         self.settings, o = settings, settings.optimization
+        self.processes = processes
         require_trackers(settings.watch)
-        if settings.machine.threads is not None:
-            torch.set_num_threads(settings.machine.threads)
         if settings.machine.deterministic:
             compute_deterministically()
-        self.device = choose_device(settings.machine.device, settings.machine.dtype)
+        self.device = device or choose_device(settings.machine.device, settings.machine.dtype)
+        check_batch(settings, processes)
         self.data = open_training_data(settings.data)
         self.windows = ShuffledWindows(self.data.train, settings.model.context_length, o.seed)
         self.model = new_model(settings.model, self.data.tokenizer.vocab_size, o.seed)
         apply_recipe(self.model, o, self.data.tokenizer.end_of_text_id)
-        self.watcher = Watcher(self.model, self.data, settings, self.device)
+        self.watcher = Watcher(self.model, self.data, settings, self.device, processes)
         self.run = RunFolder(settings.output)
-        self.saver = Saver(self.run, settings, self.data, self.watcher.generation, self.device)
-        self.run.prepare(settings)
+        self.saver = Saver(self.run, settings, self.data, self.watcher.generation, self.device, processes)
+        if processes.is_first:
+            self.run.prepare(settings)
+        processes.wait()
         checkpoint = load_newest_checkpoint(self.run.checkpoints) if settings.checkpoints.resume else None
         if checkpoint is not None:
             check_same_run(checkpoint, settings, self.data.identity(), self.run.settings_file)
-            warn_of_other_machine(checkpoint, self.device)
+            warn_of_other_machine(checkpoint, self.device, processes)
         self.model.to(self.device.torch_device).train()
+        loss_function = TrainingLoss(self.model)
+        shard(loss_function, processes, settings.machine.parallel, self.device.torch_device)
         self.optimizer = build_optimizer(
             self.model, kind=o.optimizer, learning_rate=o.learning_rate, betas=o.betas, weight_decay=o.weight_decay
         )
-        loss_function = TrainingLoss(self.model)
-        self.loss_function = torch.compile(loss_function) if settings.machine.compile else loss_function
+        self.loss_function = parallel_loss(loss_function, settings, processes, self.device.torch_device)
         self.state = RunState()
         if checkpoint is not None:
             self._restore(checkpoint)
             logger.info("resumed from %s", checkpoint.path)
-        self._record_start(resumed=checkpoint is not None)
-        self.metrics = MetricsFile(self.run.metrics_file, first_step=self.state.step)
+        self.metrics: MetricsFile | None = None
+        if processes.is_first:
+            self._record_start(resumed=checkpoint is not None)
+            self.metrics = MetricsFile(self.run.metrics_file, first_step=self.state.step)
         self.started = time.perf_counter() - self.state.seconds
         self.unlogged: list[Step] = []
 
@@ -89,7 +104,7 @@ class Trainer:
         self._describe()
         if self.settings.divergence.on_divergence == "rollback" and self.state.step == 0:
             self._save_checkpoint()  # so that there is always something to go back to
-        with stop_on_signals() as stop, progress() as new_bar:
+        with stop_on_signals() as stop, progress(shown=self.processes.is_first) as new_bar:
             while not self._reach_the_end(new_bar, stop):
                 pass
         if self.state.evaluated_step != self.state.step:
@@ -110,10 +125,14 @@ class Trainer:
                 self.device,
                 state=self.state,
                 loss_function=self.loss_function,
+                processes=self.processes,
+                stop=stop,
             ):
                 self._after(step, report)
-                if stop:
-                    raise self._interrupted(stop)
+                # One process can stop for what came since; several must stop at the same step.
+                signal_number = stop.signal_number if self.processes.count == 1 else step.stop_signal
+                if signal_number is not None:
+                    raise self._interrupted(signal_number)
         except DivergedError as error:
             self._recover(error)
             return False
@@ -173,6 +192,8 @@ class Trainer:
         Raises:
             TrainerError: it cannot be written; names the last good checkpoint.
         """
+        if self.metrics is None:
+            return
         self.state.seconds = time.perf_counter() - self.started
         tokens = self.state.step * self.settings.tokens_per_step
         try:
@@ -183,14 +204,15 @@ class Trainer:
     def _save_checkpoint(self) -> Path:
         """Write a checkpoint of this step, and see that the metrics are as safe as it."""
         self.state.seconds = time.perf_counter() - self.started
-        self.metrics.sync()
+        if self.metrics is not None:
+            self.metrics.sync()
         return self.saver.save_checkpoint(self.model, self.optimizer, self.state)
 
-    def _interrupted(self, stop: StopRequest) -> InterruptedRunError:
+    def _interrupted(self, signal_number: int) -> InterruptedRunError:
         """Save, and say where."""
         path = self._save_checkpoint()
-        assert stop.signal_number is not None
-        return InterruptedRunError(f"stopped after step {self.state.step}; saved {path}", stop.signal_number)
+        self.processes.wait()  # until it is written
+        return InterruptedRunError(f"stopped after step {self.state.step}; saved {path}", signal_number)
 
     def _recover(self, error: DivergedError) -> None:
         """Go back to the last checkpoint, to go on from there with other data.
@@ -207,6 +229,7 @@ class Trainer:
                 error.step,
             ) from error
         checkpoint = load_newest_checkpoint(self.run.checkpoints)
+        self.processes.wait()  # until all have read it, before one is written
         self._restore(checkpoint)
         state = self.state
         # As for PaLM (Chowdhery et al. 2022, section 5.1): the batches from there to the fault are not met again.
@@ -216,13 +239,15 @@ class Trainer:
         message = f"went back from step {error.step} to {state.step}: {error}"
         logger.warning("%s", message)
         self._save_checkpoint()  # so that a kill from here on does not undo it
-        self.metrics.rewind(state.step)
+        if self.metrics is not None:
+            self.metrics.rewind(state.step)
         self._record(event=message)
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         """Go to where the run was when the checkpoint was saved."""
-        self.model.load_state_dict(checkpoint.model.state_dict())
+        load_weights(self.model, checkpoint.model.state_dict())
         self.optimizer.load_state_dict(checkpoint.optimizer)  # moves the state to the parameters' device
+        divide_state(self.optimizer)
         self.state = checkpoint.run
         self.saver.mark_best(self.state)
 
@@ -236,6 +261,7 @@ class Trainer:
             parameters=self.model.config.num_parameters,
             step=self.state.step,
             device=str(self.device),
+            processes=self.processes.count,
             resumed=resumed,
         )
 
@@ -273,6 +299,8 @@ def train(settings: TrainSettings) -> Path:
     Returns:
         The finished model's folder.
     """
-    trainer = Trainer(settings)
-    with trackers(trainer.metrics, trainer.run, settings):
-        return trainer.train()
+    with join_processes(settings.machine) as (processes, device):
+        trainer = Trainer(settings, processes, device)
+        followed = nullcontext() if trainer.metrics is None else trackers(trainer.metrics, trainer.run, settings)
+        with followed:
+            return trainer.train()

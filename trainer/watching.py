@@ -5,6 +5,8 @@ from shared.lm.folder import valid_token_mask
 from trainer.data import TrainingData
 from trainer.device import Device
 from trainer.evaluation import Evaluation, evaluate, token_byte_lengths
+from trainer.parallel import whole_model
+from trainer.processes import ONE_PROCESS, Processes
 from trainer.sampling import encode_prompt
 from trainer.settings import TrainSettings
 
@@ -18,10 +20,18 @@ class Watcher:
     Raises on construction what `encode_prompt` raises.
     """
 
-    def __init__(self, model: Transformer, data: TrainingData, settings: TrainSettings, device: Device) -> None:
+    def __init__(
+        self,
+        model: Transformer,
+        data: TrainingData,
+        settings: TrainSettings,
+        device: Device,
+        processes: Processes = ONE_PROCESS,
+    ) -> None:
         watch = settings.watch
         self._prompt = encode_prompt(data.tokenizer, watch.sample_prompt, settings.model.context_length)
-        self._model, self._data, self._settings, self._device = model, data, settings, device
+        self._model, self._data, self._settings = model, data, settings
+        self._device, self._processes = device, processes
         end_of_text = data.tokenizer.end_of_text_id
         self.generation = GenerationDefaults(
             temperature=watch.temperature,
@@ -37,20 +47,24 @@ class Watcher:
             return None
         limit = self._settings.watch.eval_tokens
         return evaluate(
-            self._model,
+            whole_model(self._model),
             self._data.validation.tokens[: limit or None],
             self._byte_lengths,
             context_length=self._settings.model.context_length,
             batch_size=self._settings.optimization.batch_size,
             device=self._device,
             begin_id=self._data.validation.manifest.end_of_text_id,
+            processes=self._processes,
         )
 
-    def sample(self) -> str:
-        """What the model writes now, with the same seed each time, so that samples compare."""
+    def sample(self) -> str | None:
+        """What the model writes now, with the same seed each time, so that samples compare; None but in rank 0."""
+        model = whole_model(self._model)
+        if not self._processes.is_first:
+            return None
         watch = self._settings.watch
         ids = generate(
-            self._model,
+            model,
             self._prompt,
             self.generation.params(seed=self._settings.optimization.seed),
             max_tokens=watch.sample_tokens,

@@ -71,7 +71,7 @@ def settings(token_folder: Path, tmp_path: Path) -> TrainSettings:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def change() -> Callable[..., TrainSettings]:
     """Settings with some fields changed, whichever group they are in."""
 

@@ -1,0 +1,108 @@
+"""What each process of `torchrun` does in the tests of several processes: a list of training runs, one after another.
+
+Usage: runs_in_processes.py JOBS, a pickled list of `Job`.
+"""
+
+import logging
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from trainer.errors import InterruptedRunError, TrainerError
+from trainer.processes import Processes, join_processes
+from trainer.settings import MachineSettings, TrainSettings
+from trainer.training import Trainer
+
+FAULT_STEP = 2
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run.
+
+    Attributes:
+        settings: Its settings.
+        start: A checkpoint to go on from.
+        fault: What befalls the last process at step 2.
+    """
+
+    settings: TrainSettings
+    start: Path | None = None
+    fault: Literal["SIGTERM", "SIGKILL", "exit", "error"] | None = None
+
+
+def torchrun(file: Path, jobs: list[Job], processes: int = 2) -> subprocess.CompletedProcess[str]:
+    """Do the jobs in several processes."""
+    file.write_bytes(pickle.dumps(jobs))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), __file__, str(file)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+
+
+def prepare(job: Job) -> None:
+    """Put the checkpoint into the run's folder."""
+    if job.start is not None:
+        shutil.copytree(job.start, job.settings.output / "checkpoints" / job.start.name)
+
+
+def run(job: Job, processes: Processes) -> None:
+    """Take part in a run."""
+    if processes.is_first:
+        prepare(job)
+    processes.wait()
+    trainer = Trainer(job.settings, processes)
+    if job.fault and processes.rank == processes.count - 1:
+        after = trainer._after
+
+        def after_with_fault(step, report):  # type: ignore[no-untyped-def]
+            if step.number == FAULT_STEP:
+                suffer(job.fault)
+            after(step, report)
+
+        trainer._after = after_with_fault  # type: ignore[method-assign]
+    try:
+        trainer.train()
+    except InterruptedRunError:
+        (job.settings.output / f"stopped-{processes.rank}-{trainer.state.step}").touch()
+        if job.fault is None:
+            raise
+
+
+def suffer(fault: str | None) -> None:
+    """End this process, or ask it to."""
+    if fault == "exit":
+        os._exit(3)
+    if fault == "error":
+        raise TrainerError("the disk of this process is gone")
+    os.kill(os.getpid(), signal.Signals[str(fault)])
+
+
+def main() -> None:
+    """Do what the file says."""
+    jobs: list[Job] = pickle.loads(Path(sys.argv[1]).read_bytes())
+    logging.basicConfig(level=logging.INFO)
+    try:
+        take_part(jobs)
+    except TrainerError as error:
+        logging.getLogger().error("error: %s", error)
+        sys.exit(1)
+
+
+def take_part(jobs: list[Job]) -> None:
+    """Take part in all runs."""
+    torch.set_num_threads(1)
+    with join_processes(MachineSettings(device="cpu")) as (processes, _):
+        for job in jobs:
+            run(job, processes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""Runs of two processes against runs of one. What happens when one fails is in test_processes_failing.py."""
+
+import math
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.trainer.runs_in_processes import Job, prepare, torchrun
+from trainer.device import choose_device
+from trainer.errors import UsageError
+from trainer.loop import accumulate_gradients
+from trainer.loss import IGNORED
+from trainer.metrics import read_metrics
+from trainer.processes import ONE_PROCESS, Processes, check_batch, join_processes
+from trainer.settings import (
+    CheckpointSettings,
+    MachineSettings,
+    ModelSettings,
+    OptimizationSettings,
+    TrainSettings,
+    WatchSettings,
+)
+from trainer.training import Trainer
+
+STEPS, HALF = 6, 3
+
+
+@pytest.fixture(scope="module")
+def runs(token_folder: Path, change: Callable[..., TrainSettings], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of runs, those named `one...` of this process alone, the others of two processes."""
+    folder = tmp_path_factory.mktemp("runs")
+    half = f"checkpoints/step-{HALF:08d}"
+
+    def settings(name: str, **changes: object) -> TrainSettings:
+        base = TrainSettings(
+            data=token_folder,
+            output=folder / name,
+            model=ModelSettings(d_model=32, num_layers=2, num_heads=2, num_kv_heads=1, d_ff=48, context_length=16),
+            optimization=OptimizationSettings(
+                max_steps=STEPS,
+                batch_size=2,
+                total_batch_size=6,
+                learning_rate=1e-2,
+                warmup_steps=2,
+                clip_grad_norm=0.5,
+            ),
+            watch=WatchSettings(
+                log_interval=1,
+                eval_interval=HALF,
+                eval_tokens=277,
+                sample_interval=HALF,
+                sample_prompt="the",
+                sample_tokens=5,
+            ),
+            checkpoints=CheckpointSettings(checkpoint_interval=HALF, keep=0),
+            machine=MachineSettings(device="cpu"),
+        )
+        return change(base, **changes)
+
+    alone = [
+        Job(settings("one")),
+        Job(settings("one-uneven", batch_size=5, total_batch_size=5)),
+        Job(settings("one-muon", optimizer="muon")),
+    ]
+    together = [
+        Job(settings("ddp")),
+        Job(settings("fsdp", parallel="fsdp")),
+        Job(settings("ddp-uneven", batch_size=5, total_batch_size=5)),
+        Job(settings("fsdp-uneven", batch_size=5, total_batch_size=5, parallel="fsdp")),
+        Job(settings("ddp-muon", optimizer="muon")),
+        Job(settings("fsdp-muon", optimizer="muon", parallel="fsdp")),
+        Job(settings("ddp-dropout", dropout=0.3)),
+        Job(settings("fsdp-dropout", dropout=0.3, parallel="fsdp")),
+    ]
+    resumed = [
+        Job(settings(name, resume=True, **changes), start=folder / start / half)
+        for name, start, changes in (
+            ("ddp-from-ddp", "ddp", {}),
+            ("fsdp-from-fsdp", "fsdp", {"parallel": "fsdp"}),
+            ("ddp-from-fsdp", "fsdp", {}),
+            ("fsdp-from-ddp", "ddp", {"parallel": "fsdp"}),
+            ("fsdp-from-one", "one", {"parallel": "fsdp"}),
+            ("fsdp-muon-from-ddp-muon", "ddp-muon", {"parallel": "fsdp", "optimizer": "muon"}),
+            ("ddp-dropout-from-ddp-dropout", "ddp-dropout", {"dropout": 0.3}),
+            ("fsdp-dropout-from-fsdp-dropout", "fsdp-dropout", {"dropout": 0.3, "parallel": "fsdp"}),
+        )
+    ]
+    stopped = [Job(settings("stopped", max_steps=100), fault="SIGTERM")]
+    for job in alone:
+        Trainer(job.settings).train()
+    done = torchrun(folder / "jobs", [*together, *resumed, *stopped])
+    assert done.returncode == 0, done.stderr
+    last = Job(settings("one-from-fsdp", resume=True), start=folder / "fsdp" / half)
+    prepare(last)
+    Trainer(last.settings).train()
+    return folder
+
+
+def losses(run: Path) -> dict[int, float]:
+    return {record["step"]: record["loss"] for record in read_metrics(run / "metrics.jsonl") if "loss" in record}
+
+
+def tolerance(name: str) -> float:
+    """Muon rounds to bfloat16 on the way, which makes more of a difference in the last bit of a gradient."""
+    return 1e-3 if "muon" in name else 1e-5
+
+
+def assert_equal(run: Path, other: Path, limit: float) -> None:
+    """Same losses of the steps that both took, same final weights."""
+    ours, theirs = losses(run), losses(other)
+    assert ours.keys() >= set(range(HALF + 1, STEPS + 1))
+    for step in ours.keys() & theirs.keys():
+        assert math.isclose(ours[step], theirs[step], rel_tol=0, abs_tol=limit)
+    weights, reference = load_file(run / "model/model.safetensors"), load_file(other / "model/model.safetensors")
+    assert weights.keys() == reference.keys()
+    for name, weight in weights.items():
+        torch.testing.assert_close(weight, reference[name], rtol=0, atol=limit)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("variant", ["", "-uneven", "-muon"])
+def test_two_processes_equal_one(runs: Path, strategy: str, variant: str) -> None:
+    """B83 (uneven: 3 windows against 2, and 5 passes of validation against 4), with accumulation and clipping."""
+    assert_equal(runs / f"{strategy}{variant}", runs / f"one{variant}", tolerance(variant))
+
+
+@pytest.mark.parametrize("run", ["ddp", "fsdp", "ddp-uneven"])
+def test_evaluation_and_samples_equal_those_of_one_process(runs: Path, run: str) -> None:
+    """B89: the number does not depend on how many processes share it."""
+    found, expected = (
+        [record for record in read_metrics(runs / name / "metrics.jsonl") if "loss" not in record]
+        for name in (run, "one-uneven" if "uneven" in run else "one")
+    )
+    assert [record.get("sample") for record in found] == [record.get("sample") for record in expected]
+    for ours, theirs in zip(found, expected, strict=True):
+        for key in ("validation_loss", "bits_per_byte"):
+            if key in theirs:
+                assert math.isclose(ours[key], theirs[key], rel_tol=0, abs_tol=1e-5)
+
+
+@pytest.mark.parametrize("run", ["ddp", "fsdp", "ddp-dropout", "fsdp-dropout"])
+def test_resuming_with_as_many_processes_is_bitwise(runs: Path, run: str) -> None:
+    assert_equal(runs / f"{run}-from-{run}", runs / run, 0)
+
+
+@pytest.mark.parametrize(
+    "run", ["ddp-from-fsdp", "fsdp-from-ddp", "fsdp-from-one", "one-from-fsdp", "fsdp-muon-from-ddp-muon"]
+)
+def test_checkpoints_cross_between_ways_to_train(runs: Path, run: str) -> None:
+    assert_equal(runs / run, runs / ("one-muon" if "muon" in run else "one"), tolerance(run))
+
+
+def test_dropout_differs_between_processes(runs: Path) -> None:
+    """Else two processes would drop out the same units of their windows."""
+    draws = []
+    for processes in (Processes(0, 2), Processes(1, 2)):
+        processes.seed_step(seed=1, step=5)
+        draws.append(torch.rand(8))
+    state = torch.get_rng_state()
+    ONE_PROCESS.seed_step(seed=1, step=5)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not torch.equal(*draws)
+    assert losses(runs / "ddp-dropout") != losses(runs / "ddp")
+
+
+def test_a_signal_to_one_process_stops_all_at_the_same_step(runs: Path) -> None:
+    marks = sorted(path.name for path in (runs / "stopped").glob("stopped-*"))
+    assert len(marks) == 2
+    assert {mark.split("-")[2] for mark in marks} == {"3"}
+    assert [path.name for path in sorted((runs / "stopped/checkpoints").iterdir())] == ["step-00000003"]
+
+
+def test_shares_cover_every_window_once_and_are_equally_long() -> None:
+    """B83: 5 windows of 3 processes; what is added is not scored."""
+    inputs, targets = torch.arange(10).view(5, 2), torch.arange(10).view(5, 2) + 1
+    shares = [Processes(rank, 3).share(inputs, targets) for rank in range(3)]
+    assert {len(share[0]) for share in shares} == {2}
+    scored = torch.cat([share[0][share[1][:, 0] != IGNORED] for share in shares])
+    assert torch.equal(scored, inputs)
+
+
+def test_a_process_without_scored_targets_adds_nothing() -> None:
+    """B82."""
+    weight = torch.ones(1, requires_grad=True)
+
+    def loss(inputs, targets, *, scale, z_loss):  # type: ignore[no-untyped-def]
+        value = scale * (targets != IGNORED).sum() * weight.sum()
+        return value, value.detach()
+
+    part = accumulate_gradients(
+        loss,
+        torch.zeros(1, 4, dtype=torch.int64),
+        torch.zeros(1, 4, dtype=torch.int64),
+        batch_size=1,
+        device=choose_device("cpu"),
+        processes=Processes(1, 2),
+    )
+    assert part == 0
+    assert weight.grad == 0
+
+
+def test_batches_that_processes_cannot_share(
+    settings: TrainSettings, change: Callable[..., TrainSettings], caplog: pytest.LogCaptureFixture
+) -> None:
+    """B89."""
+    with pytest.raises(UsageError, match=r"4 windows .* cannot be shared by 5 processes"):
+        check_batch(settings, Processes(0, 5))
+    check_batch(settings, Processes(0, 4))
+    assert not caplog.records
+    check_batch(settings, Processes(0, 3))
+    assert "total_batch_size 6 would" in caplog.text
+
+
+def test_without_torchrun_nothing_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    for count in ("1", "8"):  # 8 alone is what some schedulers set
+        monkeypatch.setenv("WORLD_SIZE", count)
+        with join_processes(MachineSettings(device="cpu")) as (processes, device):
+            assert (processes.rank, processes.count, str(device.torch_device)) == (0, 1, "cpu")
+            assert not torch.distributed.is_initialized()
+            assert processes.total([1.5]) == [1.5]
+
+
+def test_the_end_of_the_launcher_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = Processes(0, 2, launcher=-1)
+    monkeypatch.setattr(Processes, "total", lambda _self, values: list(values))
+    assert processes.agree([1.0], None) == ([1.0], signal.SIGTERM)
+    processes = Processes(0, 2, launcher=os.getppid())
+    assert processes.agree([1.0], None) == ([1.0], None)
