@@ -107,7 +107,7 @@ def losses(run: Path) -> dict[int, float]:
 
 def tolerance(name: str) -> float:
     """Muon rounds to bfloat16 on the way, which makes more of a difference in the last bit of a gradient."""
-    return 1e-3 if "muon" in name else 1e-5
+    return 5e-3 if "muon" in name else 1e-5
 
 
 def assert_equal(run: Path, other: Path, limit: float) -> None:
