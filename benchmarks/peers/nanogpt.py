@@ -72,10 +72,18 @@ class GPT(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits [B, T, vocab_size] for tokens int64 [B, T]."""
+        return self.logits(self.hidden(tokens))
+
+    def hidden(self, tokens: Tensor) -> Tensor:
+        """The normalised residual stream [B, T, n_embd] for tokens int64 [B, T]."""
         x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.h:
             x = block(x)
-        return F.linear(self.ln_f(x), self.wte.weight)
+        return self.ln_f(x)  # type: ignore[no-any-return] # nn.Module returns Any
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits [..., vocab_size] for hidden [..., n_embd]."""
+        return F.linear(hidden, self.wte.weight)
 
 
 def build_optimizer(

@@ -1,0 +1,1 @@
+"""Learning quality: bits per byte against wall-clock, our default recipe beside nanoGPT's and transformers' Trainer."""
