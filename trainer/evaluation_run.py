@@ -21,8 +21,8 @@ from trainer.scored_documents import DocumentReader, Part
 from trainer.scored_windows import Ids, Window, WindowCutter, batches
 from trainer.scoring import Evaluation, score
 
-# Inputs of a batch where its size is not given: more are no faster.
-_BATCH_TOKENS_ON_CPU = 4096
+# Inputs of a batch where its size is not given: more are no faster, and fresh memory for them costs time on CPUs.
+_BATCH_TOKENS_ON_CPU = 1024
 _BATCH_TOKENS_ELSEWHERE = 32768
 
 

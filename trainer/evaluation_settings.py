@@ -85,7 +85,7 @@ class ScoringMachineSettings:
     """Where it runs."""
 
     batch_size: int | None = None
-    """Windows at once; the result does not depend on it. Default: as many as have 4,096 tokens; on a GPU, 32,768."""
+    """Windows at once; the result does not depend on it. Default: as many as have 1,024 tokens; on a GPU, 32,768."""
 
     device: str = "auto"
     """`cpu`, `cuda`, `cuda:1`, `mps`, or `auto`: the first GPU that works, else the CPU."""

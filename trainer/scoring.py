@@ -10,6 +10,7 @@ import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor
 
 from shared.lm import Transformer
+from shared.lm.linear import fast_product, has_fast_product
 from trainer.device import Device
 from trainer.loss import IGNORED
 from trainer.scored_windows import Window
@@ -112,4 +113,9 @@ def _token_nats(hidden: Tensor, model: Transformer, targets: Tensor) -> Tensor:
     """Negative log-likelihood of targets [N] given hidden [N, d_model], a chunk of logits at a time."""
     rows = _ROWS_ON_CPU if hidden.device.type == "cpu" else _ROWS_ELSEWHERE
     parts = zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True)
-    return torch.cat([F.cross_entropy(model.logits(some).float(), of, reduction="none") for some, of in parts])
+    return torch.cat([F.cross_entropy(_logits(model, some).float(), of, reduction="none") for some, of in parts])
+
+
+def _logits(model: Transformer, hidden: Tensor) -> Tensor:
+    weight = model.output_weight
+    return fast_product(hidden, weight) if has_fast_product(hidden, weight) else model.logits(hidden)

@@ -22,6 +22,10 @@ class Uniform(nn.Module):
         super().__init__()
         self.vocab_size = vocab_size
 
+    @property
+    def output_weight(self) -> Tensor:
+        return torch.zeros(self.vocab_size, 1)
+
     def hidden(self, tokens: Tensor) -> Tensor:
         return torch.zeros(*tokens.shape, 1)
 
