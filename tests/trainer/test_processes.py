@@ -30,6 +30,28 @@ from trainer.training import Trainer
 STEPS, HALF = 6, 3
 
 
+def run_settings(data: Path, output: Path) -> TrainSettings:
+    """A run of six steps of three passes."""
+    return TrainSettings(
+        data=data,
+        output=output,
+        model=ModelSettings(d_model=32, num_layers=2, num_heads=2, num_kv_heads=1, d_ff=48, context_length=16),
+        optimization=OptimizationSettings(
+            max_steps=STEPS, batch_size=2, total_batch_size=6, learning_rate=1e-2, warmup_steps=2, clip_grad_norm=0.5
+        ),
+        watch=WatchSettings(
+            log_interval=1,
+            eval_interval=HALF,
+            eval_tokens=277,
+            sample_interval=HALF,
+            sample_prompt="the",
+            sample_tokens=5,
+        ),
+        checkpoints=CheckpointSettings(checkpoint_interval=HALF, keep=0),
+        machine=MachineSettings(device="cpu"),
+    )
+
+
 @pytest.fixture(scope="module")
 def runs(token_folder: Path, change: Callable[..., TrainSettings], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of runs, those named `one...` of this process alone, the others of two processes."""
@@ -37,30 +59,7 @@ def runs(token_folder: Path, change: Callable[..., TrainSettings], tmp_path_fact
     half = f"checkpoints/step-{HALF:08d}"
 
     def settings(name: str, **changes: object) -> TrainSettings:
-        base = TrainSettings(
-            data=token_folder,
-            output=folder / name,
-            model=ModelSettings(d_model=32, num_layers=2, num_heads=2, num_kv_heads=1, d_ff=48, context_length=16),
-            optimization=OptimizationSettings(
-                max_steps=STEPS,
-                batch_size=2,
-                total_batch_size=6,
-                learning_rate=1e-2,
-                warmup_steps=2,
-                clip_grad_norm=0.5,
-            ),
-            watch=WatchSettings(
-                log_interval=1,
-                eval_interval=HALF,
-                eval_tokens=277,
-                sample_interval=HALF,
-                sample_prompt="the",
-                sample_tokens=5,
-            ),
-            checkpoints=CheckpointSettings(checkpoint_interval=HALF, keep=0),
-            machine=MachineSettings(device="cpu"),
-        )
-        return change(base, **changes)
+        return change(run_settings(token_folder, folder / name), **changes)
 
     alone = [
         Job(settings("one")),
@@ -153,6 +152,19 @@ def test_resuming_with_as_many_processes_is_bitwise(runs: Path, run: str) -> Non
 )
 def test_checkpoints_cross_between_ways_to_train(runs: Path, run: str) -> None:
     assert_equal(runs / run, runs / ("one-muon" if "muon" in run else "one"), tolerance(run))
+
+
+@pytest.mark.slow
+def test_resuming_three_processes_is_bitwise(
+    token_folder: Path, change: Callable[..., TrainSettings], tmp_path: Path
+) -> None:
+    """Two numbers have one sum in either order, three do not: DDP's buckets must be those of the uninterrupted run."""
+    whole = run_settings(token_folder, tmp_path / "whole")
+    rest = change(run_settings(token_folder, tmp_path / "rest"), resume=True)
+    start = tmp_path / f"whole/checkpoints/step-{HALF:08d}"
+    done = torchrun(tmp_path / "jobs", [Job(whole), Job(rest, start=start)], processes=3)
+    assert done.returncode == 0, done.stderr
+    assert_equal(tmp_path / "rest", tmp_path / "whole", 0)
 
 
 def test_dropout_differs_between_processes(runs: Path) -> None:
