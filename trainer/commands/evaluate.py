@@ -34,10 +34,12 @@ def evaluate(
     """
     from rich.console import Console
 
+    from trainer.allocation import keep_freed_memory
     from trainer.evaluation_report import to_json, to_table
     from trainer.evaluation_run import evaluate_inputs
     from trainer.progress import progress
 
+    keep_freed_memory()
     with progress() as new_bar:
         report = evaluate_inputs(model, inputs, settings, new_bar)
     if json_output:
