@@ -1,0 +1,39 @@
+"""The targets, and whether a run met them."""
+
+from typing import Any, NamedTuple
+
+
+class Verdict(NamedTuple):
+    """A target, what was measured, and whether that meets it."""
+
+    target: str
+    measured: str
+    met: bool
+
+
+def judge(results: list[dict[str, Any]], overhead: dict[str, float], start_up_seconds: float) -> list[Verdict]:
+    """Hold the measurements against the targets."""
+    verdicts = []
+    for ours in (result for result in results if result["trainer"] == "ownlm"):
+        case = f"batch {ours['batch']}, {'compiled' if ours['compiled'] else 'eager'}"
+        for peer in results:
+            same = (peer["batch"], peer["compiled"]) == (ours["batch"], ours["compiled"])
+            if same and peer["trainer"] in _RATIOS:
+                needed, ratio = _RATIOS[peer["trainer"]], ours["tokens_per_second"] / peer["tokens_per_second"]
+                verdicts.append(
+                    Verdict(f"{case}: {needed} times {peer['trainer']}", f"{ratio:.2f} times", ratio >= needed)
+                )
+        share = ours["utilisation"]
+        verdicts.append(Verdict(f"{case}: 80 % of the rate of products", f"{share:.1%}", share >= _UTILISATION))
+    share = overhead["share"]
+    verdicts.append(Verdict("data and logging below 1 % of a step", f"{share:.2%}", share < _OVERHEAD))
+    verdicts.append(
+        Verdict("first step within 15 s", f"{start_up_seconds:.1f} s", start_up_seconds < _START_UP_SECONDS)
+    )
+    return verdicts
+
+
+_RATIOS = {"transformers": 1.1, "nanoGPT-style": 1.0}
+_UTILISATION = 0.8
+_OVERHEAD = 0.01
+_START_UP_SECONDS = 15
