@@ -74,7 +74,8 @@ def accumulate_gradients(
         This process's part of the mean cross-entropy, detached; 0 where no target is scored.
     """
     # The gradients of several processes are averaged, so each one's counts as often as there are processes.
-    scale = processes.count / max(1, int((targets != IGNORED).sum()))
+    # It is a tensor since torch.compile would compile again for another number, where a window is short.
+    scale = torch.tensor(processes.count / max(1, int((targets != IGNORED).sum())))
     inputs, targets = processes.share(inputs, targets)
     total = torch.zeros((), device=device.torch_device)
     for first in range(0, len(inputs), batch_size):
