@@ -265,10 +265,11 @@ def _positions(
             axes.plot(curve.steps, curve.values, color=color, marker=".", markersize=4)
     axes.set_xscale("log", base=2)
     _plain_numbers(axes.xaxis)
-    shown = [curves[run.name] for run in _sane(runs) if run.name in curves]
-    limits = loss_limits(shown or list(curves.values()), [])
-    if limits is not None:
-        axes.set_ylim(*limits)
+    shown = [curves[run.name].values for run in _sane(runs) if run.name in curves]
+    if shown:
+        low, high = min(values.min() for values in shown), max(values.max() for values in shown)
+        room = 0.04 * (high - low) or 0.1
+        axes.set_ylim(low - room, high + room)
     axes.set_xlabel(f"{label} (tokens)")
     axes.set_ylabel("nats a token")
     return any(len(curve) for curve in curves.values())

@@ -194,7 +194,7 @@ def write_page(
 def _value(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
-    return "default" if value is None else str(value)
+    return "–" if value is None else str(value)
 
 
 def _number(value: float | None) -> str:
