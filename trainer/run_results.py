@@ -92,7 +92,7 @@ class RunResults:
             return "diverged"
         if self.has_model:
             return "finished"
-        return "diverged" if any("stop" in event for _, event in self.events) else "unfinished"
+        return "diverged" if any(event.startswith("stopped") for _, event in self.events) else "unfinished"
 
     @property
     def final_loss(self) -> float | None:

@@ -7,18 +7,21 @@ So it holds every point once, whatever happened to the run before, and an end th
 import hashlib
 import importlib.util
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trainer.errors import TrainerError, UsageError
 from trainer.metrics import MetricsFile, read_metrics
 from trainer.run import RunFolder
 from trainer.run_record import read_record
 from trainer.settings import TrainSettings, WatchSettings, to_table
+
+if TYPE_CHECKING:
+    from tensorboardX.event_file_writer import EventsWriter
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +31,9 @@ class Tracker(Protocol):
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Take one record of `metrics.jsonl`."""
+
+    def go_back(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """The run went back to a checkpoint; these are all records now, the last one new."""
 
     def close(self, *, failed: bool) -> None:
         """The run is over."""
@@ -54,13 +60,18 @@ def trackers(metrics: MetricsFile, run: RunFolder, settings: TrainSettings) -> I
         opened.append(TensorBoard(run.path, started.timestamp()))
     if settings.watch.wandb is not None:
         opened.append(WeightsAndBiases(run, settings))
+    last_step = 0
     for record in read_metrics(run.metrics_file) if opened else ():
+        last_step = record["step"]
         for tracker in opened:
             tracker.log(record)
 
     def log(record: Mapping[str, Any]) -> None:
+        nonlocal last_step
+        gone_back, last_step = record["step"] < last_step, record["step"]
         for tracker in list(opened):
-            if not _succeeds(tracker, partial(tracker.log, record)):
+            records = list(read_metrics(run.metrics_file)) if gone_back else []
+            if not _succeeds(tracker, partial(tracker.go_back, records) if gone_back else partial(tracker.log, record)):
                 opened.remove(tracker)
                 _succeeds(tracker, partial(tracker.close, failed=True))
 
@@ -94,15 +105,26 @@ class TensorBoard:
 
     def __init__(self, folder: Path, started: float) -> None:
         """Open a new event file; `started` is the run's start in seconds since 1970."""
+        self._folder, self._started = folder, started
+        self._writer = self._open()
+
+    def _open(self) -> "EventsWriter":
+        """A new file in place of older ones; a TensorBoard that is watching drops at its beginning what it has read."""
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-        for old in folder.glob("events.out.tfevents.*"):
+        for old in self._folder.glob("events.out.tfevents.*"):
             old.unlink()
-        self._started = started
-        self._writer = EventsWriter(str(folder / "events"))
-        # A TensorBoard that is watching drops what it has read before.
-        self._writer.write_event(Event(step=0, wall_time=started, session_log=SessionLog(status=SessionLog.START)))
+        writer = EventsWriter(str(self._folder / "events"))
+        writer.write_event(Event(step=0, wall_time=self._started, session_log=SessionLog(status=SessionLog.START)))
+        return writer
+
+    def go_back(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Write a new file of these records."""
+        self._writer.close()
+        self._writer = self._open()
+        for record in records:
+            self.log(record)
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Write one event with all numbers of a record as scalars, and its texts."""
@@ -149,13 +171,19 @@ class WeightsAndBiases:
             raise TrainerError(
                 f"W&B cannot start: {error}; `wandb login`, or WANDB_MODE=offline to write files only"
             ) from error
-        self._first_step = self._run.starting_step  # what the server has already would be refused with a warning each
+        self._next_step = self._run.starting_step  # what the server has already would be refused with a warning each
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Send the numbers and texts of a record; W&B joins records of one step."""
         values = {name: value for name, value in record.items() if name != "step" and value is not None}
-        if record["step"] >= self._first_step:
+        if record["step"] >= self._next_step:
+            self._next_step = record["step"]
             self._run.log(values, step=record["step"])
+
+    def go_back(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Tell of it at the step that W&B has come to, which takes no earlier one: points from there on stay as is."""
+        self.log({**records[-1], "step": self._next_step})
+        self._next_step += 1
 
     def close(self, *, failed: bool) -> None:
         """Wait until all is sent."""

@@ -1,6 +1,7 @@
 """TensorBoard and W&B get what metrics.jsonl gets, every point once."""
 
 import importlib.util
+import json
 import struct
 import sys
 from collections.abc import Callable, Iterator
@@ -12,9 +13,10 @@ import pytest
 
 import trainer.training
 from trainer.errors import TrainerError, UsageError
-from trainer.metrics import read_metrics
+from trainer.metrics import MetricsFile, read_metrics
+from trainer.run import RunFolder
 from trainer.settings import TrainSettings
-from trainer.trackers import TensorBoard
+from trainer.trackers import TensorBoard, trackers
 from trainer.training import train
 
 Change = Callable[..., TrainSettings]
@@ -207,6 +209,31 @@ class TestWeightsAndBiases:
         with pytest.raises(TrainerError, match=r"No API key configured.*WANDB_MODE=offline"):
             train(change(settings, wandb="stories"))
         assert not list(read_metrics(settings.output / "metrics.jsonl"))
+
+
+def test_a_run_that_goes_back_leaves_no_point_twice(
+    settings: TrainSettings, change: Change, server: FakeServer
+) -> None:
+    """After divergence a run goes back to a checkpoint: its metrics drop what came later, and begin there again."""
+    watched = change(settings, tensorboard=True, wandb="stories")
+    run = RunFolder(settings.output)
+    run.path.mkdir()
+    start = {"time": "2026-01-01T00:00:00+00:00", "machine": {}, "command": "", "git": None}
+    run.record_file.write_text(json.dumps({"starts": [start]}))
+    metrics = MetricsFile(run.metrics_file, first_step=0)
+    with trackers(metrics, run, watched):
+        for step in range(1, 6):
+            metrics.write(step=step, loss=float(step))
+        metrics.rewind(3)
+        metrics.write(step=3, event="went back from step 5 to 3")
+        for step in range(4, 8):
+            metrics.write(step=step, loss=10.0 + step)
+    found = events(settings.output)
+    assert_same(found, expected(watched))
+    assert [value for _, tag, value in found if tag == "loss"] == [1, 2, 3, 14, 15, 16, 17]
+    (history,) = server.runs.values()
+    assert [history[step]["loss"] for step in range(1, 8)] == [1, 2, 3, 4, 5, 16, 17]  # W&B takes none back
+    assert history[5]["event"] == "went back from step 5 to 3"
 
 
 @pytest.mark.parametrize(
