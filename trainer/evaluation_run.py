@@ -103,13 +103,14 @@ class WindowRules:
                 cutter = self._cutter(part.source)
                 yield from cutter.feed(self._begin)
             ids = part.ids
-            if part.ends:
-                source_of(part.source).documents += 1
-                if self.documents == "packed":
-                    ids = np.append(ids, np.asarray([self.end_id], ids.dtype))
+            if part.ends and self.documents == "packed":
+                ids = np.append(ids, np.asarray([self.end_id], ids.dtype))
+            is_cut = left is not None and left < len(ids)
             if left is not None:
                 ids = ids[:left]
                 left -= len(ids)
+            if part.ends and not is_cut:
+                source_of(part.source).documents += 1
             yield from cutter.feed(ids)
             if part.ends and self.documents == "apart":
                 yield from cutter.finish()
@@ -172,20 +173,29 @@ def evaluate_inputs(
         return sources.setdefault(name, SourceEvaluation())
 
     windows = (window for file in opened for window in rules.windows(file.read(), source_of))
-    byte_lengths = token_byte_lengths(folder.tokenizer, folder.valid_tokens)
-    batch_tokens = _BATCH_TOKENS_ON_CPU if device.torch_device.type == "cpu" else _BATCH_TOKENS_ELSEWHERE
-    sizes = [None if settings.scoring.max_tokens else file.size for file in opened]
+    sizes = [None if rules.max_tokens else file.size for file in opened]
     size = None if None in sizes else sum(filter(None, sizes))
     report_progress = new_bar("scoring", size)
-    done = Evaluation()
-    for batch in batches(windows, batch_size=machine.batch_size, batch_tokens=batch_tokens):
-        for name, part in score(folder.model, batch, byte_lengths, device=device).items():
+    note, done = "", Evaluation()
+    for parts in _scores(folder, windows, device, machine.batch_size):
+        for name, part in parts.items():
             source_of(name).evaluation += part
             done += part
-        report_progress(done.bytes, f"loss {done.loss:.4f} {done.tokens / (time.monotonic() - begin):,.0f} tok/s")
+        note = f"loss {done.loss:.4f} {done.tokens / (time.monotonic() - begin):,.0f} tok/s"
+        report_progress(done.bytes, note)
+    report_progress(size or done.bytes, note)  # separators are no text, so that some of the size was left
     report = EvaluationReport(folder, device, rules, sources, time.monotonic() - begin)
     _check(report)
     return report
+
+
+def _scores(
+    folder: ModelFolder, windows: Iterator[Window], device: Device, batch_size: int | None
+) -> Iterator[dict[str, Evaluation]]:
+    byte_lengths = token_byte_lengths(folder.tokenizer, folder.valid_tokens)
+    batch_tokens = _BATCH_TOKENS_ON_CPU if device.torch_device.type == "cpu" else _BATCH_TOKENS_ELSEWHERE
+    for batch in batches(windows, batch_size=batch_size, batch_tokens=batch_tokens):
+        yield score(folder.model, batch, byte_lengths, device=device)
 
 
 def _rules(settings: ScoringSettings, folder: ModelFolder) -> WindowRules:

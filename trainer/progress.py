@@ -45,6 +45,8 @@ def set_up_logging(*, verbose: bool) -> None:
         line_format = "%(asctime)s %(message)s"
     handler.setFormatter(logging.Formatter(line_format, datefmt="%H:%M:%S"))
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
+    if not verbose:
+        logging.getLogger("torch").setLevel(logging.WARNING)  # it tells of its caches at the end
 
 
 @contextmanager

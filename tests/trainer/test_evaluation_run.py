@@ -78,13 +78,15 @@ def masked_model(model_folder: Path, tmp_path: Path) -> Path:
     return tmp_path / "masked"
 
 
-def run(model: Path, *inputs: Path, batch_size: int | None = None, **options: Any) -> dict[str, Any]:
+def run(
+    model: Path, *inputs: Path, batch_size: int | None = None, dtype: str = "float32", **options: Any
+) -> dict[str, Any]:
     """The JSON of an evaluation; options go to whichever group has them."""
     groups = [
         group(**{name: value for name, value in options.items() if name in group.__dataclass_fields__})
         for group in (ScoringSettings, ReadingSettings)
     ]
-    machine = ScoringMachineSettings(device="cpu", batch_size=batch_size)
+    machine = ScoringMachineSettings(device="cpu", batch_size=batch_size, dtype=dtype)
     settings = EvaluateSettings(scoring=groups[0], reading=groups[1], machine=machine)
     with progress() as new_bar:
         return to_json(evaluate_inputs(model, inputs, settings, new_bar))
@@ -194,6 +196,14 @@ def test_the_result_does_not_depend_on_the_batch_size(documents: str, model_fold
         assert total == pytest.approx(totals[0], abs=1e-5, rel=1e-6)
 
 
+def test_bfloat16_is_close(model_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(TEXT * 3)
+    exact, rounded = (run(model_folder, tmp_path / "text.txt", dtype=name)["total"] for name in ("float32", "bfloat16"))
+    assert rounded["tokens"] == exact["tokens"]
+    assert rounded["loss"] == pytest.approx(exact["loss"], rel=0.02)
+    assert rounded["loss"] != exact["loss"]
+
+
 def test_sources_add_up_whatever_the_format(model_folder: Path, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -225,8 +235,8 @@ def test_a_text_in_blocks_is_the_text(model_folder: Path, tokenizer: Tokenizer, 
     """Documents that go on from one megabyte to the next, a separator that no tokenizer knows, none at the end."""
     long = TEXT * 15_000
     (tmp_path / "text.txt").write_text(f"=={long}=={TEXT}==")
-    report = run(model_folder, tmp_path / "text.txt", separator="==", max_tokens=40)
-    assert report["total"]["documents"] == 1  # the empty one before the first separator
+    total = run(model_folder, tmp_path / "text.txt", separator="==", max_tokens=40)["total"]
+    assert (total["documents"], total["tokens"]) == (1, 40)  # the empty one before the first separator
     reader = DocumentReader(tokenizer=tokenizer, separator="==", text_field="text", errors="strict", by="input")
     [file] = reader.open([tmp_path / "text.txt"])
     documents: list[list[int]] = [[]]
