@@ -59,7 +59,7 @@ def launch(
     set_up_logging(verbose=verbose)
     try:
         file = () if config is None else (read_settings_file(config),)
-        app.config = (*file, DialOptions(told=True))
+        app.config = (*file, DialOptions(told=os.environ.get("RANK", "0") == "0"))
         # cyclopts takes a lone hyphen for an option.
         app(["/dev/stdin" if argument == "-" else argument for argument in tokens])
     except BrokenPipeError:

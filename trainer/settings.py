@@ -11,37 +11,24 @@ from typing import Any, Literal
 
 from cyclopts import Group, Parameter
 
+from trainer.dial_settings import DialSettings
 from trainer.divergence_settings import DivergenceSettings
 from trainer.errors import UsageError
 from trainer.setting_checks import require as _require
+from trainer.watch_settings import WatchSettings
 
-PresetName = Literal[
-    "stories260k",
-    "stories15m",
-    "stories42m",
-    "stories110m",
-    "tinystories-33m",
-    "cs336",
-    "nanogpt-char",
-    "smollm-135m",
-    "gpt2-small",
-    "gpt2-medium",
-    "gpt2-large",
-    "gpt2-xl",
+__all__ = [
+    "CheckpointSettings",
+    "DialSettings",
+    "DivergenceSettings",
+    "MachineSettings",
+    "ModelSettings",
+    "OptimizationSettings",
+    "TrainSettings",
+    "WatchSettings",
+    "to_table",
+    "to_toml",
 ]
-
-
-@Parameter(name="*", group=Group("Size: one dial for all that follows from it", sort_key=1))
-@dataclass(frozen=True, kw_only=True)
-class DialSettings:
-    """What the shape of the model, the batch, the learning rate and the number of steps derive from, where they do."""
-
-    depth: int | None = None
-    """Layers; width, batch, learning rate and steps follow, and are printed with their sources. 4 to 8 for stories on a
-    CPU; 12 is GPT-2's smallest, for a GPU. Whatever you set yourself wins."""
-
-    preset: PresetName | None = None
-    """A published shape instead of a depth; batch, learning rate and steps follow as well."""
 
 
 @Parameter(name="*", group=Group("Model: what is trained", sort_key=2))
@@ -181,51 +168,6 @@ class OptimizationSettings:
             raise UsageError("learning_rate must be above 0; got 0")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise UsageError(f"betas must be at least 0 and below 1; got {self.betas}")
-
-
-@Parameter(name="*", group=Group("Watching: what you see on the way", sort_key=4))
-@dataclass(frozen=True, kw_only=True)
-class WatchSettings:
-    """Logging, evaluation and samples. None of these changes the training."""
-
-    log_interval: int = 10
-    """Steps between two lines of metrics.jsonl (and of the log where there is no terminal)."""
-
-    eval_interval: int = 250
-    """Steps between two evaluations on the validation tokens; 0 evaluates at the end only."""
-
-    eval_tokens: int = 100_000
-    """How many validation tokens an evaluation covers, from the first on; 0: all. Compare runs at equal numbers."""
-
-    sample_interval: int = 500
-    """Steps between two samples; 0 never samples."""
-
-    sample_prompt: str = "Once upon a time"
-    """What samples begin with."""
-
-    sample_tokens: int = 100
-    """Length of a sample in tokens."""
-
-    temperature: float = 0.8
-    """How boldly samples are drawn, 0 to 100; the finished model's generation_config.json carries it on as its default.
-    0.8 suits prose; lower is safer and duller; 0 always takes the likeliest token."""
-
-    top_p: float = 0.95
-    """Draw samples from the likeliest tokens that together have this probability; carried on like the temperature."""
-
-    tensorboard: bool = False
-    """Write the metrics as TensorBoard events too, beside metrics.jsonl: `tensorboard --logdir OUTPUT`. Needs
-    `pip install 'ownlm[tensorboard]'`."""
-
-    wandb: str | None = None
-    """Send the metrics to this project of Weights & Biases too; WANDB_MODE=offline writes files only. Needs
-    `pip install wandb`."""
-
-    def __post_init__(self) -> None:
-        _require(self, 1, "log_interval", "sample_tokens")
-        _require(self, 0, "eval_interval", "eval_tokens", "sample_interval")
-        _require(self, 0, "temperature", maximum=100)
-        _require(self, 0, "top_p", maximum=1)
 
 
 @Parameter(name="*", group=Group("Checkpoints", sort_key=5))

@@ -4,10 +4,11 @@ from typing import Any, get_args
 import pytest
 
 from trainer.dial import derive
+from trainer.dial_settings import PresetName
 from trainer.errors import UsageError
 from trainer.model import model_config
 from trainer.presets import PRESETS
-from trainer.settings import ModelSettings, OptimizationSettings, PresetName, TrainSettings
+from trainer.settings import ModelSettings, OptimizationSettings, TrainSettings
 from trainer.settings_file import parse_train_settings
 
 
