@@ -63,7 +63,7 @@ def ownlm(folder: Path, batch: int, compiled: bool) -> Contender:
         state=trainer.state,
         loss_function=trainer.loss_function,
     )
-    return Contender(lambda: next(steps), _flops_per_token(trainer.model, tied=False))
+    return Contender(lambda: next(steps), flops_per_token(trainer.model, tied=False))
 
 
 def transformers_llama(_folder: Path, batch: int, compiled: bool) -> Contender:
@@ -95,7 +95,7 @@ def transformers_llama(_folder: Path, batch: int, compiled: bool) -> Contender:
         optimizer.zero_grad()
         return float(loss.item())
 
-    return Contender(step, _flops_per_token(model, tied=False))
+    return Contender(step, flops_per_token(model, tied=False))
 
 
 def nanogpt_style(_folder: Path, batch: int, compiled: bool) -> Contender:
@@ -108,7 +108,7 @@ def nanogpt_style(_folder: Path, batch: int, compiled: bool) -> Contender:
     def step() -> float:
         return nanogpt.train_step(model, optimizer, *_batch(batch)).item()
 
-    return Contender(step, _flops_per_token(model, tied=True))
+    return Contender(step, flops_per_token(model, tied=True))
 
 
 def torch_products(_folder: Path, batch: int, _compiled: bool) -> Contender:
@@ -146,7 +146,7 @@ def _batch(size: int) -> tuple[Tensor, Tensor]:
     return tokens[:, :-1], tokens[:, 1:]
 
 
-def _flops_per_token(model: nn.Module, *, tied: bool) -> int:
+def flops_per_token(model: nn.Module, *, tied: bool) -> int:
     """Three products of two operations for each weight of a linear layer, and for attention over all the context.
 
     Attention counts in full, though half of it is masked, as in PaLM's appendix B (arXiv 2204.02311).
