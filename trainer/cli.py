@@ -24,6 +24,7 @@ from trainer.commands.train import train
 from trainer.commands.vocab import vocab
 from trainer.dial_options import DialOptions
 from trainer.errors import InterruptedRunError, UsageError
+from trainer.launch import check_command, rank_and_count
 from trainer.progress import set_up_logging
 from trainer.settings_file import read_settings_file
 
@@ -56,8 +57,9 @@ def launch(
         config: TOML file with any of the command's options, as `name = value`; the command line wins over it.
         verbose: Show the whole traceback when a job fails, and log more.
     """
-    set_up_logging(verbose=verbose)
+    set_up_logging(verbose=verbose, errors_only=rank_and_count()[0] > 0)
     try:
+        check_command(next(iter(tokens), None))
         file = () if config is None else (read_settings_file(config),)
         app.config = (*file, DialOptions(told=os.environ.get("RANK", "0") == "0"))
         # cyclopts takes a lone hyphen for an option.

@@ -22,6 +22,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from trainer.device import Device, choose_device
 from trainer.errors import TrainerError, UsageError
+from trainer.launch import rank_and_count
 from trainer.loss import IGNORED
 from trainer.settings import MachineSettings, TrainSettings
 from trainer.signals import StopRequest
@@ -147,15 +148,13 @@ def join_processes(settings: MachineSettings) -> Iterator[tuple[Processes, Devic
         UsageError: the device cannot be used, or there are more processes on this machine than GPUs.
         LostProcessError: another process ended or did not answer for ten minutes.
     """
-    count = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
+    rank, count = rank_and_count()
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     if count == 1:
         yield ONE_PROCESS, choose_device(settings.device, settings.dtype)
         return
-    processes = Processes(int(os.environ["RANK"]), count, os.getppid())
-    if not processes.is_first:
-        logging.getLogger().setLevel(logging.ERROR)
+    processes = Processes(rank, count, os.getppid())
     store, _, _ = next(rendezvous("env://", timeout=_PATIENCE))
     try:
         if settings.threads is None:

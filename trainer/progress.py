@@ -33,8 +33,9 @@ class NewBar(Protocol):
         """Show a job of `total` of any unit, None if nobody knows; `start` of it done before."""
 
 
-def set_up_logging(*, verbose: bool) -> None:
+def set_up_logging(*, verbose: bool, errors_only: bool = False) -> None:
     """Send the logs to standard error; on a terminal they appear above the progress bars, without the time."""
+    level = logging.ERROR if errors_only else logging.DEBUG if verbose else logging.INFO
     if _console().is_terminal:
         handler: logging.Handler = RichHandler(
             console=_console(), show_time=False, show_level=False, show_path=False, highlighter=NullHighlighter()
@@ -44,9 +45,9 @@ def set_up_logging(*, verbose: bool) -> None:
         handler = logging.StreamHandler(sys.stderr)
         line_format = "%(asctime)s %(message)s"
     handler.setFormatter(logging.Formatter(line_format, datefmt="%H:%M:%S"))
-    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
+    logging.basicConfig(level=level, handlers=[handler])
     if not verbose:
-        logging.getLogger("torch").setLevel(logging.WARNING)  # it tells of its caches at the end
+        logging.getLogger("torch").setLevel(max(level, logging.WARNING))  # it tells of its caches at the end
 
 
 @contextmanager

@@ -98,11 +98,12 @@ class OptimizationSettings:
     the same text still help, many do not."""
 
     batch_size: int = 32
-    """Windows of context_length tokens that go through the model at once: as many as the memory holds."""
+    """Windows of context_length tokens that go through the model at once, in each process: as many as the memory
+    holds."""
 
     total_batch_size: int | None = None
     """Windows for each optimizer step, a multiple of batch_size: more than batch_size are accumulated over several
-    passes, with the same result as one large batch. Default: batch_size."""
+    passes, or shared by several processes, with the same result as one large batch. Default: batch_size."""
 
     learning_rate: float = 1e-3
     """Peak learning rate. 1e-3 to 3e-3 for models of a few million parameters, 6e-4 around 100 million. Halve it if

@@ -287,6 +287,8 @@ class Trainer:
             "device: %s; weights and optimizer take about %.0f MB",
             *(self.device, parameters * _BYTES_PER_PARAMETER / 1e6),
         )
+        if self.processes.count > 1:
+            logger.info("processes: %d, %s", self.processes.count, self.settings.machine.parallel)
 
 
 def _is_due(step: int, interval: int) -> bool:

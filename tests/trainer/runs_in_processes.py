@@ -17,6 +17,7 @@ from typing import Literal
 import torch
 
 from trainer.errors import InterruptedRunError, TrainerError
+from trainer.launch import rank_and_count
 from trainer.processes import Processes, join_processes
 from trainer.settings import MachineSettings, TrainSettings
 from trainer.training import Trainer
@@ -88,7 +89,7 @@ def suffer(fault: str | None) -> None:
 def main() -> None:
     """Do what the file says."""
     jobs: list[Job] = pickle.loads(Path(sys.argv[1]).read_bytes())
-    logging.basicConfig(level=logging.INFO)
+    logging.basicConfig(level=logging.INFO if rank_and_count()[0] == 0 else logging.ERROR)
     try:
         take_part(jobs)
     except TrainerError as error:
