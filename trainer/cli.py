@@ -61,7 +61,7 @@ def launch(
     try:
         check_command(next(iter(tokens), None))
         file = () if config is None else (read_settings_file(config),)
-        app.config = (*file, DialOptions(told=os.environ.get("RANK", "0") == "0"))
+        app.config = (*file, DialOptions(told=True))
         # cyclopts takes a lone hyphen for an option.
         app(["/dev/stdin" if argument == "-" else argument for argument in tokens])
     except BrokenPipeError:
