@@ -19,6 +19,8 @@ from trainer.run_record import read_record
 Status = Literal["finished", "diverged", "unfinished", "empty"]
 Floats = npt.NDArray[np.float64]
 
+_ABOVE_THE_START = 1.05  # batches differ, and a run that learns nothing has not diverged
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -81,14 +83,14 @@ class RunResults:
 
     @cached_property
     def status(self) -> Status:
-        """How it ended. Diverged: the loss is no number at the end, or above that of the first steps."""
+        """How it ended. Diverged: the loss is no number at the end, or clearly above that of the first step."""
         if not self.last_step:
             return "empty"
         loss = self.curve("loss")
         if self.final_loss is None or math.isnan(self.final_loss):
             stopped_by_guard = len(loss) > 0 or bool(self.events)
             return "diverged" if stopped_by_guard else "unfinished"
-        if len(loss) >= 10 and self.final_loss > loss.values[0]:
+        if len(loss) >= 10 and self.final_loss > _ABOVE_THE_START * loss.values[0]:
             return "diverged"
         if self.has_model:
             return "finished"
