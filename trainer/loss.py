@@ -88,8 +88,9 @@ def _chunked_loss(  # noqa: PLR0917 - an operator of torch has positional argume
     weight_gradient = torch.zeros_like(weight if with_gradients else weight[:0])
     for first in range(0, len(hidden), rows):
         some, some_targets = hidden[first : first + rows], targets[first : first + rows].unsqueeze(1)
-        counts = (some_targets != IGNORED).to(exact) * scale
-        picked = some_targets.clamp(min=0)
+        scored = some_targets != IGNORED
+        counts = scored.to(exact) * scale
+        picked = some_targets.where(scored, 0)
         logits = _product(some, matrix).to(exact)
         target_logits, largest = logits.gather(1, picked), logits.amax(1, keepdim=True)
         probabilities = torch.softmax(logits, dim=1, out=logits)

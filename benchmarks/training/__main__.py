@@ -52,10 +52,12 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training", description="Training steps beside peers'")
     parser.add_argument("--quick", action="store_true", help="batch 8, eager, few rounds: two minutes")
-    parser.add_argument("--batches", type=int, nargs="+", help="windows of a step; 8 and 32 by default")
-    parser.add_argument("--rounds", type=int, help="steps of each trainer, one after the other in turn; 9 by default")
+    parser.add_argument("--batches", type=_at_least_one, nargs="+", help="windows of a step; 8 and 32 by default")
     parser.add_argument(
-        "--threads", type=int, default=os.cpu_count(), help="of every trainer; all processors by default"
+        "--rounds", type=_at_least_one, help="steps of each trainer, one after the other in turn; 9 by default"
+    )
+    parser.add_argument(
+        "--threads", type=_at_least_one, default=os.cpu_count(), help="of every trainer; all processors by default"
     )
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave torch.compile out")
     options = parser.parse_args()
@@ -63,6 +65,13 @@ def _options() -> argparse.Namespace:
     options.rounds = options.rounds or (5 if options.quick else 9)
     options.compile = options.compile and not options.quick
     return options
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
 
 
 def _has_package(name: str) -> bool:

@@ -67,6 +67,21 @@ def test_targets_that_are_not_scored_cost_nothing() -> None:
         assert not leaf.grad.any()
 
 
+def test_no_rows_cost_nothing() -> None:
+    hidden, weight, targets = draw(3)
+    loss, _ = next_token_loss(hidden[:0], weight, targets[:0], scale=1.0)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert loss.item() == 0
+
+
+@pytest.mark.parametrize("wrong", [50, -1])
+def test_targets_beyond_the_vocabulary_are_refused(wrong: int) -> None:
+    hidden, weight, targets = draw(3)
+    targets[1] = wrong
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        next_token_loss(hidden, weight, targets, scale=1.0)
+
+
 def test_large_logits_and_unlikely_targets_are_exact() -> None:
     """Where exp would overflow, and where the target's probability is 0 in float32."""
     hidden = torch.tensor([[300.0], [-300.0]], requires_grad=True)
