@@ -20,6 +20,7 @@ DERIVED_SETTINGS = frozenset(
 """What a dial may give."""
 
 _WIDTH_PER_LAYER = 64
+_MOST_WINDOWS_AT_ONCE = 32
 _TOKENS_PER_PARAMETER = 20
 _EPOCHS = 4
 _HIGHEST_RATE = 4e-3
@@ -137,11 +138,10 @@ def _batch(compute: float, context_length: int, given: Mapping[str, Any]) -> tup
     """Windows of a step, near the best number, and of a pass."""
     best = _BATCH_FACTOR * compute**_BATCH_EXPONENT
     windows = best / context_length
-    default: int = OptimizationSettings.batch_size
     at_once = given.get("batch_size")
     if at_once is None:
         total = _power_of_two(windows)
-        at_once = min(total, _power_of_two(default))
+        at_once = min(total, _MOST_WINDOWS_AT_ONCE)
     else:
         total = at_once * max(1, round(windows / at_once))
     reason = f"{best:,.0f} tokens, 0.292 C^0.3271 (DeepSeek LLM, arXiv 2401.02954), in windows of {context_length}"

@@ -37,4 +37,4 @@ def test_settings_come_back_from_toml() -> None:
     read = tomllib.loads(to_toml(settings))
     assert read == {name: value for name, value in to_table(settings).items() if value is not None}
     assert read["sample_prompt"] == watch.sample_prompt
-    assert read["betas"] == [0.9, 0.95]
+    assert read["betas"] == [0.9, 0.99]
