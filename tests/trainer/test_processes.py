@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -13,9 +14,11 @@ from safetensors.torch import load_file
 from tests.trainer.runs_in_processes import Job, prepare, torchrun
 from trainer.device import choose_device
 from trainer.errors import UsageError
+from trainer.evaluation import Evaluation, evaluate
 from trainer.loop import accumulate_gradients
 from trainer.loss import IGNORED
 from trainer.metrics import read_metrics
+from trainer.model import new_model
 from trainer.processes import ONE_PROCESS, Processes, check_batch, join_processes
 from trainer.settings import (
     CheckpointSettings,
@@ -185,6 +188,31 @@ def test_a_signal_to_one_process_stops_all_at_the_same_step(runs: Path) -> None:
     assert len(marks) == 2
     assert {mark.split("-")[2] for mark in marks} == {"3"}
     assert [path.name for path in sorted((runs / "stopped/checkpoints").iterdir())] == ["step-00000003"]
+
+
+def test_evaluation_shared_unevenly_equals_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B83, B89: 9 batches, 5 for one process and 4 for the other."""
+    settings = ModelSettings(d_model=32, num_layers=1, num_heads=2, d_ff=48, context_length=8)
+    model = new_model(settings, vocab_size=64, seed=0)
+    tokens = np.random.default_rng(0).integers(0, 64, 8 * 17 + 4)
+
+    def score(processes: Processes, batch_size: int) -> Evaluation:
+        return evaluate(
+            model,
+            tokens,
+            torch.ones(64, dtype=torch.int64),
+            context_length=8,
+            batch_size=batch_size,
+            device=choose_device("cpu"),
+            processes=processes,
+        )
+
+    alone = score(ONE_PROCESS, 3)
+    monkeypatch.setattr(Processes, "total", lambda _self, values: list(values))
+    parts = [score(Processes(rank, 2), 2) for rank in range(2)]
+    assert parts[0].tokens > parts[1].tokens
+    assert parts[0].tokens + parts[1].tokens == alone.tokens == len(tokens) - 1
+    assert math.isclose((parts[0] + parts[1]).loss, alone.loss, rel_tol=0, abs_tol=1e-6)
 
 
 def test_shares_cover_every_window_once_and_are_equally_long() -> None:
