@@ -14,7 +14,9 @@ import torch
 from pyarrow import parquet
 
 from shared.bpe import Tokenizer
+from shared.bpe.corpus import TextFile
 from shared.lm import GenerationDefaults, ModelConfig, Transformer, load_model_folder, save_model_folder
+from trainer import sources
 from trainer.corpus import CorpusError
 from trainer.device import choose_device
 from trainer.encoding import encode_files
@@ -26,6 +28,7 @@ from trainer.evaluation_settings import EvaluateSettings, ReadingSettings, Scori
 from trainer.progress import progress
 from trainer.scored_documents import DocumentReader
 from trainer.tokenfile import TokenFile, TokenFileError
+from trainer.vocabulary import learn_vocabulary
 
 CONTEXT = 32
 TEXT = "the old cat sees a naïve dog. the dog likes the red cat, and the cat likes the blue dog.\n"
@@ -231,20 +234,31 @@ def test_sources_add_up_whatever_the_format(model_folder: Path, tmp_path: Path) 
     assert {row["source"]: row["documents"] for row in by_kind["sources"]} == {"7": 2, "short": 1, "long": 2, "None": 1}
 
 
-def test_a_text_in_blocks_is_the_text(model_folder: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    """Documents that go on from one megabyte to the next, a separator that no tokenizer knows, none at the end."""
-    long = TEXT * 15_000
-    (tmp_path / "text.txt").write_text(f"=={long}=={TEXT}==")
-    total = run(model_folder, tmp_path / "text.txt", separator="==", max_tokens=40)["total"]
-    assert (total["documents"], total["tokens"]) == (1, 40)  # the empty one before the first separator
-    reader = DocumentReader(tokenizer=tokenizer, separator="==", text_field="text", errors="strict", by="input")
+@pytest.mark.parametrize("separator", ["==", None])
+@pytest.mark.parametrize("pattern", ["gpt2", r"\w+|\W"])
+def test_a_text_in_blocks_is_the_text(
+    pattern: str, separator: str | None, text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Documents that go on from one block to the next, a separator that no tokenizer knows, none at the end."""
+    monkeypatch.setattr(sources, "TextFile", lambda path: TextFile(path, 1000))
+    learn_vocabulary([text_file], tmp_path / "tokenizer", vocab_size=280, pattern=pattern)
+    tokenizer = Tokenizer.from_files(tmp_path / "tokenizer")
+    text = f"=={TEXT * 100}=={TEXT}=="
+    (tmp_path / "text.txt").write_text(text)
+    reader = DocumentReader(tokenizer=tokenizer, separator=separator, text_field="text", errors="strict", by="input")
     [file] = reader.open([tmp_path / "text.txt"])
     documents: list[list[int]] = [[]]
     for part in file.read():
         documents[-1] += part.ids.tolist()
         if part.ends:
             documents.append([])
-    assert documents == [[], tokenizer.encode(long), tokenizer.encode(TEXT), []]
+    assert documents == [*map(tokenizer.encode, text.split(separator)[:3] if separator else [text]), []]
+
+
+def test_the_first_tokens_end_within_a_document(model_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(f"<|endoftext|>{TEXT}")
+    total = run(model_folder, tmp_path / "text.txt", max_tokens=20)["total"]
+    assert (total["documents"], total["tokens"]) == (1, 20)
 
 
 @pytest.mark.parametrize("content", ["", "<|endoftext|>", "<|endoftext|><|endoftext|>"])
