@@ -35,7 +35,7 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     """Attention and feed-forward, each on a normalised copy of the residual stream.
 
-    With post-norm each sum is normalised instead, by the norm that follows it in the name.
+    With post-norm each sum is normalised instead, by `post_attention_layernorm` and `post_feedforward_layernorm`.
     """
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
