@@ -88,12 +88,8 @@ def test_a_stopped_sweep_goes_on(number: signal.Signals, token_folder: Path, tmp
 @pytest.mark.slow
 def test_a_crash_and_a_divergence_do_not_end_a_sweep(token_folder: Path, tmp_path: Path) -> None:
     """A prompt that the context cannot hold fails one run, a rate of 10,000 makes another diverge."""
-    grid = [
-        "--grid",
-        "learning_rate=0.01,1e4",
-        "--grid",
-        'sample_prompt=["the", "the cat sees the dog and the old dog"]',
-    ]
+    prompts = f'sample_prompt=["the", "{"the cat sees a dog " * 10}"]'
+    grid = ["--grid", "learning_rate=0.01,1e4", "--grid", prompts]
     done = run("sweep", "--data", token_folder, "--output", tmp_path / "s", *TINY, "--max-steps", 20, *grid)
     assert done.returncode == 0, done.stderr
     runs = json.loads((tmp_path / "s" / "sweep.json").read_text())["runs"]
