@@ -165,11 +165,12 @@ def join_processes(settings: MachineSettings) -> Iterator[tuple[Processes, Devic
         yield processes, device
         dist.destroy_process_group()
     except Exception as error:
-        if not processes.is_first:
+        is_lost = _is_lost_connection(error)
+        if not (is_lost or processes.is_first):
             time.sleep(_HEAD_START)
         if not _fails_first(store, processes):
             logging.disable(logging.CRITICAL)
-        elif _is_lost_connection(error):
+        elif is_lost:
             raise LostProcessError(
                 f"process {processes.rank} (of 0 to {count - 1}) lost another one, which was killed or did not answer "
                 f"for {_PATIENCE.total_seconds() / 60:.0f} minutes; torchrun's summary says which. The checkpoints "
