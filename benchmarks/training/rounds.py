@@ -23,18 +23,20 @@ def measure(folder: Path, names: list[str], *, batch: int, compiled: bool, round
         rounds: Steps of each; one before them is not counted.
 
     Returns:
-        For each its tokens a second (median and best), its FLOP/s, and at its best their share of the products alone
-        at theirs: what is the machine's rate must not fall with its moods.
+        For each its tokens a second (median and best), those of a processor's second (which other work disturbs less),
+        its FLOP/s, and at its best their share of the products alone at theirs.
     """
     workers = {name: _Worker(name, folder, batch, compiled) for name in names}
     seconds: dict[str, list[float]] = {name: [] for name in names}
+    processor_seconds: dict[str, list[float]] = {name: [] for name in names}
     try:
         flops = {name: worker.wait() for name, worker in workers.items()}
         for round_ in range(rounds + 1):
             for name, worker in workers.items():
-                taken = worker.step()
+                taken, processor = worker.step()
                 if round_:
                     seconds[name].append(taken)
+                    processor_seconds[name].append(processor)
     finally:
         for worker in workers.values():
             worker.close()
@@ -49,6 +51,7 @@ def measure(folder: Path, names: list[str], *, batch: int, compiled: bool, round
                 "compiled": compiled,
                 "tokens_per_second": round(median, 1),
                 "best_tokens_per_second": round(best, 1),
+                "tokens_per_processor_second": round(batch * CONTEXT / statistics.median(processor_seconds[name]), 1),
                 "gflops": round(median * flops[name] / 1e9, 1),
                 "utilisation": round(best * flops[name] / rate, 3),
             }
@@ -68,12 +71,13 @@ class _Worker:
         """Wait until it is ready; returns its FLOPs a token."""
         return int(self._answer())
 
-    def step(self) -> float:
-        """Let it take a step; returns its seconds."""
+    def step(self) -> tuple[float, float]:
+        """Let it take a step; returns its seconds, and those of processors."""
         assert self._process.stdin is not None
         self._process.stdin.write("step\n")
         self._process.stdin.flush()
-        return float(self._answer())
+        seconds, processor_seconds = map(float, self._answer().split())
+        return seconds, processor_seconds
 
     def close(self) -> None:
         """End it."""

@@ -1,4 +1,4 @@
-"""One trainer in a process: prints its FLOPs a token, then the seconds of a step for each line that it reads."""
+"""One trainer in a process: prints its FLOPs a token, then wall and processor seconds of a step for each line read."""
 
 import os
 import sys
@@ -19,9 +19,9 @@ def main() -> None:
     contender = CONTENDERS[name](Path(folder), int(batch), compiled == "True")
     print(contender.flops_per_token, file=answers, flush=True)
     for _ in sys.stdin:
-        begin = time.perf_counter()
+        begin, begin_processor = time.perf_counter(), time.process_time()
         contender.step()
-        print(time.perf_counter() - begin, file=answers, flush=True)
+        print(time.perf_counter() - begin, time.process_time() - begin_processor, file=answers, flush=True)
 
 
 if __name__ == "__main__":
