@@ -160,5 +160,5 @@ def _batch(windows: ShuffledWindows, settings: TrainSettings, state: RunState) -
 
 
 def _describe(fault: str, rate: float, state: RunState) -> str:
-    again = f", the {state.skips_in_a_row}th step in a row" if state.skips_in_a_row > 1 else ""
-    return f"training diverged at step {state.step}{again}: {fault}, learning rate {rate:.2g}"
+    again = f", {state.skips_in_a_row} steps in a row" if state.skips_in_a_row > 1 else ""
+    return f"training diverged at step {state.step}: {fault}, learning rate {rate:.2g}{again}"

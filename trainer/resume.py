@@ -67,9 +67,8 @@ def machine(device: Device, processes: Processes) -> dict[str, Any]:
 
 def warn_of_other_machine(checkpoint: Checkpoint, device: Device, processes: Processes) -> None:
     """Say so where the run goes on with what may round differently."""
-    here = machine(device, processes)
-    differing = [f"{name} {checkpoint.machine.get(name)}, now {here[name]}" for name in here]
-    differing = [text for text, name in zip(differing, here, strict=True) if checkpoint.machine.get(name) != here[name]]
+    here, there = machine(device, processes), checkpoint.machine
+    differing = [f"{name} {there.get(name)}, now {here[name]}" for name in here if here[name] != there.get(name)]
     if differing:
         logger.warning(
             "the run goes on, but its last bits may differ from an uninterrupted run's: %s", "; ".join(differing)

@@ -1,6 +1,7 @@
 """A training run from its settings to the finished model folder."""
 
 import logging
+import math
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -181,7 +182,8 @@ class Trainer:
         in_bits = "" if bits is None else f", {bits:.4f} bits per byte"
         logger.info("step %d: validation loss %.4f%s", state.step, loss, in_bits)
         self._record(validation_loss=loss, bits_per_byte=bits)
-        is_best = self.settings.checkpoints.keep_best and (state.best_loss is None or loss < state.best_loss)
+        is_better = math.isfinite(loss) and (state.best_loss is None or loss < state.best_loss)
+        is_best = self.settings.checkpoints.keep_best and is_better
         if is_best:
             state.best_step, state.best_loss = state.step, loss
         return is_best
@@ -238,10 +240,10 @@ class Trainer:
         state.rollbacks = before.rollbacks + 1
         message = f"went back from step {error.step} to {state.step}: {error}"
         logger.warning("%s", message)
-        self._save_checkpoint()  # so that a kill from here on does not undo it
         if self.metrics is not None:
             self.metrics.rewind(state.step)
         self._record(event=message)
+        self._save_checkpoint()  # so that a kill from here on does not undo it
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         """Go to where the run was when the checkpoint was saved."""

@@ -1,6 +1,8 @@
 import json
 import logging
+import re
 import resource
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +12,12 @@ from safetensors import safe_open
 
 from shared.lm import load_model_folder
 from trainer.checkpoint import STATE_FILE, list_checkpoints, load_newest_checkpoint
-from trainer.checksums import write_checksums
+from trainer.checksums import CHECKSUMS_FILE, write_checksums
 from trainer.errors import TrainerError
+from trainer.evaluation import Evaluation
 from trainer.settings import TrainSettings
 from trainer.training import Trainer
+from trainer.watching import Watcher
 
 
 @pytest.fixture
@@ -85,6 +89,36 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(
     assert "step-00000010 is damaged and is left aside" in caplog.text
 
 
+def test_a_single_changed_byte_is_found_and_told_with_its_file(
+    checkpoints: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the middle of the weights, where the file still opens and holds numbers."""
+    path = checkpoints / "step-00000010" / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    assert load_newest_checkpoint(checkpoints).run.step == 5
+    assert re.search(r"model.safetensors is not what was written: its SHA-256 is [0-9a-f]{64}, not ", caplog.text)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"[]", b'{"sha256": 3}'])
+def test_without_its_checksums_a_checkpoint_is_damaged(
+    checkpoints: Path, content: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = checkpoints / "step-00000010" / CHECKSUMS_FILE
+    path.unlink() if content is None else path.write_bytes(content)
+    assert load_newest_checkpoint(checkpoints).run.step == 5
+    assert f"left aside: {path} " in caplog.text
+
+
+def test_checksums_are_those_of_sha256sum(checkpoints: Path) -> None:
+    folder = checkpoints / "step-00000010"
+    sums = json.loads((folder / CHECKSUMS_FILE).read_text())["sha256"]
+    assert sums.keys() == {path.name for path in folder.iterdir()} - {CHECKSUMS_FILE}
+    lines = "".join(f"{value}  {name}\n" for name, value in sums.items())
+    subprocess.run(["sha256sum", "--check", "--quiet"], input=lines, text=True, cwd=folder, check=True)
+
+
 def test_no_intact_checkpoint_is_an_error_that_counts(checkpoints: Path) -> None:
     for path in list_checkpoints(checkpoints):
         (path / STATE_FILE).write_bytes(b"")
@@ -127,6 +161,81 @@ def test_only_the_newest_are_kept(settings: TrainSettings, change: Callable[...,
         "step-00000010",
         "step-00000009",
     ]
+
+
+class TestKeepBest:
+    """Of a run whose validation loss is told by the test."""
+
+    @pytest.fixture
+    def losses(self, monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
+        losses: dict[int, float] = {}
+        monkeypatch.setattr(Watcher, "evaluate", lambda self: Evaluation(nats=losses[self.step], tokens=1))
+        record = Trainer._evaluate
+
+        def evaluate(self: Trainer) -> bool:
+            self.watcher.step = self.state.step  # type: ignore[attr-defined]
+            return record(self)
+
+        monkeypatch.setattr(Trainer, "_evaluate", evaluate)
+        return losses
+
+    @pytest.fixture
+    def best_of_ten(self, settings: TrainSettings, change: Callable[..., TrainSettings]) -> TrainSettings:
+        return change(settings, keep_best=True, keep=1, eval_interval=1, checkpoint_interval=0)
+
+    def test_the_best_stays_and_can_be_served(self, best_of_ten: TrainSettings, losses: dict[int, float]) -> None:
+        losses |= dict(enumerate([3, 2, 1, 4, float("nan"), 1, 5, 6, 7, 8], start=1))
+        Trainer(best_of_ten).train()
+        folder = best_of_ten.output / "checkpoints"
+        assert sorted(path.name for path in folder.iterdir()) == ["best", "step-00000003", "step-00000010"]
+        assert load_model_folder(folder / "best").provenance["training"]["validation_loss"] == 1
+
+    def test_it_is_known_after_resuming(
+        self, best_of_ten: TrainSettings, losses: dict[int, float], change: Callable[..., TrainSettings]
+    ) -> None:
+        losses |= {step: 1 + abs(step - 4) for step in range(1, 13)}
+        Trainer(best_of_ten).train()
+        Trainer(change(best_of_ten, resume=True, max_steps=12)).train()
+        assert (best_of_ten.output / "checkpoints/best").resolve().name == "step-00000004"
+
+    def test_going_back_behind_it_forgets_it(
+        self, best_of_ten: TrainSettings, losses: dict[int, float], change: Callable[..., TrainSettings]
+    ) -> None:
+        """The best and newest checkpoint is damaged: what is left knows of another best."""
+        losses |= {step: -step for step in range(1, 11)}
+        Trainer(change(best_of_ten, keep=2)).train()
+        folder = best_of_ten.output / "checkpoints"
+        (folder / "best" / STATE_FILE).unlink()
+        trainer = Trainer(change(best_of_ten, resume=True, keep=2))
+        assert trainer.state.best_step == 9
+        assert (folder / "best").resolve().name == "step-00000009"
+
+    def test_beginning_anew_forgets_it(
+        self, best_of_ten: TrainSettings, losses: dict[int, float], change: Callable[..., TrainSettings]
+    ) -> None:
+        losses |= dict.fromkeys(range(1, 11), 1)
+        Trainer(best_of_ten).train()
+        Trainer(change(best_of_ten, overwrite=True, keep_best=False)).train()
+        assert [path.name for path in (best_of_ten.output / "checkpoints").iterdir()] == ["step-00000010"]
+
+
+def test_what_a_killed_process_left_is_removed(
+    checkpoints: Path, settings: TrainSettings, change: Callable[..., TrainSettings]
+) -> None:
+    (checkpoints / ".step-00000015.partial").mkdir()
+    Trainer(change(settings, resume=True))
+    assert sorted(path.name for path in checkpoints.iterdir()) == ["step-00000005", "step-00000010"]
+
+
+def test_other_threads_than_the_checkpoint_was_made_with_are_told(
+    checkpoints: Path, settings: TrainSettings, change: Callable[..., TrainSettings], caplog: pytest.LogCaptureFixture
+) -> None:
+    try:
+        Trainer(change(settings, resume=True, threads=2))
+    finally:
+        torch.set_num_threads(1)
+    assert "its last bits may differ from an uninterrupted run's: " in caplog.text
+    assert "threads 1, now 2" in caplog.text
 
 
 def test_the_state_is_read_to_the_cpu_first(checkpoints: Path, monkeypatch: pytest.MonkeyPatch) -> None:
