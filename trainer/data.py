@@ -53,5 +53,5 @@ def open_training_data(folder: Path) -> TrainingData:
             raise TrainerError(f"{validation.path} holds {len(validation.tokens)} tokens; to score one takes two")
     for file in (train, validation):
         if file is not None:
-            file.check_ids()
+            file.verify()
     return TrainingData(tokenizer, train, validation)

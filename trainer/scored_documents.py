@@ -94,7 +94,7 @@ class DocumentReader:
             if path.suffix == ".bin":
                 self._refuse_field(path)
                 file = TokenFile.open(path.parent, path.stem, fingerprint=self.tokenizer.fingerprint)
-                file.check_ids()
+                file.verify()
                 yield OpenedFile(name, file.manifest.bytes, partial(self._read_tokens, name, file))
                 continue
             [given_text] = open_inputs([path], text_field=self.text_field)

@@ -1,5 +1,6 @@
 """Token files, as they are read: a flat array of ids, memory-mapped, and a JSON manifest that says what they are."""
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,20 +122,29 @@ class TokenFile:
         except OSError as error:
             raise TokenFileError(f"{path} cannot be read: {error.strerror}") from None
 
-    def check_ids(self) -> None:
-        """Read all ids once.
+    def verify(self) -> None:
+        """Read the whole file once.
 
         Raises:
-            TokenFileError: If one is beyond the vocabulary; names its place.
+            TokenFileError: If an id is beyond the vocabulary (names its place), or the ids are not those that were
+                written.
         """
+        found = hashlib.sha256()
         for start in range(0, len(self.tokens), _CHECKED_AT_ONCE):
-            wrong = self.tokens[start : start + _CHECKED_AT_ONCE] >= self.manifest.vocab_size
+            part = self.tokens[start : start + _CHECKED_AT_ONCE]
+            wrong = part >= self.manifest.vocab_size
             if wrong.any():
                 place = start + int(wrong.argmax())
                 raise TokenFileError(
                     f"{self.path}: token {place} is {self.tokens[place]}, beyond a vocabulary of "
                     f"{self.manifest.vocab_size}"
                 )
+            found.update(part)
+        if found.hexdigest() != self.manifest.sha256:
+            raise TokenFileError(
+                f"{self.path} is not what was written: its SHA-256 is {found.hexdigest()}, its manifest says "
+                f"{self.manifest.sha256}; encode the text again"
+            )
 
 
 def dtype_for(vocab_size: int) -> "np.dtype[np.unsignedinteger[Any]]":

@@ -39,7 +39,7 @@ def test_B75_the_highest_id_survives(tmp_path: Path, vocab_size: int, dtype: str
     assert file.manifest.dtype == file.tokens.dtype.name == dtype
     assert (tmp_path / "train.bin").stat().st_size == 2 * dtype_for(vocab_size).itemsize
     assert file.manifest.bytes == 1
-    file.check_ids()
+    file.verify()
 
 
 def test_B75_another_dtype_is_refused(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_B79_an_id_beyond_the_vocabulary_is_named_by_its_place(tmp_path: Path, m
     file = write(tmp_path, 300, (0, 1, 2, 255, 299))
     (tmp_path / "train.bin").write_bytes(np.array([0, 1, 2, 300, 299], dtype="<u2").tobytes())
     with pytest.raises(TokenFileError, match="token 3 is 300, beyond a vocabulary of 300"):
-        file.check_ids()
+        file.verify()
 
 
 def test_B79_a_read_only_file_is_fine(tmp_path: Path) -> None:
@@ -127,3 +127,13 @@ def test_existing_files_are_refused_unless_allowed(tmp_path: Path) -> None:
     refuse_existing(tmp_path, ("train",), overwrite=True)
     with pytest.raises(TokenFileError, match=r"train\.bin exists"):
         refuse_existing(tmp_path, ("val", "train"), overwrite=False)
+
+
+def test_ids_that_were_changed_are_told_by_their_sum(tmp_path: Path) -> None:
+    """B79: another id, of the vocabulary still."""
+    file = write(tmp_path)
+    content = bytearray((tmp_path / "train.bin").read_bytes())
+    content[0] ^= 1
+    (tmp_path / "train.bin").write_bytes(content)
+    with pytest.raises(TokenFileError, match=r"train.bin is not what was written: its SHA-256 is [0-9a-f]{64}, its"):
+        file.verify()
