@@ -67,6 +67,31 @@ def test_accumulated_gradients_are_those_of_one_large_batch(settings: TrainSetti
         torch.testing.assert_close(parameter.grad, gradient, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("batch_size", [1, 2, 4, 6])
+def test_each_scored_target_counts_the_same_in_whichever_pass_it_is(settings: TrainSettings, batch_size: int) -> None:
+    """B82: short windows, and one without a target at all, which is a pass of its own; torch's own mean as reference."""
+    model = new_model(settings.model, 300, seed=0)
+    tokens = torch.randint(0, 300, (6, 17), generator=torch.Generator().manual_seed(0))
+    inputs, targets = tokens[:, :-1], tokens[:, 1:].clone()
+    for window, scored in enumerate([16, 0, 3, 16, 1, 9]):
+        targets[window, scored:] = -100
+    expected_loss = F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), ignore_index=-100)
+    expected = torch.autograd.grad(expected_loss, list(model.parameters()))
+    loss = accumulate_gradients(TrainingLoss(model), inputs, targets, batch_size=batch_size, device=CPU)
+    assert loss.item() == pytest.approx(expected_loss.item(), abs=1e-6)
+    for parameter, gradient in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, atol=1e-6, rtol=1e-5)
+
+
+def test_a_step_without_a_scored_target_adds_nothing(settings: TrainSettings) -> None:
+    """B82: not 0/0."""
+    model = new_model(settings.model, 300, seed=0)
+    inputs = torch.zeros((2, 16), dtype=torch.int64)
+    loss = accumulate_gradients(TrainingLoss(model), inputs, inputs - 100, batch_size=1, device=CPU)
+    assert loss.item() == 0
+    assert all(parameter.grad is not None and not parameter.grad.any() for parameter in model.parameters())
+
+
 def test_a_run_in_small_passes_is_the_run_in_large_ones(
     settings: TrainSettings, change: Callable[..., TrainSettings]
 ) -> None:
