@@ -69,7 +69,7 @@ def test_accumulated_gradients_are_those_of_one_large_batch(settings: TrainSetti
 
 @pytest.mark.parametrize("batch_size", [1, 2, 4, 6])
 def test_each_scored_target_counts_the_same_in_whichever_pass_it_is(settings: TrainSettings, batch_size: int) -> None:
-    """B82: short windows, and one without a target at all, which is a pass of its own; torch's own mean as reference."""
+    """B82: short windows, and one without a target at all, which is a pass of its own; against torch's own mean."""
     model = new_model(settings.model, 300, seed=0)
     tokens = torch.randint(0, 300, (6, 17), generator=torch.Generator().manual_seed(0))
     inputs, targets = tokens[:, :-1], tokens[:, 1:].clone()
