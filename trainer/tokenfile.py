@@ -139,7 +139,7 @@ class TokenFile:
                     f"{self.path}: token {place} is {self.tokens[place]}, beyond a vocabulary of "
                     f"{self.manifest.vocab_size}"
                 )
-            found.update(part)
+            found.update(part.data)
         if found.hexdigest() != self.manifest.sha256:
             raise TokenFileError(
                 f"{self.path} is not what was written: its SHA-256 is {found.hexdigest()}, its manifest says "
