@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 import torch
@@ -25,6 +26,7 @@ import os, pickle, sys
 import torch
 from trainer.training import train
 torch.set_num_threads(1)
+print("ready", flush=True)
 for line in sys.stdin:
     settings = pickle.loads(bytes.fromhex(line))
     pid = os.fork()
@@ -47,6 +49,8 @@ class Runs:
             stderr=subprocess.DEVNULL,
             text=True,
         )
+        assert self._server.stdout is not None
+        assert self._server.stdout.readline() == "ready\n"
 
     def run(self, settings: TrainSettings, kill_after: float | None = None) -> int:
         """The exit status of a run, which ends after so many seconds by SIGKILL; -9 where it did."""
@@ -57,7 +61,8 @@ class Runs:
         pid = int(self._server.stdout.readline())
         if kill_after is not None:
             time.sleep(kill_after)
-            os.kill(pid, signal.SIGKILL)  # where it is over, the number is not reused that fast
+            with suppress(ProcessLookupError):  # it was over already
+                os.kill(pid, signal.SIGKILL)
         return int(self._server.stdout.readline())
 
     def close(self) -> None:
@@ -86,12 +91,12 @@ def kill_and_resume(
     while statuses.count(-9) < kills:
         some = bool(list_checkpoints(checkpoints))
         again = change(settings, resume=some, overwrite=not some)
-        statuses.append(runs.run(again, kill_after=draw.uniform(0.01, 0.5) * duration))
+        statuses.append(runs.run(again, kill_after=draw.uniform(0.2, 1.5) / kills * duration))
         if list_checkpoints(checkpoints):
             load_newest_checkpoint(checkpoints)
         if statuses[-1] == 0:
             break
-    assert statuses.count(-9) >= kills / 2, "the runs were too short to be killed"
+    assert statuses.count(-9) >= kills // 2, "the runs were too short to be killed"
     assert "damaged" not in caplog.text
     assert runs.run(change(settings, resume=bool(list_checkpoints(checkpoints)))) == 0
     ours, theirs = (load_model_folder(s.output / "model").model.state_dict() for s in (settings, whole))
