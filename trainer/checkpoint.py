@@ -108,9 +108,14 @@ def checkpoint_path(folder: Path, step: int) -> Path:
     return folder / f"step-{step:08d}"
 
 
-def delete_old_checkpoints(folder: Path, *, keep: int, spare: Iterable[Path] = ()) -> None:
-    """Delete all but the newest `keep` (0: none), and never those to spare."""
-    for old in list_checkpoints(folder)[keep:] if keep else ():
+def delete_old_checkpoints(folder: Path, *, newest: int, keep: int, spare: Iterable[Path] = ()) -> None:
+    """Delete all but the newest `keep` (0: none), and never those to spare.
+
+    Checkpoints of steps beyond `newest` are left alone and do not count: they are damaged, else the run would have gone
+    on from there.
+    """
+    paths = [path for path in list_checkpoints(folder) if path <= checkpoint_path(folder, newest)]
+    for old in paths[keep:] if keep else ():
         if old not in spare:
             shutil.rmtree(old)
 

@@ -88,9 +88,10 @@ class Saver:
             return
         folder = self.run.checkpoints
         best = None if state.best_step is None else checkpoint_path(folder, state.best_step)
-        if best is None or best.exists():
-            link_best(folder, state.best_step)
-        delete_old_checkpoints(folder, keep=self.settings.checkpoints.keep, spare=[best] if best else [])
+        # It may be gone where a damaged checkpoint made the run go back behind a better one.
+        link_best(folder, state.best_step if best is not None and best.exists() else None)
+        keep, spare = self.settings.checkpoints.keep, [best] if best else []
+        delete_old_checkpoints(folder, newest=state.step, keep=keep, spare=spare)
 
     def save_model(self, model: Transformer, state: RunState) -> None:
         """Write the finished model's folder.

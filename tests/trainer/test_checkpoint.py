@@ -163,6 +163,18 @@ def test_only_the_newest_are_kept(settings: TrainSettings, change: Callable[...,
     ]
 
 
+def test_a_damaged_checkpoint_does_not_push_out_a_good_one(
+    checkpoints: Path, settings: TrainSettings, change: Callable[..., TrainSettings]
+) -> None:
+    """With --keep 1 there is a good one after each save, though the damaged one has the highest number."""
+    (checkpoints / "step-00000010" / STATE_FILE).unlink()
+    trainer = Trainer(change(settings, resume=True, keep=1, checkpoint_interval=1))
+    trainer.state.step = 6
+    trainer._save_checkpoint()
+    assert [path.name for path in list_checkpoints(checkpoints)] == ["step-00000010", "step-00000006"]
+    assert load_newest_checkpoint(checkpoints).run.step == 6
+
+
 class TestKeepBest:
     """Of a run whose validation loss is told by the test."""
 
