@@ -11,19 +11,17 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 
+from trainer.report.colors import colors_of
 from trainer.report.curves import loss_limits, smooth, thin
 from trainer.report.positions import PositionLoss
 from trainer.run_results import Curve, Floats, RunResults
 
 XAxis = Literal["step", "time", "tokens"]
 
-# Of Tableau's ten, those that can be read on white and on black.
-_COLORS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1", "#76b7b2", "#c9a227", "#ff7f9b", "#9c755f", "#8b8b8b")
 _MOST_IN_A_LEGEND = 32
 _INK, _GRID = "#010203", "#040506"  # stand for colours that the page gives
 _STYLE: Any = {
@@ -77,14 +75,6 @@ class Sketch:
     title: str
     draw: Callable[[Axes], bool]
     note: str = ""
-
-
-def colors_of(runs: Sequence[RunResults]) -> list[str]:
-    """A colour for each run."""
-    if len(runs) <= len(_COLORS):
-        return list(_COLORS[: len(runs)])
-    spectrum = mpl.colormaps["turbo"]
-    return [to_hex(spectrum(place)) for place in np.linspace(0.06, 0.94, len(runs))]
 
 
 def draw_all(

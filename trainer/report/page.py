@@ -12,7 +12,8 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from shared.bpe.files import write_text
-from trainer.report.figures import Picture, colors_of
+from trainer.report.colors import colors_of
+from trainer.report.figures import Picture
 from trainer.run_results import RunResults
 
 _MOST_SAMPLES = 12

@@ -155,7 +155,7 @@ def test_runs_are_found_named_and_ordered(tmp_path: Path) -> None:
 
 
 def test_thirty_runs_have_thirty_colours(tmp_path: Path) -> None:
-    from trainer.report.figures import colors_of
+    from trainer.report.colors import colors_of
 
     runs = [make_run(tmp_path / "s" / str(number), end=2.0, steps=3) for number in range(30)]
     assert len(set(colors_of(read_runs(runs)))) == 30
