@@ -242,8 +242,9 @@ def test_what_a_killed_process_left_is_removed(
 def test_other_threads_than_the_checkpoint_was_made_with_are_told(
     checkpoints: Path, settings: TrainSettings, change: Callable[..., TrainSettings], caplog: pytest.LogCaptureFixture
 ) -> None:
+    torch.set_num_threads(2)
     try:
-        Trainer(change(settings, resume=True, threads=2))
+        Trainer(change(settings, resume=True))
     finally:
         torch.set_num_threads(1)
     assert "its last bits may differ from an uninterrupted run's: " in caplog.text
