@@ -11,10 +11,12 @@ from trainer.checkpoint import Checkpoint, load_newest_checkpoint
 from trainer.data import open_training_data
 from trainer.device import Device, choose_device, compute_deterministically
 from trainer.errors import DivergedError, InterruptedRunError, TrainerError
+from trainer.estimate.estimate import estimate_run, summary
+from trainer.estimate.fitting import check_fit
 from trainer.loop import Step, training_steps
 from trainer.loss import TrainingLoss
 from trainer.metrics import MetricsFile
-from trainer.model import apply_recipe, new_model
+from trainer.model import apply_recipe, model_config, new_model
 from trainer.optimizer import build_optimizer
 from trainer.parallel import divide_state, load_weights, parallel_loss, shard
 from trainer.processes import ONE_PROCESS, Processes, check_batch, join_processes
@@ -31,8 +33,6 @@ from trainer.watching import Watcher
 from trainer.windows import ShuffledWindows
 
 logger = logging.getLogger(__name__)
-
-_BYTES_PER_PARAMETER = 16  # float32: weight, gradient, and AdamW's two averages
 
 
 class Trainer:
@@ -61,7 +61,10 @@ class Trainer:
         check_batch(settings, processes)
         self.data = open_training_data(settings.data)
         self.windows = ShuffledWindows(self.data.train, settings.model.context_length, o.seed)
-        self.model = new_model(settings.model, self.data.tokenizer.vocab_size, o.seed)
+        config = model_config(settings.model, self.data.tokenizer.vocab_size)
+        self.estimate = estimate_run(settings, config, self.device)
+        check_fit(settings, config, self.device, self.estimate.available)
+        self.model = new_model(settings.model, config.vocab_size, o.seed)
         apply_recipe(self.model, o, self.data.tokenizer.end_of_text_id)
         self.watcher = Watcher(self.model, self.data, settings, self.device, processes)
         self.run = RunFolder(settings.output)
@@ -285,10 +288,7 @@ class Trainer:
             "plan: %s steps of %s tokens: %.1f times the data, %.1f tokens for each parameter",
             *(f"{o.max_steps:,}", f"{self.settings.tokens_per_step:,}", seen / tokens, seen / parameters),
         )
-        logger.info(
-            "device: %s; weights and optimizer take about %.0f MB",
-            *(self.device, parameters * _BYTES_PER_PARAMETER / 1e6),
-        )
+        logger.info("%s", summary(self.estimate))
         if self.processes.count > 1:
             logger.info("processes: %d, %s", self.processes.count, self.settings.machine.parallel)
 

@@ -160,11 +160,11 @@ def _time(estimate: Estimate, tokens: int) -> dict[str, float]:
 
 
 def summary(estimate: Estimate) -> str:
-    """One line for the start of a run."""
+    """Two lines for the start of a run."""
     e = estimate
     seconds = timedelta(seconds=round(e.seconds(e.run_tokens)))
     return (
-        f"estimate: {e.step_flops / 1e9:,.0f} GFLOP a step, {e.memory.total / 1e9:.2f} GB of "
-        f"{e.available / 1e9:.1f} GB, about {e.speed.tokens_per_second:,.0f} tokens/s and {seconds} in all "
-        "(`estimate --measure` knows better)"
+        f"device: {e.device}; a step takes about {e.memory.total / 1e9:.2f} of {e.available / 1e9:.1f} GB of memory "
+        f"and {e.step_flops / 1e9:,.1f} GFLOP\ntime: about {e.speed.tokens_per_second:,.0f} tokens/s and {seconds} in "
+        "all, by the speed of matrix products here (small models are slower; `estimate --measure` takes real steps)"
     )

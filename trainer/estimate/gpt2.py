@@ -3,10 +3,10 @@
 from shared.lm import ModelConfig
 
 _SIZES = {  # layers, d_model, heads
-    "GPT-2 small": (12, 768, 12),
-    "GPT-2 medium": (24, 1024, 16),
-    "GPT-2 large": (36, 1280, 20),
-    "GPT-2 XL": (48, 1600, 25),
+    "small": (12, 768, 12),
+    "medium": (24, 1024, 16),
+    "large": (36, 1280, 20),
+    "xl": (48, 1600, 25),
 }
 
 

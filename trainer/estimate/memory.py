@@ -13,6 +13,7 @@ from shared.lm import ModelConfig, Transformer
 from trainer.device import Device
 from trainer.estimate.trace import AllocationTrace, label_modules
 from trainer.loss import TrainingLoss
+from trainer.model import apply_recipe
 from trainer.optimizer import build_optimizer
 from trainer.settings import OptimizationSettings, TrainSettings
 
@@ -110,8 +111,7 @@ def _take_step(
     trace: AllocationTrace, model: Transformer, o: OptimizationSettings, device: Device, passes: int
 ) -> None:
     """A first update, which makes the optimizer's state, and a step with it."""
-    model.set_dropout(o.dropout)
-    model.document_start = 0 if o.document_mask else None
+    apply_recipe(model, o, end_of_text_id=0)
     optimizer = build_optimizer(
         model, learning_rate=o.learning_rate, betas=o.betas, weight_decay=o.weight_decay, kind=o.optimizer
     )

@@ -14,7 +14,7 @@ from shared.lm import ModelConfig
 from shared.lm.linear import fast_product, has_fast_product
 from trainer.device import Device
 from trainer.loss import TrainingLoss
-from trainer.model import new_model
+from trainer.model import apply_recipe, new_model
 from trainer.optimizer import build_optimizer
 from trainer.settings import TrainSettings
 
@@ -89,8 +89,7 @@ def measure_steps(settings: TrainSettings, config: ModelConfig, device: Device) 
     """
     o = settings.optimization
     model = new_model(settings.model, config.vocab_size, o.seed).to(device.torch_device).train()
-    model.set_dropout(o.dropout)
-    model.document_start = 0 if o.document_mask else None
+    apply_recipe(model, o, end_of_text_id=0)
     optimizer = build_optimizer(model, learning_rate=1e-6, betas=o.betas, weight_decay=o.weight_decay, kind=o.optimizer)
     training_loss = TrainingLoss(model)
     if settings.machine.compile:

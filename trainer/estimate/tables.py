@@ -80,15 +80,20 @@ def _time(estimate: Mapping[str, Any]) -> Table:
 
 
 def comparison(configs: Mapping[str, ModelConfig], length: int | None) -> Table:
-    """Parameters and forward passes of several models side by side."""
-    table = _table("One forward pass", "", *configs)
-    columns = [(count_parameters(config), forward_flops(config, length=length)) for config in configs.values()]
-    lengths = [f"{length or config.context_length:,}" for config in configs.values()]
-    table.add_row("parameters", *(f"{parameters.total:,}" for parameters, _ in columns))
-    table.add_row("tokens", *lengths)
-    table.add_row("FLOPs", *(f"{flops.total:,}" for _, flops in columns))
-    for name in ("projections", "scores", "feed_forward", "output"):
-        table.add_row(_name(name), *(f"{getattr(flops, name) / flops.total:.1%}" for _, flops in columns))
+    """Parameters and forward passes of several models, one a row."""
+    title = f"One forward pass of {length:,} tokens" if length else "One forward pass of a full context"
+    table = Table(box=None, padding=(0, 1, 0, 0), title=title, title_justify="left", title_style="bold")
+    for name in ("model", "parameters", "FLOPs", "projections", "scores", "feed-forward", "output"):
+        table.add_column(name, justify="left" if name == "model" else "right", no_wrap=True)
+    for name, config in configs.items():
+        flops = forward_flops(config, length=length)
+        parts = (flops.projections, flops.scores, flops.feed_forward, flops.output)
+        table.add_row(
+            name,
+            f"{count_parameters(config).total:,}",
+            f"{flops.total:,}",
+            *(f"{part / flops.total:.1%}" for part in parts),
+        )
     return table
 
 
