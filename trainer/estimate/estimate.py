@@ -79,33 +79,37 @@ def step_flops(settings: TrainSettings, config: ModelConfig) -> int:
     return (1 + BACKWARD_PER_FORWARD) * forward + optimizer_flops(config, settings.optimization.optimizer)
 
 
-def estimate_run(settings: TrainSettings, config: ModelConfig, device: Device, *, measure: bool = False) -> Estimate:
+def estimate_run(
+    settings: TrainSettings, config: ModelConfig, device: Device, *, processes: int = 1, measure: bool = False
+) -> Estimate:
     """Estimate a run on this device.
 
     Args:
         settings: The run's.
         config: The model's.
         device: Where it is to run.
+        processes: How many train together, each on a device like this one; what they exchange is not counted.
         measure: Take a few real steps.
 
     Raises:
         UsageError: steps are to be measured that do not fit into memory.
     """
-    memory = step_memory(settings, config, device)
+    memory = step_memory(settings, config, device, processes)
     available = available_memory(device.torch_device)
     if measure and memory.total > available:
         raise UsageError(
             f"nothing to measure: a step takes about {memory.total / 1e9:.1f} GB, and {available / 1e9:.1f} GB are "
             "available; leave out --measure, or lower --batch-size"
         )
-    return Estimate(config, settings, device, memory, available, _speed(settings, config, device, measure=measure))
+    speed = _speed(settings, config, device, processes, measure=measure)
+    return Estimate(config, settings, device, memory, available, speed)
 
 
-def _speed(settings: TrainSettings, config: ModelConfig, device: Device, *, measure: bool) -> Speed:
+def _speed(settings: TrainSettings, config: ModelConfig, device: Device, processes: int, *, measure: bool) -> Speed:
     rate = matmul_rate(config, settings.optimization.batch_size * config.context_length, device)
     flops = step_flops(settings, config)
     if not measure:
-        per_second = UTILIZATION.get(device.torch_device.type, 0.4) * rate
+        per_second = processes * UTILIZATION.get(device.torch_device.type, 0.4) * rate
         return Speed(per_second, rate, settings.tokens_per_step * per_second / flops, None)
     steps = measure_steps(settings, config, device)
     return Speed(flops / steps.seconds, rate, settings.tokens_per_step / steps.seconds, steps)

@@ -53,45 +53,46 @@ def largest_batch(settings: TrainSettings, config: ModelConfig, device: Device, 
     )
 
 
-def check_fit(settings: TrainSettings, config: ModelConfig, device: Device, room: int) -> None:
+def check_fit(settings: TrainSettings, config: ModelConfig, device: Device, room: int, processes: int = 1) -> None:
     """Refuse a run that takes more memory than there is.
+
+    Args:
+        settings: The run's.
+        config: The model's.
+        device: Where it is to run.
+        room: Bytes there are for each process.
+        processes: How many train together.
 
     Raises:
         UsageError: it does not fit; names the nearest settings that do.
     """
-    needed = step_memory(settings, config, device).total
+    needed = step_memory(settings, config, device, processes).total
     if needed > room:
         raise UsageError(
             f"this run does not fit into memory: a step takes about {needed / 1e9:.1f} GB, and {room / 1e9:.1f} GB are "
-            f"available; {_nearest(settings, config, device, room)}"
+            f"available; {_nearest(settings, config, device, room, processes)}"
         )
 
 
-def _nearest(settings: TrainSettings, config: ModelConfig, device: Device, room: int) -> str:
+def _nearest(settings: TrainSettings, config: ModelConfig, device: Device, room: int, processes: int) -> str:
     """What to change, as options."""
     total, asked = settings.total_batch_size, settings.optimization.batch_size
 
-    def takes(size: int) -> int:
-        accumulated = with_batch(settings, size, total=2 * size if total > size else size)
-        return step_memory(accumulated, config, device).total
+    def takes(size: int, **shape: int) -> int:
+        """Bytes, with windows accumulated where the batch is more than `size` in all processes."""
+        passes = 2 if total > size * processes else 1
+        changed = with_batch(settings, size, total=passes * size * processes)
+        return step_memory(changed, replace(config, **shape), device, processes).total
 
     most = largest_that_fits(room, takes, asked)
-    size = next((size for size in range(most, 0, -1) if total % size == 0), 0)
+    size = next((size for size in range(most, 0, -1) if total % (size * processes) == 0), 0)
     if size:
         return f"the same batch fits with --batch-size {size} --total-batch-size {total}"
-    one = with_batch(settings, 1, total=min(2, total))
-    length = largest_that_fits(
-        room,
-        lambda length: step_memory(one, replace(config, context_length=length), device).total,
-        config.context_length,
-    )
+    rest = f"--batch-size 1 --total-batch-size {total}"
+    length = largest_that_fits(room, lambda length: takes(1, context_length=length), config.context_length)
     if length >= _SHORTEST_CONTEXT:
-        return f"not one window fits; with --context-length {length} --batch-size 1 --total-batch-size {total} it does"
-    layers = largest_that_fits(
-        room,
-        lambda layers: step_memory(one, replace(config, num_layers=layers), device).total,
-        config.num_layers,
-    )
+        return f"not one window does; one fits with --context-length {length} {rest}"
+    layers = largest_that_fits(room, lambda layers: takes(1, num_layers=layers), config.num_layers)
     if layers:
-        return f"the model is too large; it fits with --num-layers {layers} --batch-size 1 --total-batch-size {total}"
+        return f"the model is too large; it fits with --num-layers {layers} {rest}"
     return "the model is too large; choose a smaller --d-model or vocabulary"

@@ -1,5 +1,6 @@
 """How much memory this machine, or the container that the process runs in, still has."""
 
+import os
 from pathlib import Path
 
 import psutil
@@ -11,10 +12,10 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def available_memory(device: torch.device) -> int:
-    """Bytes that a run may take on a device, what this process holds already included.
+    """Bytes that this process of a run may take on a device, what it holds already included.
 
-    On the CPU: what psutil calls available, or what the limits of the process's control groups leave. Raises no error
-    where a limit cannot be read.
+    On the CPU: what psutil calls available, or what the limits of the process's control groups leave where that is
+    less, divided among the processes that torchrun started on this machine.
     """
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
@@ -22,7 +23,8 @@ def available_memory(device: torch.device) -> int:
     if device.type == "mps":
         return int(torch.mps.recommended_max_memory())
     own = resident_memory()
-    return min(psutil.virtual_memory().available + own, *(left + own for left in _cgroup_rooms()))
+    room = min([psutil.virtual_memory().available, *_cgroup_rooms()])
+    return own + room // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def _cgroup_rooms(root: Path = _CGROUPS, membership: Path = Path("/proc/self/cgroup")) -> list[int]:

@@ -67,16 +67,18 @@ class StepMemory:
         return tensors + self.gaps + self.process
 
 
-def step_memory(settings: TrainSettings, config: ModelConfig, device: Device) -> StepMemory:
-    """The memory that a run's steps take on the device.
+def step_memory(settings: TrainSettings, config: ModelConfig, device: Device, processes: int = 1) -> StepMemory:
+    """The memory that a run's steps take on the device, in one process.
 
     Args:
         settings: The run's.
         config: The model's.
         device: Where it is to run; it need not have room for any of it.
+        processes: How many train together. With FSDP each has its part of weights, gradients and optimizer state; the
+            layer that it gathers for a moment is not counted.
     """
     o = settings.optimization
-    passes = min(2, settings.total_batch_size // o.batch_size)
+    passes = min(2, max(1, settings.total_batch_size // (o.batch_size * processes)))
     # Nothing else of the settings matters, so that the runs of a sweep share what is found.
     plain = OptimizationSettings(
         batch_size=o.batch_size,
@@ -87,6 +89,8 @@ def step_memory(settings: TrainSettings, config: ModelConfig, device: Device) ->
     )
     peak = dict(_peak(plain, config, device, passes))
     parameters, gradients, state = (peak.pop(name, 0) for name in (PARAMETERS, GRADIENTS, OPTIMIZER))
+    if settings.machine.parallel == "fsdp":
+        parameters, gradients, state = (size // processes for size in (parameters, gradients, state))
     temporary = peak.pop(_TEMPORARY, 0)
     on_cpu = device.torch_device.type == "cpu"
     gaps = int(_GLIBC_GAPS * (sum(peak.values()) + temporary)) if on_cpu and platform.libc_ver()[0] == "glibc" else 0

@@ -1,0 +1,101 @@
+"""The largest batch that fits, and what a run that does not is told."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer.device import choose_device
+from trainer.errors import UsageError
+from trainer.estimate import machine
+from trainer.estimate.fitting import check_fit, largest_batch, largest_that_fits, with_batch
+from trainer.estimate.memory import step_memory
+from trainer.model import model_config
+from trainer.settings import TrainSettings
+from trainer.training import Trainer
+
+CPU = choose_device("cpu", "float32")
+
+
+@given(st.integers(1, 50), st.integers(0, 500), st.integers(1, 300), st.integers(0, 9000), st.integers(0, 40))
+def test_search_finds_what_counting_finds(slope: int, offset: int, most: int, limit: int, bend: int) -> None:
+    def takes(number: int) -> int:
+        return max(offset + slope * number, 2 * slope * (number - bend))
+
+    expected = max((number for number in range(1, most + 1) if takes(number) <= limit), default=0)
+    assert largest_that_fits(limit, takes, most) == expected
+
+
+def test_the_largest_batch_fits_and_one_more_does_not(settings: TrainSettings) -> None:
+    config = model_config(settings.model, 290)
+    room = step_memory(with_batch(settings, 4), config, CPU).total + 20_000_000
+    most = largest_batch(settings, config, CPU, room)
+    assert most > 4
+    assert step_memory(with_batch(settings, most), config, CPU).total <= room + 1_000_000  # the process grows a little
+    assert step_memory(with_batch(settings, most + 8), config, CPU).total > room
+
+
+def test_a_run_that_cannot_fit_is_told_which_accumulation_does(
+    settings: TrainSettings, change: Callable[..., TrainSettings]
+) -> None:
+    config = model_config(settings.model, 290)
+    wide = change(settings, batch_size=512)
+    room = step_memory(with_batch(settings, 128), config, CPU).total
+    with pytest.raises(UsageError, match="does not fit into memory: a step takes about") as refused:
+        check_fit(wide, config, CPU, room)
+    [(size, total)] = re.findall(r"--batch-size (\d+) --total-batch-size (\d+)", str(refused.value))
+    assert int(total) == 512
+    assert 512 % int(size) == 0
+    assert int(size) in {64, 128}
+
+
+def test_without_room_for_one_window_a_shorter_context_or_a_smaller_model_is_named(
+    settings: TrainSettings, change: Callable[..., TrainSettings]
+) -> None:
+    long = change(settings, context_length=2048, batch_size=1)
+    config = model_config(long.model, 290)
+    room = step_memory(change(settings, context_length=512, batch_size=1), model_config(settings.model, 290), CPU)
+    with pytest.raises(UsageError, match=r"not one window does; one fits with --context-length \d+ --batch-size 1"):
+        check_fit(long, config, CPU, room.total + 500_000)
+    deep = change(settings, num_layers=40, batch_size=1)
+    with pytest.raises(UsageError, match=r"too large; it fits with --num-layers \d+"):
+        check_fit(deep, model_config(deep.model, 290), CPU, room.total - 300_000)
+    with pytest.raises(UsageError, match="choose a smaller --d-model or vocabulary"):
+        check_fit(deep, model_config(deep.model, 290), CPU, 1000)
+
+
+def test_training_refuses_before_anything_is_written(settings: TrainSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer.estimate.estimate.available_memory", lambda _: 1000)
+    with pytest.raises(UsageError, match="does not fit into memory"):
+        Trainer(settings)
+    assert not settings.output.exists()
+
+
+class TestControlGroups:
+    def write(self, folder: Path, **files: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (folder / name.replace("__", ".")).write_text(content)
+
+    def test_each_limit_on_the_way_up_counts_and_page_cache_gives_way(self, tmp_path: Path) -> None:
+        stat = "anon 1\ninactive_file 50\n"
+        self.write(tmp_path / "a", memory__max="1000", memory__current="400", memory__stat=stat)
+        self.write(tmp_path / "a" / "b", memory__max="max", memory__current="300", memory__stat=stat)
+        (tmp_path / "membership").write_text("0::/a/b\n")
+        assert machine._cgroup_rooms(tmp_path, tmp_path / "membership") == [650]
+
+    def test_the_first_version_of_control_groups(self, tmp_path: Path) -> None:
+        group = {
+            "memory__limit_in_bytes": "500",
+            "memory__usage_in_bytes": "600",
+            "memory__stat": "total_inactive_file 10",
+        }
+        self.write(tmp_path / "memory", **group)
+        (tmp_path / "membership").write_text("4:cpu,memory:/docker/elsewhere\n3:cpu:/\n")
+        assert machine._cgroup_rooms(tmp_path, tmp_path / "membership") == [0]
+
+    def test_without_control_groups_there_is_no_limit(self, tmp_path: Path) -> None:
+        assert machine._cgroup_rooms(tmp_path, tmp_path / "none") == []

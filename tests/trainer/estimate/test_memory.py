@@ -1,0 +1,80 @@
+"""Memory found without computing, against real tensors and real processes."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from trainer.device import choose_device
+from trainer.estimate.memory import step_memory
+from trainer.estimate.trace import AllocationTrace
+from trainer.model import model_config
+from trainer.settings import TrainSettings
+
+
+def test_a_trace_knows_what_lives_together_and_whose_it_is() -> None:
+    """Three tensors of 400 bytes in all, of which two live at once; a view has no storage of its own."""
+    with AllocationTrace() as trace:
+        trace.component = "one"
+        first = torch.zeros(100)
+        trace.component = "two"
+        second = torch.zeros(100).view(10, 10)
+        del first
+        third = torch.zeros(100)
+    assert trace.peak() == {"one": 400, "two": 400}
+    assert second.numel() == third.numel() == 100
+
+
+def test_weights_gradients_and_state_are_four_bytes_a_parameter_each(
+    settings: TrainSettings, change: Callable[..., TrainSettings]
+) -> None:
+    device = choose_device("cpu", "float32")
+    config = model_config(settings.model, 290)
+    weights = 4 * config.num_parameters
+    once = step_memory(settings, config, device)
+    assert once.parameters == weights
+    assert 2 * weights <= once.optimizer <= 2 * weights + 8 * 64  # and a step counter for each tensor
+    accumulated = step_memory(change(settings, total_batch_size=8), config, device)
+    assert accumulated.gradients == weights
+    assert sum(accumulated.activations.values()) == sum(once.activations.values())
+    assert accumulated.total > once.total
+    assert once.process > 50e6
+
+
+def test_activations_grow_with_the_batch_and_the_random_state_stays(
+    settings: TrainSettings, change: Callable[..., TrainSettings]
+) -> None:
+    device, config = choose_device("cpu", "float32"), model_config(settings.model, 290)
+    before = torch.get_rng_state()
+    small, large = (step_memory(change(settings, batch_size=size), config, device) for size in (32, 64))
+    assert torch.equal(before, torch.get_rng_state())
+    for name in ("attention", "feed-forward", "norms"):
+        assert large.activations[name] == pytest.approx(2 * small.activations[name], rel=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="gaps of the allocator are known for glibc")
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--d-model 128 --num-layers 4 --context-length 128 --batch-size 16",
+        "--d-model 128 --num-layers 4 --context-length 128 --batch-size 8 --total-batch-size 32",
+        "--d-model 128 --num-layers 4 --context-length 128 --batch-size 32 --dtype bfloat16",
+        "--d-model 128 --num-layers 4 --context-length 128 --batch-size 16 --optimizer muon --dropout 0.1",
+        "--d-model 128 --num-layers 4 --context-length 128 --batch-size 16 --document-mask --z-loss 1e-4",
+        "--preset cs336 --batch-size 8 --total-batch-size 8",
+    ],
+)
+def test_real_steps_take_what_was_estimated(options: str) -> None:
+    """The most that a process of its own ever held, within 10 %."""
+    command = [sys.executable, "-m", "trainer", "estimate", "--vocab-size", "4096", "--measure", "--json"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, "--device", "cpu", *options.split()], capture_output=True, text=True, check=True, env=environment
+    )
+    found = json.loads(done.stdout)
+    assert found["speed"]["measured"]["peak_bytes"] == pytest.approx(found["memory"]["total"], rel=0.1)
