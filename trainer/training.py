@@ -288,7 +288,8 @@ class Trainer:
             "plan: %s steps of %s tokens: %.1f times the data, %.1f tokens for each parameter",
             *(f"{o.max_steps:,}", f"{self.settings.tokens_per_step:,}", seen / tokens, seen / parameters),
         )
-        logger.info("%s", summary(self.estimate))
+        for line in summary(self.estimate):
+            logger.info("%s", line)
         if self.processes.count > 1:
             logger.info("processes: %d, %s", self.processes.count, self.settings.machine.parallel)
 

@@ -163,12 +163,13 @@ def _time(estimate: Estimate, tokens: int) -> dict[str, float]:
     }
 
 
-def summary(estimate: Estimate) -> str:
-    """Two lines for the start of a run."""
+def summary(estimate: Estimate) -> tuple[str, str]:
+    """Two lines for the start of a run: what it takes, and how long."""
     e = estimate
     seconds = timedelta(seconds=round(e.seconds(e.run_tokens)))
     return (
         f"device: {e.device}; a step takes about {e.memory.total / 1e9:.2f} of {e.available / 1e9:.1f} GB of memory "
-        f"and {e.step_flops / 1e9:,.1f} GFLOP\ntime: about {e.speed.tokens_per_second:,.0f} tokens/s and {seconds} in "
-        "all, by the speed of matrix products here (small models are slower; `estimate --measure` takes real steps)"
+        f"and {e.step_flops / 1e9:,.1f} GFLOP",
+        f"time: about {e.speed.tokens_per_second:,.0f} tokens/s and {seconds} in all, by the speed of matrix products "
+        "here (small models are slower; `estimate --measure` takes real steps)",
     )

@@ -35,8 +35,6 @@ def largest_that_fits(limit: int, takes: Callable[[int], int], most: int) -> int
             slope = max(1, (size - low_bytes) // (guess - low))
             low, low_bytes = guess, size
             guess = low + (limit - size) // slope
-            if guess == low:
-                guess = low + 1
     return low
 
 

@@ -40,8 +40,7 @@ def test_weights_gradients_and_state_are_four_bytes_a_parameter_each(
     assert 2 * weights <= once.optimizer <= 2 * weights + 8 * 64  # and a step counter for each tensor
     accumulated = step_memory(change(settings, total_batch_size=8), config, device)
     assert accumulated.gradients == weights
-    assert sum(accumulated.activations.values()) == sum(once.activations.values())
-    assert accumulated.total > once.total
+    assert accumulated.total - accumulated.process > once.total - once.process
     assert once.process > 50e6
 
 
