@@ -41,15 +41,16 @@ def train(data: Path, steps: int, evaluations: int) -> Curve:
             raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
         lines = (output / "metrics.jsonl").read_text("utf-8").splitlines()
         parameters = json.loads((output / "run.json").read_text("utf-8"))["parameters"]
-    return Curve("ours", parameters, _points([json.loads(line) for line in lines]))
+    return Curve("ours", parameters, points([json.loads(line) for line in lines]))
 
 
-def _points(records: list[dict[str, Any]]) -> list[Point]:
-    points, tokens, seconds = [], 0, 0.0
+def points(records: list[dict[str, Any]]) -> list[Point]:
+    """The evaluations among records of metrics.jsonl that tell of every step."""
+    curve, tokens, seconds = [], 0, 0.0
     for record in records:
         if "tokens_per_second" in record:
             seconds += (record["tokens"] - tokens) / record["tokens_per_second"]
             tokens = record["tokens"]
         elif "validation_loss" in record:
-            points.append(Point(tokens, seconds, record["validation_loss"], record["bits_per_byte"]))
-    return points
+            curve.append(Point(tokens, seconds, record["validation_loss"], record["bits_per_byte"]))
+    return curve
