@@ -25,7 +25,7 @@ def train(data: TrainingData, steps: int, evaluations: int) -> Curve:
     tokens = torch.from_numpy(np.asarray(data.train.tokens, np.int64))
     watch = Watch(
         data,
-        EvaluatedModel(model.hidden, model.logits),
+        EvaluatedModel(model.hidden, model.wte.weight),
         steps=steps,
         evaluations=evaluations,
         tokens_per_step=BATCH_SIZE * shape.CONTEXT_LENGTH,

@@ -42,7 +42,7 @@ def train(data: TrainingData, steps: int, evaluations: int, *, tuned: bool) -> C
     examples = [{"input_ids": row, "labels": row} for row in torch.from_numpy(rows)]
     watch = Watch(
         data,
-        EvaluatedModel(lambda tokens: model.model(input_ids=tokens).last_hidden_state, model.lm_head),
+        EvaluatedModel(lambda tokens: model.model(input_ids=tokens).last_hidden_state, model.lm_head.weight),
         steps=steps,
         evaluations=evaluations,
         tokens_per_step=BATCH_SIZE * shape.CONTEXT_LENGTH,

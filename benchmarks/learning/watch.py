@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 import torch
+import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor
 
 from benchmarks.learning.curves import Point
@@ -24,14 +25,18 @@ class EvaluatedModel:
 
     Args:
         hidden: Tokens [B, T] to the normalised residual stream [B, T, d_model].
-        logits: That to logits.
+        output_weight: The output projection, [vocab_size, d_model].
     """
 
     training = True
 
-    def __init__(self, hidden: Callable[[Tensor], Tensor], logits: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, hidden: Callable[[Tensor], Tensor], output_weight: Tensor) -> None:
         self.hidden = hidden
-        self.logits = logits
+        self.output_weight = output_weight
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits [..., vocab_size] of the residual stream."""
+        return F.linear(hidden, self.output_weight)
 
     def train(self, mode: bool = True) -> None:
         """Change nothing: no contestant has dropout."""
