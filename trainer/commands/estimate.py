@@ -62,11 +62,13 @@ def estimate(
         return
     import torch
 
+    from trainer.allocation import keep_freed_memory
     from trainer.device import choose_device
     from trainer.estimate.estimate import estimate_run, to_json
     from trainer.estimate.tables import estimate_tables
     from trainer.model import model_config
 
+    keep_freed_memory()  # as `train` does, so that steps measured here are as fast as there
     size = _vocab_size(settings.data) if vocab_size is None else vocab_size
     if settings.machine.threads is not None:
         torch.set_num_threads(settings.machine.threads)

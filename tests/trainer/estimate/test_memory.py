@@ -36,7 +36,7 @@ def test_weights_gradients_and_state_are_four_bytes_a_parameter_each(
     config = model_config(settings.model, 290)
     weights = 4 * config.num_parameters
     once = step_memory(settings, config, device)
-    assert once.parameters == weights
+    assert once.parameters == weights + 4 * config.head_dim // 2  # and the frequencies of RoPE
     assert 2 * weights <= once.optimizer <= 2 * weights + 8 * 64  # and a step counter for each tensor
     accumulated = step_memory(change(settings, total_batch_size=8), config, device)
     assert accumulated.gradients == weights

@@ -10,7 +10,11 @@ from trainer.errors import UsageError
 from trainer.settings import OptimizationSettings, TrainSettings, WatchSettings
 from trainer.sweep.plan import Experiment, combine, parse_axes, plan_runs
 
-BASE = TrainSettings(data=Path("tokens"), output=Path("sweeps/s"))
+BASE = TrainSettings(
+    data=Path("tokens"),
+    output=Path("sweeps/s"),
+    optimization=OptimizationSettings(batch_size=32, learning_rate=1e-3),
+)
 
 
 def planned(*grid: str, zipped: tuple[str, ...] = (), hold: bool = False, base: TrainSettings = BASE) -> Any:
