@@ -2,8 +2,7 @@
 
 import logging
 import pickle
-import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from shared.bpe import Tokenizer
 from shared.lm import GenerationDefaults, ModelFolderError, Transformer, load_model_folder, save_model_folder
+from trainer.checkpoint_folders import checkpoint_path, list_checkpoints
 from trainer.checksums import ChecksumError, verify_checksums, write_checksums
 from trainer.errors import TrainerError
 from trainer.run_state import RunState
@@ -20,8 +20,6 @@ from trainer.run_state import RunState
 logger = logging.getLogger(__name__)
 
 STATE_FILE = "training_state.pt"
-BEST = "best"
-"""The name of the link to the checkpoint with the lowest validation loss."""
 
 # What reading a damaged folder or a damaged state file raises.
 _DAMAGE = (
@@ -103,34 +101,6 @@ def save_checkpoint(
     return path
 
 
-def checkpoint_path(folder: Path, step: int) -> Path:
-    """The checkpoint of a step."""
-    return folder / f"step-{step:08d}"
-
-
-def delete_old_checkpoints(folder: Path, *, newest: int, keep: int, spare: Iterable[Path] = ()) -> None:
-    """Delete all but the newest `keep` (0: none), and never those to spare.
-
-    Checkpoints of steps beyond `newest` are left alone and do not count: they are damaged, else the run would have gone
-    on from there.
-    """
-    paths = [path for path in list_checkpoints(folder) if path <= checkpoint_path(folder, newest)]
-    for old in paths[keep:] if keep else ():
-        if old not in spare:
-            shutil.rmtree(old)
-
-
-def link_best(folder: Path, step: int | None) -> None:
-    """Make `folder`/best a link to the checkpoint of a step, in one move; None removes the link."""
-    link, new = folder / BEST, folder / f".{BEST}.new"
-    new.unlink(missing_ok=True)
-    if step is None:
-        link.unlink(missing_ok=True)
-        return
-    new.symlink_to(checkpoint_path(folder, step).name)
-    new.replace(link)
-
-
 def _write_state(state: Mapping[str, Any], path: Path) -> None:
     try:
         with path.open("wb") as file:
@@ -140,11 +110,6 @@ def _write_state(state: Mapping[str, Any], path: Path) -> None:
         if isinstance(error.__context__, OSError):
             raise error.__context__ from None
         raise
-
-
-def list_checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, newest first."""
-    return sorted((path for path in folder.glob("step-*") if path.name[5:].isdigit()), reverse=True)
 
 
 def load_newest_checkpoint(folder: Path) -> Checkpoint:

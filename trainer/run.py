@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shared.bpe.files import write_text
-from trainer.checkpoint import BEST, list_checkpoints
+from trainer.checkpoint_folders import BEST, list_checkpoints
 from trainer.errors import UsageError
 from trainer.settings import TrainSettings, to_toml
 

@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from shared.lm import load_model_folder
-from trainer.checkpoint import list_checkpoints, load_newest_checkpoint
+from trainer.checkpoint import load_newest_checkpoint
+from trainer.checkpoint_folders import list_checkpoints
 from trainer.settings import TrainSettings
 
 Change = Callable[..., TrainSettings]

@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +77,10 @@ def test_without_a_record_it_is_empty(tmp_path: Path, content: bytes | None) -> 
     )
     assert is_run(tmp_path)
     assert not is_run(tmp_path / "none")
+
+
+def test_runs_are_read_without_torch() -> None:
+    """Whose import takes seconds and 200 MB, which a sweep would hold beside each of its runs."""
+    code = "import sys, trainer.run_results, trainer.report.build; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

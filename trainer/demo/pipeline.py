@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shared.bpe import Tokenizer
 from shared.lm import ModelFolderError, load_model_folder
-from trainer.checkpoint import list_checkpoints
+from trainer.checkpoint_folders import list_checkpoints
 from trainer.demo import recipe
 from trainer.demo.corpus import write_corpus
 from trainer.encoding import encode_files

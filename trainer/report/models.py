@@ -11,10 +11,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 
 from shared.lm import ModelFolder, Transformer, generate, load_model_folder
-from trainer.checkpoint import list_checkpoints
+from trainer.checkpoint_folders import list_checkpoints
 from trainer.data import open_training_data
 from trainer.device import choose_device
 from trainer.errors import TrainerError
+from trainer.loss import IGNORED
 from trainer.report.positions import PositionLoss, binned
 from trainer.run import RunFolder
 from trainer.run_results import RunResults
@@ -23,7 +24,6 @@ from trainer.windows import consecutive_windows
 
 logger = logging.getLogger(__name__)
 
-_IGNORED = -100
 _WINDOWS_AT_ONCE = 16
 _MOST_CHECKPOINTS = 8
 _SCORED_TOKENS = 50_000
@@ -56,10 +56,7 @@ def examine(run: RunResults, *, prompt: str | None, device: str) -> ModelFinding
     if not folders:
         return ModelFindings(notes=["no checkpoint or model to draw samples from"])
     known = {step for step, _ in run.samples} if prompt is None else set()
-    wanted = [step for step in sorted(folders) if step not in known]
-    wanted = (
-        [wanted[i] for i in sorted({*np.linspace(0, len(wanted) - 1, _MOST_CHECKPOINTS).astype(int)})] if wanted else []
-    )
+    wanted = _evenly([step for step in sorted(folders) if step not in known])
     samples, positions, notes = [], None, []
     for step in sorted({*wanted, max(folders)}):
         try:
@@ -139,7 +136,7 @@ def _documents(tokens: npt.NDArray[np.int64], end: int, length: int) -> Iterator
     for first in range(0, len(documents), _WINDOWS_AT_ONCE):
         rows = documents[first : first + _WINDOWS_AT_ONCE]
         longest = max(map(len, rows)) - 1
-        inputs, targets = (np.full((len(rows), longest), fill, dtype=np.int64) for fill in (end, _IGNORED))
+        inputs, targets = (np.full((len(rows), longest), fill, dtype=np.int64) for fill in (end, IGNORED))
         for place, row in enumerate(rows):
             inputs[place, : len(row) - 1], targets[place, : len(row) - 1] = row[:-1], row[1:]
         yield torch.from_numpy(inputs), torch.from_numpy(targets)
@@ -156,8 +153,8 @@ def _sums(
     for inputs, targets in batches:
         logits = model(inputs.to(device)).float()
         nats = F.cross_entropy(
-            logits.flatten(0, 1), targets.flatten().to(device), ignore_index=_IGNORED, reduction="none"
+            logits.flatten(0, 1), targets.flatten().to(device), ignore_index=IGNORED, reduction="none"
         )
         sums[: targets.shape[1]] += nats.view(targets.shape).double().sum(0).cpu().numpy()
-        counts[: targets.shape[1]] += (targets != _IGNORED).sum(0).numpy()
+        counts[: targets.shape[1]] += (targets != IGNORED).sum(0).numpy()
     return sums, counts
