@@ -55,19 +55,23 @@ def check_same_run(checkpoint: Checkpoint, settings: TrainSettings, data: dict[s
         )
 
 
-def machine(device: Device, processes: Processes) -> dict[str, Any]:
-    """What the last bits of a result depend on beside the settings."""
+def machine(settings: TrainSettings, device: Device, processes: Processes) -> dict[str, Any]:
+    """What the last bits of a result depend on beside the settings that may not change."""
     return {
         "device": str(device),
         "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),
         "processes": processes.count,
+        "parallel": settings.machine.parallel if processes.count > 1 else None,
+        "compile": settings.machine.compile,
     }
 
 
-def warn_of_other_machine(checkpoint: Checkpoint, device: Device, processes: Processes) -> None:
+def warn_of_other_machine(
+    checkpoint: Checkpoint, settings: TrainSettings, device: Device, processes: Processes
+) -> None:
     """Say so where the run goes on with what may round differently."""
-    here, there = machine(device, processes), checkpoint.machine
+    here, there = machine(settings, device, processes), checkpoint.machine
     differing = [f"{name} {there.get(name)}, now {here[name]}" for name in here if here[name] != there.get(name)]
     if differing:
         logger.warning(

@@ -8,13 +8,8 @@ from typing import Any
 import torch
 
 from shared.lm import GenerationDefaults, ModelFolderError, Transformer, save_model_folder
-from trainer.checkpoint import (
-    checkpoint_path,
-    delete_old_checkpoints,
-    link_best,
-    list_checkpoints,
-    save_checkpoint,
-)
+from trainer.checkpoint import save_checkpoint
+from trainer.checkpoint_folders import checkpoint_path, delete_old_checkpoints, link_best, list_checkpoints
 from trainer.data import TrainingData
 from trainer.device import Device
 from trainer.errors import DivergedError, TrainerError
@@ -74,7 +69,7 @@ class Saver:
                 provenance=self._provenance(state),
                 settings=to_table(self.settings),
                 data=self.data.identity(),
-                machine=machine(self.device, self.processes),
+                machine=machine(self.settings, self.device, self.processes),
             )
         except ModelFolderError as error:
             raise TrainerError(f"{error}; {self.kept()}") from error

@@ -75,7 +75,7 @@ class Trainer:
         checkpoint = load_newest_checkpoint(self.run.checkpoints) if settings.checkpoints.resume else None
         if checkpoint is not None:
             check_same_run(checkpoint, settings, self.data.identity(), self.run.settings_file)
-            warn_of_other_machine(checkpoint, self.device, processes)
+            warn_of_other_machine(checkpoint, settings, self.device, processes)
         self.model.to(self.device.torch_device).train()
         loss_function = TrainingLoss(self.model)
         shard(loss_function, processes, settings.machine.parallel, self.device.torch_device)
@@ -111,14 +111,11 @@ class Trainer:
         with stop_on_signals() as stop, progress(shown=self.processes.is_first) as new_bar:
             while not self._reach_the_end(new_bar, stop):
                 pass
-        if self.state.evaluated_step != self.state.step:
-            self._evaluate()
-        self._save_checkpoint()
         self.saver.save_model(self.model, self.state)
         return self.run.model
 
     def _reach_the_end(self, new_bar: NewBar, stop: StopRequest) -> bool:
-        """Take the steps that are left; whether the last one was reached, rather than an earlier one gone back to."""
+        """Take the steps that are left and save the last; false where it went back to an earlier one instead."""
         report = new_bar("training", self.settings.optimization.max_steps, start=self.state.step)
         try:
             for step in training_steps(
@@ -137,6 +134,9 @@ class Trainer:
                 signal_number = stop.signal_number if self.processes.count == 1 else step.stop_signal
                 if signal_number is not None:
                     raise self._interrupted(signal_number)
+            if self.state.evaluated_step != self.state.step:
+                self._evaluate()
+            self._save_checkpoint()
         except DivergedError as error:
             self._recover(error)
             return False
@@ -170,8 +170,9 @@ class Trainer:
         is_best = _is_due(step.number, watch.eval_interval) and self._evaluate()
         if _is_due(step.number, watch.sample_interval):
             text = self.watcher.sample()
-            logger.info("step %d: %s", step.number, text)
-            self._record(sample=text)
+            if text is not None:
+                logger.info("step %d: %s", step.number, text)
+                self._record(sample=text)
         if is_best or _is_due(step.number, self.settings.checkpoints.checkpoint_interval):
             self._save_checkpoint()
 

@@ -1,6 +1,8 @@
 """Looking at a model in training: validation loss and samples. Neither changes the training."""
 
-from shared.lm import GenerationDefaults, Transformer, generate
+import logging
+
+from shared.lm import GenerationDefaults, SamplingError, Transformer, generate
 from shared.lm.folder import valid_token_mask
 from trainer.data import TrainingData
 from trainer.device import Device
@@ -9,6 +11,8 @@ from trainer.parallel import whole_model
 from trainer.processes import ONE_PROCESS, Processes
 from trainer.sampling import encode_prompt
 from trainer.settings import TrainSettings
+
+logger = logging.getLogger(__name__)
 
 
 class Watcher:
@@ -58,7 +62,11 @@ class Watcher:
         )
 
     def sample(self) -> str | None:
-        """What the model writes now, with the same seed each time, so that samples compare; None but in rank 0."""
+        """What the model writes now, with the same seed each time, so that samples compare.
+
+        None but in rank 0, and where the model gives no finite probabilities: the loss of the next step tells that to
+        whatever is to be done on divergence.
+        """
         model = whole_model(self._model)
         if not self._processes.is_first:
             return None
@@ -71,4 +79,8 @@ class Watcher:
             eos_token_ids=self.generation.eos_token_ids,
             valid_tokens=self._valid_tokens,
         )
-        return watch.sample_prompt + self._data.tokenizer.decode(list(ids), skip_special_tokens=True)
+        try:
+            return watch.sample_prompt + self._data.tokenizer.decode(list(ids), skip_special_tokens=True)
+        except SamplingError as error:
+            logger.warning("no sample: %s", error)
+            return None

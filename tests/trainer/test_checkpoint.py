@@ -11,7 +11,8 @@ import torch
 from safetensors import safe_open
 
 from shared.lm import load_model_folder
-from trainer.checkpoint import STATE_FILE, list_checkpoints, load_newest_checkpoint
+from trainer.checkpoint import STATE_FILE, load_newest_checkpoint
+from trainer.checkpoint_folders import list_checkpoints
 from trainer.checksums import CHECKSUMS_FILE, write_checksums
 from trainer.errors import TrainerError
 from trainer.evaluation import Evaluation
@@ -266,3 +267,11 @@ def test_provenance_names_no_path(checkpoints: Path, settings: TrainSettings) ->
     assert json.loads(text)["training"]["settings"]["d_model"] == 32
     assert str(settings.data) not in text
     assert str(settings.output) not in text
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # of torch itself
+def test_compiling_where_the_checkpoint_was_not_is_told(
+    checkpoints: Path, settings: TrainSettings, change: Callable[..., TrainSettings], caplog: pytest.LogCaptureFixture
+) -> None:
+    Trainer(change(settings, resume=True, compile=True))
+    assert "compile False, now True" in caplog.text

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from shared.lm import load_model_folder
-from trainer.checkpoint import list_checkpoints, load_newest_checkpoint
+from trainer.checkpoint import load_newest_checkpoint
+from trainer.checkpoint_folders import list_checkpoints
 from trainer.divergence import divergence, remember
 from trainer.errors import DivergedError
 from trainer.loss import TrainingLoss
@@ -76,7 +77,8 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> Poison:
             return inputs, targets
 
         def poisoned_forward(self: TrainingLoss, inputs: Tensor, *rest: Any, **options: Any) -> tuple[Tensor, Tensor]:
-            factor = by if tuple(inputs[0].tolist()) in poisoned else 1.0
+            is_real = type(inputs) is Tensor  # and not one of the estimate's, which have no values
+            factor = by if is_real and tuple(inputs[0].tolist()) in poisoned else 1.0
             loss, nats = forward(self, inputs, *rest, **options)
             return loss * factor, nats * factor
 
@@ -244,3 +246,44 @@ def test_weights_that_are_no_numbers_never_push_out_a_good_checkpoint(
     with pytest.raises(DivergedError, match=r"after step 6 .* not finite; the last good checkpoint is .*step-00000004"):
         train(change(settings, checkpoint_interval=2, keep=1))
     assert [path.name for path in list_checkpoints(settings.output / "checkpoints")] == ["step-00000004"]
+
+
+def test_a_sample_of_weights_that_went_wrong_leaves_it_to_the_guard(
+    settings: TrainSettings, change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B81: an update that overflows, right before a sample: the run goes back rather than ends."""
+    import trainer.training as module
+
+    real, poisoned = module.training_steps, []
+
+    def steps(model: torch.nn.Module, *arguments: Any, **options: Any) -> Any:
+        for step in real(model, *arguments, **options):
+            if step.number == 6 and not poisoned:
+                poisoned.append(step.number)
+                next(model.parameters()).data.fill_(float("nan"))
+            yield step
+
+    monkeypatch.setattr(module, "training_steps", steps)
+    train(change(settings, sample_interval=3, on_divergence="rollback"))
+    assert poisoned
+    assert [step for step, _ in events(settings)] == [5]
+    assert [record["step"] for record in metrics(settings) if "sample" in record] == [3, 6, 9]
+
+
+def test_the_last_weights_are_guarded_too(
+    settings: TrainSettings, change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B81: the update of the last step overflows; the message names the last good checkpoint."""
+    import trainer.training as module
+
+    real = module.training_steps
+
+    def steps(model: torch.nn.Module, *arguments: Any, **options: Any) -> Any:
+        for step in real(model, *arguments, **options):
+            if step.number == 10:
+                next(model.parameters()).data[0, 0] = float("inf")
+            yield step
+
+    monkeypatch.setattr(module, "training_steps", steps)
+    with pytest.raises(DivergedError, match=r"after step 10 .* not finite; the last good checkpoint is .*00000005"):
+        train(settings)
