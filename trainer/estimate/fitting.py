@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from shared.lm import ModelConfig
 from trainer.device import Device
@@ -76,7 +77,7 @@ def _nearest(settings: TrainSettings, config: ModelConfig, device: Device, room:
     """What to change, as options."""
     total, asked = settings.total_batch_size, settings.optimization.batch_size
 
-    def takes(size: int, **shape: int) -> int:
+    def takes(size: int, **shape: Any) -> int:
         """Bytes, with windows accumulated where the batch is more than `size` in all processes."""
         passes = 2 if total > size * processes else 1
         changed = with_batch(settings, size, total=passes * size * processes)

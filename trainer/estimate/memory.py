@@ -78,10 +78,12 @@ def step_memory(settings: TrainSettings, config: ModelConfig, device: Device, pr
             layer that it gathers for a moment is not counted.
     """
     o = settings.optimization
-    passes = min(2, max(1, settings.total_batch_size // (o.batch_size * processes)))
+    share = -(-settings.total_batch_size // processes)  # windows of a step in each process
+    at_once = min(o.batch_size, share)
+    passes = min(2, -(-share // at_once))
     # Nothing else of the settings matters, so that the runs of a sweep share what is found.
     plain = OptimizationSettings(
-        batch_size=o.batch_size,
+        batch_size=at_once,
         optimizer=o.optimizer,
         dropout=o.dropout,
         document_mask=o.document_mask,

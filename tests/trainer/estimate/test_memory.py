@@ -55,6 +55,14 @@ def test_activations_grow_with_the_batch_and_the_random_state_stays(
         assert large.activations[name] == pytest.approx(2 * small.activations[name], rel=0.02)
 
 
+def test_processes_share_the_windows_of_a_step(settings: TrainSettings, change: Callable[..., TrainSettings]) -> None:
+    """Two processes that share eight windows have four at once each, though eight would be allowed."""
+    device, config = choose_device("cpu", "float32"), model_config(settings.model, 290)
+    shared = step_memory(change(settings, batch_size=8), config, device, processes=2)
+    alone = step_memory(change(settings, batch_size=4), config, device)
+    assert (shared.activations, shared.gradients) == (alone.activations, alone.gradients)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="gaps of the allocator are known for glibc")
 @pytest.mark.parametrize(
