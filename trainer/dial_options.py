@@ -1,6 +1,7 @@
 """The dial among the options: `--depth` or `--preset` fills what the command line and its file left open."""
 
 import logging
+from collections.abc import Collection
 from typing import Any
 
 import cyclopts
@@ -36,25 +37,26 @@ class DialOptions:
         }
         if given.get("depth") is None and given.get("preset") is None:
             return
-        vocab_size, data_tokens = _sizes(given)
+        options = {name for argument in arguments for name in argument.names}
+        vocab_size, data_tokens = _sizes(given, options)
         derived = derive(given, vocab_size=vocab_size, data_tokens=data_tokens)
         # What a command has no option for, it does not need.
-        options = {name for argument in arguments for name in argument.names}
         known = [one for one in derived if f"--{one.name.replace('_', '-')}" in options]
         values = {one.name: one.value for one in known}
         cyclopts.config.Dict(data=values, source="the dial", use_commands_as_keys=False)(app, commands, arguments)
-        if self._told:
+        if self._told and known:
             _tell(given, known)
 
 
-def _sizes(given: dict[str, Any]) -> tuple[int, int | None]:
+def _sizes(given: dict[str, Any], options: Collection[str]) -> tuple[int, int | None]:
     """The size of the vocabulary, and the number of training tokens where that is known."""
     vocab_size: int | None = given.get("vocab_size")
     if given.get("data") is not None:
         manifest = TokenFile.open(given["data"], "train").manifest
         return vocab_size or manifest.vocab_size, manifest.count
     if vocab_size is None:
-        raise UsageError("depth and preset need the size of the vocabulary: give --data or --vocab-size")
+        ways = " or ".join(option for option in ("--data", "--vocab-size") if option in options)
+        raise UsageError(f"depth and preset need the size of the vocabulary: give {ways}")
     return vocab_size, None
 
 

@@ -6,13 +6,7 @@ from typing import Annotated, Literal
 from cyclopts import Group, Parameter
 
 from trainer.errors import UsageError
-
-
-def _require_positive(settings: object, *names: str) -> None:
-    for name in names:
-        value = getattr(settings, name)
-        if value is not None and value < 1:
-            raise UsageError(f"{name} must be at least 1; got {value}")
+from trainer.setting_checks import require
 
 
 @Parameter(name="*", group=Group("What is scored", sort_key=1))
@@ -48,7 +42,7 @@ class ScoringSettings:
     """Score the first tokens of each file only, this many. Default: all."""
 
     def __post_init__(self) -> None:
-        _require_positive(self, "window", "stride", "max_tokens")
+        require(self, 1, "window", "stride", "max_tokens")
         if self.document_mask and self.documents == "apart":
             raise UsageError("document_mask is for --documents packed: those apart see only themselves anyway")
 
@@ -98,7 +92,7 @@ class ScoringMachineSettings:
     """CPU threads. Default: torch's choice, one for each core."""
 
     def __post_init__(self) -> None:
-        _require_positive(self, "batch_size", "threads")
+        require(self, 1, "batch_size", "threads")
 
 
 @Parameter(name="*")

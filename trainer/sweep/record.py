@@ -81,7 +81,7 @@ def _judge(results: RunResults, status: int, last_line: str) -> tuple[str, str]:
     if status < 0:
         name = signal.Signals(-status).name
         return "failed", f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
-    if results.status == "diverged" or "diverged" in last_line:
+    if results.status == "diverged" or (status and "training diverged" in last_line):
         loss = results.curve("loss").values
         told = f"the loss ended at {results.final_loss:.4g} and began at {loss[0]:.4g}" if len(loss) else ""
         return "diverged", last_line if status else told

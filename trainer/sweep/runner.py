@@ -29,9 +29,12 @@ logger = logging.getLogger(__name__)
 
 _LOCK_SECONDS = 60.0  # an orphan of a killed sweep ends within this, its checkpoint saved
 _TAIL_BYTES = 4_096
-# What may differ from a run that is there already: none of it changes the result.
+# What may differ from a run that is there already: none of it changes the result, or what it is measured on.
 _FREE = {"output"} | {
-    item.name for group in (CheckpointSettings, MachineSettings, WatchSettings) for item in dataclasses.fields(group)
+    item.name
+    for group in (CheckpointSettings, MachineSettings, WatchSettings)
+    for item in dataclasses.fields(group)
+    if item.name not in {"dtype", "eval_tokens"}
 }
 
 
