@@ -181,3 +181,24 @@ def test_each_vocabulary_is_made_once_and_evaluated_on_as_much_text(
                 text,
                 overwrite=False,
             )
+
+
+def test_runs_of_another_precision_or_evaluation_are_not_mixed_in(
+    settings: TrainSettings, child: InProcess, change: Callable[..., TrainSettings]
+) -> None:
+    sweep(settings, seed=[1])
+    for name, value in {"dtype": "bfloat16", "eval_tokens": 100}.items():
+        with pytest.raises(UsageError, match=f"with other settings: {name}: .* there, {value} now"):
+            sweep(change(settings, **{name: value}), seed=[1])
+    child.commands.clear()
+    sweep(change(settings, log_interval=5), seed=[1])
+    assert not child.commands
+
+
+def test_a_folder_named_after_divergence_is_none(settings: TrainSettings, child: InProcess) -> None:
+    def finish(command: list[str], stop: StopRequest) -> tuple[int, str]:
+        train(parse_train_settings(read_settings_file(Path(command[2])).config, source="test"))
+        return 0, "the model is in diverged/model"
+
+    child.before = finish
+    assert [outcome.status for outcome in sweep(settings, seed=[1])] == ["finished"]
