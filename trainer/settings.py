@@ -95,11 +95,11 @@ class ModelSettings:
 class OptimizationSettings:
     """Batches, learning rate and steps."""
 
-    max_steps: int = 5_000
-    """Optimizer steps in all; 5000 of 512 tokens take ten minutes on two cores at the default size. A model of N
+    max_steps: int = 2_500
+    """Optimizer steps in all; 2500 of 1,024 tokens take ten minutes on two cores at the default size. A model of N
     parameters can use about 20 N tokens of fresh text; a few passes over the same text still help, many do not."""
 
-    batch_size: int = 2
+    batch_size: int = 4
     """Windows of context_length tokens that go through the model at once, in each process. On a CPU, small batches
     learn most from each minute: 2 to 8. A GPU needs 32 or more to be busy and more tokens."""
 
@@ -180,7 +180,7 @@ class OptimizationSettings:
 class CheckpointSettings:
     """What is kept, and how a run goes on."""
 
-    checkpoint_interval: int = 1_000
+    checkpoint_interval: int = 500
     """Steps between two checkpoints; 0 saves at the end (and on Ctrl-C) only. Each takes about 12 bytes a parameter."""
 
     keep: int = 2

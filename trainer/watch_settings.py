@@ -15,13 +15,13 @@ class WatchSettings:
     log_interval: int = 10
     """Steps between two lines of metrics.jsonl (and of the log where there is no terminal)."""
 
-    eval_interval: int = 1_000
+    eval_interval: int = 500
     """Steps between two evaluations on the validation tokens; 0 evaluates at the end only."""
 
     eval_tokens: int = 100_000
     """How many validation tokens an evaluation covers, from the first on; 0: all. Compare runs at equal numbers."""
 
-    sample_interval: int = 1_000
+    sample_interval: int = 500
     """Steps between two samples; 0 never samples."""
 
     sample_prompt: str = "Once upon a time"
