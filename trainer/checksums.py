@@ -29,6 +29,8 @@ def verify_checksums(folder: Path) -> None:
     file = folder / CHECKSUMS_FILE
     try:
         sums = json.loads(file.read_bytes())["sha256"].items()
+    except FileNotFoundError:
+        raise ChecksumError(f"{file} is missing: it is lost, or an earlier release wrote the folder") from None
     except OSError as error:
         raise ChecksumError(f"{file} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:

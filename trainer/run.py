@@ -1,12 +1,13 @@
 """The folder of a training run."""
 
+import os
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shared.bpe.files import write_text
 from trainer.checkpoint_folders import BEST, list_checkpoints
-from trainer.errors import UsageError
+from trainer.errors import TrainerError, UsageError
 from trainer.settings import TrainSettings, to_toml
 
 
@@ -45,8 +46,13 @@ class RunFolder:
         """Make the folder ready for a new run, or for one that goes on.
 
         Raises:
-            UsageError: there is a run and the settings say neither resume nor overwrite.
+            UsageError: there is a run and the settings say neither resume nor overwrite, or there is none to resume.
+            TrainerError: another process trains into the folder.
         """
+        if settings.checkpoints.resume and not self.path.is_dir():
+            raise UsageError(f"there is no run to resume in {self.path}: give another --output, or leave out --resume")
+        self.path.mkdir(parents=True, exist_ok=True)
+        _keep_others_out(self.path)
         holds_run = bool(list_checkpoints(self.checkpoints)) or self.model.exists()
         if holds_run and settings.checkpoints.overwrite:
             for path in list_checkpoints(self.checkpoints):
@@ -59,7 +65,6 @@ class RunFolder:
                 f"{self.path} holds a run already: go on with it (`--config {self.settings_file} --resume`), "
                 "replace it (--overwrite), or choose another --output"
             )
-        self.path.mkdir(parents=True, exist_ok=True)
         for unfinished in self.checkpoints.glob(".step-*.partial"):  # left by a process that was killed
             shutil.rmtree(unfinished)
         if not settings.checkpoints.resume:
@@ -69,3 +74,23 @@ class RunFolder:
         """Write the settings file, without how this start treats what is there, which is no part of the run."""
         lasting = replace(settings, checkpoints=replace(settings.checkpoints, resume=False, overwrite=False))
         write_text(self.settings_file, to_toml(lasting))
+
+
+def _keep_others_out(folder: Path) -> None:
+    """Lock a run's folder until this process ends, however it ends.
+
+    Raises:
+        TrainerError: another process holds the lock.
+    """
+    try:
+        import fcntl
+    except ImportError:  # a system without it: nobody is kept out
+        return
+    # Never closed: the lock is the process's, and ends with it.
+    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        raise TrainerError(f"another process trains into {folder}; wait for it, or take another --output") from None
+    except OSError:  # a file system without locks
+        return

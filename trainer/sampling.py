@@ -55,8 +55,10 @@ def stream_text(
     Raises:
         ModelFolderError: the folder cannot be used.
         SamplingError: a parameter is out of range.
-        UsageError: see `encode_prompt`, `choose_device`.
+        UsageError: `max_tokens` is negative; see also `encode_prompt`, `choose_device`.
     """
+    if max_tokens < 0:
+        raise UsageError(f"--max-tokens must be at least 0; got {max_tokens}")
     folder = load_model_folder(path, device=choose_device(device).torch_device, research=True)
     defaults = folder.generation
     params = SamplingParams(

@@ -14,6 +14,7 @@ from cyclopts import Group, Parameter
 from trainer.dial_settings import DialSettings
 from trainer.divergence_settings import DivergenceSettings
 from trainer.errors import UsageError
+from trainer.setting_checks import MOST_THREADS
 from trainer.setting_checks import require as _require
 from trainer.watch_settings import WatchSettings
 
@@ -232,7 +233,7 @@ class MachineSettings:
     """CPU threads of each process. Default: torch's choice, one for each core; several processes share the cores."""
 
     def __post_init__(self) -> None:
-        _require(self, 1, "threads")
+        _require(self, 1, "threads", maximum=MOST_THREADS)
 
 
 @Parameter(name="*", group=Group("Folders", sort_key=0))

@@ -69,6 +69,8 @@ def load_model_folder(
     path = Path(path)
     if not path.is_dir():
         raise ModelFolderError(f"{path}: there is no such folder")
+    if not (path / "config.json").exists():
+        raise ModelFolderError(f"{path}: this is no model folder, it has no config.json{_suggestion(path)}")
     raw_config = read_json(path / "config.json")
     config = read_config(path, research=research)
     tokenizer = _load_tokenizer(path)
@@ -145,6 +147,12 @@ def read_config(path: str | Path, *, research: bool = False) -> ModelConfig:
             "opens (generate, evaluate, train --resume): serve a model trained without these switches"
         )
     return config
+
+
+def _suggestion(path: Path) -> str:
+    """Names a model folder within, for those who gave the folder of a training run: its model or newest checkpoint."""
+    inside = sorted(path.glob("*/config.json"))[:1] or sorted(path.glob("*/*/config.json"))[-1:]
+    return f"; did you mean {inside[0].parent}?" if inside else ""
 
 
 def valid_token_mask(tokenizer: Tokenizer, config: ModelConfig) -> Tensor:

@@ -74,3 +74,8 @@ def test_a_prompt_that_fills_the_context_is_refused(tokenizer_folder: Path) -> N
 def test_a_folder_that_is_no_model_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ModelFolderError, match=str(tmp_path)):
         next(stream_text(tmp_path, "x", max_tokens=1, seed=0))
+
+
+def test_fewer_than_no_tokens_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--max-tokens must be at least 0; got -1"):
+        next(stream_text(tmp_path, "x", max_tokens=-1, seed=0))

@@ -4,7 +4,15 @@ from pathlib import Path
 import pytest
 
 from trainer.errors import UsageError
-from trainer.settings import ModelSettings, OptimizationSettings, TrainSettings, WatchSettings, to_table, to_toml
+from trainer.settings import (
+    MachineSettings,
+    ModelSettings,
+    OptimizationSettings,
+    TrainSettings,
+    WatchSettings,
+    to_table,
+    to_toml,
+)
 
 
 def test_a_total_batch_that_cannot_be_cut_is_refused_with_its_neighbours() -> None:
@@ -17,7 +25,14 @@ def test_a_total_batch_that_cannot_be_cut_is_refused_with_its_neighbours() -> No
     ("settings", "values", "message"),
     [
         (ModelSettings, {"d_model": 0}, "d_model must be at least 1; got 0"),
-        (OptimizationSettings, {"learning_rate": float("nan")}, "learning_rate must be at least 0; got nan"),
+        (
+            OptimizationSettings,
+            {"learning_rate": float("nan")},
+            "learning_rate must be a finite .* at least 0; got nan",
+        ),
+        (OptimizationSettings, {"learning_rate": float("inf")}, "must be a finite number of at least 0; got inf"),
+        (OptimizationSettings, {"max_steps": 10**29}, "max_steps must be at most 9223372036854775807; got 1000"),
+        (MachineSettings, {"threads": 100_000}, "threads must be from 1 to 1024; got 100000"),
         (OptimizationSettings, {"learning_rate": 0.0}, "learning_rate must be above 0"),
         (OptimizationSettings, {"min_learning_rate_ratio": 1.5}, "from 0 to 1; got 1.5"),
         (OptimizationSettings, {"betas": (0.9, 1.0)}, "betas must be at least 0 and below 1"),

@@ -1,4 +1,8 @@
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +18,7 @@ from trainer.errors import DivergedError, TrainerError, UsageError
 from trainer.settings import TrainSettings
 from trainer.tokenfile import TokenFile, TokenFileError
 from trainer.training import train
+from trainer.watching import Watcher
 
 Change = Callable[..., TrainSettings]
 
@@ -189,6 +194,41 @@ def test_a_folder_that_holds_a_run_is_left_alone_unless_told(settings: TrainSett
     train(change(settings, overwrite=True, max_steps=3))
     assert len(losses(settings)) == 3
     assert [path.name for path in (settings.output / "checkpoints").iterdir()] == ["step-00000003"]
+
+
+def test_a_folder_that_another_process_trains_into_is_left_alone(settings: TrainSettings) -> None:
+    """Two processes would mix their metrics and delete each other's checkpoints; the lock ends with its process."""
+    settings.output.mkdir()
+    hold = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
+    command = [sys.executable, "-c", hold, str(settings.output / ".lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(TrainerError, match="another process trains into"):
+            train(settings)
+        other.kill()
+    assert [path.name for path in settings.output.iterdir()] == [".lock"]
+    train(settings)
+
+
+def test_resuming_where_there_is_no_run_leaves_nothing_behind(settings: TrainSettings, change: Change) -> None:
+    with pytest.raises(UsageError, match="there is no run to resume in"):
+        train(change(settings, resume=True))
+    assert not settings.output.exists()
+
+
+def test_a_signal_after_the_last_step_costs_nothing(
+    settings: TrainSettings, change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last evaluation may be long, and no checkpoint holds the steps before it yet."""
+
+    def evaluate(watcher: Watcher) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Watcher, "evaluate", evaluate)
+    train(change(settings, eval_interval=0, checkpoint_interval=0))
+    assert weights(settings.output / "model")
+    assert (settings.output / "checkpoints" / "step-00000010").is_dir()
 
 
 def test_tokens_of_another_tokenizer_are_refused_before_the_first_step(

@@ -252,6 +252,18 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
         load_model_folder(tmp_path / "nowhere")
 
 
+def test_a_folder_around_model_folders_names_the_one_that_is_meant(save, tmp_path):
+    """The folder of a training run: its model where there is one, else its newest checkpoint."""
+    for name in ("checkpoints/step-00000005", "checkpoints/step-00000010", "model"):
+        path = tmp_path / "run" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save().rename(path)
+    for name in ("model", "checkpoints/step-00000010"):
+        with pytest.raises(ModelFolderError, match=rf"run: this is no model folder.* did you mean .*/run/{name}\?"):
+            load_model_folder(tmp_path / "run")
+        (tmp_path / "run" / name / "config.json").unlink()
+
+
 def test_an_existing_folder_is_replaced_only_when_asked(save):
     path = save()
     before = contents(path)
