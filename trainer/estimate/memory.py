@@ -1,7 +1,7 @@
 """The memory that training takes, by component, from the step's own code."""
 
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -35,6 +35,8 @@ _COMPONENTS = {
 # glibc leaves gaps where aligned blocks of many sizes come and go: what a step takes beside weights, gradients and
 # optimizer state grows to this much of itself within ten steps (docs/log.md has the measurements).
 _GLIBC_GAPS = 0.75
+
+_TRACED_TOKENS = 1 << 16  # at once; the loss goes through them 512 at a time, which takes a second for so many
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def step_memory(settings: TrainSettings, config: ModelConfig, device: Device, pr
         document_mask=o.document_mask,
         z_loss=o.z_loss,
     )
-    peak = dict(_peak(plain, config, device, passes))
+    peak = _peak_of_any_batch(plain, config, device, passes)
     parameters, gradients, state = (peak.pop(name, 0) for name in (PARAMETERS, GRADIENTS, OPTIMIZER))
     if settings.machine.parallel == "fsdp":
         parameters, gradients, state = (size // processes for size in (parameters, gradients, state))
@@ -97,6 +99,19 @@ def step_memory(settings: TrainSettings, config: ModelConfig, device: Device, pr
     on_cpu = device.torch_device.type == "cpu"
     gaps = int(_GLIBC_GAPS * (sum(peak.values()) + temporary)) if on_cpu and platform.libc_ver()[0] == "glibc" else 0
     return StepMemory(parameters, gradients, state, peak, temporary, gaps, resident_memory() if on_cpu else 0)
+
+
+def _peak_of_any_batch(o: OptimizationSettings, config: ModelConfig, device: Device, passes: int) -> dict[str, int]:
+    """What `_peak` gives; for batches too large to go through, along the straight line from two smaller ones."""
+    most = max(2, _TRACED_TOKENS // config.context_length)
+    if o.batch_size <= most:
+        return dict(_peak(o, config, device, passes))
+    small, large = (dict(_peak(replace(o, batch_size=size), config, device, passes)) for size in (most // 2, most))
+    steps = (o.batch_size - most) / (most - most // 2)
+    return {
+        name: max(0, round(large.get(name, 0) + steps * (large.get(name, 0) - small.get(name, 0))))
+        for name in small | large
+    }
 
 
 @lru_cache(maxsize=64)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from trainer.device import choose_device
+from trainer.estimate import memory
 from trainer.estimate.memory import step_memory
 from trainer.estimate.trace import AllocationTrace
 from trainer.model import model_config
@@ -61,6 +62,16 @@ def test_processes_share_the_windows_of_a_step(settings: TrainSettings, change: 
     shared = step_memory(change(settings, batch_size=8), config, device, processes=2)
     alone = step_memory(change(settings, batch_size=4), config, device)
     assert (shared.activations, shared.gradients) == (alone.activations, alone.gradients)
+
+
+def test_a_batch_too_large_to_go_through_lies_on_the_line_of_smaller_ones(
+    settings: TrainSettings, change: Callable[..., TrainSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, config = choose_device("cpu", "float32"), model_config(settings.model, 290)
+    whole = step_memory(change(settings, batch_size=128), config, device)
+    monkeypatch.setattr(memory, "_TRACED_TOKENS", 32 * config.context_length)
+    assert step_memory(change(settings, batch_size=128), config, device).total == pytest.approx(whole.total, rel=0.01)
+    assert step_memory(change(settings, batch_size=10**9), config, device).total > 10**12
 
 
 @pytest.mark.slow
