@@ -4,6 +4,7 @@ Each process has a rank; the first, rank 0, alone logs and writes files. What al
 stop) is decided on numbers that were summed over all of them.
 """
 
+import gc
 import logging
 import os
 import signal
@@ -163,6 +164,9 @@ def join_processes(settings: MachineSettings) -> Iterator[tuple[Processes, Devic
         backend = "cpu:gloo,cuda:nccl" if device.torch_device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=processes.rank, world_size=count, timeout=_PATIENCE)
         yield processes, device
+        # What still holds the group in a cycle, such as a finished run, would end its threads only as the interpreter
+        # goes down, which now and then aborts the process.
+        gc.collect()
         dist.destroy_process_group()
     except Exception as error:
         is_lost = _is_lost_connection(error)

@@ -51,7 +51,7 @@ def test_values_are_toml_or_bare_words(text: str, values: list[Any]) -> None:
         (["output=a,b"], "the sweep sets it for each run"),
         (["learning_rat=1,2"], r"unknown key 'learning_rat'\. Did you mean 'learning_rate'\?"),
         (["learning_rate=fast,slow"], "learning_rate=fast"),
-        (["learning_rate=0.1,-1"], "learning_rate must be at least 0; got -1"),
+        (["learning_rate=0.1,-1"], "learning_rate must be a finite number of at least 0; got -1"),
         (["total_batch_size=33,64"], None),
         (["batch_size=4,5", "total_batch_size=8"], "must be a multiple of batch_size"),
     ],
