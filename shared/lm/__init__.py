@@ -7,7 +7,8 @@ from shared.lm.generation import generate
 from shared.lm.generation_config import GenerationDefaults
 from shared.lm.kv_cache import KVCache
 from shared.lm.rope import Llama3Scaling, RopeConfig
-from shared.lm.sampling import NO_TOKEN, SampledRow, SamplingParams, sample, top_logprobs
+from shared.lm.sampling import NO_TOKEN, SampledRow, sample, top_logprobs
+from shared.lm.sampling_params import SamplingParams
 from shared.lm.transformer import Transformer
 from shared.lm.weights import load_weights
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.lm.errors import ModelFolderError, SamplingError
-from shared.lm.sampling import SamplingParams
+from shared.lm.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,13 @@ class RowRequest:
     Attributes:
         prompt_ids: At least one token.
         params: Sampling parameters; the seed is set, so that the row does not depend on its neighbours.
-        max_tokens: At least 1; prompt and answer together fit in the engine's `max_length`.
+        max_tokens: Prompt and answer together fit in the engine's `max_length`. 0 only where `num_prompt_logprobs` is
+            set: the row ends with its `PromptEvent`.
         stop_ids: Tokens that end the row; the one that did is its last event.
         num_logprobs: How many alternatives to report for each token; None reports no log-probabilities.
+        min_tokens: Tokens before which no id of `stop_ids` is drawn.
+        num_prompt_logprobs: How many alternatives to report for each token of the prompt but the first; None reports
+            no log-probabilities of the prompt.
     """
 
     prompt_ids: tuple[int, ...]
@@ -26,6 +30,8 @@ class RowRequest:
     max_tokens: int
     stop_ids: frozenset[int]
     num_logprobs: int | None = None
+    min_tokens: int = 0
+    num_prompt_logprobs: int | None = None
 
 
 class TokenLogprobs(NamedTuple):
@@ -33,6 +39,23 @@ class TokenLogprobs(NamedTuple):
 
     chosen: float
     top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PromptEvent:
+    """The prompt of row `row` is in the cache; comes once, before the row's first token.
+
+    Attributes:
+        row: The row's number in its job.
+        num_cached_tokens: Prompt tokens that earlier requests, or other rows of this one, had computed.
+        logprobs: Of every prompt token but the first, where they were asked for.
+        finish_reason: "length" where no token was wanted.
+    """
+
+    row: int
+    num_cached_tokens: int
+    logprobs: tuple[TokenLogprobs, ...] | None = None
+    finish_reason: FinishReason | None = None
 
 
 @dataclass(frozen=True, slots=True)
