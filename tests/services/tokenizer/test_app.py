@@ -163,7 +163,7 @@ def test_info_tells_what_is_served(client: TestClient, tokenizer: Tokenizer) -> 
 
 def test_probes_answer_while_a_large_text_is_encoded(model_dir: Path, process: Any) -> None:
     url = process("-m", "services.tokenizer", model_dir=model_dir).wait_ready().url
-    text = "Once upon a time, 12 foxes met. " * 32_768
+    text = "Once upon a time, 12 foxes met. " * 200_000
     with ThreadPoolExecutor(1) as pool, httpx.Client() as client:
         client.get(f"{url}/livez")
         encoding = pool.submit(httpx.post, f"{url}/encode", json={"text": text}, timeout=60)
@@ -174,8 +174,8 @@ def test_probes_answer_while_a_large_text_is_encoded(model_dir: Path, process: A
             delays.append(time.perf_counter() - started)
             time.sleep(0.005)
         assert encoding.result().status_code == 200
-    assert len(delays) > 5, "the text was encoded too quickly to see anything"
-    # Waiting for the text would take most of a second; on a busy machine a probe may wait a little by itself.
+    # A probe that waits for the text is the only one; on a busy machine one may wait a little by itself.
+    assert len(delays) > 5
     assert sorted(delays)[int(len(delays) * 0.9)] < 0.2
 
 

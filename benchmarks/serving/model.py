@@ -1,0 +1,48 @@
+"""A model folder of the shape that CS336 trains on TinyStories, with random weights."""
+
+from itertools import islice, product
+from pathlib import Path
+
+import torch
+
+from benchmarks.training.shape import CONTEXT, D_FF, HEADS, LAYERS, VOCAB_SIZE, WIDTH
+from shared.bpe import PATTERNS, Tokenizer
+from shared.bpe.vocabulary import AddedToken, Vocabulary
+from shared.lm import GenerationDefaults, ModelConfig, Transformer, save_model_folder
+
+_EOS = "<|endoftext|>"
+_INITIALIZER_RANGE = 0.05  # so that some tokens are likelier than others, as with a trained model
+
+
+def make_model(folder: Path) -> Path:
+    """Write the folder, and return it."""
+    torch.manual_seed(0)
+    config = ModelConfig(
+        vocab_size=VOCAB_SIZE,
+        context_length=CONTEXT,
+        d_model=WIDTH,
+        num_layers=LAYERS,
+        num_heads=HEADS,
+        num_kv_heads=HEADS,
+        head_dim=WIDTH // HEADS,
+        d_ff=D_FF,
+        tie_embeddings=False,
+        initializer_range=_INITIALIZER_RANGE,
+    )
+    save_model_folder(
+        folder,
+        model=Transformer(config),
+        tokenizer=_tokenizer(),
+        generation=GenerationDefaults(eos_token_ids=(VOCAB_SIZE - 1,)),
+        provenance={},
+    )
+    return folder
+
+
+def _tokenizer() -> Tokenizer:
+    """All bytes, and as many pairs of bytes as there is room for."""
+    single = [bytes([byte]) for byte in range(256)]
+    merges = tuple(islice(product(range(256), repeat=2), VOCAB_SIZE - 257))
+    tokens = dict(enumerate(single + [single[left] + single[right] for left, right in merges]))
+    added = (AddedToken(VOCAB_SIZE - 1, _EOS),)
+    return Tokenizer(Vocabulary(tokens=tokens, merges=merges, added=added, pattern=PATTERNS["gpt2"], eos=_EOS))
