@@ -80,6 +80,8 @@ def save_weights(model: Transformer, folder: Path) -> None:
         if not weight.isfinite().all():
             raise ModelFolderError(f"the model is not saved: {name} holds numbers that are not finite")
     save_file(weights, folder / SINGLE_FILE, metadata={"format": "pt"})
+    # safetensors makes private files; a model folder is read by other users too, those of containers for one.
+    (folder / SINGLE_FILE).chmod(0o644)
 
 
 def find_weight_files(folder: Path) -> tuple[dict[Path, set[str] | None], tuple[str, ...]]:

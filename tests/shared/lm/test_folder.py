@@ -76,6 +76,10 @@ def test_a_saved_folder_reads_back_equal(save, tokenizer, make_model):
     assert folder.notes == ()
 
 
+def test_other_users_may_read_a_saved_folder(save):
+    assert {oct(file.stat().st_mode & 0o777) for file in save().iterdir()} == {"0o644"}
+
+
 def test_a_folder_is_the_same_byte_for_byte_when_saved_again(save, tmp_path):
     assert contents(save(path=tmp_path / "first")) == contents(save(path=tmp_path / "second"))
 
