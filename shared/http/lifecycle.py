@@ -14,7 +14,7 @@ from shared.http.errors import ApiError
 _log = structlog.get_logger("ownlm.lifecycle")
 
 T = TypeVar("T")
-State = Literal["loading", "ready", "draining", "failed"]
+State = Literal["loading", "ready", "restarting", "draining", "failed"]
 
 
 async def _nothing_to_drain(_resource: object, _timeout: float) -> None:
@@ -26,20 +26,23 @@ class Lifecycle(Generic[T]):
 
     Args:
         load: Builds the resource; runs in its own thread, so that /livez answers meanwhile.
+        start: Called on the event loop once the resource is there, for the part of it that lives on the loop.
         drain: Awaited once after SIGTERM with the seconds that are left; must end what still runs.
         close: Called last, whatever came before.
-        health: Why a resource that was loaded can no longer serve, or None.
+        health: Why a resource that was loaded cannot serve, and whether that is for good; None where it can.
     """
 
     def __init__(
         self,
         load: Callable[[], T],
         *,
+        start: Callable[[T], None] = lambda _resource: None,
         drain: Callable[[T, float], Awaitable[None]] = _nothing_to_drain,
         close: Callable[[T], None] = lambda _resource: None,
-        health: Callable[[T], str | None] = lambda _resource: None,
+        health: Callable[[T], tuple[str, bool] | None] = lambda _resource: None,
     ) -> None:
         self._load = load
+        self._start = start
         self._drain = drain
         self._close = close
         self._health = health
@@ -48,11 +51,13 @@ class Lifecycle(Generic[T]):
         self.failure: Exception | None = None
 
     def status(self) -> tuple[State, str | None]:
-        """The state, and the reason where it is `failed`."""
+        """The state, and the reason where it is `failed` or `restarting`."""
         if self.failure is not None:
             return "failed", describe(self.failure)
         if self.loaded is not None and (fault := self._health(self.loaded)) is not None:
-            return "failed", fault
+            reason, final = fault
+            if final or self._state != "draining":
+                return "failed" if final else "restarting", reason
         return self._state, None
 
     @property
@@ -92,6 +97,8 @@ class Lifecycle(Generic[T]):
                 if resource is not None:
                     self._close(resource)
                 return
+            if resource is not None:
+                self._start(resource)
             self.loaded, self.failure = resource, failure
             self._state = "ready" if failure is None else "failed"
             _log.info("ready") if failure is None else _log.debug("loading failed", exc_info=failure)
@@ -120,7 +127,8 @@ def not_ready(state: State, reason: str | None = None) -> ApiError:
     messages = {
         "loading": "the model is still loading, try again soon",
         "draining": "the server is shutting down",
+        "restarting": f"the model is being restarted, try again soon: {reason}",
         "failed": f"the server cannot serve: {reason}",
     }
-    headers = {"Retry-After": "1"} if state == "loading" else None
+    headers = {"Retry-After": "1"} if state in ("loading", "restarting") else None
     return ApiError(503, messages.get(state, state), code=state, headers=headers)

@@ -88,7 +88,7 @@ class _Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Also stop where there will never be anything to serve."""
-        return await super().on_tick(counter) or self.lifecycle.failure is not None
+        return await super().on_tick(counter) or self.lifecycle.status()[0] == "failed"
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let running requests finish while new ones are told 503, then close."""

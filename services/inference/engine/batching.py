@@ -12,6 +12,7 @@ from services.inference.engine.request import (
     EngineError,
     EngineStats,
     EngineUnavailableError,
+    Fault,
     QueueFullError,
     RowRequest,
     TokenEvent,
@@ -54,9 +55,9 @@ class BatchingEngine:
         self._thread.start()
 
     @property
-    def fault(self) -> str | None:
+    def fault(self) -> Fault | None:
         """Why the engine can no longer run anything, or None."""
-        return self._fault
+        return None if self._fault is None else Fault(self._fault, final=True)
 
     def check_room(self, num_rows: int) -> None:
         """Raise what `submit` would raise now; see `Engine.check_room`."""

@@ -1,7 +1,7 @@
 """What goes into the engine and what comes out: the seam between the HTTP side and the side that runs the model."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 from services.inference.engine.job import Job
 from shared.lm import SamplingParams
@@ -41,8 +41,16 @@ class TokenLogprobs(NamedTuple):
     top: tuple[tuple[int, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PromptEvent:
+class StartEvent(NamedTuple):
+    """Row `row` has a place in the batch and its prompt begins to run; comes once, before all others.
+
+    For the engine's client, which measures how long rows wait; handlers never see it.
+    """
+
+    row: int
+
+
+class PromptEvent(NamedTuple):
     """The prompt of row `row` is in the cache; comes once, before the row's first token.
 
     Attributes:
@@ -58,8 +66,7 @@ class PromptEvent:
     finish_reason: FinishReason | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TokenEvent:
+class TokenEvent(NamedTuple):
     """One generated token of row `row`; the row's last event has its finish reason."""
 
     row: int
@@ -68,31 +75,107 @@ class TokenEvent:
     finish_reason: FinishReason | None = None
 
 
+class FailEvent(NamedTuple):
+    """Row `row` could not be finished, for the reason that `message` gives; its last event."""
+
+    row: int
+    message: str
+
+
+CoreEvent: TypeAlias = StartEvent | PromptEvent | TokenEvent | FailEvent
+
+
 class EngineError(Exception):
-    """The engine could not finish what it was asked for; the message tells the true cause."""
+    """The engine could not finish what it was asked for; the message tells the true cause.
+
+    Attributes:
+        code: A stable name for programs.
+    """
+
+    code: ClassVar[str] = "generation_failed"
 
 
 class EngineUnavailableError(EngineError):
-    """The engine takes no requests: it is shutting down, or it failed for good."""
+    """The engine takes no requests now: it is shutting down, being restarted, or it failed for good."""
+
+    code = "engine_unavailable"
+
+
+class EngineRestartedError(EngineUnavailableError):
+    """The process that ran the model ended; it is being restarted, and the request may be sent again."""
+
+    code = "engine_restarted"
 
 
 class QueueFullError(EngineError):
     """As many requests are waiting as may wait."""
 
+    code = "queue_full"
+
+
+class QueueTimeoutError(EngineUnavailableError):
+    """The request waited for its place longer than it may."""
+
+    code = "queue_timeout"
+
+
+class RequestTimeoutError(EngineError):
+    """The request ran longer than it may."""
+
+    code = "request_timeout"
+
+
+class RequestTooLargeError(EngineError):
+    """The request can never run here, however long it waits; the message tells the limit."""
+
+    code = "request_too_large"
+
 
 class EngineStats(NamedTuple):
-    """What the engine holds now."""
+    """What the engine holds now, and counters since the service started (they survive a restart of the model).
 
-    waiting_rows: int
-    running_rows: int
+    Attributes:
+        waiting_rows: Rows without a place in the batch, preempted ones included.
+        running_rows: Rows with one.
+        kv_blocks_used: Blocks of the KV cache that rows hold.
+        kv_blocks_cached: Blocks that nobody holds and that earlier prompts may be found in.
+        kv_blocks_total: All blocks.
+        prefix_tokens_looked_up: Prompt tokens that were looked for in the cache.
+        prefix_tokens_hit: Those that were found.
+        prefill_tokens: Prompt tokens that were computed.
+        generated_tokens: Tokens drawn.
+        preemptions: How often a row lost its blocks to older ones.
+        steps: Steps of the model.
+        restarts: How often the model's process was started again.
+    """
+
+    waiting_rows: int = 0
+    running_rows: int = 0
+    kv_blocks_used: int = 0
+    kv_blocks_cached: int = 0
+    kv_blocks_total: int = 0
+    prefix_tokens_looked_up: int = 0
+    prefix_tokens_hit: int = 0
+    prefill_tokens: int = 0
+    generated_tokens: int = 0
+    preemptions: int = 0
+    steps: int = 0
+    restarts: int = 0
+
+
+class Fault(NamedTuple):
+    """Why the engine cannot serve: for now, or for good."""
+
+    reason: str
+    final: bool
 
 
 class Engine(Protocol):
     """Runs rows; all methods are called from the event loop's thread and return at once, but for `drain`."""
 
     @property
-    def fault(self) -> str | None:
-        """Why the engine can no longer run anything, or None."""
+    def fault(self) -> Fault | None:
+        """Why the engine cannot run anything now, or None."""
 
     def check_room(self, num_rows: int) -> None:
         """Raise what `submit` would raise now for this many rows: a refusal need not wait for its prompt's encoding."""
@@ -102,7 +185,8 @@ class Engine(Protocol):
 
         Raises:
             QueueFullError: There is no room for all of them; none was queued.
-            EngineUnavailableError: Shutting down, or failed.
+            RequestTooLargeError: They can never run here.
+            EngineUnavailableError: Shutting down, being restarted, or failed.
         """
 
     def stats(self) -> EngineStats:
