@@ -1,16 +1,40 @@
-"""The language model: its architecture, its weights, drawing tokens, and the folder that holds all of it."""
+"""The language model: its architecture, its weights, drawing tokens, and the folder that holds all of it.
+
+What needs torch is imported when it is first asked for: a process that handles requests does without it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from shared.lm.config import ModelConfig
+from shared.lm.description import ModelDescription, read_config, read_description
 from shared.lm.errors import ModelConfigError, ModelFolderError, SamplingError
-from shared.lm.folder import ModelFolder, load_model_folder, read_config, save_model_folder, valid_token_mask
-from shared.lm.generation import generate
 from shared.lm.generation_config import GenerationDefaults
-from shared.lm.kv_cache import KVCache
-from shared.lm.rope import Llama3Scaling, RopeConfig
-from shared.lm.sampling import NO_TOKEN, SampledRow, sample, top_logprobs
+from shared.lm.rope_config import Llama3Scaling, RopeConfig
 from shared.lm.sampling_params import SamplingParams
-from shared.lm.transformer import Transformer
-from shared.lm.weights import load_weights
+
+if TYPE_CHECKING:
+    from shared.lm.folder import ModelFolder, load_model_folder, save_model_folder, valid_token_mask
+    from shared.lm.generation import generate
+    from shared.lm.kv_cache import KVCache
+    from shared.lm.sampling import NO_TOKEN, SampledRow, sample, top_logprobs
+    from shared.lm.transformer import Transformer
+    from shared.lm.weights import load_weights
+
+_NEED_TORCH = {
+    "NO_TOKEN": "shared.lm.sampling",
+    "KVCache": "shared.lm.kv_cache",
+    "ModelFolder": "shared.lm.folder",
+    "SampledRow": "shared.lm.sampling",
+    "Transformer": "shared.lm.transformer",
+    "generate": "shared.lm.generation",
+    "load_model_folder": "shared.lm.folder",
+    "load_weights": "shared.lm.weights",
+    "sample": "shared.lm.sampling",
+    "save_model_folder": "shared.lm.folder",
+    "top_logprobs": "shared.lm.sampling",
+    "valid_token_mask": "shared.lm.folder",
+}
 
 __all__ = [
     "NO_TOKEN",
@@ -19,6 +43,7 @@ __all__ = [
     "Llama3Scaling",
     "ModelConfig",
     "ModelConfigError",
+    "ModelDescription",
     "ModelFolder",
     "ModelFolderError",
     "RopeConfig",
@@ -30,8 +55,16 @@ __all__ = [
     "load_model_folder",
     "load_weights",
     "read_config",
+    "read_description",
     "sample",
     "save_model_folder",
     "top_logprobs",
     "valid_token_mask",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NEED_TORCH:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_NEED_TORCH[name]), name)
+    return value

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from shared.lm.errors import ModelConfigError
 from shared.lm.hf_config import ARCHITECTURES, RESEARCH_TYPE, HFConfigReader
-from shared.lm.rope import RopeConfig
+from shared.lm.rope_config import RopeConfig
 
 Norm = Literal["pre", "post", "none"]
 Position = Literal["rope", "none"]

@@ -1,6 +1,6 @@
 """The model folder: a Hugging Face folder with weights, tokenizer, defaults and provenance, read and written whole."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,14 +12,13 @@ from torch import Tensor
 
 from shared.bpe import Tokenizer, TokenizerError
 from shared.lm.config import ModelConfig
-from shared.lm.errors import ModelConfigError, ModelFolderError
+from shared.lm.description import FORMAT_VERSION, check_eos, check_vocabulary, read_description
+from shared.lm.errors import ModelFolderError
 from shared.lm.folder_swap import replace_folder
 from shared.lm.generation_config import GenerationDefaults
-from shared.lm.json_file import read_json, write_json
+from shared.lm.json_file import write_json
 from shared.lm.transformer import Transformer
 from shared.lm.weights import load_weights, save_weights
-
-_FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -66,21 +65,18 @@ def load_model_folder(
     Raises:
         ModelFolderError: Names the file and the fault.
     """
-    path = Path(path)
-    if not path.is_dir():
-        raise ModelFolderError(f"{path}: there is no such folder")
-    if not (path / "config.json").exists():
-        raise ModelFolderError(f"{path}: this is no model folder, it has no config.json{_suggestion(path)}")
-    raw_config = read_json(path / "config.json")
-    config = read_config(path, research=research)
-    tokenizer = _load_tokenizer(path)
-    _check_vocabulary(path / "config.json", config, tokenizer)
-    generation = _read_generation(path, raw_config, config, tokenizer)
-    provenance = read_json(path / "ownlm.json", optional=True)
-    _check_provenance(path / "ownlm.json", provenance, tokenizer)
-    model, notes = load_weights(path, config, device=device, dtype=dtype)
+    description = read_description(path, research=research)
+    config, tokenizer = description.config, description.tokenizer
+    model, notes = load_weights(description.path, config, device=device, dtype=dtype)
     return ModelFolder(
-        path, model, config, tokenizer, generation, valid_token_mask(tokenizer, config), provenance, notes
+        path=description.path,
+        model=model,
+        config=config,
+        tokenizer=tokenizer,
+        generation=description.generation,
+        valid_tokens=valid_token_mask(tokenizer, config),
+        provenance=description.provenance,
+        notes=notes,
     )
 
 
@@ -112,8 +108,8 @@ def save_model_folder(
             was.
     """
     path = Path(path)
-    _check_vocabulary(path, model.config, tokenizer)
-    _check_eos(path, generation.eos_token_ids, model.config)
+    check_vocabulary(path, model.config, tokenizer)
+    check_eos(path, generation.eos_token_ids, model.config)
     _check_replaceable(path, overwrite=overwrite)
     try:
         with replace_folder(path) as folder:
@@ -129,32 +125,6 @@ def save_model_folder(
         ) from error
 
 
-def read_config(path: str | Path, *, research: bool = False) -> ModelConfig:
-    """Read the architecture from a folder's `config.json`.
-
-    Raises:
-        ModelFolderError: The file is missing or damaged, or asks for what cannot be run exactly; or it is a research
-            model's, and `research` is false.
-    """
-    file = Path(path) / "config.json"
-    try:
-        config = ModelConfig.from_hf(read_json(file))
-    except ModelConfigError as error:
-        raise ModelFolderError(f"{file}: {error}") from error
-    if config.research_features and not research:
-        raise ModelFolderError(
-            f"{file}: this is a research checkpoint ({', '.join(config.research_features)}), which only the trainer "
-            "opens (generate, evaluate, train --resume): serve a model trained without these switches"
-        )
-    return config
-
-
-def _suggestion(path: Path) -> str:
-    """Names a model folder within, for those who gave the folder of a training run: its model or newest checkpoint."""
-    inside = sorted(path.glob("*/config.json"))[:1] or sorted(path.glob("*/*/config.json"))[-1:]
-    return f"; did you mean {inside[0].parent}?" if inside else ""
-
-
 def valid_token_mask(tokenizer: Tokenizer, config: ModelConfig) -> Tensor:
     """Return bool [vocab_size]: True for the ids that stand for something in the tokenizer."""
     mask = torch.zeros(config.vocab_size, dtype=torch.bool)
@@ -165,68 +135,6 @@ def valid_token_mask(tokenizer: Tokenizer, config: ModelConfig) -> Tensor:
             continue
         mask[token] = True
     return mask
-
-
-def _load_tokenizer(path: Path) -> Tokenizer:
-    if not any((path / name).exists() for name in ("tokenizer.json", "vocab.json")):
-        raise ModelFolderError(f"{path}: there is no tokenizer.json (and no vocab.json with merges.txt)")
-    try:
-        return Tokenizer.from_files(path)
-    except (TokenizerError, OSError) as error:
-        raise ModelFolderError(f"{path}: the tokenizer cannot be read: {error}") from error
-
-
-def _check_vocabulary(place: Path, config: ModelConfig, tokenizer: Tokenizer) -> None:
-    if tokenizer.vocab_size > config.vocab_size:
-        raise ModelFolderError(
-            f"{place}: the model has {config.vocab_size} tokens, but the tokenizer has ids up to "
-            f"{tokenizer.vocab_size - 1}"
-        )
-
-
-def _check_eos(place: Path, eos_token_ids: Iterable[int], config: ModelConfig) -> None:
-    for token in eos_token_ids:
-        if not 0 <= token < config.vocab_size:
-            raise ModelFolderError(
-                f"{place}: the end-of-text id {token} is outside of the vocabulary of {config.vocab_size} tokens"
-            )
-
-
-def _read_generation(
-    path: Path, raw_config: Mapping[str, Any], config: ModelConfig, tokenizer: Tokenizer
-) -> GenerationDefaults:
-    file = path / "generation_config.json"
-    raw = read_json(file, optional=True)
-    eos = dict.fromkeys(_eos_ids(file, raw) + _eos_ids(path / "config.json", raw_config))
-    if not eos and tokenizer.end_of_text_id is not None:
-        eos = {tokenizer.end_of_text_id: None}
-    _check_eos(file if file.exists() else path / "config.json", eos, config)
-    try:
-        return GenerationDefaults.from_hf(raw, eos_token_ids=tuple(eos))
-    except ModelFolderError as error:
-        raise ModelFolderError(f"{file}: {error}") from error
-
-
-def _eos_ids(file: Path, content: Mapping[str, Any]) -> list[int]:
-    value = content.get("eos_token_id")
-    ids = [] if value is None else value if isinstance(value, list) else [value]
-    if not all(type(token) is int for token in ids):
-        raise ModelFolderError(f'{file}: "eos_token_id" must be an id or a list of ids, got {value!r}')
-    return ids
-
-
-def _check_provenance(file: Path, provenance: Mapping[str, Any], tokenizer: Tokenizer) -> None:
-    if not provenance:
-        return
-    if provenance.get("format_version") != _FORMAT_VERSION:
-        raise ModelFolderError(
-            f'{file}: "format_version" must be {_FORMAT_VERSION}, got {provenance.get("format_version")!r}'
-        )
-    recorded = provenance.get("tokenizer_fingerprint")
-    if recorded != tokenizer.fingerprint:
-        raise ModelFolderError(
-            f"{file}: the model was trained with the tokenizer {recorded}, but the folder holds {tokenizer.fingerprint}"
-        )
 
 
 def _check_replaceable(path: Path, *, overwrite: bool) -> None:
@@ -261,7 +169,7 @@ def _provenance(config: ModelConfig, tokenizer: Tokenizer, training: Mapping[str
     except PackageNotFoundError:
         own_version = "unknown"
     return {
-        "format_version": _FORMAT_VERSION,
+        "format_version": FORMAT_VERSION,
         "ownlm_version": own_version,
         "tokenizer_fingerprint": tokenizer.fingerprint,
         "num_parameters": config.num_parameters,

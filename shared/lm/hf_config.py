@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from shared.lm.errors import ModelConfigError
-from shared.lm.rope import Llama3Scaling, RopeConfig
+from shared.lm.rope_config import Llama3Scaling, RopeConfig
 
 RESEARCH_TYPE = "ownlm_research"
 """The `model_type` of models that Hugging Face's formats cannot express, and the key of what is special about them."""

@@ -1,0 +1,148 @@
+"""What a model folder says of its model, weights apart: architecture, tokenizer, defaults and provenance. No torch."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shared.bpe import Tokenizer, TokenizerError
+from shared.lm.config import ModelConfig
+from shared.lm.errors import ModelConfigError, ModelFolderError
+from shared.lm.generation_config import GenerationDefaults
+from shared.lm.json_file import read_json
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """A model folder without its weights, read and verified.
+
+    Attributes:
+        path: Where it lies.
+        config: The model's architecture.
+        tokenizer: Its ids all have a row in the model's embedding.
+        generation: Default sampling parameters and end-of-text ids.
+        provenance: The content of `ownlm.json`; empty where there is none.
+    """
+
+    path: Path
+    config: ModelConfig
+    tokenizer: Tokenizer
+    generation: GenerationDefaults
+    provenance: Mapping[str, Any]
+
+
+def read_description(path: str | Path, *, research: bool = False) -> ModelDescription:
+    """Read all of a model folder but its weights, ours or one from elsewhere, and verify it.
+
+    Args:
+        path: The folder.
+        research: Also take what only the trainer runs, see `ModelConfig.research_features`.
+
+    Raises:
+        ModelFolderError: Names the file and the fault.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise ModelFolderError(f"{path}: there is no such folder")
+    if not (path / "config.json").exists():
+        raise ModelFolderError(f"{path}: this is no model folder, it has no config.json{_suggestion(path)}")
+    raw_config = read_json(path / "config.json")
+    config = read_config(path, research=research)
+    tokenizer = _load_tokenizer(path)
+    check_vocabulary(path / "config.json", config, tokenizer)
+    generation = _read_generation(path, raw_config, config, tokenizer)
+    provenance = read_json(path / "ownlm.json", optional=True)
+    _check_provenance(path / "ownlm.json", provenance, tokenizer)
+    return ModelDescription(path, config, tokenizer, generation, provenance)
+
+
+def read_config(path: str | Path, *, research: bool = False) -> ModelConfig:
+    """Read the architecture from a folder's `config.json`.
+
+    Raises:
+        ModelFolderError: The file is missing or damaged, or asks for what cannot be run exactly; or it is a research
+            model's, and `research` is false.
+    """
+    file = Path(path) / "config.json"
+    try:
+        config = ModelConfig.from_hf(read_json(file))
+    except ModelConfigError as error:
+        raise ModelFolderError(f"{file}: {error}") from error
+    if config.research_features and not research:
+        raise ModelFolderError(
+            f"{file}: this is a research checkpoint ({', '.join(config.research_features)}), which only the trainer "
+            "opens (generate, evaluate, train --resume): serve a model trained without these switches"
+        )
+    return config
+
+
+def check_vocabulary(place: Path, config: ModelConfig, tokenizer: Tokenizer) -> None:
+    """Refuse a model without a row for each of the tokenizer's ids; `place` is what the message blames."""
+    if tokenizer.vocab_size > config.vocab_size:
+        raise ModelFolderError(
+            f"{place}: the model has {config.vocab_size} tokens, but the tokenizer has ids up to "
+            f"{tokenizer.vocab_size - 1}"
+        )
+
+
+def check_eos(place: Path, eos_token_ids: Iterable[int], config: ModelConfig) -> None:
+    """Refuse end-of-text ids outside of the vocabulary; `place` is what the message blames."""
+    for token in eos_token_ids:
+        if not 0 <= token < config.vocab_size:
+            raise ModelFolderError(
+                f"{place}: the end-of-text id {token} is outside of the vocabulary of {config.vocab_size} tokens"
+            )
+
+
+def _suggestion(path: Path) -> str:
+    """Names a model folder within, for those who gave the folder of a training run: its model or newest checkpoint."""
+    inside = sorted(path.glob("*/config.json"))[:1] or sorted(path.glob("*/*/config.json"))[-1:]
+    return f"; did you mean {inside[0].parent}?" if inside else ""
+
+
+def _load_tokenizer(path: Path) -> Tokenizer:
+    if not any((path / name).exists() for name in ("tokenizer.json", "vocab.json")):
+        raise ModelFolderError(f"{path}: there is no tokenizer.json (and no vocab.json with merges.txt)")
+    try:
+        return Tokenizer.from_files(path)
+    except (TokenizerError, OSError) as error:
+        raise ModelFolderError(f"{path}: the tokenizer cannot be read: {error}") from error
+
+
+def _read_generation(
+    path: Path, raw_config: Mapping[str, Any], config: ModelConfig, tokenizer: Tokenizer
+) -> GenerationDefaults:
+    file = path / "generation_config.json"
+    raw = read_json(file, optional=True)
+    eos = dict.fromkeys(_eos_ids(file, raw) + _eos_ids(path / "config.json", raw_config))
+    if not eos and tokenizer.end_of_text_id is not None:
+        eos = {tokenizer.end_of_text_id: None}
+    check_eos(file if file.exists() else path / "config.json", eos, config)
+    try:
+        return GenerationDefaults.from_hf(raw, eos_token_ids=tuple(eos))
+    except ModelFolderError as error:
+        raise ModelFolderError(f"{file}: {error}") from error
+
+
+def _eos_ids(file: Path, content: Mapping[str, Any]) -> list[int]:
+    value = content.get("eos_token_id")
+    ids = [] if value is None else value if isinstance(value, list) else [value]
+    if not all(type(token) is int for token in ids):
+        raise ModelFolderError(f'{file}: "eos_token_id" must be an id or a list of ids, got {value!r}')
+    return ids
+
+
+def _check_provenance(file: Path, provenance: Mapping[str, Any], tokenizer: Tokenizer) -> None:
+    if not provenance:
+        return
+    if provenance.get("format_version") != FORMAT_VERSION:
+        raise ModelFolderError(
+            f'{file}: "format_version" must be {FORMAT_VERSION}, got {provenance.get("format_version")!r}'
+        )
+    recorded = provenance.get("tokenizer_fingerprint")
+    if recorded != tokenizer.fingerprint:
+        raise ModelFolderError(
+            f"{file}: the model was trained with the tokenizer {recorded}, but the folder holds {tokenizer.fingerprint}"
+        )
