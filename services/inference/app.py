@@ -77,7 +77,7 @@ def create_app(
     ) -> Response:
         """Continue a prompt. A client that leaves stops its generation."""
         model = lifecycle.resource
-        with refusals_as_api_errors(metrics):
+        with refusals_as_api_errors():
             model.engine.check_room(min(body.n or 1, settings.max_choices))
         plan = await workers.run(make_plan, body, model, settings)
         generation = Generation(plan, model, metrics)

@@ -18,15 +18,13 @@ _log = structlog.get_logger("ownlm.generate")
 
 
 @contextmanager
-def refusals_as_api_errors(metrics: InferenceMetrics) -> Iterator[None]:
+def refusals_as_api_errors() -> Iterator[None]:
     """Turn the engine's refusals into 429 where too many wait, and into 503 where it takes nothing."""
     try:
         yield
     except QueueFullError as error:
-        metrics.refusals.labels("queue_full").inc()
         raise ApiError(429, str(error), code="queue_full", headers={"Retry-After": "1"}) from error
     except EngineUnavailableError as error:
-        metrics.refusals.labels("unavailable").inc()
         raise ApiError(503, str(error), code="engine_unavailable") from error
 
 
@@ -47,7 +45,7 @@ class Generation:
         self._job: Job | None = None
         if not plan.rows:
             return
-        with refusals_as_api_errors(metrics):
+        with refusals_as_api_errors():
             self._job = model.engine.submit(plan.rows)
 
     @property

@@ -20,9 +20,6 @@ class InferenceMetrics(HttpMetrics):
         self.generated_tokens = Counter("ownlm_generated_tokens", "Tokens generated for clients", registry=registry)
         self.cancelled = Counter("ownlm_cancelled_requests", "Requests ended before their answer", registry=registry)
         self.failed = Counter("ownlm_failed_requests", "Requests that the engine could not finish", registry=registry)
-        self.refusals = Counter(
-            "ownlm_refused_requests", "Requests refused by the engine", ("reason",), registry=registry
-        )
         self.first_token_seconds = Histogram(
             "ownlm_time_to_first_token_seconds", "From queueing to the first token", buckets=_SECONDS, registry=registry
         )

@@ -7,6 +7,7 @@ from shared.http.errors import ApiError, ErrorEnvelope, error_responses
 from shared.http.fields import StrictModel, Text
 from shared.http.lifecycle import Lifecycle
 from shared.http.metrics import HttpMetrics
+from shared.http.record import note, note_error
 from shared.http.run import run
 from shared.http.settings import ServiceSettings, SettingsError, load_settings
 
@@ -23,6 +24,8 @@ __all__ = [
     "build_app",
     "error_responses",
     "load_settings",
+    "note",
+    "note_error",
     "run",
     "unless_disconnected",
 ]

@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from fastapi import FastAPI, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
 from shared.http.body_limit import BodyLimitMiddleware
@@ -60,4 +60,4 @@ def _add_probes(app: FastAPI, lifecycle: Lifecycle[Any], metrics: HttpMetrics) -
     @app.get("/metrics", tags=["operations"], response_class=Response)
     async def prometheus() -> Response:
         """Measurements in Prometheus' text format."""
-        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(metrics.page(), media_type=CONTENT_TYPE_LATEST)

@@ -4,6 +4,7 @@ from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.http.errors import ApiError
+from shared.http.record import note_error
 
 
 class BodyLimitMiddleware:
@@ -25,6 +26,7 @@ class BodyLimitMiddleware:
         announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         if announced.isdigit() and int(announced) > self._max_bytes:
             error = self._too_large(f"the body has {int(announced):,} bytes")
+            note_error(error.code)
             await JSONResponse(error.envelope(), error.status_code, error.headers)(scope, receive, send)
             return
         received = 0

@@ -13,6 +13,8 @@ from pydantic import BaseModel, Field
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
+from shared.http.record import note_error
+
 _MAX_SHOWN_VALUE = 80
 _MAX_SHOWN_FAULTS = 3
 
@@ -83,12 +85,12 @@ def install_error_handlers(app: FastAPI) -> None:
     """Make every error of `app` use the envelope, those of the framework included."""
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
-    app.add_exception_handler(Exception, _unexpected_error)
 
 
 async def _http_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if isinstance(error, ApiError):
+        note_error(error.code)
         return JSONResponse(error.envelope(), error.status_code, error.headers)
     message = str(error.detail)
     if error.status_code == 404:
@@ -111,11 +113,6 @@ async def _validation_error(request: Request, error: Exception) -> Response:
     shown = "; ".join(_describe(fault) for fault in faults[:_MAX_SHOWN_FAULTS])
     more = f"; and {len(faults) - _MAX_SHOWN_FAULTS} more" if len(faults) > _MAX_SHOWN_FAULTS else ""
     return JSONResponse(error_envelope(422, shown + more, param=_path(faults[0]) or None), 422)
-
-
-async def _unexpected_error(_request: Request, _error: Exception) -> Response:
-    # Starlette raises the error again after this answer, and the server logs it with its traceback.
-    return JSONResponse(error_envelope(500, "internal error; the server's log has the details"), 500)
 
 
 def _is_json(content_type: str) -> bool:

@@ -1,12 +1,20 @@
 """What both services measure of their HTTP traffic, in Prometheus' format; one registry per app."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+import os
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+_MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 
 
 class HttpMetrics:
-    """Requests by route template, method and status; a path that no route has is counted as `unmatched`."""
+    """Requests by route template, method and status; a path that no route has is counted as `unmatched`.
+
+    Where several worker processes share a port, each writes into the folder that `PROMETHEUS_MULTIPROC_DIR` names, and
+    whichever is asked answers with the sum. That variable must be set before `prometheus_client` is imported.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -19,4 +27,37 @@ class HttpMetrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
-        self.in_flight = Gauge("ownlm_http_requests_in_flight", "Requests being answered", registry=self.registry)
+        self.in_flight = Gauge(
+            "ownlm_http_requests_in_flight", "Requests being answered", multiprocess_mode="livesum",
+            registry=self.registry,
+        )  # fmt: skip
+        self.refusals = Counter(
+            "ownlm_refused_requests",
+            "Requests refused without being served, by reason",
+            ("reason",),
+            registry=self.registry,
+        )
+        # Looking labels up takes longer than counting.
+        self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+
+    def count(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count one answered request."""
+        children = self._children.get((method, route, status))
+        if children is None:
+            children = self.requests.labels(method, route, status), self.duration.labels(method, route)
+            self._children[method, route, status] = children
+        children[0].inc()
+        children[1].observe(seconds)
+
+    def page(self) -> bytes:
+        """All measurements in Prometheus' text format."""
+        if _MULTIPROCESS not in os.environ:
+            # Of one process among several, this would be a number for nothing.
+            return generate_latest(self.registry) + generate_latest(_process)
+        workers = CollectorRegistry()
+        MultiProcessCollector(workers)  # type: ignore[no-untyped-call]
+        return generate_latest(workers)
+
+
+_process = CollectorRegistry()
+ProcessCollector(registry=_process)

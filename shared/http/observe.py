@@ -1,26 +1,29 @@
 """One log line and one set of measurements for each request. Never the content of a request."""
 
 import time
-import uuid
+from typing import Any
 
 import structlog
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.http.disconnect import CLIENT_CLOSED_REQUEST
+from shared.http.errors import error_envelope
 from shared.http.metrics import HttpMetrics
+from shared.http.record import RequestRecord, current_request
 
 _log = structlog.get_logger("ownlm.http")
 
 _PROBES = frozenset({"/livez", "/readyz", "/metrics"})
 _KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_MAX_REQUEST_ID = 128
+_REFUSED = frozenset({401, 408, 413, 429, 503})
 
 
 class ObserveMiddleware:
     """Measures, logs and numbers requests; pure ASGI, so streams pass through untouched.
 
-    The client's `X-Request-ID` is kept, else one is made; the answer and the log line carry it.
+    The client's `X-Request-ID` is kept, else one is made; the answer and the log line carry it. What a handler did not
+    catch is logged with its traceback and answered with 500 here, so that this answer has its id as well.
     """
 
     def __init__(self, app: ASGIApp, metrics: HttpMetrics) -> None:
@@ -32,31 +35,41 @@ class ObserveMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get("x-request-id", "")
-        request_id = given if given.isprintable() and 0 < len(given) <= _MAX_REQUEST_ID else uuid.uuid4().hex
-        status = CLIENT_CLOSED_REQUEST
+        record = RequestRecord(next((value for name, value in scope["headers"] if name == b"x-request-id"), None))
+        current_request.set(record)
+        id_header = (b"x-request-id", record.id.encode("latin-1"))
+        status: int | None = None
         started = time.perf_counter()
 
         async def observed_send(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+                # A copy: an app may send the same message to everybody.
+                message = {**message, "headers": [*message.get("headers", ()), id_header]}
             await send(message)
 
+        self._metrics.in_flight.inc()
         try:
-            with self._metrics.in_flight.track_inprogress(), structlog.contextvars.bound_contextvars(id=request_id):
-                await self._app(scope, receive, observed_send)
+            await self._app(scope, receive, observed_send)
         except Exception:
-            status = 500 if status == CLIENT_CLOSED_REQUEST else status
-            raise
+            _log.exception("request failed")
+            if status is None:
+                body = error_envelope(500, "internal error; the server's log has the details")
+                await JSONResponse(body, 500)(scope, receive, observed_send)
         finally:
-            self._record(scope, status, time.perf_counter() - started, request_id)
+            self._metrics.in_flight.dec()
+            self._record(scope, CLIENT_CLOSED_REQUEST if status is None else status, started, record)
 
-    def _record(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
+    def _record(self, scope: Scope, status: int, started: float, record: RequestRecord) -> None:
+        seconds = time.perf_counter() - started
         route = getattr(scope.get("route"), "path", "unmatched")
         method = scope["method"] if scope["method"] in _KNOWN_METHODS else "other"
-        self._metrics.requests.labels(method, route, status).inc()
-        self._metrics.duration.labels(method, route).observe(seconds)
+        self._metrics.count(method, route, status, seconds)
+        fields: dict[str, Any] = record.notes
+        if record.error_code is not None:
+            fields["error"] = record.error_code
+            if status in _REFUSED:
+                self._metrics.refusals.labels(record.error_code).inc()
         log = _log.debug if route in _PROBES else _log.info
-        log("request", method=method, route=route, status=status, ms=round(seconds * 1000, 1), id=request_id)
+        log("request", method=method, route=route, status=status, ms=round(seconds * 1000, 1), id=record.id, **fields)
