@@ -5,6 +5,7 @@ from shared.http.cpu import CpuWorkers
 from shared.http.disconnect import unless_disconnected
 from shared.http.errors import ApiError, ErrorEnvelope, error_responses
 from shared.http.fields import StrictModel, Text
+from shared.http.json_body import JsonRoute
 from shared.http.lifecycle import Lifecycle
 from shared.http.metrics import HttpMetrics
 from shared.http.record import note, note_error
@@ -16,6 +17,7 @@ __all__ = [
     "CpuWorkers",
     "ErrorEnvelope",
     "HttpMetrics",
+    "JsonRoute",
     "Lifecycle",
     "ServiceSettings",
     "SettingsError",

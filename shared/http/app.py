@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from shared.http.body_limit import BodyLimitMiddleware
 from shared.http.errors import error_responses, install_error_handlers
+from shared.http.json_body import JsonRoute
 from shared.http.lifecycle import Lifecycle, not_ready
 from shared.http.metrics import HttpMetrics
 from shared.http.observe import ObserveMiddleware
@@ -34,6 +35,7 @@ def build_app(
     `app.state.lifecycle` is what `shared.http.run` drains at the end.
     """
     app = FastAPI(title=title, description=description, version=version, lifespan=lifecycle.lifespan)
+    app.router.route_class = JsonRoute
     app.state.lifecycle = lifecycle
     install_error_handlers(app)
     # The last one added is the outermost: refusals of the body limit are observed too.
