@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from shared.bpe import warm
+from shared.bpe import kernels
+from shared.kernels import warm
 
 # No time limit for an example, since machines stall; the same examples each time where a failure would block a landing.
 settings.register_profile("ownlm", deadline=None, derandomize="CI" in os.environ)
@@ -18,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 @pytest.fixture(scope="session", autouse=True)
 def compiled_kernels() -> None:
     """Compile the kernels before the first test rather than within it: some tests, and services, are timed."""
-    warm.main()
+    warm.main([kernels.__name__])
 
 
 @pytest.fixture(scope="session")

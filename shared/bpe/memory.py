@@ -4,8 +4,9 @@ import os
 import sys
 from pathlib import Path
 
+from shared.bpe import kernels
 from shared.bpe.errors import TokenizerError
-from shared.bpe.kernels import object_file
+from shared.kernels import object_file
 
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -33,7 +34,7 @@ class MemoryRoom:
     """
 
     def __init__(self, limit: int | None):
-        object_file.load()  # so that what the kernels take is known
+        object_file.of(kernels.__name__).load()  # so that what the kernels take is known
         self.limit = limit or total_memory() // 2
         taken = resident_memory()
         left = self.limit - taken - _RESERVE_BYTES

@@ -1,1 +1,3 @@
 """The compiled core of the tokenizer: Python compiled by Numba. Nothing here knows of files, JSON or HTTP."""
+
+TITLE = "the tokenizer"

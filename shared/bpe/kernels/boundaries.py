@@ -15,12 +15,12 @@ first, and `offsets`, where each begins, with the end.
 
 import numpy as np
 
-from shared.bpe.kernels import types
 from shared.bpe.kernels.classes import CASELESS, NUMBER, OTHER, SPACE, UPPER
-from shared.bpe.kernels.compiling import compiled
-from shared.bpe.kernels.intrinsics import BLOCK, byte_range_mask, trailing_zeros
-from shared.bpe.kernels.types import BYTES, INT64S
 from shared.bpe.kernels.utf8 import code_point, is_valid_character
+from shared.kernels import types
+from shared.kernels.compiling import compiled
+from shared.kernels.intrinsics import BLOCK, byte_range_mask, trailing_zeros
+from shared.kernels.types import BYTES, INT64S
 
 _NONE = np.uint64(0)
 _ONE = np.uint64(1)

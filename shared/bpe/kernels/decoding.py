@@ -8,10 +8,10 @@ kinds          what each id is: NO_TOKEN, TOKEN, or CONTROL
 import numpy as np
 import numpy.typing as npt
 
-from shared.bpe.kernels import types
-from shared.bpe.kernels.compiling import compiled
-from shared.bpe.kernels.intrinsics import load_word, store_word
-from shared.bpe.kernels.types import BYTES, INT64S, boolean, int64
+from shared.kernels import types
+from shared.kernels.compiling import compiled
+from shared.kernels.intrinsics import load_word, store_word
+from shared.kernels.types import BYTES, INT64S, boolean, int64
 
 NO_TOKEN, TOKEN, CONTROL = 0, 1, 2
 

@@ -3,9 +3,6 @@
 import numpy as np
 import numpy.typing as npt
 
-from shared.bpe.kernels import types
-from shared.bpe.kernels.compiling import compiled
-from shared.bpe.kernels.intrinsics import load_word, prefetch, store_word
 from shared.bpe.kernels.piece_cache import (
     AHEAD,
     CACHE,
@@ -29,7 +26,10 @@ from shared.bpe.kernels.piece_cache import (
 from shared.bpe.kernels.piece_merging import NO_MEMORY, SHORT, merge_long, merge_short
 from shared.bpe.kernels.scanner import scan
 from shared.bpe.kernels.tables import TABLES, Tables, whole_token
-from shared.bpe.kernels.types import BYTES, INT64S, UINT32S, int64, uint64
+from shared.kernels import types
+from shared.kernels.compiling import compiled
+from shared.kernels.intrinsics import load_word, prefetch, store_word
+from shared.kernels.types import BYTES, INT64S, UINT32S, int64, uint64
 
 # Entries that an output array needs beyond one for each byte, since ids are written several at a time.
 SLACK = 16

@@ -15,11 +15,11 @@ begins. Bytes inside are INSIDE.
 
 import numpy as np
 
-from shared.bpe.kernels import types
-from shared.bpe.kernels.compiling import compiled
-from shared.bpe.kernels.intrinsics import prefetch, store_word
-from shared.bpe.kernels.types import BYTES, INT32S, INT64S
 from shared.bpe.kernels.word_table import LONGEST_SHORT, PLACE, WORD_SIZE, WORDS, length_of
+from shared.kernels import types
+from shared.kernels.compiling import compiled
+from shared.kernels.intrinsics import prefetch, store_word
+from shared.kernels.types import BYTES, INT32S, INT64S
 
 GROUP_BITS = 6
 GROUP = 1 << GROUP_BITS

@@ -12,9 +12,6 @@ pairs spell the same token, whose pairs then grow, unlike all others.
 
 import numpy as np
 
-from shared.bpe.kernels import types
-from shared.bpe.kernels.compiling import compiled
-from shared.bpe.kernels.intrinsics import prefetch
 from shared.bpe.kernels.layout import GAP, GROUP_BITS, INSIDE
 from shared.bpe.kernels.pairs import (
     ABSENT,
@@ -35,7 +32,10 @@ from shared.bpe.kernels.pairs import (
     push,
 )
 from shared.bpe.kernels.spellings import add_spelling, describe_token, find_spelling
-from shared.bpe.kernels.types import BYTES, INT32S, INT64S
+from shared.kernels import types
+from shared.kernels.compiling import compiled
+from shared.kernels.intrinsics import prefetch
+from shared.kernels.types import BYTES, INT32S, INT64S
 
 # What became of `learn_merges`.
 DONE, DRY, FULL, DUPLICATE, RESERVED = range(5)

@@ -15,9 +15,9 @@ to.
 
 import numpy as np
 
-from shared.bpe.kernels import types
-from shared.bpe.kernels.compiling import compiled
-from shared.bpe.kernels.types import BYTES, INT64S
+from shared.kernels import types
+from shared.kernels.compiling import compiled
+from shared.kernels.types import BYTES, INT64S
 
 TOKEN = np.dtype([("place", "i8"), ("length", "i8"), ("prefix", "u8"), ("hash", "u8"), ("power", "u8")])
 PAIR = np.dtype([("left", "i4"), ("right", "i4"), ("count", "i8"), ("first", "i8"), ("places", "i8")])

@@ -23,11 +23,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shared.bpe.kernels import types
-from shared.bpe.kernels.compiling import compiled
-from shared.bpe.kernels.intrinsics import leading_zeros, load_word, store_word
 from shared.bpe.kernels.piece_merging import SCRATCH
-from shared.bpe.kernels.types import BYTES, INT64S, UINT32S, UINT64S, int64, uint64
+from shared.kernels import types
+from shared.kernels.compiling import compiled
+from shared.kernels.intrinsics import leading_zeros, load_word, store_word
+from shared.kernels.types import BYTES, INT64S, UINT32S, UINT64S, int64, uint64
 
 SHORT_BYTES, SHORT_IDS = 15, 4
 ENTRY, GROUP = 4, 32  # words

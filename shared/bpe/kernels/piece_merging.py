@@ -15,10 +15,10 @@ may hold candidates that are no longer true. So the time is n log n at worst, wh
 import numpy as np
 import numpy.typing as npt
 
-from shared.bpe.kernels.compiling import compiled
-from shared.bpe.kernels.intrinsics import LANES, allocate_like, leading_zeros, least_of_lanes, release, trailing_zeros
 from shared.bpe.kernels.tables import NO_ID, NO_RANK, TABLES, Tables, merged_id, rank_of_pair
-from shared.bpe.kernels.types import BYTES, UINT32S, UINT64S, int64, uint32, uint64
+from shared.kernels.compiling import compiled
+from shared.kernels.intrinsics import LANES, allocate_like, leading_zeros, least_of_lanes, release, trailing_zeros
+from shared.kernels.types import BYTES, UINT32S, UINT64S, int64, uint32, uint64
 
 # The longest piece whose places fit one word, with one more at each end.
 SHORT = 62

@@ -6,8 +6,6 @@ each with a part of the positions and a table of its own. Later `rebuild_pairs` 
 
 import numpy as np
 
-from shared.bpe.kernels import types
-from shared.bpe.kernels.compiling import compiled
 from shared.bpe.kernels.layout import GAP, GROUP_BITS
 from shared.bpe.kernels.pairs import (
     ABSENT,
@@ -21,7 +19,9 @@ from shared.bpe.kernels.pairs import (
     forget_pairs,
     pair_slot,
 )
-from shared.bpe.kernels.types import INT32S, INT64S
+from shared.kernels import types
+from shared.kernels.compiling import compiled
+from shared.kernels.types import INT32S, INT64S
 
 # Weight and number of the occurrences of two bytes side by side, by `left << 8 | right`.
 BYTE_PAIR = np.dtype([("count", "i8"), ("places", "i8")])

@@ -12,11 +12,11 @@ since a piece never depends on what precedes it. `end` is the end of a text: loo
 valid UTF-8; others are cut in some way, but never read beyond.
 """
 
-from shared.bpe.kernels import types
-from shared.bpe.kernels.compiling import compiled
 from shared.bpe.kernels.scanner_gpt2 import scan_gpt2
 from shared.bpe.kernels.scanner_words import scan_words
-from shared.bpe.kernels.types import BYTES, INT64S
+from shared.kernels import types
+from shared.kernels.compiling import compiled
+from shared.kernels.types import BYTES, INT64S
 
 MIN_CUTS = 128  # the smallest array of cuts that a scan can fill
 

@@ -6,10 +6,10 @@ are zero: a piece that seems to end there may go on, and is left to the scan cha
 
 import numpy as np
 
-from shared.bpe.kernels import types
-from shared.bpe.kernels.compiling import compiled
-from shared.bpe.kernels.intrinsics import BLOCK, byte_range_mask, leading_zeros, trailing_zeros
-from shared.bpe.kernels.types import BYTES, INT64S, int64, uint64
+from shared.kernels import types
+from shared.kernels.compiling import compiled
+from shared.kernels.intrinsics import BLOCK, byte_range_mask, leading_zeros, trailing_zeros
+from shared.kernels.types import BYTES, INT64S, int64, uint64
 
 _NONE = np.uint64(0)
 _ONE = np.uint64(1)

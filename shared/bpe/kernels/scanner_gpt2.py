@@ -21,12 +21,12 @@ White space needs the first bits of the next block, so masks are made one block 
 
 import numpy as np
 
-from shared.bpe.kernels import types
 from shared.bpe.kernels.classes import CASELESS, NUMBER, SPACE, UPPER
-from shared.bpe.kernels.compiling import compiled
-from shared.bpe.kernels.intrinsics import BLOCK, byte_range_mask, trailing_zeros
-from shared.bpe.kernels.types import BYTES, INT64S
 from shared.bpe.kernels.utf8 import character_length, code_point
+from shared.kernels import types
+from shared.kernels.compiling import compiled
+from shared.kernels.intrinsics import BLOCK, byte_range_mask, trailing_zeros
+from shared.kernels.types import BYTES, INT64S
 
 NONE = np.uint64(0)
 ONE = np.uint64(1)

@@ -15,13 +15,13 @@ case and then lower case, where letters without case and marks are both.
 
 import numpy as np
 
-from shared.bpe.kernels import types
 from shared.bpe.kernels.classes import CASELESS, LOWER, MARK, NUMBER, OTHER, SPACE, UPPER
-from shared.bpe.kernels.compiling import compiled
-from shared.bpe.kernels.intrinsics import BLOCK, byte_range_mask
 from shared.bpe.kernels.scanner_ascii import scan_ascii
-from shared.bpe.kernels.types import BYTES, INT64S
 from shared.bpe.kernels.utf8 import character_length, code_point
+from shared.kernels import types
+from shared.kernels.compiling import compiled
+from shared.kernels.intrinsics import BLOCK, byte_range_mask
+from shared.kernels.types import BYTES, INT64S
 
 NO_MATCH = -1
 _NONE = np.uint64(0)

@@ -6,10 +6,10 @@ https://doi.org/10.1147/rd.312.0249).
 
 import numpy as np
 
-from shared.bpe.kernels import types
-from shared.bpe.kernels.compiling import compiled
 from shared.bpe.kernels.pairs import ABSENT, INDEX, TOKENS, pair_slot, spelling_prefix
-from shared.bpe.kernels.types import BYTES, INT64S
+from shared.kernels import types
+from shared.kernels.compiling import compiled
+from shared.kernels.types import BYTES, INT64S
 
 _HASH_BASE = np.uint64(0x9E3779B97F4A7C15)
 

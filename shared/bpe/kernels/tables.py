@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shared.bpe.kernels import types
-from shared.bpe.kernels.compiling import compiled
-from shared.bpe.kernels.intrinsics import leading_zeros
-from shared.bpe.kernels.types import BYTES, INT64S, UINT32S, UINT64S, boolean, int64, uint32, uint64
+from shared.kernels import types
+from shared.kernels.compiling import compiled
+from shared.kernels.intrinsics import leading_zeros
+from shared.kernels.types import BYTES, INT64S, UINT32S, UINT64S, boolean, int64, uint32, uint64
 
 MAX_ID = (1 << 21) - 2
 NO_ID = np.uint32(MAX_ID + 1)  # in no pair

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from shared.bpe.kernels import types
-from shared.bpe.kernels.compiling import compiled
-from shared.bpe.kernels.intrinsics import BLOCK, byte_range_mask, leading_zeros
-from shared.bpe.kernels.types import BYTES
+from shared.kernels import types
+from shared.kernels.compiling import compiled
+from shared.kernels.intrinsics import BLOCK, byte_range_mask, leading_zeros
+from shared.kernels.types import BYTES
 
 ZERO, ONE, TWO, THREE = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(3)
 

@@ -6,12 +6,8 @@ slots, the second for that of the words, and the third finds both at hand.
 
 import numpy as np
 
-from shared.bpe.kernels import types
 from shared.bpe.kernels.boundaries import find_special
-from shared.bpe.kernels.compiling import compiled
-from shared.bpe.kernels.intrinsics import prefetch
 from shared.bpe.kernels.scanner import scan
-from shared.bpe.kernels.types import BYTES, INT32S, INT64S, UINT64S
 from shared.bpe.kernels.word_table import (
     ARENA,
     BITS,
@@ -26,6 +22,10 @@ from shared.bpe.kernels.word_table import (
     hash_words,
     short_key,
 )
+from shared.kernels import types
+from shared.kernels.compiling import compiled
+from shared.kernels.intrinsics import prefetch
+from shared.kernels.types import BYTES, INT32S, INT64S, UINT64S
 
 KEY_SIZE = 3  # low, high and slot of a piece
 

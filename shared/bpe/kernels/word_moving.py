@@ -2,10 +2,6 @@
 
 import numpy as np
 
-from shared.bpe.kernels import types
-from shared.bpe.kernels.compiling import compiled
-from shared.bpe.kernels.intrinsics import prefetch
-from shared.bpe.kernels.types import BYTES, INT32S, INT64S, UINT64S
 from shared.bpe.kernels.word_table import (
     ABSENT,
     ARENA,
@@ -29,6 +25,10 @@ from shared.bpe.kernels.word_table import (
     store,
     stored_length,
 )
+from shared.kernels import types
+from shared.kernels.compiling import compiled
+from shared.kernels.intrinsics import prefetch
+from shared.kernels.types import BYTES, INT32S, INT64S, UINT64S
 
 PREFETCH_DISTANCE = 16  # words
 

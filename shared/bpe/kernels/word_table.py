@@ -13,10 +13,10 @@ those of one bucket must not crowd into one part of a table.
 
 import numpy as np
 
-from shared.bpe.kernels import types
-from shared.bpe.kernels.compiling import compiled
-from shared.bpe.kernels.intrinsics import load_word
-from shared.bpe.kernels.types import BYTES, INT32S, INT64S, UINT64S
+from shared.kernels import types
+from shared.kernels.compiling import compiled
+from shared.kernels.intrinsics import load_word
+from shared.kernels.types import BYTES, INT32S, INT64S, UINT64S
 
 WORD_SIZE = 3
 LONGEST_SHORT = 15

@@ -1,8 +1,8 @@
 """Kernels: functions that Numba compiles for one signature, and how Python calls them.
 
-A kernel runs without the interpreter lock. Its machine code comes from `object_file`, so that a process which finds it
-there never imports the compiler. Numbers, addresses and lengths are handed over in one array of words, in the order of
-the arguments, and results come back behind them:
+A kernel runs without the interpreter lock. Its machine code comes from the object file of its package, so that a
+process which finds it there never imports the compiler. Numbers, addresses and lengths are handed over in one array of
+words, in the order of the arguments, and results come back behind them; a float is the word with its bits:
 
     words    a number | address of an array | its length | ... | result | ...
 
@@ -11,15 +11,17 @@ negative: there it would not count from the end.
 """
 
 import ctypes
+import struct
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial, update_wrapper
 from typing import Any
 
 import numpy as np
 
-from shared.bpe.kernels import object_file, types
+from shared.kernels import object_file, types
 
 _WORD_MASK = (1 << 64) - 1
+_FLOATS = {"float32": (struct.Struct("<f"), 4), "float64": (struct.Struct("<d"), 8)}
 
 
 class Kernel:
@@ -40,6 +42,7 @@ class Kernel:
         self.result = result
         self.arguments = arguments
         self.inline = inline
+        self.package = function.__module__.rpartition(".")[0]
         self.symbol = f"{function.__module__}.{function.__name__}"
 
     def __call__(self, *values: Any) -> Any:
@@ -59,14 +62,14 @@ class Kernel:
     def machine_code(self) -> Callable[[Any], None]:
         """What runs, loaded when it is first needed."""
         prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-        return prototype(object_file.address_of(self.symbol))
+        return prototype(object_file.of(self.package).address_of(self.symbol))
 
     def _words(self, value: Any, kind: types.Argument) -> Iterator[int]:
         if isinstance(kind, types.NamedTuple):
             for field, field_kind in zip(value, kind.fields, strict=True):
                 yield from self._words(field, field_kind)
         elif isinstance(kind, types.Scalar):
-            yield int(value)
+            yield _bits_of(float(value), kind) if kind.name in _FLOATS else int(value)
         else:
             is_fit = isinstance(value, np.ndarray) and value.dtype == kind.dtype and value.flags.c_contiguous
             if not is_fit or not (kind.readonly or value.flags.writeable):
@@ -118,4 +121,11 @@ def _as_python(word: int, kind: types.Scalar) -> Any:
         return None
     if kind == types.boolean:
         return bool(word)
+    if kind.name in _FLOATS:
+        layout, size = _FLOATS[kind.name]
+        return layout.unpack((word & _WORD_MASK).to_bytes(8, "little")[:size])[0]
     return word if kind == types.int64 else word & _WORD_MASK
+
+
+def _bits_of(value: float, kind: types.Scalar) -> int:
+    return int.from_bytes(_FLOATS[kind.name][0].pack(value), "little")

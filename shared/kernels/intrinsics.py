@@ -1,5 +1,7 @@
 """The few machine operations that Numba does not offer by itself, as kernels call them; `machine` generates them.
 
+A set of kernels may have more of its own, which a module of its package generates.
+
 Indices are not checked; every caller stays inside its arrays.
 
     byte_range_mask(data, index, fold, low, width)   bit k is set where ((data[index + k] | fold) - low) % 256 < width,
@@ -22,9 +24,15 @@ LANES = 16  # numbers of 32 bits that are compared at once
 
 @dataclass(frozen=True)
 class Intrinsic:
-    """A name that stands for an operation until kernels are compiled."""
+    """A name that stands for an operation until kernels are compiled.
+
+    Attributes:
+        name: What it is called.
+        module: Where the function of this name is that generates it; imported only to compile.
+    """
 
     name: str
+    module: str = "shared.kernels.machine"
 
     def __call__(self, *arguments: Any) -> Any:
         """Never called: only compiled code reaches the operation."""

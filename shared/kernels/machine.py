@@ -14,7 +14,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from shared.bpe.kernels.intrinsics import BLOCK, LANES
+from shared.kernels.intrinsics import BLOCK, LANES
 
 _BYTE, _WORD, _BIT = ir.IntType(8), ir.IntType(64), ir.IntType(1)
 _BYTES = ir.VectorType(_BYTE, BLOCK)

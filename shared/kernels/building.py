@@ -20,23 +20,22 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.np import arrayobj
 
-from shared.bpe import kernels
-from shared.bpe.kernels import machine, types
-from shared.bpe.kernels.compiling import Kernel
-from shared.bpe.kernels.intrinsics import Intrinsic
+from shared.kernels import machine, types
+from shared.kernels.compiling import Kernel
+from shared.kernels.intrinsics import Intrinsic
 
 _WORD = ir.IntType(64)
 
 
-def build() -> bytes:
-    """An object file with all kernels, each under its `symbol`."""
+def build(package: str) -> bytes:
+    """An object file with all kernels in the modules of a package, each under its `symbol`."""
     dispatchers: dict[str, Any] = {}
     context = cpu_target.target_context
     codegen = context.codegen()
     library = codegen.create_library("kernels")
     module = library.create_ir_module("kernels")
     with _indices_as_they_are():
-        for kernel in _all_kernels():
+        for kernel in _all_kernels(package):
             dispatcher = _dispatcher_of(kernel, dispatchers)
             compilation = dispatcher.overloads[dispatcher.signatures[0]]
             library.add_linking_library(compilation.library)
@@ -81,9 +80,9 @@ def _see_callers(library: Any, entries: set[str]) -> None:
     library._optimize_final_module = optimize_as_a_whole
 
 
-def _all_kernels() -> Iterator[Kernel]:
-    for info in pkgutil.iter_modules(kernels.__path__):
-        module = importlib.import_module(f"{kernels.__name__}.{info.name}")
+def _all_kernels(package: str) -> Iterator[Kernel]:
+    for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        module = importlib.import_module(f"{package}.{info.name}")
         for value in vars(module).values():
             if isinstance(value, Kernel) and value.function.__module__ == module.__name__:
                 yield value
@@ -99,7 +98,7 @@ def _dispatcher_of(kernel: Kernel, dispatchers: dict[str, Any]) -> Any:
             if isinstance(value, Kernel):
                 scope[name] = _dispatcher_of(value, dispatchers)
             elif isinstance(value, Intrinsic):
-                scope[name] = getattr(machine, value.name)
+                scope[name] = getattr(importlib.import_module(value.module), value.name)
         bound = FunctionType(function.__code__, scope, function.__name__)
         bound.__module__ = function.__module__
         compile_for = numba.njit(
@@ -142,8 +141,7 @@ def _define_entry(context, module, kernel: Kernel, compilation) -> None:
     elif kernel.result != types.void:
         results = [result]
     for value in results:
-        word = value if value.type == _WORD else builder.zext(value, _WORD)
-        builder.store(word, words.next_address())
+        builder.store(_as_word(builder, value), words.next_address())
     builder.ret_void()
 
 
@@ -172,4 +170,15 @@ def _unpack(context, builder, kind, words: _Words) -> Any:
         return machine.make_array(context, builder, kind, words.next(), words.next())
     word = words.next()
     value_type = context.get_value_type(kind)
+    if isinstance(kind, numba.types.Float):
+        bits = builder.trunc(word, ir.IntType(32)) if kind.bitwidth == 32 else word
+        return builder.bitcast(bits, value_type)
     return word if value_type == _WORD else builder.trunc(word, value_type)
+
+
+def _as_word(builder, value) -> Any:
+    if isinstance(value.type, ir.FloatType):
+        value = builder.bitcast(value, ir.IntType(32))
+    elif isinstance(value.type, ir.DoubleType):
+        value = builder.bitcast(value, _WORD)
+    return value if value.type == _WORD else builder.zext(value, _WORD)

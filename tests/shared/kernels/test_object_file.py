@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from shared.bpe.kernels import object_file
+from shared.bpe import kernels
+from shared.kernels import object_file as files
 
-ROOT = Path(__file__).resolve().parents[4]
+object_file = files.of(kernels.__name__)
+
+ROOT = Path(__file__).resolve().parents[3]
 # 2 is where the bytes stop to be UTF-8.
 PROGRAM = """
 from shared.bpe.kernels.utf8 import first_invalid
@@ -30,7 +33,7 @@ def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 def test_machine_code_is_kept_beside_the_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OWNLM_CACHE_DIR", raising=False)
-    assert next(object_file.places()).parent == Path(object_file.__file__).parent / "__pycache__"
+    assert next(object_file.places()).parent == Path(kernels.__file__).parent / "__pycache__"
 
 
 def test_a_process_that_finds_it_neither_compiles_nor_imports_the_compiler() -> None:
@@ -49,7 +52,7 @@ def test_a_damaged_file_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert whole is not None
     monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path))
     path = next(object_file.places())
-    for damaged in (b"", b"no machine code", bytes(object_file._DIGEST_BYTES) + whole):
+    for damaged in (b"", b"no machine code", bytes(files._DIGEST_BYTES) + whole):
         path.write_bytes(damaged)
         assert object_file._find() == whole
 
@@ -68,9 +71,9 @@ def test_code_in_the_folder_for_temporary_files_counts_only_if_it_is_ours(
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     folder = tmp_path / "ownlm"
     folder.mkdir()
-    assert object_file._is_trusted(folder)
+    assert files._is_trusted(folder)
     monkeypatch.setattr("os.getuid", lambda: folder.stat().st_uid + 1)
-    assert not object_file._is_trusted(folder)
+    assert not files._is_trusted(folder)
 
 
 def test_without_a_place_for_it_every_process_compiles() -> None:
@@ -83,18 +86,18 @@ def test_without_a_place_for_it_every_process_compiles() -> None:
 
 def test_a_full_disk_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr("shared.bpe.kernels.building.build", lambda: b"machine code")
+    monkeypatch.setattr("shared.kernels.building.build", lambda package: b"machine code")
 
     def no_room(path: Path, content: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(object_file, "_write", no_room)
+    monkeypatch.setattr(files, "_write", no_room)
     assert object_file._compile() == b"machine code"
 
 
 def test_what_was_compiled_is_found_by_the_next_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path / "made"))
-    monkeypatch.setattr("shared.bpe.kernels.building.build", lambda: b"machine code")
+    monkeypatch.setattr("shared.kernels.building.build", lambda package: b"machine code")
     assert object_file._compile() == b"machine code"
     assert object_file._find() == b"machine code"
     assert [path.suffix for path in (tmp_path / "made").iterdir()] == [".o"]

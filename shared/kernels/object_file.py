@@ -1,0 +1,137 @@
+"""The machine code of a set of kernels: one object file, compiled once for each processor and kept.
+
+Its name is a hash of all that decides what is in it: the kernels' sources, the processor, and the version of LLVM. It
+lies in `__pycache__` beside the sources or, where that is read-only, in the user's cache folder or that for temporary
+files; OWNLM_CACHE_DIR names any other place. Where nothing can be written, every process compiles anew.
+"""
+
+import hashlib
+import importlib
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_COMPILER = Path(__file__).parent
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+@cache
+def of(package: str) -> "ObjectFile":
+    """The one of the kernels in the modules of a package."""
+    return ObjectFile(package)
+
+
+class ObjectFile:
+    """The compiled kernels of one package.
+
+    Args:
+        package: Its full name; its `TITLE` tells a user what is being compiled.
+    """
+
+    def __init__(self, package: str):
+        self.package = package
+        self._lock = threading.Lock()
+        self._engine: Any = None
+
+    def address_of(self, symbol: str) -> int:
+        """Where a kernel lies in memory."""
+        address: int = self.load().get_function_address(symbol)
+        if not address:
+            raise RuntimeError(f"the object file of {self.package} lacks {symbol}")
+        return address
+
+    def load(self) -> Any:
+        """LLVM's engine with the kernels in it; the first call loads the object file, or compiles it."""
+        with self._lock:
+            if self._engine is None:
+                self._engine = _engine_with(self._find() or self._compile())
+        return self._engine
+
+    def places(self) -> Iterator[Path]:
+        """Where the object file of this processor may lie, the best place first."""
+        name = self._name()
+        if os.environ.get("OWNLM_CACHE_DIR"):
+            yield Path(os.environ["OWNLM_CACHE_DIR"]) / name
+        yield self._sources() / "__pycache__" / name
+        with suppress(RuntimeError):  # a user without a home
+            yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ownlm" / name
+        yield Path(tempfile.gettempdir()) / f"ownlm-{os.getuid()}" / name
+
+    def _sources(self) -> Path:
+        return Path(importlib.import_module(self.package).__path__[0])
+
+    def _name(self) -> str:
+        import llvmlite
+        import llvmlite.binding as llvm
+
+        digest = hashlib.sha256()
+        for path in [*sorted(self._sources().glob("*.py")), *sorted(_COMPILER.glob("*.py"))]:
+            digest.update(path.read_bytes())
+        for decisive in (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), llvmlite.__version__):
+            digest.update(decisive.encode())
+        return f"kernels-{digest.hexdigest()[:16]}.o"
+
+    def _find(self) -> bytes | None:
+        """The object file from the first place that has it whole."""
+        for path in self.places():
+            if not _is_trusted(path.parent):
+                continue
+            with suppress(OSError):
+                content = path.read_bytes()
+                if hashlib.sha256(content[_DIGEST_BYTES:]).digest() == content[:_DIGEST_BYTES]:
+                    return content[_DIGEST_BYTES:]
+        return None
+
+    def _compile(self) -> bytes:
+        """Compile all kernels, and keep them where that is possible."""
+        title = importlib.import_module(self.package).TITLE
+        print(f"compiling {title} for this processor, once (about half a minute)", file=sys.stderr)  # noqa: T201
+        from shared.kernels.building import build
+
+        code = build(self.package)
+        for path in self.places():
+            with suppress(OSError):
+                path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+                if _is_trusted(path.parent):
+                    _write(path, hashlib.sha256(code).digest() + code)
+                    break
+        return code
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file that is there whole or not at all, whoever else writes it."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".partial")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _is_trusted(folder: Path) -> bool:
+    """Whether nobody else can have put code there: the folder for temporary files is everybody's."""
+    try:
+        return folder.parent != Path(tempfile.gettempdir()) or folder.stat().st_uid == os.getuid()
+    except OSError:
+        return False
+
+
+def _engine_with(code: bytes) -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return engine
