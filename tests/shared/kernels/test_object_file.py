@@ -1,5 +1,6 @@
 """Where the machine code of kernels is kept, and what happens where it cannot be."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -50,8 +51,9 @@ def test_the_environment_names_another_place(monkeypatch: pytest.MonkeyPatch, tm
 def test_a_damaged_file_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     whole = object_file._find()
     assert whole is not None
-    monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path))
-    path = next(object_file.places())
+    path, next_path = tmp_path / "damaged.o", tmp_path / "whole.o"
+    files._write(next_path, hashlib.sha256(whole).digest() + whole)
+    monkeypatch.setattr(object_file, "places", lambda: iter([path, next_path]))
     for damaged in (b"", b"no machine code", bytes(files._DIGEST_BYTES) + whole):
         path.write_bytes(damaged)
         assert object_file._find() == whole
