@@ -80,7 +80,7 @@ def test_code_in_the_folder_for_temporary_files_counts_only_if_it_is_ours(
 
 def test_without_a_place_for_it_every_process_compiles() -> None:
     """Half a minute of compiling: the file is neither found nor written, and nothing else changes."""
-    nowhere = "from shared.bpe.kernels import object_file\nobject_file.places = lambda: iter(())\n"
+    nowhere = "from shared.kernels.object_file import ObjectFile\nObjectFile.places = lambda self: iter(())\n"
     process = run(nowhere + PROGRAM)
     assert process.stdout.split() == ["2", "True"]
     assert process.stderr == "compiling the tokenizer for this processor, once (about half a minute)\n"
