@@ -17,8 +17,8 @@ from services.inference.engine.request import (
     RowRequest,
     TokenEvent,
 )
-from services.inference.engine.row import Row
 from services.inference.engine.runner import Logits, Runner
+from services.inference.engine.slot_row import Row
 
 _log = structlog.get_logger("ownlm.engine")
 

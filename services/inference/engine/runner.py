@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 import torch
 
 from services.inference.engine.request import TokenLogprobs
-from services.inference.engine.row import Row
+from services.inference.engine.slot_row import Row
 from shared.lm import NO_TOKEN, KVCache, SamplingError, Transformer, sample, top_logprobs
 
 Logits: TypeAlias = torch.Tensor

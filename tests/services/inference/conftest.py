@@ -12,8 +12,8 @@ from fastapi import FastAPI
 
 from services.inference.app import create_app
 from services.inference.engine import BatchingEngine
-from services.inference.engine.row import Row
 from services.inference.engine.runner import Drawn
+from services.inference.engine.slot_row import Row
 from services.inference.loading import ServedModel
 from services.inference.settings import InferenceSettings
 from shared.bpe import PATTERNS, Tokenizer

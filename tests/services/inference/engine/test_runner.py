@@ -3,7 +3,7 @@ import asyncio
 import torch
 
 from services.inference.engine import Job, ModelRunner, RowRequest
-from services.inference.engine.row import Row
+from services.inference.engine.slot_row import Row
 from shared.lm import ModelConfig, RopeConfig, SamplingParams, Transformer
 
 
