@@ -26,7 +26,7 @@ up: $(VENV)/.up
 test slow: export OMP_NUM_THREADS = 1
 
 test: $(VENV)/.dev
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 slow: $(VENV)/.dev
 	$(BIN)/pytest -m slow

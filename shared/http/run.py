@@ -24,6 +24,7 @@ EXIT_USAGE = 2
 
 _KEEP_ALIVE_SECONDS = 75  # longer than the 60 s after which common proxies drop an idle connection themselves
 _LAST_BYTES_SECONDS = 1.0
+_BACKLOG = 2048  # uvicorn's
 
 
 def run(create_app: Callable[[SettingsT], FastAPI], settings_class: type[SettingsT], name: str) -> NoReturn:
@@ -101,12 +102,13 @@ class _Server(uvicorn.Server):
 
 
 def _listen(settings: ServiceSettings) -> socket.socket:
-    """Bind before anything is loaded, so that a busy port is told at once."""
+    """Listen before anything is loaded: a busy port is told at once, and who comes early waits instead of failing."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((settings.host, settings.port))
+        listener.listen(_BACKLOG)
     except OSError:
         listener.close()
         raise

@@ -169,6 +169,11 @@ def test_a_second_signal_ends_at_once(slow: Callable[..., Any]) -> None:  # B64
             stream.result()
 
 
+def test_who_comes_early_waits(process: Callable[..., Any], model_dir: Path) -> None:
+    service = process("-m", "services.tokenizer", model_dir=model_dir).wait_listening()
+    assert httpx.get(f"{service.url}/livez", timeout=30).status_code == 200
+
+
 def test_sigterm_while_loading(process: Callable[..., Any], model_dir: Path) -> None:
     service = process("-m", "services.inference", model_dir=model_dir).wait_listening()
     service.terminate()
