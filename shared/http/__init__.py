@@ -8,7 +8,7 @@ from shared.http.fields import StrictModel, Text
 from shared.http.json_body import JsonRoute
 from shared.http.lifecycle import Lifecycle
 from shared.http.metrics import HttpMetrics
-from shared.http.record import note, note_error
+from shared.http.record import note, note_error, request_started
 from shared.http.run import run
 from shared.http.settings import ServiceSettings, SettingsError, load_settings
 
@@ -28,6 +28,7 @@ __all__ = [
     "load_settings",
     "note",
     "note_error",
+    "request_started",
     "run",
     "unless_disconnected",
 ]

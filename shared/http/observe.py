@@ -39,7 +39,6 @@ class ObserveMiddleware:
         current_request.set(record)
         id_header = (b"x-request-id", record.id.encode("latin-1"))
         status: int | None = None
-        started = time.perf_counter()
 
         async def observed_send(message: Message) -> None:
             nonlocal status
@@ -59,10 +58,10 @@ class ObserveMiddleware:
                 await JSONResponse(body, 500)(scope, receive, observed_send)
         finally:
             self._metrics.in_flight.dec()
-            self._record(scope, CLIENT_CLOSED_REQUEST if status is None else status, started, record)
+            self._record(scope, CLIENT_CLOSED_REQUEST if status is None else status, record)
 
-    def _record(self, scope: Scope, status: int, started: float, record: RequestRecord) -> None:
-        seconds = time.perf_counter() - started
+    def _record(self, scope: Scope, status: int, record: RequestRecord) -> None:
+        seconds = time.perf_counter() - record.started
         route = getattr(scope.get("route"), "path", "unmatched")
         method = scope["method"] if scope["method"] in _KNOWN_METHODS else "other"
         self._metrics.count(method, route, status, seconds)

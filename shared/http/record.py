@@ -1,6 +1,7 @@
 """What is known of the request at hand: handlers add to it, the request's log line and its trace show it."""
 
 import random
+import time
 from contextvars import ContextVar
 from typing import TypeAlias
 
@@ -14,14 +15,16 @@ class RequestRecord:
 
     Attributes:
         id: The client's `X-Request-ID`, or one that was made.
+        started: When its head had come, on the clock of `time.perf_counter`.
         error_code: The stable name of the error that it was answered with.
         notes: Further fields of its log line; never a prompt or an answer, unless `OWNLM_LOG_PROMPTS` asks for them.
     """
 
-    __slots__ = ("error_code", "id", "notes")
+    __slots__ = ("error_code", "id", "notes", "started")
 
     def __init__(self, given_id: bytes | None = None) -> None:
         self.id = _usable(given_id) or f"{random.getrandbits(128):032x}"
+        self.started = time.perf_counter()
         self.error_code: str | None = None
         self.notes: dict[str, Note] = {}
 
@@ -41,6 +44,12 @@ def note_error(code: str | None) -> None:
     record = current_request.get()
     if record is not None:
         record.error_code = code
+
+
+def request_started() -> float:
+    """When the request at hand came, on the clock of `time.perf_counter`; now, where there is none."""
+    record = current_request.get()
+    return time.perf_counter() if record is None else record.started
 
 
 def _usable(given: bytes | None) -> str:

@@ -83,13 +83,14 @@ def scripted(pieces_tokenizer: Tokenizer) -> Callable[..., tuple[FastAPI, Script
     """Build an app on a `ScriptedRunner`: `scripted({"prompt": ["piece", ...]}, max_batch=4, ...)`."""
 
     def build(
-        scripts: dict[str, Sequence[str | int]], load_seconds: float = 0, **settings: Any
+        scripts: dict[str, Sequence[str | int]], may_load: threading.Event | None = None, **settings: Any
     ) -> tuple[FastAPI, ScriptedRunner]:
         values = InferenceSettings(model_dir=Path("scripted"), **{"max_batch": 4, **settings})
         runner = ScriptedRunner(pieces_tokenizer, scripts, num_slots=values.max_batch)
 
         def load(settings: InferenceSettings) -> ServedModel:
-            time.sleep(load_seconds)
+            if may_load:
+                may_load.wait()
             eos = pieces_tokenizer.special_tokens[EOS]
             return ServedModel(
                 tokenizer=pieces_tokenizer,

@@ -1,5 +1,6 @@
 """Full queues, models that load, engines that fail: told truthfully, and the service goes on."""
 
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -48,13 +49,15 @@ def test_choices_of_one_request_are_queued_together_or_not_at_all(scripted: Any,
 
 
 def test_not_ready_while_loading_and_alive_all_the_time(scripted: Any, serve: Any) -> None:  # B66
-    app, _ = scripted({}, load_seconds=0.5)
+    may_load = threading.Event()
+    app, _ = scripted({}, may_load=may_load)
     url = serve(app, wait=False)
     assert httpx.get(f"{url}/livez").status_code == 200
     for response in (httpx.get(f"{url}/readyz"), post(url), httpx.get(f"{url}/info")):
         assert (response.status_code, response.json()["error"]["code"]) == (503, "loading")
-    time.sleep(0.7)
-    assert httpx.get(f"{url}/readyz").status_code == 200
+    may_load.set()
+    while httpx.get(f"{url}/readyz").status_code != 200:
+        time.sleep(0.01)
     assert post(url).status_code == 200
 
 
