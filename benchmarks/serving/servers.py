@@ -94,7 +94,7 @@ def llama_cpp(binary: Path, gguf: Path, kind: str, *, top_k: int) -> Contestant:
             "ignore_eos": True,
             "samplers": ["top_k", "top_p", "temperature"],
         },
-        count=re.compile(rb'"tokens_predicted":\s*(\d+)'),
+        count=re.compile(rb'"predicted_n":\s*(\d+)'),
     )
 
 
