@@ -6,7 +6,10 @@ from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
+from shared.http.api_keys import ApiKeys
+from shared.http.auth import AuthMiddleware, document_keys
 from shared.http.body_limit import BodyLimitMiddleware
+from shared.http.cors import allow_origins
 from shared.http.errors import error_responses, install_error_handlers
 from shared.http.json_body import JsonRoute
 from shared.http.lifecycle import Lifecycle, not_ready
@@ -33,13 +36,21 @@ def build_app(
     """Create an app with everything but the service's own routes.
 
     `app.state.lifecycle` is what `shared.http.run` drains at the end.
+
+    Raises:
+        SettingsError: The API keys or the origins cannot be used.
     """
     app = FastAPI(title=title, description=description, version=version, lifespan=lifecycle.lifespan)
     app.router.route_class = JsonRoute
     app.state.lifecycle = lifecycle
     install_error_handlers(app)
-    # The last one added is the outermost: refusals of the body limit are observed too.
+    # The last one added is the outermost: all refusals are observed, and a browser's page may read them.
     app.add_middleware(BodyLimitMiddleware, max_bytes=settings.max_body_bytes)
+    keys = ApiKeys.from_settings(settings)
+    if keys is not None:
+        app.add_middleware(AuthMiddleware, keys=keys)
+        document_keys(app)
+    allow_origins(app, settings)
     app.add_middleware(ObserveMiddleware, metrics=metrics)
     _add_probes(app, lifecycle, metrics)
     return app

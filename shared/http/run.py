@@ -53,7 +53,10 @@ def _run(create_app: Callable[[SettingsT], FastAPI], settings_class: type[Settin
     except OSError as error:
         message = f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}; set OWNLM_PORT"
         return _fail(name, message, EXIT_FAILED)
-    app = create_app(settings)
+    try:
+        app = create_app(settings)
+    except SettingsError as error:
+        return _fail(name, str(error), EXIT_USAGE)
     log.info("listening", service=name, host=settings.host, port=listener.getsockname()[1])
     server = _Server(app, settings)
     server.run(sockets=[listener])

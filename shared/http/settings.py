@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.http.errors import shorten
@@ -29,7 +29,18 @@ class ServiceSettings(BaseSettings):
     port: int = Field(ge=0, le=65535, description="The port to listen on; 0 for a free one")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What to log at least")
     log_format: Literal["console", "json"] = Field("console", description="For people or for programs")
+    log_prompts: bool = Field(False, description="Log prompts and answers, too")
     max_body_bytes: int = Field(8 * 1024 * 1024, ge=1, description="The largest request body")
+    receive_timeout: float = Field(
+        60.0, gt=0, le=3600, description="Seconds that a client has to send a request, body included"
+    )
+    api_keys: SecretStr | None = Field(
+        None, description="Keys that clients must send, separated by commas; none: everybody may call"
+    )
+    api_keys_file: Path | None = Field(None, description="A file of such keys, one a line; read again when it changes")
+    cors_origins: str | None = Field(
+        None, description="Origins whose web pages may call, separated by commas; * for all; default: none"
+    )
     cpu_threads: int = Field(2, ge=1, description="How many requests may tokenize at the same time")
     shutdown_timeout: float = Field(
         10.0, ge=0, le=3600, description="Seconds that running requests get to finish after SIGTERM"

@@ -1,0 +1,104 @@
+"""API keys from the environment and from a file that may change while the service runs."""
+
+import hmac
+import re
+import time
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+
+import structlog
+
+from shared.http.settings import ServiceSettings, SettingsError
+
+_log = structlog.get_logger("ownlm.keys")
+
+_CHECK_SECONDS = 1.0
+_COMMENT = re.compile(r"(^|\s)#.*")  # a key itself may hold the sign
+
+
+class ApiKeys:
+    """The keys that open a service; the file is read again within a second of its change.
+
+    Only the SHA-256 of keys is kept, and compared without regard to where it differs.
+
+    Args:
+        keys: Keys that stay.
+        file: One key a line; what follows ` #` is a comment.
+
+    Raises:
+        SettingsError: The file cannot be read, has no key, or a line is no key. Keys are never part of the message.
+    """
+
+    def __init__(self, keys: Iterable[str] = (), file: Path | None = None) -> None:
+        self._fixed = [_digest(_checked(key, "OWNLM_API_KEYS").encode()) for key in keys]
+        self._file = file
+        self._version = _version(file) if file else None
+        self._digests = self._fixed + (_read(file) if file else [])
+        self._check_at = time.monotonic() + _CHECK_SECONDS
+
+    @classmethod
+    def from_settings(cls, settings: ServiceSettings) -> "ApiKeys | None":
+        """The keys that the settings name; None where they ask for none."""
+        if settings.api_keys is None and settings.api_keys_file is None:
+            return None
+        keys = settings.api_keys.get_secret_value().replace(",", " ").split() if settings.api_keys else []
+        if settings.api_keys is not None and not keys:
+            raise SettingsError("OWNLM_API_KEYS has no key in it: leave it out, or separate keys by commas")
+        return cls(keys, settings.api_keys_file)
+
+    def accepts(self, key: bytes) -> bool:
+        """Whether a client with this key is let in."""
+        if self._file is not None and time.monotonic() >= self._check_at:
+            self._reload(self._file)
+        digest = _digest(key)
+        found = False
+        for known in self._digests:  # all of them, always
+            found |= hmac.compare_digest(digest, known)
+        return found
+
+    def _reload(self, file: Path) -> None:
+        """Read the file where it has changed; a file that cannot be used leaves the keys as they are, and is told."""
+        self._check_at = time.monotonic() + _CHECK_SECONDS
+        version = _version(file)
+        if version == self._version:
+            return
+        self._version = version
+        try:
+            self._digests = self._fixed + _read(file)
+        except SettingsError as error:
+            _log.error("the API keys stay as they were", reason=str(error))
+        else:
+            _log.info("API keys read again", keys=len(self._digests))
+
+
+def _version(file: Path) -> tuple[int, int, int, int] | None:
+    """Changes when the file is written to or replaced; None where there is none."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _read(file: Path) -> list[bytes]:
+    try:
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise SettingsError(f"OWNLM_API_KEYS_FILE: cannot read {file}: {reason}") from error
+    entries = [(number, _COMMENT.sub("", line).strip()) for number, line in enumerate(lines, 1)]
+    keys = [_digest(_checked(key, f"line {number} of {file}").encode()) for number, key in entries if key]
+    if not keys:
+        raise SettingsError(f"OWNLM_API_KEYS_FILE: {file} has no key in it; write one key a line")
+    return keys
+
+
+def _checked(key: str, place: str) -> str:
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise SettingsError(f"{place}: a key is printable ASCII without spaces")
+    return key
+
+
+def _digest(key: bytes) -> bytes:
+    return sha256(key).digest()
