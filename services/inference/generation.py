@@ -97,8 +97,10 @@ class Generation:
 
     async def _events(self, job: Job) -> AsyncIterator[TokenEvent]:
         try:
-            async for event in job:
-                yield event
+            async for events in job:
+                for event in events:
+                    if isinstance(event, TokenEvent):
+                        yield event
         except EngineError:
             self._unfinished = 0
             self._metrics.failed.inc()

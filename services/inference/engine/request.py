@@ -83,6 +83,8 @@ class FailEvent(NamedTuple):
 
 
 CoreEvent: TypeAlias = StartEvent | PromptEvent | TokenEvent | FailEvent
+RowEvent: TypeAlias = PromptEvent | TokenEvent
+"""What a handler sees of a row."""
 
 
 class EngineError(Exception):

@@ -14,6 +14,7 @@ from services.inference.engine import (
     Job,
     ModelRunner,
     RowRequest,
+    TokenEvent,
 )
 from shared.lm import ModelFolder, SamplingParams, generate, load_model_folder
 
@@ -35,7 +36,7 @@ def row(prompt: list[int], max_tokens: int = 16, params: SamplingParams = GREEDY
 
 
 async def tokens_of(job: Job) -> list[int]:
-    return [event.token async for event in job]
+    return [event.token async for events in job for event in events if isinstance(event, TokenEvent)]
 
 
 def alone(folder: ModelFolder, request: RowRequest) -> list[int]:
