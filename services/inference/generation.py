@@ -41,6 +41,7 @@ class Generation:
         self._num_tokens = 0
         self._choices = [Choice(model.tokenizer, plan.stops, plan.special_stops) for _ in plan.rows]
         self._unfinished = plan.num_choices
+        self._ended: set[int] = set()  # rows past a stop string
         self._started = time.perf_counter()
         self._job: Job | None = None
         if not plan.rows:
@@ -84,6 +85,7 @@ class Generation:
                 delta.text = self.plan.echo + delta.text
             if delta.finish_reason is not None:
                 self._job.drop(event.row)
+                self._ended.add(event.row)
                 self._unfinished -= 1
             yield event.row, delta
         self._metrics.generation_seconds.observe(time.perf_counter() - self._started)
@@ -99,7 +101,7 @@ class Generation:
         try:
             async for events in job:
                 for event in events:
-                    if isinstance(event, TokenEvent):
+                    if isinstance(event, TokenEvent) and event.row not in self._ended:
                         yield event
         except EngineError:
             self._unfinished = 0
