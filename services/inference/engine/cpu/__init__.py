@@ -1,0 +1,1 @@
+"""The model on CPU: packed weights and compiled steps."""

@@ -1,0 +1,139 @@
+"""Linear layers of 8 bits against a block quantisation written out in float64, and rows that know no neighbours."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from services.inference.engine.cpu.kernels.int8 import BLOCK, LANES, multiply_rows, quantize_rows
+from services.inference.engine.cpu.quantization import pack_int8
+
+Floats = NDArray[np.float32]
+
+
+def linear(weights: Floats, x: Floats, panels: tuple[int, int] | None = None) -> Floats:
+    """What the kernels make of rows of activations: [rows, outputs]."""
+    (outputs, inputs), rows = weights.shape, len(x)
+    blocks, all_panels = -(-inputs // BLOCK), -(-outputs // LANES)
+    packed, scales = pack_int8(weights)
+    quantized, row_scales = np.full(rows * blocks * BLOCK, 77, np.int8), np.empty(rows * blocks, np.float32)
+    corrections = np.empty(rows * blocks, np.int32)
+    quantize_rows(np.ascontiguousarray(x).reshape(-1), 0, inputs, rows, inputs, quantized, row_scales, corrections)
+    out = np.full((rows, all_panels * LANES), np.pi, np.float32)
+    begin, end = panels or (0, all_panels)
+    multiply_rows(
+        packed, scales, begin, end, quantized, row_scales, corrections, rows, blocks, out.reshape(-1), 0, out.shape[1]
+    )
+    return out[:, :outputs]
+
+
+def reference(weights: Floats, x: Floats) -> NDArray[np.float64]:
+    """The product of rounded weights and activations in float64."""
+    return rounded(x, eight_bits=False) @ rounded(weights, eight_bits=True).T
+
+
+def rounded(values: Floats, *, eight_bits: bool) -> NDArray[np.float64]:
+    """Rounded, in blocks of 32, to whole multiples of a scale: the largest magnitude over 127, as in llama.cpp's q8_0.
+
+    Where asked for, the scale is the next number above that has eight significant bits.
+    """
+    result = values.astype(np.float64)
+    for row in result:
+        for start in range(0, row.size, 32):
+            block = row[start : start + 32]
+            scale = np.abs(block).max() / 127
+            if eight_bits:
+                fraction, exponent = np.frexp(scale)
+                scale = np.ldexp(np.ceil(fraction * 256) / 256, exponent)
+            if scale > 0:
+                block[:] = np.round(block / scale) * scale
+    return result
+
+
+@pytest.mark.parametrize("inputs", [64, 5, 1324])
+@pytest.mark.parametrize("outputs", [80, 7])
+@pytest.mark.parametrize("rows", [1, 15])
+def test_products_are_those_of_the_blocks(rows: int, outputs: int, inputs: int) -> None:
+    generator = np.random.default_rng(rows * outputs * inputs)
+    weights = generator.normal(size=(outputs, inputs)).astype(np.float32)
+    x = generator.normal(size=(rows, inputs)).astype(np.float32)
+    error = np.abs(linear(weights, x) - reference(weights, x))
+    # Float32 rounds a few numbers in the middle between two others the other way.
+    assert np.quantile(error, 0.95) <= 1e-6 * inputs
+    assert error.max() <= 1e-6 * inputs + 2 * np.abs(x).max() / 127 * np.abs(weights).max()
+
+
+def test_numbers_that_need_no_rounding_are_exact() -> None:
+    """Whole numbers up to 127, a 127 in each block, times powers of two: sums of integers, however they are added."""
+    generator = np.random.default_rng(7)
+    weights = generator.integers(-127, 128, size=(48, 320)).astype(np.float32)
+    x = generator.integers(-127, 128, size=(9, 320)).astype(np.float32)
+    weights[:, ::BLOCK] = 127
+    x[:, 5::BLOCK] = -127
+    expected = (x.astype(np.int64) @ weights.T.astype(np.int64)).astype(np.float32)
+    assert np.array_equal(linear(weights / 1024, x * 8), expected / 128)
+
+
+@pytest.mark.parametrize("extreme", [127, -127])
+def test_the_largest_sums_do_not_overflow(extreme: int) -> None:
+    weights, x = np.full((16, 64), 127, np.float32), np.full((8, 64), extreme, np.float32)
+    assert np.array_equal(linear(weights, x), np.full((8, 16), 64 * 127 * extreme, np.float32))
+
+
+@given(
+    rows=st.integers(1, 20),
+    inputs=st.integers(1, 100),
+    outputs=st.integers(1, 90),
+    seed=st.integers(0, 1000),
+    begin=st.integers(0, 5),
+)
+def test_a_row_is_bitwise_the_same_alone_and_among_others(
+    rows: int, inputs: int, outputs: int, seed: int, begin: int
+) -> None:
+    generator = np.random.default_rng(seed)
+    weights = generator.normal(size=(outputs, inputs)).astype(np.float32)
+    x = generator.normal(size=(rows, inputs)).astype(np.float32)
+    together = linear(weights, x)
+    for row in range(rows):
+        assert np.array_equal(linear(weights, x[row : row + 1])[0], together[row])
+    end = -(-outputs // LANES)
+    some = linear(weights, x, (min(begin, end), end))[:, begin * LANES :]
+    assert np.array_equal(some, together[:, begin * LANES :])
+
+
+STRANGE = {
+    "zeros": (0.0, 0.0),
+    "an outlier": (1.0, 1e30),
+    "subnormal": (1e-40, 1e-45),
+    "tiny": (1e-31, 1e-35),
+    "NaN": (1.0, np.nan),
+    "infinite": (1.0, np.inf),
+    "minus infinite": (1.0, -np.inf),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_strange_rows_keep_to_themselves(name: str) -> None:
+    generator = np.random.default_rng(3)
+    weights = generator.normal(size=(32, 96)).astype(np.float32)
+    x = generator.normal(size=(8, 96)).astype(np.float32)
+    usual, special = STRANGE[name]
+    strange = x.copy()
+    strange[2] = usual
+    strange[2, 40] = special
+    alone, among = linear(weights, x), linear(weights, strange)
+    others = [row for row in range(8) if row != 2]
+    assert np.array_equal(alone[others], among[others])
+    if np.isfinite(special):
+        with np.errstate(under="ignore"):
+            expected = reference(weights, strange[2:3])[0]
+        assert np.allclose(among[2], expected, rtol=1e-5, atol=max(1e-28, 1e-5 * np.abs(expected).max()))
+    else:
+        assert np.all(np.isnan(among[2]))
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-45, 1e-31])
+def test_weights_too_small_for_a_scale_are_zeros(value: float) -> None:
+    weights = np.full((16, 32), value, np.float32)
+    assert not linear(weights, np.ones((1, 32), np.float32)).any()
