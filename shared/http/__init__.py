@@ -2,6 +2,7 @@
 
 from shared.http.app import build_app
 from shared.http.cpu import CpuWorkers
+from shared.http.direct import answer_directly
 from shared.http.disconnect import unless_disconnected
 from shared.http.errors import ApiError, ErrorEnvelope, error_responses
 from shared.http.fields import StrictModel, Text
@@ -23,6 +24,7 @@ __all__ = [
     "SettingsError",
     "StrictModel",
     "Text",
+    "answer_directly",
     "build_app",
     "error_responses",
     "load_settings",
