@@ -11,18 +11,17 @@ from shared.lm.description import ModelDescription, read_config, read_descriptio
 from shared.lm.errors import ModelConfigError, ModelFolderError, SamplingError
 from shared.lm.generation_config import GenerationDefaults
 from shared.lm.rope_config import Llama3Scaling, RopeConfig
-from shared.lm.sampling_params import SamplingParams
+from shared.lm.sampling_params import NO_TOKEN, SamplingParams
 
 if TYPE_CHECKING:
     from shared.lm.folder import ModelFolder, load_model_folder, save_model_folder, valid_token_mask
     from shared.lm.generation import generate
     from shared.lm.kv_cache import KVCache
-    from shared.lm.sampling import NO_TOKEN, SampledRow, sample, top_logprobs
+    from shared.lm.sampling import SampledRow, sample, top_logprobs
     from shared.lm.transformer import Transformer
     from shared.lm.weights import load_weights
 
 _NEED_TORCH = {
-    "NO_TOKEN": "shared.lm.sampling",
     "KVCache": "shared.lm.kv_cache",
     "ModelFolder": "shared.lm.folder",
     "SampledRow": "shared.lm.sampling",

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from shared.lm.errors import SamplingError
 from shared.lm.kv_cache import KVCache
-from shared.lm.sampling import NO_TOKEN, SampledRow, sample
-from shared.lm.sampling_params import SamplingParams
+from shared.lm.sampling import SampledRow, sample
+from shared.lm.sampling_params import NO_TOKEN, SamplingParams
 from shared.lm.transformer import Transformer
 
 _PREFILL_TOKENS = 512

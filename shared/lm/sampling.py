@@ -12,10 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shared.lm.sampling_params import SamplingParams
-
-NO_TOKEN = -1
-"""What `sample` returns for a row whose logits hold no number to draw by."""
+from shared.lm.sampling_params import NO_TOKEN, SamplingParams
 
 _LOWEST_LOGPROB = -9999.0
 _FIRST_LOOK = 256

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from shared.lm.errors import SamplingError
 
+NO_TOKEN = -1
+"""What is drawn for a row whose logits hold no number to draw by."""
+
 _GREEDY_BELOW = 1e-5
 _MIN_BIAS, _MAX_BIAS = -100.0, 100.0  # OpenAI's
 

@@ -1,32 +1,66 @@
 """The engine's core: `schedule → run → emit`, one step at a time, on any runner."""
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 
-from services.inference.engine.request import CoreEvent, EngineStats, RowRequest
-from services.inference.engine.step import Runner
+import structlog
+
+from services.inference.engine.limits import check_fits
+from services.inference.engine.request import (
+    CoreEvent,
+    EngineStats,
+    FailEvent,
+    PromptEvent,
+    RowRequest,
+    StartEvent,
+    TokenEvent,
+)
+from services.inference.engine.row import Row
+from services.inference.engine.scheduler import Plan, Scheduler, Work
+from services.inference.engine.step import Draw, Runner, Segment, StepResult
+from shared.lm.sampling_params import NO_TOKEN
+
+_log = structlog.get_logger("ownlm.engine")
+
+_NO_DISTRIBUTION = "the model gave no distribution to draw from: its logits are not finite"
 
 
 class EngineCore:
     """Continuous batching over a paged KV cache. Not thread-safe: whoever owns it calls everything.
 
     Args:
-        runner: Runs the model. `max_step_tokens` must be above `max_rows`.
-        prefill_tokens: The most prompt tokens that run in one step, beside one token of every decoding row. Fewer
-            where `runner.max_step_tokens - runner.max_rows` is less.
+        runner: Runs the model.
+        prefill_tokens: The most prompt tokens that run in one step, beside one token of every decoding row; fewer
+            where the runner's steps are smaller.
+
+    Raises:
+        ValueError: The runner's steps have no room for one prompt token beside all rows.
     """
 
     def __init__(self, runner: Runner, *, prefill_tokens: int) -> None:
-        raise NotImplementedError
+        room = runner.max_step_tokens - runner.max_rows
+        if min(room, prefill_tokens) < 1:
+            raise ValueError(
+                f"no room for prompts in a step: {runner.max_step_tokens} tokens, of which {runner.max_rows} are the "
+                f"rows' own, and prefill_tokens is {prefill_tokens}"
+            )
+        self._runner = runner
+        self._scheduler = Scheduler(runner, min(room, prefill_tokens))
+        self._rows: dict[int, dict[int, Row]] = {}
+        self._suspects: deque[Row] = deque()
+        self._failures_in_a_row = 0
+        self._events: list[tuple[int, CoreEvent]] = []
+        self._counts = EngineStats(kv_blocks_total=runner.num_blocks)
 
     @property
     def has_work(self) -> bool:
         """Whether a step would do anything."""
-        raise NotImplementedError
+        return bool(self._rows)
 
     @property
     def failures_in_a_row(self) -> int:
         """Steps that raised, since the last one that did not."""
-        raise NotImplementedError
+        return self._failures_in_a_row
 
     def submit(self, job_id: int, requests: Sequence[RowRequest]) -> None:
         """Queue rows that belong together; they are numbered from 0. The queue's length is the caller's to limit.
@@ -34,16 +68,197 @@ class EngineCore:
         Raises:
             RequestTooLargeError: One of them needs more blocks than there are; none was queued.
         """
-        raise NotImplementedError
+        for request in requests:
+            check_fits(1, len(request.prompt_ids), request.max_tokens, num_places=1, num_blocks=self._runner.num_blocks)
+        rows = {index: Row(job_id, index, request) for index, request in enumerate(requests)}
+        if rows:
+            self._rows[job_id] = rows
+            self._scheduler.waiting.add(job_id, rows.values())
 
     def cancel(self, job_id: int, row: int | None = None) -> None:
         """Forget one row, or all rows of a job, at once; does nothing where they are finished or unknown."""
-        raise NotImplementedError
+        rows = self._rows.get(job_id, {})
+        for cancelled in [found for index, found in rows.items() if row in {None, index}]:
+            self._drop(cancelled)
 
     def step(self) -> list[tuple[int, CoreEvent]]:
-        """Run one step and return what it gave, each event with its job. Never raises for a fault of the runner: its rows get the cause."""
-        raise NotImplementedError
+        """Run one step and return what it gave, each event with its job.
+
+        A fault of the runner fails rows, with the true cause, and never raises: a step of several rows that raises is
+        run again row by row, and those fail that raise alone. What does raise here is a fault of the core itself.
+        """
+        self._events = []
+        plan = self._plan()
+        for row in plan.started:
+            self._post(row, StartEvent(row.index))
+        for row, error in plan.failed:
+            self._forget(row)
+            self._post(row, FailEvent(row.index, _cause(error)))
+        if plan.work:
+            self._run(plan.work)
+        return self._events
 
     def stats(self) -> EngineStats:
         """Count what is going on."""
-        raise NotImplementedError
+        scheduler = self._scheduler
+        return self._counts._replace(
+            waiting_rows=len(scheduler.waiting),
+            running_rows=len(scheduler.running),
+            kv_blocks_used=scheduler.pool.num_held,
+            kv_blocks_cached=scheduler.pool.num_idle,
+            preemptions=scheduler.num_preemptions,
+        )
+
+    def _plan(self) -> Plan:
+        while self._suspects:
+            row = self._suspects.popleft()
+            if row.place >= 0 and row.leader is None and (plan := self._scheduler.plan_alone(row)).work:
+                return plan
+        return self._scheduler.plan()
+
+    def _run(self, work: list[Work]) -> None:
+        segments = [_segment(one) for one in work]
+        try:
+            result = self._runner.run(segments)
+            _check(segments, result)
+        except Exception as error:
+            self._failures_in_a_row += 1
+            _log.error("step failed", rows=len(work), failures_in_a_row=self._failures_in_a_row, exc_info=error)
+            if len(work) > 1:
+                self._suspect(work)
+            else:
+                self._fail_all(work[0].row, error)
+        else:
+            self._failures_in_a_row = 0
+            self._count(work, result)
+            self._emit(work, result)
+
+    def _suspect(self, work: list[Work]) -> None:
+        """Run the rows of a failed step one by one from here, so that only those fail that are to blame.
+
+        Their keys and values count as far as the last good step, and so must their samplers.
+        """
+        for one in work:
+            for row in _drawing(one):
+                self._runner.close_row(row.place)
+                try:
+                    self._runner.open_row(row.place, row.request, row.output)
+                except Exception as error:
+                    self._fail(row, _cause(error))
+            self._suspects.append(one.row)
+
+    def _count(self, work: list[Work], result: StepResult) -> None:
+        prefilled = sum(end - start for row, start, end in work if not row.decoding)
+        counts = self._counts
+        self._counts = counts._replace(
+            steps=counts.steps + 1,
+            prefill_tokens=counts.prefill_tokens + prefilled,
+            generated_tokens=counts.generated_tokens + len(result.draws),
+        )
+
+    def _emit(self, work: list[Work], result: StepResult) -> None:
+        """Take over what the step gave: first the cache, then each row's events."""
+        draws = iter(result.draws)
+        for one, scores in zip(work, result.prompt_logprobs or [[]] * len(work), strict=True):
+            row = one.row
+            row.prompt_logprobs.extend(scores)
+            self._scheduler.advance(one)
+            if one.end < row.num_tokens:
+                continue
+            group = (row, *row.followers)
+            for follower in group[1:]:
+                self._fork(row, follower)
+            for member in group:
+                self._step_row(member, draws)
+
+    def _fork(self, leader: Row, follower: Row) -> None:
+        try:
+            self._scheduler.fork(leader, follower)
+        except Exception as error:
+            self._fail(follower, _cause(error))
+
+    def _step_row(self, row: Row, draws: Iterator[Draw]) -> None:
+        """Tell that a row's prompt is done, where that is news, and the token that it drew."""
+        draw = next(draws) if row.request.max_tokens else None
+        if row.place < 0:
+            return  # its block could not be copied
+        if not row.prompt_done:
+            self._end_prompt(row)
+        if draw is None:
+            self._drop(row)
+        elif draw.token == NO_TOKEN:
+            self._fail(row, _NO_DISTRIBUTION)
+        else:
+            finish_reason = row.append(draw.token)
+            self._post(row, TokenEvent(row.index, draw.token, draw.logprobs, finish_reason))
+            if finish_reason is not None:
+                self._drop(row)
+
+    def _end_prompt(self, row: Row) -> None:
+        self._scheduler.end_prefill(row)
+        num_tokens, counts = len(row.request.prompt_ids), self._counts
+        self._counts = counts._replace(
+            prefix_tokens_looked_up=counts.prefix_tokens_looked_up + num_tokens,
+            prefix_tokens_hit=counts.prefix_tokens_hit + row.num_cached,
+        )
+        logprobs = None if row.request.num_prompt_logprobs is None else tuple(row.prompt_logprobs)
+        self._post(row, PromptEvent(row.index, row.num_cached, logprobs, None if row.request.max_tokens else "length"))
+        row.prompt_done, row.prompt_logprobs = True, []
+
+    def _fail_all(self, row: Row, error: Exception) -> None:
+        for failed in (*row.followers, row):
+            self._fail(failed, _cause(error))
+
+    def _fail(self, row: Row, message: str) -> None:
+        """End a row with a message. What it computed may be wrong: nobody is to find it."""
+        self._scheduler.pool.forget(row.blocks)
+        self._drop(row)
+        self._post(row, FailEvent(row.index, message))
+
+    def _drop(self, row: Row) -> None:
+        self._scheduler.remove(row)
+        self._forget(row)
+
+    def _forget(self, row: Row) -> None:
+        rows = self._rows[row.job_id]
+        del rows[row.index]
+        if not rows:
+            del self._rows[row.job_id]
+
+    def _post(self, row: Row, event: CoreEvent) -> None:
+        self._events.append((row.job_id, event))
+
+
+def _segment(work: Work) -> Segment:
+    row, start, end = work
+    request = row.request
+    draws = tuple(drawing.place for drawing in _drawing(work))
+    if row.decoding:
+        return Segment((row.output[-1],), start, row.blocks, draws)
+    tokens = row.tokens(start, end)
+    if not row.scores_prompt:
+        return Segment(tokens, start, row.blocks, draws)
+    targets = request.prompt_ids[start + 1 : end + 1]
+    return Segment(tokens, start, row.blocks, draws, targets, request.num_prompt_logprobs or 0)
+
+
+def _drawing(work: Work) -> list[Row]:
+    """The rows that draw from the logits after the work's last token."""
+    row = work.row
+    if work.end < row.num_tokens:
+        return []
+    return [member for member in (row, *row.followers) if member.request.max_tokens]
+
+
+def _check(segments: Sequence[Segment], result: StepResult) -> None:
+    """Raise where a runner did not give what was asked for, before any of it is taken over."""
+    places = [place for segment in segments for place in segment.draws]
+    scored = [len(segment.targets) for segment in segments]
+    if [draw.row for draw in result.draws] != places:
+        raise RuntimeError(f"the runner drew for rows {[draw.row for draw in result.draws]} instead of {places}")
+    if any(scored) and [len(scores) for scores in result.prompt_logprobs] != scored:
+        raise RuntimeError("the runner scored other tokens of prompts than it was asked to")
+
+
+def _cause(error: Exception) -> str:
+    return f"generation failed: {type(error).__name__}: {error}".rstrip(": ")

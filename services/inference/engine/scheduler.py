@@ -1,32 +1,273 @@
 """Which rows run in the next step: admission, pressure on the blocks, and the share of prompts in a step."""
 
-from services.inference.engine.request import RequestTooLargeError
-from services.inference.engine.step import BLOCK_SIZE
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from services.inference.engine.blocks import BlockPool
+from services.inference.engine.row import Row
+from services.inference.engine.step import BLOCK_SIZE, Runner
+from services.inference.engine.waiting import WaitingRows
+
+_SPREAD_STEPS = 4
+"""While rows decode, prompts that wait are spread over about so many steps, to keep their steps short."""
 
 
-def blocks_needed(num_prompt_tokens: int, max_tokens: int) -> int:
-    """Blocks that a row holds at its end: its last token is never run, so its keys and values need no room."""
-    return -(-max(num_prompt_tokens, num_prompt_tokens + max_tokens - 1) // BLOCK_SIZE)
+class Work(NamedTuple):
+    """Tokens `start` to `end` of a row run in this step."""
+
+    row: Row
+    start: int
+    end: int
 
 
-def check_fits(num_rows: int, num_prompt_tokens: int, max_tokens: int, *, num_places: int, num_blocks: int) -> None:
-    """Refuse what can never run, from numbers alone: either side of the pipe may ask.
+@dataclass(slots=True)
+class Plan:
+    """What the next step does.
+
+    Attributes:
+        work: Decoding rows, then parts of prompts.
+        started: Rows that got a place for the first time.
+        failed: Rows that the runner did not open; they are out already.
+    """
+
+    work: list[Work] = field(default_factory=list)
+    started: list[Row] = field(default_factory=list)
+    failed: list[tuple[Row, Exception]] = field(default_factory=list)
+
+
+class Scheduler:
+    """Gives rows places, blocks and a share of each step. See docs/engine.md for the policy and its bounds.
 
     Args:
-        num_rows: Rows of the request.
-        num_prompt_tokens: Tokens of the longest of its prompts.
-        max_tokens: Tokens that may follow it.
-        num_places: Rows that may run or wait at the same time.
-        num_blocks: Blocks of the KV cache.
-
-    Raises:
-        RequestTooLargeError: Names the limit.
+        runner: Opens and closes rows, and tells its sizes.
+        prefill_tokens: The most prompt tokens of a step.
     """
-    if num_rows > num_places:
-        raise RequestTooLargeError(f"{num_rows} sequences, and the limit is {num_places} that run or wait")
-    needed = blocks_needed(num_prompt_tokens, max_tokens)
-    if needed > num_blocks:
-        raise RequestTooLargeError(
-            f"{num_prompt_tokens} tokens of prompt and up to {max_tokens} to follow need {needed * BLOCK_SIZE} tokens "
-            f"of KV cache, and it holds {num_blocks * BLOCK_SIZE}; ask for fewer, or raise OWNLM_KV_CACHE_BYTES"
-        )
+
+    def __init__(self, runner: Runner, prefill_tokens: int) -> None:
+        self.pool = BlockPool(runner.num_blocks)
+        self.waiting = WaitingRows()
+        self.running: dict[Row, None] = {}  # the oldest first
+        self.num_preemptions = 0
+        self._runner = runner
+        self._prefill_tokens = prefill_tokens
+        self._free_places = list(range(runner.max_rows - 1, -1, -1))
+        self._leaders: dict[
+            tuple[tuple[int, ...], int | None], Row
+        ] = {}  # rows within their prompt, for others to follow
+        self._num_admitted = 0
+
+    def plan(self) -> Plan:
+        """Plan a step: a token of every decoding row, then prompts."""
+        num_preemptions = self.num_preemptions
+        plan = Plan([work for row in list(self.running) if row.decoding and (work := self._decode(row))])
+        if self.num_preemptions == num_preemptions:
+            self._admit(plan)
+        self._prefill(plan.work)
+        return plan
+
+    def plan_alone(self, row: Row) -> Plan:
+        """Plan a step of one running row; empty where it has to give up its blocks."""
+        if row.decoding:
+            work = self._decode(row)
+            return Plan([] if work is None else [work])
+        return Plan([Work(row, row.num_computed, self._chunk_end(row, self._prefill_tokens))])
+
+    def advance(self, work: Work) -> None:
+        """Note that work is done: blocks that it filled can be found from now on."""
+        row, start, end = work
+        row.num_computed = end
+        for index in range(start // BLOCK_SIZE, end // BLOCK_SIZE):
+            self.pool.store(row.blocks[index], row.digest(index))
+
+    def fork(self, leader: Row, follower: Row) -> None:
+        """Let a follower go its own way at the end of the prompt: whole blocks stay shared, the last is copied."""
+        num_full = leader.num_computed // BLOCK_SIZE
+        for block in leader.blocks[:num_full]:
+            self.pool.share(block)
+        own = follower.blocks
+        follower.blocks = leader.blocks[:num_full] + own
+        follower.digests = leader.digests[:num_full]
+        follower.num_computed = follower.num_cached = leader.num_computed
+        follower.prompt_logprobs = leader.prompt_logprobs
+        follower.leader = None
+        leader.followers.remove(follower)
+        if own:
+            self._runner.copy_block(leader.blocks[num_full], own[0])
+
+    def end_prefill(self, leader: Row) -> None:
+        """Let nobody follow a row any more: its prompt is computed."""
+        key = leader.prefill_key
+        if self._leaders.get(key) is leader:
+            del self._leaders[key]
+
+    def remove(self, row: Row) -> None:
+        """Take a row out, wherever it is: waiting, in its prompt, sharing another's, decoding."""
+        if row.place < 0:
+            self.waiting.remove(row)
+        else:
+            self._release(row)
+
+    def _decode(self, row: Row) -> Work | None:
+        """The row's newest token, if there is room for it; younger rows pay for it, and the youngest itself."""
+        position = row.num_computed
+        if position == len(row.blocks) * BLOCK_SIZE:
+            while not self.pool.num_available:
+                youngest = next(reversed(self.running))
+                self._preempt(youngest)
+                if youngest is row:
+                    return None
+            row.blocks.append(self.pool.allocate())
+        return Work(row, position, position + 1)
+
+    def _preempt(self, row: Row) -> None:
+        """Take a row's blocks; it will be computed again, prompt and output."""
+        self._release(row)
+        row.num_computed = 0
+        if not row.prompt_done:
+            row.num_cached = 0
+            row.prompt_logprobs = []
+        self.waiting.put_back(row)
+        self.num_preemptions += 1
+
+    def _release(self, row: Row) -> None:
+        if row.leader is not None:
+            row.leader.followers.remove(row)
+            row.leader = None
+        elif row.followers:
+            self._bequeath(row)
+        elif not row.output:
+            self.end_prefill(row)
+        self.pool.release(row.blocks)
+        row.blocks = []
+        self._runner.close_row(row.place)
+        self._free_places.append(row.place)
+        row.place = -1
+        del self.running[row]
+
+    def _bequeath(self, leader: Row) -> None:
+        """Let the oldest follower carry on with the prompt that it shares."""
+        heir, *others = leader.followers
+        heir.leader, heir.followers, leader.followers = None, others, []
+        for other in others:
+            other.leader = heir
+        heir.blocks, leader.blocks = leader.blocks, heir.blocks
+        heir.num_computed = heir.num_cached = leader.num_computed
+        heir.digests, heir.prompt_logprobs = leader.digests, leader.prompt_logprobs
+        self._leaders[heir.prefill_key] = heir
+
+    def _admit(self, plan: Plan) -> None:
+        """Give places to those whose turn it is, as long as there are places and blocks."""
+        while self._free_places and (row := self.waiting.head) is not None:
+            leader = None if row.output else self._leaders.get(row.prefill_key)
+            found = self._find(row) if leader is None else []
+            num_new = _num_blocks(row.num_tokens) - len(found) if leader is None else row.num_tokens % BLOCK_SIZE > 0
+            taken = num_new + sum(self.pool.is_idle(block) for block in found)
+            # Every running row may need a block soon: leave them one each, or the newcomer is preempted at once.
+            if self.running and taken + len(self.running) > self.pool.num_available:
+                return
+            self.waiting.pop()
+            try:
+                self._runner.open_row(self._free_places[-1], row.request, row.output)
+            except Exception as error:  # the row's own: too little memory for its state, say
+                plan.failed.append((row, error))
+                continue
+            self._start(row, leader, found, num_new)
+            if row.age < 0:
+                row.age = self._num_admitted
+                self._num_admitted += 1
+                plan.started.append(row)
+
+    def _start(self, row: Row, leader: Row | None, found: list[int], num_new: int) -> None:
+        row.place = self._free_places.pop()
+        self.running[row] = None
+        for block in found:
+            self.pool.share(block)
+        row.blocks = found + [self.pool.allocate() for _ in range(num_new)]
+        row.num_computed = len(found) * BLOCK_SIZE
+        if leader is not None:
+            row.leader = leader
+            leader.followers.append(row)
+        elif not row.output:
+            row.num_cached = row.num_computed
+            self._leaders[row.prefill_key] = row
+
+    def _find(self, row: Row) -> list[int]:
+        """Blocks of others that hold the row's first tokens, all but the last one: its logits are needed."""
+        found: list[int] = []
+        if row.scores_prompt:
+            return found
+        for index in range((row.num_tokens - 1) // BLOCK_SIZE):
+            block = self.pool.find(row.digest(index))
+            if block is None:
+                break
+            found.append(block)
+        return found
+
+    def _prefill(self, work: list[Work]) -> None:
+        """Add parts of prompts: half of the room to the oldest row, the rest to those that need least."""
+        rows = [row for row in self.running if row.leader is None and not row.decoding]
+        if not rows:
+            return
+        for row in rows:
+            self._adopt(row)
+        left = {row: row.num_tokens - row.num_computed for row in rows}
+        budget = self._prefill_budget(sum(left.values()), len(work))
+        oldest, *others = rows
+        others.sort(key=left.__getitem__)
+        ends = {oldest: self._chunk_end(oldest, -(-budget // 2))}
+        coming = _filled(oldest, ends[oldest])
+        budget -= ends[oldest] - oldest.num_computed
+        for row in others:
+            if budget and not _is_coming(row, coming):
+                ends[row] = self._chunk_end(row, budget)
+                coming.update(_filled(row, ends[row]))
+                budget -= ends[row] - row.num_computed
+        ends[oldest] = self._chunk_end(oldest, ends[oldest] - oldest.num_computed + budget)
+        work.extend(Work(row, row.num_computed, end) for row, end in ends.items())
+
+    def _prefill_budget(self, num_left: int, num_decoding: int) -> int:
+        """Prompt tokens of the step: all that may be where nobody's next token waits for them."""
+        if num_decoding == 0:
+            return self._prefill_tokens
+        share = _num_blocks(-(-num_left // _SPREAD_STEPS)) * BLOCK_SIZE
+        return min(self._prefill_tokens, share)
+
+    def _adopt(self, row: Row) -> None:
+        """Use blocks that another row has filled since this one was admitted."""
+        if row.scores_prompt or row.num_computed % BLOCK_SIZE:
+            return
+        for index in range(row.num_computed // BLOCK_SIZE, (row.num_tokens - 1) // BLOCK_SIZE):
+            block = self.pool.find(row.digest(index))
+            if block is None:
+                return
+            self.pool.share(block)
+            self.pool.release([row.blocks[index]])
+            row.blocks[index] = block
+            row.num_computed += BLOCK_SIZE
+            if not row.output:
+                row.num_cached = row.num_computed
+
+    def _chunk_end(self, row: Row, num_tokens: int) -> int:
+        """Where a chunk of at most so many tokens ends: with the prompt, or with a block if it reaches one's end."""
+        end = row.num_computed + num_tokens
+        if end >= row.num_tokens:
+            return row.num_tokens
+        whole = end - end % BLOCK_SIZE
+        return whole if whole > row.num_computed else end
+
+
+def _num_blocks(num_tokens: int) -> int:
+    return -(-num_tokens // BLOCK_SIZE)
+
+
+def _filled(row: Row, end: int) -> set[bytes]:
+    """Names of the blocks that are full when the row is computed up to `end`."""
+    return {row.digest(index) for index in range(row.num_computed // BLOCK_SIZE, end // BLOCK_SIZE)}
+
+
+def _is_coming(row: Row, coming: set[bytes]) -> bool:
+    """Whether the row's next block is being filled in this step, for it to be found in the next."""
+    index = row.num_computed // BLOCK_SIZE
+    if row.scores_prompt or row.num_computed % BLOCK_SIZE or index >= (row.num_tokens - 1) // BLOCK_SIZE:
+        return False
+    return row.digest(index) in coming

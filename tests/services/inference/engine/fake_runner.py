@@ -1,0 +1,115 @@
+"""A runner whose tokens are a pure function of the sequence, as far as the blocks and its own notes tell it."""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from services.inference.engine.request import RowRequest, TokenLogprobs
+from services.inference.engine.step import BLOCK_SIZE, Draw, Segment, StepResult
+
+UNWRITTEN = -7
+
+
+def next_token(sequence: Sequence[int], seed: int, step: int) -> int:
+    """Of 50 tokens; 0 to 2 are likely to be stop ids in tests."""
+    return zlib.crc32(repr((list(sequence), seed, step)).encode()) % 50
+
+
+def score(sequence: Sequence[int], target: int, num_logprobs: int) -> TokenLogprobs:
+    return TokenLogprobs(-float(zlib.crc32(repr((list(sequence), target)).encode())), ((target, 0.0),) * num_logprobs)
+
+
+def reference(request: RowRequest) -> list[int]:
+    """What a row gives where it is alone, one token after the other."""
+    tokens = list(request.prompt_ids)
+    output: list[int] = []
+    while len(output) < request.max_tokens and not (output and output[-1] in request.stop_ids):
+        output.append(next_token(tokens, request.params.seed, len(output)))
+        tokens.append(output[-1])
+    return output
+
+
+@dataclass
+class FakeRunner:
+    """Keeps the tokens themselves in the blocks: one that is shared, copied or reused wrongly changes what is drawn.
+
+    Attributes:
+        fault_if_several: The next step of several segments raises.
+        faults: Raised by the next steps, one each; None for a step that runs.
+        poison: A step that holds this token raises; without a distribution where it is `blind`.
+        steps: Numbers of tokens of each segment, step by step.
+    """
+
+    num_blocks: int = 40
+    max_rows: int = 4
+    max_step_tokens: int = 36
+    faults: list[Exception | None] = field(default_factory=list)
+    fault_if_several: bool = False
+    open_faults: list[Exception | None] = field(default_factory=list)
+    copy_faults: list[Exception] = field(default_factory=list)
+    poison: int | None = None
+    blind: int | None = None
+    steps: list[list[int]] = field(default_factory=list)
+    rows: dict[int, tuple[RowRequest, list[int]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.blocks = [[UNWRITTEN] * BLOCK_SIZE for _ in range(self.num_blocks)]
+
+    def open_row(self, row: int, request: RowRequest, output: Sequence[int] = ()) -> None:
+        if self.open_faults and (fault := self.open_faults.pop(0)) is not None:
+            raise fault
+        assert 0 <= row < self.max_rows
+        assert row not in self.rows
+        self.rows[row] = request, list(output)
+
+    def close_row(self, row: int) -> None:
+        del self.rows[row]
+
+    def copy_block(self, source: int, target: int) -> None:
+        if self.copy_faults:
+            raise self.copy_faults.pop(0)
+        self.blocks[target] = list(self.blocks[source])
+
+    def run(self, segments: Sequence[Segment]) -> StepResult:
+        self.steps.append([len(segment.tokens) for segment in segments])
+        assert 0 < sum(self.steps[-1]) <= self.max_step_tokens
+        self._write(segments)
+        result = StepResult()
+        for segment in segments:
+            sequence = self._read(segment)
+            if self.poison in sequence:
+                raise ValueError(f"token {self.poison}")
+            result.draws.extend(self._draw(row, sequence) for row in segment.draws)
+            result.prompt_logprobs.append(
+                [
+                    score(sequence[: segment.start + index + 1], target, segment.num_logprobs)
+                    for index, target in enumerate(segment.targets)
+                ]
+            )
+        if self.fault_if_several and len(segments) > 1:
+            self.fault_if_several = False
+            raise MemoryError
+        if self.faults and (fault := self.faults.pop(0)) is not None:
+            raise fault  # as late as can be: rows have drawn, blocks are written
+        return result
+
+    def _write(self, segments: Sequence[Segment]) -> None:
+        written: set[tuple[int, int]] = set()
+        for segment in segments:
+            for position, token in enumerate(segment.tokens, segment.start):
+                place = segment.blocks[position // BLOCK_SIZE], position % BLOCK_SIZE
+                assert place not in written, "two segments of a step write to one place"
+                written.add(place)
+                self.blocks[place[0]][place[1]] = token
+
+    def _read(self, segment: Segment) -> list[int]:
+        end = segment.start + len(segment.tokens)
+        return [self.blocks[segment.blocks[at // BLOCK_SIZE]][at % BLOCK_SIZE] for at in range(end)]
+
+    def _draw(self, row: int, sequence: list[int]) -> Draw:
+        request, output = self.rows[row]
+        if self.blind in sequence:
+            return Draw(row, -1)
+        token = next_token(sequence, request.params.seed, len(output))
+        output.append(token)
+        return Draw(row, token)
