@@ -3,6 +3,7 @@
 from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shared.http.disconnect import CLIENT_CLOSED_REQUEST
 from shared.http.errors import ApiError
 from shared.http.record import note_error
 
@@ -30,11 +31,16 @@ class BodyLimitMiddleware:
             await JSONResponse(error.envelope(), error.status_code, error.headers)(scope, receive, send)
             return
         received = 0
+        complete = False
 
         async def counted_receive() -> Message:
-            nonlocal received
+            nonlocal received, complete
             message = await receive()
-            received += len(message.get("body", b""))
+            if message["type"] == "http.request":
+                received += len(message.get("body", b""))
+                complete = not message.get("more_body", False)
+            elif not complete:
+                raise ApiError(CLIENT_CLOSED_REQUEST, "the client left before its request was complete")
             if received > self._max_bytes:
                 raise self._too_large("the body is larger")
             return message

@@ -6,17 +6,21 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import structlog
 import uvicorn
 from fastapi import FastAPI
 
 from shared.http.logs import configure_logging
+from shared.http.protocol import RequestProtocol
 from shared.http.settings import ServiceSettings, SettingsError, SettingsT, load_settings
 
 if TYPE_CHECKING:
+    import asyncio
+
     from shared.http.lifecycle import Lifecycle
 
 EXIT_FAILED = 1
@@ -74,6 +78,8 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                http=cast("type[asyncio.Protocol]", partial(RequestProtocol, receive_timeout=settings.receive_timeout)),
+                ws="none",
                 log_config=None,
                 access_log=False,
                 server_header=False,

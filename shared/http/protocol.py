@@ -1,0 +1,103 @@
+"""HTTP/1.1 as uvicorn speaks it, with limits on what a client may send before it is a request."""
+
+import asyncio
+from typing import Any
+
+import orjson
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from shared.http.errors import error_envelope
+
+MAX_HEAD_BYTES = 65_536
+
+
+class RequestProtocol(HttpToolsProtocol):
+    """Closes connections whose request does not arrive in time, or whose head does not end; tells why in our envelope.
+
+    A request that comes in one packet, as nearly all do, costs no timer. The body's size is the app's to limit.
+
+    Args:
+        receive_timeout: Seconds from a request's first byte, or a connection's start, to the request's last byte.
+        arguments: uvicorn's own.
+    """
+
+    def __init__(self, *arguments: Any, receive_timeout: float, **named_arguments: Any) -> None:
+        super().__init__(*arguments, **named_arguments)
+        self._receive_timeout = receive_timeout
+        self._timer: asyncio.TimerHandle | None = None
+        self._receiving = False
+        self._in_head = True
+        self._head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Give the client its time for the first request."""
+        super().connection_made(transport)
+        self._timer = self.loop.call_later(self._receive_timeout, self._too_slow)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the timer."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came, and watch over a request that is not complete yet."""
+        if not self._receiving:
+            self._receiving = True
+            self._stop_timer()
+        super().data_received(data)
+        if not self._receiving or self.transport.is_closing():
+            return
+        if self._timer is None:
+            self._timer = self.loop.call_later(self._receive_timeout, self._too_slow)
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._refuse(431, f"the request's headers are over {MAX_HEAD_BYTES:,} bytes", "headers_too_large")
+
+    def on_message_begin(self) -> None:
+        """A request begins, perhaps in the packet that ended the one before."""
+        self._receiving = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """The head is over; what comes now is the body."""
+        self._in_head = False
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The request is complete, and its time no longer runs."""
+        self._receiving = False
+        self._in_head = True
+        self._head_bytes = 0
+        self._stop_timer()
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP."""
+        self._refuse(400, f"this is no HTTP/1.1 request ({msg.rstrip('.')})", "invalid_http")
+
+    def _too_slow(self) -> None:
+        if self.transport.is_closing():
+            return
+        if self.flow.read_paused:  # it is us who do not read: an earlier request is being answered
+            self._timer = self.loop.call_later(self._receive_timeout, self._too_slow)
+        elif not self._receiving:  # it never sent anything, and would not expect an answer
+            self.transport.close()
+        else:
+            message = f"the request did not arrive within {self._receive_timeout:g} s (OWNLM_RECEIVE_TIMEOUT)"
+            self._refuse(408, message, "request_timeout")
+
+    def _refuse(self, status: int, message: str, code: str) -> None:
+        """Answer, unless an answer is going out already, and hang up."""
+        self._stop_timer()
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            body = orjson.dumps(error_envelope(status, message, code=code))
+            head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+            self.transport.write(STATUS_LINE[status] + head + body)
+        self.logger.info("refused a connection: %s", message)
+        self.transport.close()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

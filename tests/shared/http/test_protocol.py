@@ -1,0 +1,134 @@
+"""What a client sends before it is a request: slow, endless or nonsense. Real sockets, since the client misbehaves."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import uvicorn
+from structlog.testing import capture_logs
+
+from shared.http.protocol import MAX_HEAD_BYTES, RequestProtocol
+
+TIMEOUT = 0.3
+HEAD = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+@pytest.fixture
+def address(build: Any) -> Iterator[tuple[str, int]]:
+    protocol: Any = partial(RequestProtocol, receive_timeout=TIMEOUT)
+    server = uvicorn.Server(uvicorn.Config(build(), http=protocol, port=0, log_config=None))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield server.servers[0].sockets[0].getsockname()[:2]
+    server.should_exit = True
+    thread.join()
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """What comes until the server hangs up."""
+    answer = b""
+    try:
+        while data := connection.recv(65536):
+            answer += data
+    except ConnectionError:
+        pass
+    return answer
+
+
+def error_of(answer: bytes) -> Any:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"connection: close" in head
+    return json.loads(body)["error"]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"POST /ec",
+        HEAD,
+        HEAD + b"Content-Length: 100\r\n\r\n",
+        HEAD + b"Content-Length: 100\r\n\r\n{",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n",
+        b"\r\n",
+        b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\nGET /li",
+    ],
+)
+def test_a_request_that_does_not_arrive_is_told_408(address: tuple[str, int], sent: bytes) -> None:
+    with socket.create_connection(address, timeout=10) as connection:
+        connection.sendall(sent)
+        answer = read_all(connection)
+    answer = answer[answer.rindex(b"HTTP/1.1 ") :]
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert error_of(answer)["message"] == "the request did not arrive within 0.3 s (OWNLM_RECEIVE_TIMEOUT)"
+
+
+def test_a_drip_does_not_keep_a_connection_open(address: tuple[str, int]) -> None:
+    def drip(connection: socket.socket) -> None:
+        for _ in range(500):
+            connection.sendall(b" ")
+            time.sleep(0.02)
+
+    with socket.create_connection(address, timeout=10) as connection:
+        connection.sendall(HEAD + b"Content-Length: 1000\r\n\r\n")
+        with pytest.raises(ConnectionError):
+            drip(connection)
+
+
+def test_a_connection_that_says_nothing_is_closed(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, timeout=10) as connection:
+        assert read_all(connection) == b""
+
+
+def test_a_kept_connection_serves_longer_than_one_request_may_take(address: tuple[str, int]) -> None:
+    body = b'{"text": "a"}'
+    with socket.create_connection(address, timeout=10) as connection:
+        for _ in range(3):
+            connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body[:5])
+            time.sleep(TIMEOUT / 2)
+            connection.sendall(body[5:])
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_head_without_an_end_is_refused(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, timeout=10) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n")
+        try:
+            for index in range(200):
+                connection.sendall(b"X-%d: %s\r\n" % (index, b"x" * 4096))
+        except ConnectionError:
+            pass
+        answer = read_all(connection)
+    if answer:  # a reset may overtake it
+        assert answer.startswith(b"HTTP/1.1 431 ")
+        assert f"{MAX_HEAD_BYTES:,} bytes" in error_of(answer)["message"]
+
+
+def test_large_headers_below_the_limit_are_served(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, timeout=10) as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX: %s\r\n\r\n" % (b"x" * 60_000))
+        assert read_all(connection).startswith(b"HTTP/1.1 200 ")
+
+
+def test_what_is_no_http_gets_the_envelope(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, timeout=10) as connection:
+        connection.sendall(b"\x16\x03\x01 this is TLS\r\n\r\n")
+        answer = read_all(connection)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert error_of(answer)["code"] == "invalid_http"
+
+
+def test_a_client_that_leaves_within_its_body_is_counted_as_such(address: tuple[str, int]) -> None:
+    with capture_logs() as logs:
+        with socket.create_connection(address, timeout=10) as connection:
+            connection.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")
+        deadline = time.monotonic() + 10
+        while not logs and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert [entry["status"] for entry in logs if entry["event"] == "request"] == [499]
