@@ -3,9 +3,10 @@
 from importlib.metadata import version
 
 import orjson
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Request, Response
 
-from services.tokenizer import json_answers
+from services.tokenizer import json_answers, raw
+from services.tokenizer.raw_schemas import RAW_DECODE, RAW_ENCODE
 from services.tokenizer.schemas import DecodeRequest, DecodeResponse, EncodeRequest, EncodeResponse, InfoResponse
 from services.tokenizer.settings import TokenizerSettings
 from shared.bpe import Tokenizer
@@ -31,15 +32,38 @@ def create_app(settings: TokenizerSettings) -> FastAPI:
     workers = CpuWorkers(settings.cpu_threads)
     max_items = settings.max_batch_items
 
-    @app.post("/encode", response_model=EncodeResponse, response_model_exclude_none=True, responses=_ERRORS)
     async def encode(request: EncodeRequest) -> Response:
         """Turn text into token ids. Text that spells a special token stays text unless `allowed_special` names it."""
         return _json(await workers.run(json_answers.encode, lifecycle.resource, request, max_items))
 
-    @app.post("/decode", response_model=DecodeResponse, responses=_ERRORS)
+    async def encode_raw(request: Request) -> Response:
+        return await workers.run(raw.encode, lifecycle.resource, await request.body(), request)
+
     async def decode(request: DecodeRequest) -> Response:
         """Turn token ids into text: the bytes of all tokens are joined first, then decoded."""
         return _json(await workers.run(json_answers.decode, lifecycle.resource, request, max_items))
+
+    async def decode_raw(request: Request) -> Response:
+        return await workers.run(raw.decode, lifecycle.resource, await request.body(), request)
+
+    app.router.add_api_route(
+        "/encode",
+        encode,
+        methods=["POST"],
+        response_model=EncodeResponse,
+        responses=_ERRORS,
+        route_class_override=raw.raw_route(raw.TEXT, encode_raw),
+        openapi_extra=RAW_ENCODE,
+    )
+    app.router.add_api_route(
+        "/decode",
+        decode,
+        methods=["POST"],
+        response_model=DecodeResponse,
+        responses=_ERRORS,
+        route_class_override=raw.raw_route(raw.IDS, decode_raw),
+        openapi_extra=RAW_DECODE,
+    )
 
     @app.get("/info", tags=["operations"], responses=error_responses(503))
     async def info() -> InfoResponse:

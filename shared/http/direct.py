@@ -9,6 +9,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.http.errors import ApiError
 
+_MAX_DIGITS = 10
+
 DirectAnswer = Callable[[bytes], bytes]
 
 
@@ -38,10 +40,10 @@ class _DirectMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = self._direct.get(scope.get("path", ""))
-        if found is None or scope["type"] != "http" or scope["method"] != "POST" or not _is_json(scope):
+        if found is None or scope["type"] != "http" or scope["method"] != "POST" or not self._is_plain(scope):
             await self._app(scope, receive, send)
             return
-        first = await receive()
+        first = await receive()  # raises nothing, since the server keeps to the length that is announced
         content = self._answer(found[1], first)
         if content is None:
             await self._app(scope, _beginning_with(first, receive), send)
@@ -52,18 +54,20 @@ class _DirectMiddleware:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": content})
 
+    def _is_plain(self, scope: Scope) -> bool:
+        """Whether the body is JSON, by a header as most clients write it, and of a known size that is small."""
+        headers = scope["headers"]
+        length = next((value for name, value in headers if name == b"content-length"), b"")
+        is_small = len(length) < _MAX_DIGITS and length.isdigit() and int(length) <= self._max_bytes
+        return is_small and not scope["query_string"] and (b"content-type", b"application/json") in headers
+
     def _answer(self, answer: DirectAnswer, message: Message) -> bytes | None:
-        if message["type"] != "http.request" or message.get("more_body") or len(message["body"]) > self._max_bytes:
+        if message["type"] != "http.request" or message.get("more_body"):
             return None
         try:
             return answer(message["body"])
         except (ValueError, ApiError):
             return None
-
-
-def _is_json(scope: Scope) -> bool:
-    """Whether the body is JSON by a header as most clients write it, and no query asks for anything."""
-    return not scope["query_string"] and (b"content-type", b"application/json") in scope["headers"]
 
 
 def _beginning_with(message: Message, receive: Receive) -> Receive:

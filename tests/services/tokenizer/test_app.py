@@ -1,6 +1,5 @@
 import base64
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,6 @@ from fastapi.testclient import TestClient
 from services.tokenizer.app import create_app
 from services.tokenizer.settings import TokenizerSettings
 from shared.bpe import Tokenizer
-
-
-@pytest.fixture(scope="module")
-def client(model_dir: Path) -> Iterator[TestClient]:
-    with TestClient(create_app(TokenizerSettings(model_dir=model_dir, max_batch_items=5))) as client:
-        while client.get("/readyz").status_code != 200:
-            time.sleep(0.01)
-        yield client
 
 
 def encode(client: TestClient, **body: Any) -> Any:

@@ -1,0 +1,100 @@
+"""Raw bodies: text/plain and little-endian ids, beside JSON."""
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from shared.bpe import Tokenizer
+
+TEXT = {"Content-Type": "text/plain; charset=utf-8", "Accept": "application/octet-stream"}
+IDS = {"Content-Type": "application/octet-stream"}
+
+
+@pytest.mark.parametrize("text", ["", "a", "Once upon a time, été \U0001f600\0\u2028 <|e|>", "fox " * 300_000])
+def test_a_text_goes_to_ids_and_back(client: TestClient, tokenizer: Tokenizer, text: str) -> None:
+    encoded = client.post("/encode", content=text.encode(), headers=TEXT)
+    assert encoded.status_code == 200
+    assert encoded.headers["content-type"] == "application/octet-stream"
+    assert encoded.headers["x-token-dtype"] == "uint16"
+    assert encoded.headers["x-tokenizer-fingerprint"] == tokenizer.fingerprint
+    ids = np.frombuffer(encoded.content, "<u2")
+    assert ids.tolist() == tokenizer.encode(text)
+    assert encoded.headers["x-token-count"] == str(len(ids))
+    decoded = client.post("/decode", content=encoded.content, headers=IDS)
+    assert decoded.headers["content-type"] == "text/plain; charset=utf-8"
+    assert decoded.headers["x-tokenizer-fingerprint"] == tokenizer.fingerprint
+    assert decoded.content == text.encode()
+
+
+def test_ids_can_be_wide(client: TestClient, tokenizer: Tokenizer) -> None:
+    encoded = client.post("/encode?dtype=uint32", content=b"a fox", headers=TEXT)
+    assert encoded.headers["x-token-dtype"] == "uint32"
+    assert np.frombuffer(encoded.content, "<u4").tolist() == tokenizer.encode("a fox")
+    assert client.post("/decode?dtype=uint32", content=encoded.content, headers=IDS).text == "a fox"
+
+
+@pytest.mark.parametrize("accept", [None, "*/*", "application/json", "text/html, */*;q=0.1"])
+def test_who_does_not_ask_for_raw_ids_gets_json(client: TestClient, tokenizer: Tokenizer, accept: str | None) -> None:
+    headers = {"Content-Type": "text/plain", **({"Accept": accept} if accept else {})}
+    ids = tokenizer.encode("a fox")
+    answer = client.post("/encode", content=b"a fox", headers=headers)
+    assert answer.json() == {"tokens": ids, "count": len(ids), "fingerprint": tokenizer.fingerprint}
+
+
+def test_special_tokens_are_text_unless_allowed(client: TestClient, tokenizer: Tokenizer) -> None:  # B17
+    text = "hi <|endoftext|> bye <|e|>"
+    for query, allowed in (
+        ({}, ()),
+        ({"allowed_special": "<|e|>"}, ["<|e|>"]),
+        ({"allowed_special": ["<|e|>", "<|endoftext|>"]}, ["<|e|>", "<|endoftext|>"]),
+        ({"allowed_special": "all"}, "all"),
+    ):
+        answer = client.post("/encode", params=query, content=text.encode(), headers=TEXT)
+        ids = np.frombuffer(answer.content, "<u2")
+        assert ids.tolist() == tokenizer.encode(text, allowed_special=allowed)
+    skipped = client.post("/decode", params={"skip_special_tokens": "true"}, content=ids.tobytes(), headers=IDS)
+    assert skipped.text == "hi  bye "
+
+
+def test_parts_of_characters_decode_to_replacements_or_are_refused(client: TestClient) -> None:  # B22
+    ids = np.array([*"\U0001f600".encode()[:2], 65], "<u2").tobytes()
+    assert client.post("/decode", content=ids, headers=IDS).text == "\ufffdA"
+    strict = client.post("/decode", params={"errors": "strict"}, content=ids, headers=IDS)
+    assert strict.status_code == 400
+    assert "byte 0 of their 3 bytes" in strict.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "told"),
+    [
+        ("/encode", b"ab\xffcd", 400, "the body is not UTF-8: byte 2 is 0xff"),
+        ("/encode", "é".encode() + b"\xed\xa0\x80", 400, "the body is not UTF-8: byte 2 is 0xed"),
+        ("/encode", b"ab\xf0\x9f\x98", 400, "the body is not UTF-8: byte 2 is 0xf0"),
+        ("/encode?allowed_special=%3C%7Cnope%7C%3E", b"a", 400, "<|nope|>"),
+        ("/encode?allowed_specials=all", b"a", 422, "allowed_specials"),
+        ("/encode?add_special_tokens=yes", b"a", 422, "add_special_tokens: must be false or true"),
+        ("/encode?dtype=int64", b"a", 422, "dtype: must be uint16 or uint32"),
+        ("/encode?dtype=uint16&dtype=uint32", b"a", 422, "dtype: must be uint16 or uint32, once"),
+        ("/decode", b"\0\0\0", 400, "the body has 3 bytes, which are no whole number of uint16 ids"),
+        ("/decode", b"A\0\xff\xff", 400, "token 1 is 65535, but ids are 0 to"),
+        ("/decode?dtype=uint32", b"\xff\xff\xff\xff", 400, "token 0 is 4294967295"),  # B23
+        ("/decode?errors=ignore", b"A\0", 422, "errors: must be replace or strict"),
+    ],
+)
+def test_wrong_bodies_are_refused(client: TestClient, path: str, body: bytes, status: int, told: str) -> None:
+    answer = client.post(path, content=body, headers=TEXT if path.startswith("/encode") else IDS)
+    assert answer.status_code == status
+    assert told in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "content_type"),
+    [
+        ("/encode", "text/plain; charset=latin-1"),
+        ("/encode", "text/html"),
+        ("/encode", "application/octet-stream"),
+        ("/decode", "text/plain"),
+    ],
+)
+def test_other_content_types_are_refused(client: TestClient, path: str, content_type: str) -> None:  # B68
+    assert client.post(path, content=b"ab", headers={"Content-Type": content_type}).status_code == 415
