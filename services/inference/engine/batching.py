@@ -7,7 +7,6 @@ from collections import deque
 
 import structlog
 
-from services.inference.engine.job import Job
 from services.inference.engine.request import (
     EngineError,
     EngineStats,
@@ -19,6 +18,7 @@ from services.inference.engine.request import (
 )
 from services.inference.engine.runner import Logits, Runner
 from services.inference.engine.slot_row import Row
+from services.inference.engine.thread_job import ThreadJob
 
 _log = structlog.get_logger("ownlm.engine")
 
@@ -72,9 +72,9 @@ class BatchingEngine:
                 f"{busy} sequences are running or waiting and the limit is {self._max_rows}; try again later"
             )
 
-    def submit(self, requests: list[RowRequest]) -> Job:
+    def submit(self, requests: list[RowRequest]) -> ThreadJob:
         """Queue rows that belong together; see `Engine.submit`."""
-        job = Job(len(requests))
+        job = ThreadJob(len(requests))
         rows = [Row(request, job, index) for index, request in enumerate(requests)]
         with self._wake:
             self.check_room(len(rows))

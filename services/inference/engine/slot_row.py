@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from services.inference.engine.job import Job
 from services.inference.engine.request import FinishReason, RowRequest
+from services.inference.engine.thread_job import ThreadJob
 from shared.lm import SampledRow
 
 
@@ -20,7 +20,7 @@ class Row:
     """
 
     request: RowRequest
-    job: Job
+    job: ThreadJob
     index: int
     slot: int = -1
     num_cached: int = 0

@@ -1,0 +1,166 @@
+"""`python -m services.inference.engine.process`: the process that owns the model. Started by `spawn.ModelProcess`."""
+
+import contextlib
+import gc
+import os
+import signal
+import socket
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any, NoReturn
+
+import structlog
+
+from services.inference.engine.core import EngineCore
+from services.inference.engine.messages import (
+    Cancel,
+    Command,
+    EngineConfig,
+    LastWords,
+    LoadFault,
+    LogLine,
+    Step,
+    Submit,
+    encode,
+    receive,
+)
+from services.inference.engine.runners import LoadedModel, load_model
+
+_log = structlog.get_logger("ownlm.engine")
+
+_MAX_FAILURES_IN_A_ROW = 3
+_EXIT_FAILED = 1
+
+
+class Inbox:
+    """Commands as they come, read by a thread: a step, or loading, may take seconds, and the other side's end is seen.
+
+    Args:
+        connection: Where commands come from.
+        on_end: Called in the thread when the other side has closed.
+    """
+
+    def __init__(self, connection: socket.socket, on_end: Callable[[], None]) -> None:
+        self._connection = connection
+        self._on_end = on_end
+        self._commands: deque[Command] = deque()
+        self._arrived = threading.Event()
+        threading.Thread(target=self._read, name="inbox", daemon=True).start()
+
+    def take(self, *, wait: bool) -> Iterator[Command]:
+        """Yield the commands that have come; `wait` for one where there is none."""
+        if wait:
+            self._arrived.wait()
+        self._arrived.clear()
+        while self._commands:
+            yield self._commands.popleft()
+
+    def _read(self) -> None:
+        while (command := receive(self._connection)) is not None:
+            self._commands.append(command)
+            self._arrived.set()
+        self._on_end()
+
+
+class ModelLoop:
+    """Runs the core: commands in, one message out for each step.
+
+    Args:
+        connection: Where messages go.
+        inbox: Where commands come from.
+        core: What runs.
+    """
+
+    def __init__(self, connection: socket.socket, inbox: Inbox, core: EngineCore) -> None:
+        self._connection = connection
+        self._inbox = inbox
+        self._core = core
+
+    def run(self) -> None:
+        """Run until the model fails so often that only another process may help.
+
+        Raises:
+            OSError: The other side has closed.
+        """
+        while self._core.failures_in_a_row < _MAX_FAILURES_IN_A_ROW:
+            self.turn()
+        self._connection.sendall(encode(LastWords(f"{self._core.failures_in_a_row} steps in a row failed")))
+
+    def turn(self) -> None:
+        """Take what has come, waiting for it where there is nothing to do, and run a step."""
+        core = self._core
+        for command in self._inbox.take(wait=not core.has_work):
+            if isinstance(command, Submit):
+                core.submit(command.job, command.rows)
+            elif isinstance(command, Cancel):
+                core.cancel(command.job, command.row)
+        events = core.step() if core.has_work else []
+        self._connection.sendall(encode(Step(events, core.stats())))
+
+
+def serve(connection: socket.socket, load: Callable[[EngineConfig], LoadedModel] = load_model) -> None:
+    """Load the model that the first message names, and run it until the other side closes."""
+    config = receive(connection)
+    if config is None:
+        return
+    inbox = Inbox(connection, on_end=lambda: os._exit(0))
+    try:
+        model = load(config)
+    except Exception as error:
+        connection.sendall(encode(LoadFault(_describe(error))))
+        raise
+    core = EngineCore(model.runner, prefill_tokens=config.prefill_tokens)
+    connection.sendall(encode(model.hello))
+    # What is there now stays: the collector need not look at it between steps.
+    gc.collect()
+    gc.freeze()
+    try:
+        ModelLoop(connection, inbox, core).run()
+    except OSError:
+        return
+    except Exception as error:  # a fault of the core itself: only a fresh one is known to be sound
+        connection.sendall(encode(LastWords(_describe(error))))
+        raise
+
+
+def main(connection: socket.socket, load: Callable[[EngineConfig], LoadedModel] = load_model) -> NoReturn:
+    """Be the model's process.
+
+    What may be said goes through the connection; the exit code is 0 only where the other side closed.
+    """
+    # The HTTP process is told to end, drains, and closes the connection.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _log_through(connection)
+    try:
+        serve(connection, load)
+    except Exception:
+        _log.debug("the model's process ends", exc_info=True)
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+    os._exit(_EXIT_FAILED)
+
+
+def _log_through(connection: socket.socket) -> None:
+    """Let the HTTP process write what is logged here: there is one standard output, and one format."""
+
+    def send(_logger: Any, method: str, event: MutableMapping[str, Any]) -> Any:
+        fields = {name: value if isinstance(value, int | float) else str(value) for name, value in event.items()}
+        with contextlib.suppress(OSError):
+            connection.sendall(encode(LogLine(method, str(fields.pop("event")), fields)))
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[structlog.processors.format_exc_info, send])
+
+
+def _describe(error: Exception) -> str:
+    """An error as a sentence: those that are written for people as they are, others with their type."""
+    if isinstance(error, ValueError | OSError) and str(error):
+        return str(error)
+    return f"{type(error).__name__}: {error}".rstrip(": ")
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,108 @@
+"""Start the model's process and know how it ended: the HTTP process' side."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from services.inference.engine.messages import EngineConfig, Hello, LoadFault, LogLine, encode, log, receive
+
+_ROOT = Path(__file__).resolve().parents[3]  # what `services` is imported from
+_COMMAND = (sys.executable, "-m", "services.inference.engine.process")
+_END_SECONDS = 2.0
+
+
+class LoadError(ValueError):
+    """The model could not be loaded; the message is for people.
+
+    Attributes:
+        told: Whether the process said why, rather than ended without a word: then trying again is of no use.
+    """
+
+    def __init__(self, message: str, *, told: bool) -> None:
+        super().__init__(message)
+        self.told = told
+
+
+class Worker(Protocol):
+    """Something that runs the model at the other end of a socket."""
+
+    connection: socket.socket
+
+    def wait_hello(self) -> Hello:
+        """Wait until the model is loaded; blocks.
+
+        Raises:
+            LoadError: It cannot be, or the process ended.
+        """
+
+    def end(self) -> str:
+        """Wait until it has ended, by force after a while, and say how: "with exit code 1"; blocks."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+class ModelProcess:
+    """`python -m services.inference.engine.process` as a child of this process.
+
+    It ends when the socket closes, and so with this process, however that ends. (PR_SET_PDEATHSIG would tie it to the
+    thread that started it.) It is in a process group of its own: Ctrl-C is for the HTTP process, which drains first.
+
+    Args:
+        config: What it is to load, and how.
+        command: What to run instead, with the socket's number as its last argument.
+    """
+
+    def __init__(self, config: EngineConfig, command: Sequence[str] = _COMMAND) -> None:
+        self.connection, theirs = socket.socketpair()
+        search_path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
+        with theirs:
+            self._popen = subprocess.Popen(  # noqa: S603 - our own command
+                [*command, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": search_path},
+                process_group=0,
+            )
+        self.connection.sendall(encode(config))
+
+    @property
+    def pid(self) -> int:
+        """The process' id."""
+        return self._popen.pid
+
+    def wait_hello(self) -> Hello:
+        """See `Worker.wait_hello`."""
+        while isinstance(message := receive(self.connection), LogLine):
+            log(message)
+        if isinstance(message, Hello):
+            return message
+        if isinstance(message, LoadFault):
+            raise LoadError(message.message, told=True)
+        raise LoadError(f"the process that loads the model ended {self.end()}", told=False)
+
+    def end(self) -> str:
+        """See `Worker.end`."""
+        self.connection.close()
+        try:
+            self._popen.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+        return _how(self._popen.wait())
+
+    def close(self) -> None:
+        """See `Worker.close`."""
+        self.end()
+
+
+def _how(returncode: int) -> str:
+    if returncode >= 0:
+        return f"with exit code {returncode}"
+    name = signal.Signals(-returncode).name
+    hint = ", as it does where the system's memory runs out" if name == "SIGKILL" else ""
+    return f"by the signal {name}{hint}"
