@@ -215,7 +215,7 @@ class EngineClient:
                 self._fail(number, EngineError(event.message))
             else:
                 before = entry.job.num_running
-                entry.job.post(event)
+                entry.job.receive(event)
                 self._busy -= before - entry.job.num_running
                 if entry.job.num_running == 0:
                     self._forget(number)
