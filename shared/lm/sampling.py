@@ -5,7 +5,7 @@ A row's draw depends on its own logits, parameters, seed and number of tokens so
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,8 +14,14 @@ from torch import Tensor
 
 from shared.lm.sampling_params import NO_TOKEN, SamplingParams
 
-_LOWEST_LOGPROB = -9999.0
+LOWEST_LOGPROB = -9999.0
+"""What log-probabilities are reported as at least, as OpenAI's API has it: JSON knows no infinity."""
+
+TOP_P_SLACK = 1e-9
+"""The share of the mass by which top_p may be missed: the rounding of a sum in some order or other decides nothing."""
+
 _FIRST_LOOK = 256
+_LARGEST = torch.finfo(torch.float32).max
 
 
 @dataclass
@@ -27,12 +33,16 @@ class SampledRow:
         prompt: The distinct ids of the prompt.
         output: How often each id was drawn.
         step: How many ids were drawn.
+        min_tokens: Steps before which no id of `stop_ids` is drawn.
+        stop_ids: Ids that end the sequence.
     """
 
     params: SamplingParams
     prompt: frozenset[int] = frozenset()
     output: Counter[int] = field(default_factory=Counter)
     step: int = 0
+    min_tokens: int = 0
+    stop_ids: frozenset[int] = frozenset()
 
     def append(self, token: int) -> None:
         """Take a drawn id into account for the next one."""
@@ -43,18 +53,22 @@ class SampledRow:
 def sample(logits: Tensor, rows: Sequence[SampledRow], *, valid_tokens: Tensor | None = None) -> list[int]:
     """Draw each row's next id; the caller appends them to the rows.
 
-    Penalties come first, then temperature, top_k, top_p and min_p, each on the renormalised result of the one before,
-    as in transformers' `generate`. Among equally likely tokens the lower ids are kept, and greedy takes the lowest.
+    In this order: ids that must not be drawn are taken out, among them `stop_ids` before `min_tokens`; logit_bias is
+    added; the repetition, presence and frequency penalties apply; the likeliest id is taken, or the scores go through
+    temperature, top_k, top_p and min_p, each on the renormalised result of the one before, and an id is drawn. Bias and
+    min_tokens before the penalties are vLLM's order, bias on the model's own logits OpenAI's, the rest that of
+    transformers' `generate`. Among equally likely tokens the lower ids are kept, and greedy takes the lowest.
 
     Args:
-        logits: [B, vocab_size], any float dtype; computed in float64.
+        logits: [B, vocab_size], any float dtype, taken as float32. The sum with the bias and what the penalties make of
+            it are float32 again, so that whether two scores are equal is not up to rounding; all else is float64.
         rows: B rows.
         valid_tokens: bool [vocab_size], False for ids that must never be drawn (padding of the embedding).
 
     Returns:
-        B ids; `NO_TOKEN` for a row whose logits hold NaN or +inf, or nothing finite.
+        B ids; `NO_TOKEN` for a row whose logits hold NaN or +inf, or nothing finite that may be drawn.
     """
-    scores = logits.detach().double()
+    scores = logits.detach().float()
     if valid_tokens is not None:
         scores = _forbid_invalid(scores, valid_tokens)
     # The greatest logit of a row is NaN, +inf or -inf exactly if the row cannot be used.
@@ -70,7 +84,9 @@ def _forbid_invalid(scores: Tensor, valid_tokens: Tensor) -> Tensor:
 
 
 def _draw(scores: Tensor, row: SampledRow) -> int:
-    scores = penalize(scores, row)
+    scores = penalize(_bias(scores, row), row)
+    if not scores.max().isfinite():
+        return NO_TOKEN
     if row.params.greedy:
         return int(scores.argmax())
     cumulative = distribution(scores, row.params).cumsum(-1)
@@ -79,57 +95,74 @@ def _draw(scores: Tensor, row: SampledRow) -> int:
     return int(torch.searchsorted(cumulative, target, right=True))
 
 
-def penalize(scores: Tensor, row: SampledRow) -> Tensor:
-    """Apply the three penalties to one row's logits [vocab_size]."""
-    params = row.params
-    if params.repetition_penalty != 1:
-        seen = torch.tensor(sorted(row.prompt | row.output.keys()), dtype=torch.int64, device=scores.device)
-        values = scores[seen]
-        penalty = params.repetition_penalty
-        penalized = torch.where(values > 0, values / penalty, values * penalty)
-        # A tiny penalty must not divide a logit to infinity.
-        scores = scores.index_copy(0, seen, penalized.clamp(max=torch.finfo(scores.dtype).max))
-    if row.output and (params.presence_penalty or params.frequency_penalty):
-        ids = torch.tensor(list(row.output), dtype=torch.int64, device=scores.device)
-        counts = torch.tensor(list(row.output.values()), dtype=scores.dtype, device=scores.device)
-        scores = scores.index_add(0, ids, -params.presence_penalty - params.frequency_penalty * counts)
+def _bias(scores: Tensor, row: SampledRow) -> Tensor:
+    """Add `logit_bias` to one row's logits [vocab_size], and take out ids that would end the sequence too early."""
+    if row.params.logit_bias:
+        ids, values = zip(*row.params.logit_bias, strict=True)
+        scores = scores.index_add(0, _ids(ids, scores), torch.tensor(values, dtype=scores.dtype, device=scores.device))
+    if row.step < row.min_tokens and row.stop_ids:
+        scores = scores.index_fill(0, _ids(row.stop_ids, scores), -torch.inf)
     return scores
 
 
+def penalize(scores: Tensor, row: SampledRow) -> Tensor:
+    """Apply the three penalties to one row's logits [vocab_size]; computed in float64, given back as they came."""
+    params, values = row.params, scores.double()
+    if params.repetition_penalty != 1:
+        seen = _ids(row.prompt | row.output.keys(), scores)
+        before = values[seen]
+        after = torch.where(before > 0, before / params.repetition_penalty, before * params.repetition_penalty)
+        values = values.index_copy(0, seen, after)
+    if row.output and (params.presence_penalty or params.frequency_penalty):
+        counts = torch.tensor(list(row.output.values()), dtype=values.dtype, device=scores.device)
+        penalties = -params.presence_penalty - params.frequency_penalty * counts
+        values = values.index_add(0, _ids(row.output, scores), penalties)
+    # A tiny penalty must not divide a logit to infinity, nor a large one multiply it to where nothing can be drawn.
+    values = torch.where(scores.isfinite(), values.clamp(-_LARGEST, _LARGEST), values)
+    return values.to(scores.dtype)
+
+
+def _ids(ids: Collection[int], scores: Tensor) -> Tensor:
+    return torch.tensor(list(ids), dtype=torch.int64, device=scores.device)
+
+
 def distribution(scores: Tensor, params: SamplingParams) -> Tensor:
-    """Return the probabilities that tokens are drawn by, from one row's penalized logits [vocab_size] in float64.
+    """Return how likely each token is drawn, from one row's penalized logits [vocab_size].
 
-    They are not renormalised: what the filters remove is missing from their sum.
+    In float64, and in units of the likeliest token's probability: they do not sum to 1.
     """
-    probabilities = ((scores - scores.max()) / params.temperature).softmax(-1)
-    count = _num_likeliest(probabilities, params)
-    if count < len(probabilities):
-        probabilities = _keep_likeliest(probabilities, count)
-    return probabilities.where(probabilities >= params.min_p * probabilities.max(), 0.0)
+    scaled = (scores.double() - scores.max().double()) * (1 / params.temperature)
+    weights = scaled.exp()
+    count = _num_likeliest(scores, weights, params)
+    if count < len(scores):
+        weights = weights.where(_likeliest(scores, count), 0.0)
+    if params.min_p > 0:
+        weights = weights.where(scaled >= math.log(params.min_p), 0.0)
+    return weights
 
 
-def _num_likeliest(probabilities: Tensor, params: SamplingParams) -> int:
+def _num_likeliest(scores: Tensor, weights: Tensor, params: SamplingParams) -> int:
     """Return how many of the likeliest tokens top_k and top_p keep; at least 1."""
-    top_k = params.top_k if 0 < params.top_k < len(probabilities) else len(probabilities)
+    top_k = params.top_k if 0 < params.top_k < len(scores) else len(scores)
     if params.top_p == 1:
         return top_k
-    total = probabilities.sum() if top_k == len(probabilities) else probabilities.topk(top_k).values.sum()
+    total = weights.sum() if top_k == len(scores) else weights[scores.topk(top_k).indices].sum()
+    wanted = params.top_p * total * (1 - TOP_P_SLACK)
     # The likeliest few nearly always hold the mass that is wanted, and sorting a whole vocabulary takes far longer.
     looked_at = min(_FIRST_LOOK, top_k)
     while True:
-        cumulative = probabilities.topk(looked_at).values.cumsum(-1)
-        missing = int((cumulative < params.top_p * total).sum())
+        cumulative = weights[scores.topk(looked_at).indices].cumsum(-1)
+        missing = int((cumulative < wanted).sum())
         if missing < looked_at or looked_at == top_k:
             return min(missing + 1, top_k)
         looked_at = min(8 * looked_at, top_k)
 
 
-def _keep_likeliest(probabilities: Tensor, count: int) -> Tensor:
-    """Zero all but `count` probabilities; among equal ones the lower ids stay."""
-    cut = probabilities.topk(count).values[-1]
-    above, equal = probabilities > cut, probabilities == cut
-    kept = above | (equal & (equal.cumsum(-1) <= count - above.sum()))
-    return probabilities.where(kept, 0.0)
+def _likeliest(scores: Tensor, count: int) -> Tensor:
+    """Say which tokens are the `count` likeliest ones; among equal ones the lower ids are."""
+    cut = scores.topk(count).values[-1]
+    above, equal = scores > cut, scores == cut
+    return above | (equal & (equal.cumsum(-1) <= count - above.sum()))
 
 
 def uniform(seed: int, step: int) -> float:
@@ -146,19 +179,20 @@ def top_logprobs(
     Args:
         logits: [B, vocab_size].
         tokens: The drawn id of each row.
-        count: How many of the likeliest ids to return; at most all valid ones are.
+        count: How many of the likeliest ids to return; at most all possible ones are.
         valid_tokens: bool [vocab_size], as for `sample`; the others have no part in the distribution.
 
     Returns:
-        For each row, the drawn id's log-probability, and `count` pairs of id and log-probability, likeliest first. All
-        are finite: the lowest is -9999, as OpenAI's API has it.
+        For each row, the drawn id's log-probability, and `count` pairs of id and log-probability, likeliest first and
+        among equally likely ones the lower id first, without impossible ids. All are finite, see `LOWEST_LOGPROB`.
     """
-    scores, num_valid = logits.detach().double(), logits.shape[-1]
+    scores = logits.detach().float()
     if valid_tokens is not None:
-        scores, num_valid = _forbid_invalid(scores, valid_tokens), int(valid_tokens.sum())
-    scores = scores.log_softmax(-1).clamp(min=_LOWEST_LOGPROB)
-    values, ids = scores.topk(min(count, num_valid))
+        scores = _forbid_invalid(scores, valid_tokens)
+    logprobs = scores.double().log_softmax(-1).clamp(min=LOWEST_LOGPROB)
+    ids = scores.sort(descending=True, stable=True).indices[:, :count]
+    top_ids = [row_ids[row[row_ids] > -torch.inf] for row, row_ids in zip(scores, ids, strict=True)]
     return [
-        (float(row[token]), list(zip(row_ids, row_values, strict=True)))
-        for row, token, row_ids, row_values in zip(scores, tokens, ids.tolist(), values.tolist(), strict=True)
+        (float(row[token]), list(zip(row_ids.tolist(), row[row_ids].tolist(), strict=True)))
+        for row, token, row_ids in zip(logprobs, tokens, top_ids, strict=True)
     ]

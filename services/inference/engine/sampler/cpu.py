@@ -1,0 +1,180 @@
+"""The sampler for models on CPU: compiled, without sorting a vocabulary, rows split over threads."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from services.inference.engine.request import RowRequest, TokenLogprobs
+from services.inference.engine.sampler.kernels.arrays import BLOCK, NUM_BUCKETS, Float32Array, Results, Rows, Scratch
+from services.inference.engine.sampler.kernels.drawing import NO_TOKEN, draw_rows, score_rows
+from services.inference.engine.sampler.parameters import Parameters, bias_of, early_stops, seen_counts
+from services.inference.engine.step import Draw
+from shared.kernels.compiling import Call
+
+RunCalls = Callable[[Sequence[Call]], object]
+"""Runs some calls, at the same time or one after the other, and returns when all are done."""
+
+_SCORED_TOGETHER = 256
+
+
+def run_in_turn(calls: Sequence[Call]) -> None:
+    """Run calls in the thread of the caller."""
+    for call in calls:
+        call.run_only()
+
+
+class CpuSampler:
+    """Draws with kernels. Its `draw` gives the tokens of `shared.lm.sample` (see `Sampler`).
+
+    Args:
+        vocab_size: Ids that the logits are of.
+        max_rows: Rows that may be open at the same time.
+        valid_tokens: bool [vocab_size], False for ids that must never be drawn; None allows all.
+        num_threads: How many calls the work of a step is split into.
+        run: Runs them.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        max_rows: int,
+        *,
+        valid_tokens: "np.ndarray[Any, np.dtype[np.bool_]] | None" = None,
+        num_threads: int = 1,
+        run: RunCalls = run_in_turn,
+    ) -> None:
+        self._size = vocab_size
+        self._max_rows = max_rows
+        self._run = run
+        self._invalid = (
+            np.zeros(0, np.int32) if valid_tokens is None else np.flatnonzero(~valid_tokens).astype(np.int32)
+        )
+        self._parameters = Parameters(max_rows)
+        self._num_stops = np.zeros(max_rows, np.int64)
+        self._stops = np.zeros((max_rows, 1), np.int32)
+        self._bias = np.zeros((max_rows, vocab_size), np.float32)
+        self._seen = np.zeros((max_rows, vocab_size), np.int32)
+        self._scratch = [_new_scratch(vocab_size) for _ in range(num_threads)]
+        self._places = np.zeros(max_rows, np.int64)
+        self._results = _new_results(max_rows, 0)
+        self._scored = _new_results(_SCORED_TOGETHER, 0)
+        self._no_logits = np.zeros(0, np.float32)
+        self._calls = self._prepare_draws()
+
+    def open(self, row: int, request: RowRequest, output: Sequence[int] = ()) -> None:
+        """See `Sampler.open`.
+
+        Raises:
+            ValueError: logit_bias names an id outside of the vocabulary.
+        """
+        ids, bias = bias_of(request, self._size)
+        stops = early_stops(request, self._size)
+        parameters = self._parameters
+        parameters.open(row, request, len(output))
+        if parameters.penalized[row]:
+            self._seen[row] = seen_counts(request, output, self._size)
+        if ids:
+            np.add.at(self._bias[row], ids, np.array(bias, np.float32))
+        num_top = min(request.num_logprobs or 0, self._size)
+        if len(stops) > self._stops.shape[1] or num_top * self._max_rows > len(self._results.top_ids):
+            self._stops = np.pad(self._stops, ((0, 0), (0, max(0, len(stops) - self._stops.shape[1]))))
+            self._results = _new_results(self._max_rows, max(num_top, len(self._results.top_ids) // self._max_rows))
+            self._calls = self._prepare_draws()
+        self._num_stops[row] = len(stops)
+        self._stops[row, : len(stops)] = stops
+
+    def close(self, row: int) -> None:
+        """See `Sampler.close`."""
+        if self._parameters.biased[row]:
+            self._bias[row] = 0
+
+    def draw(self, logits: Float32Array, rows: Sequence[int]) -> list[Draw]:
+        """See `Sampler.draw`; the logits [rows, vocab_size] are contiguous."""
+        self._check(logits, len(rows))
+        self._places[: len(rows)] = rows
+        for call in self._calls:
+            call.words[0] = logits.ctypes.data
+            call.words[2] = len(rows)
+        self._run(self._calls)
+        self._parameters.refresh(self._places[: len(rows)])
+        tokens = self._results.tokens[: len(rows)].tolist()
+        wants = (self._parameters.num_logprobs[rows] >= 0).tolist()
+        return [
+            Draw(row, token, _logprobs(self._results, index) if wanted and token != NO_TOKEN else None)
+            for index, (row, token, wanted) in enumerate(zip(rows, tokens, wants, strict=True))
+        ]
+
+    def score(self, logits: Float32Array, targets: Sequence[int], num_logprobs: int) -> list[TokenLogprobs]:
+        """See `Sampler.score`; the logits [targets, vocab_size] are contiguous."""
+        self._check(logits, len(targets))
+        num_top = min(num_logprobs, self._size)
+        if num_top * _SCORED_TOGETHER > len(self._scored.top_ids):
+            self._scored = _new_results(_SCORED_TOGETHER, num_top)
+        scored = []
+        for start in range(0, len(targets), _SCORED_TOGETHER):
+            some = np.array(targets[start : start + _SCORED_TOGETHER], np.int64)
+            self._run(self._prepare_scores(logits[start : start + len(some)], some, num_top))
+            scored += [_logprobs(self._scored, index) for index in range(len(some))]
+        return scored
+
+    def _check(self, logits: Float32Array, num_rows: int) -> None:
+        if logits.shape != (num_rows, self._size) or logits.dtype != np.float32 or not logits.flags.c_contiguous:
+            raise ValueError(f"logits must be a contiguous array of float32, {num_rows} rows of {self._size}")
+
+    def _prepare_draws(self) -> list[Call]:
+        parameters = self._parameters
+        rows = Rows(
+            num_stops=self._num_stops,
+            stops=self._stops.reshape(-1),
+            bias=self._bias.reshape(-1),
+            seen=self._seen.reshape(-1),
+            **{name: getattr(parameters, name) for name in Rows._fields if hasattr(parameters, name)},
+        )
+        return [
+            draw_rows.prepare(
+                self._no_logits, 0, self._places, self._invalid, rows, scratch, self._results, self._size, first,
+                len(self._scratch),
+            )
+            for first, scratch in enumerate(self._scratch)
+        ]  # fmt: skip
+
+    def _prepare_scores(self, logits: Float32Array, targets: Any, num_top: int) -> list[Call]:
+        return [
+            score_rows.prepare(
+                logits.reshape(-1), len(targets), targets, num_top, self._invalid, scratch, self._scored, self._size,
+                first, len(self._scratch),
+            )
+            for first, scratch in enumerate(self._scratch)
+        ]  # fmt: skip
+
+
+def _new_scratch(vocab_size: int) -> Scratch:
+    num_blocks = -(-vocab_size // BLOCK)
+    padded = num_blocks * BLOCK
+    return Scratch(
+        scores=np.full(padded, -np.inf, np.float32),
+        weights=np.zeros(padded),
+        sums=np.zeros(num_blocks),
+        buckets=np.zeros(padded, np.int32),
+        members=np.zeros(padded + 1, np.int32),
+        masses=np.zeros(4 * (NUM_BUCKETS + 1)),
+        cut=np.zeros(3),
+    )
+
+
+def _new_results(num_rows: int, num_top: int) -> Results:
+    return Results(
+        tokens=np.zeros(num_rows, np.int64),
+        chosen=np.zeros(num_rows),
+        top_ids=np.zeros(num_rows * num_top, np.int32),
+        top_logprobs=np.zeros(num_rows * num_top),
+        num_top=np.zeros(num_rows, np.int64),
+    )
+
+
+def _logprobs(results: Results, index: int) -> TokenLogprobs:
+    width = len(results.top_ids) // len(results.tokens)
+    top = slice(index * width, index * width + int(results.num_top[index]))
+    pairs = zip(results.top_ids[top].tolist(), results.top_logprobs[top].tolist(), strict=True)
+    return TokenLogprobs(float(results.chosen[index]), tuple(sorted(pairs, key=lambda pair: (-pair[1], pair[0]))))

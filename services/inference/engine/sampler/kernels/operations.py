@@ -1,0 +1,18 @@
+"""What kernels here need beside `shared.kernels.intrinsics`; `machine` generates it.
+
+multiply_add(a, b, c)   a * b + c, rounded once where the processor can
+sum_any_order(a, b)     a + b, of whose repetition LLVM may choose the order: the same one whenever the code runs
+bits(x), from_bits(n)   the 64 bits of a float, and the float with these bits
+bits32(x), from_bits32  the same for 32 bits
+"""
+
+from shared.kernels.intrinsics import Intrinsic
+
+_MACHINE = "services.inference.engine.sampler.kernels.machine"
+
+multiply_add = Intrinsic("multiply_add", _MACHINE)
+sum_any_order = Intrinsic("sum_any_order", _MACHINE)
+bits = Intrinsic("bits", _MACHINE)
+from_bits = Intrinsic("from_bits", _MACHINE)
+bits32 = Intrinsic("bits32", _MACHINE)
+from_bits32 = Intrinsic("from_bits32", _MACHINE)

@@ -1,0 +1,124 @@
+"""Where to cut the scores of a row so that the likeliest ids have so much of the mass, or are so many.
+
+Instead of sorting a vocabulary: scores fall into classes by their distance to the greatest one; the class in which the
+sum of the classes' masses crosses what is wanted is divided again by the distance to its own greatest score, until few
+ids are left, or equal ones. Every division puts the greatest and the least score apart, so it ends, and the order of
+float32 scores is exact whatever the rounding of the classes' edges.
+"""
+
+import numpy as np
+
+from services.inference.engine.sampler.kernels.arrays import NUM_BUCKETS, SCRATCH
+from shared.kernels.compiling import compiled
+from shared.kernels.types import FLOAT32S, FLOAT64S, INT32S, boolean, float32, float64, int64, void
+
+_FEW = 24
+_STRIDE = NUM_BUCKETS + 1
+_INFINITY = float("inf")
+
+
+@compiled(void, INT32S, FLOAT64S, FLOAT64S, boolean)
+def _sum_classes(buckets, weights, masses, by_count):
+    # Four sums of each class, so that equal classes in a row need not wait for one another.
+    for index in range(len(masses)):
+        masses[index] = 0.0
+    for start in range(0, len(buckets), 4):
+        for lane in range(4):
+            place = lane * _STRIDE + buckets[start + lane]
+            masses[place] += 1.0 if by_count else weights[start + lane]
+    for bucket in range(NUM_BUCKETS):
+        masses[bucket] += masses[_STRIDE + bucket] + masses[2 * _STRIDE + bucket] + masses[3 * _STRIDE + bucket]
+
+
+@compiled(int64, SCRATCH, int64, float32, float32, float64, boolean)
+def _narrow(scratch, count, high, low, wanted, by_count):
+    """Keep those of the first `count` members whose class crosses what is wanted, and return how many they are.
+
+    What the classes before have is left in `scratch.cut[0]`.
+    """
+    scores, weights, members, masses = scratch.scores, scratch.weights, scratch.members, scratch.masses
+    scale = (NUM_BUCKETS - 1) / (np.float64(high) - np.float64(low))
+    for bucket in range(NUM_BUCKETS):
+        masses[bucket] = 0.0
+    for position in range(count):
+        token = members[position]
+        masses[np.int64((np.float64(high) - scores[token]) * scale)] += 1.0 if by_count else weights[token]
+    before, bucket = 0.0, 0
+    # Rounding may leave the sum of all just below what is wanted: then it is the last class.
+    while bucket < NUM_BUCKETS - 1 and before + masses[bucket] < wanted:
+        before += masses[bucket]
+        bucket += 1
+    scratch.cut[0] = before
+    kept = 0
+    for position in range(count):
+        token = members[position]
+        members[kept] = token
+        kept += np.int64((np.float64(high) - scores[token]) * scale) == bucket
+    return kept
+
+
+@compiled(void, INT32S, FLOAT32S, int64)
+def _sort(members, scores, count):
+    """Sort few members by falling score."""
+    for position in range(1, count):
+        token, place = members[position], position
+        while place > 0 and scores[members[place - 1]] < scores[token]:
+            members[place] = members[place - 1]
+            place -= 1
+        members[place] = token
+
+
+@compiled(void, SCRATCH, int64, float64, boolean)
+def _walk(scratch, count, wanted, by_count):
+    """Go through sorted members until they have what is wanted."""
+    scores, weights, members = scratch.scores, scratch.weights, scratch.members
+    mass, last, group = 0.0, 0, 0
+    for position in range(count):
+        last = position
+        if scores[members[position]] != scores[members[group]]:
+            group = position
+        mass += 1.0 if by_count else weights[members[position]]
+        if mass >= wanted:
+            break
+    cut = scores[members[group]]
+    ties = 0
+    for position in range(group, count):
+        ties += scores[members[position]] == cut
+    scratch.cut[0], scratch.cut[1], scratch.cut[2] = cut, last - group + 1, ties
+
+
+@compiled(void, SCRATCH, float64, boolean)
+def find_cut(scratch, wanted, by_count):
+    """Find the smallest number of the likeliest ids that have `wanted` of the weights together, or are so many.
+
+    Writes to `scratch.cut`: the least score that is kept, how many of the ids with this score are kept, and how many
+    there are. Keeps all where all do not reach what is wanted. Needs `scratch.buckets`.
+    """
+    scores, members, masses, buckets = scratch.scores, scratch.members, scratch.masses, scratch.buckets
+    _sum_classes(buckets, scratch.weights, masses, by_count)
+    before, bucket = 0.0, 0
+    while bucket < NUM_BUCKETS and before + masses[bucket] < wanted:
+        before += masses[bucket]
+        bucket += 1
+    if bucket == NUM_BUCKETS:
+        scratch.cut[0], scratch.cut[1], scratch.cut[2] = -_INFINITY, 0, 0
+        return
+    wanted -= before
+    count = 0
+    for index in range(len(buckets)):
+        members[count] = index
+        count += buckets[index] == bucket
+    while count > _FEW:
+        high, low = scores[members[0]], scores[members[0]]
+        for position in range(count):
+            high = max(high, scores[members[position]])
+            low = min(low, scores[members[position]])
+        if high == low:
+            weight = 1.0 if by_count else scratch.weights[members[0]]
+            kept = min(float(count), max(1.0, np.ceil(wanted / weight)))
+            scratch.cut[0], scratch.cut[1], scratch.cut[2] = high, kept, count
+            return
+        count = _narrow(scratch, count, high, low, wanted, by_count)
+        wanted -= scratch.cut[0]
+    _sort(members, scores, count)
+    _walk(scratch, count, wanted, by_count)
