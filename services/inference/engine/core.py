@@ -140,9 +140,8 @@ class EngineCore:
         """
         for one in work:
             for row in _drawing(one):
-                self._runner.close_row(row.place)
                 try:
-                    self._runner.open_row(row.place, row.request, row.output)
+                    self._scheduler.reopen(row)
                 except Exception as error:
                     self._fail(row, _cause(error))
             self._suspects.append(one.row)

@@ -20,6 +20,7 @@ class Row:
         index: Its number in the job.
         age: The order of first admission, kept when the row is preempted; -1 before it.
         place: Its number at the runner; -1 while it waits.
+        is_open: Whether the runner knows it.
         output: What it has generated.
         blocks: Its blocks, in the order of positions. A follower's are those that it will not share with its leader.
         num_computed: Tokens whose keys and values are in the blocks.
@@ -36,6 +37,7 @@ class Row:
     request: RowRequest
     age: int = -1
     place: int = -1
+    is_open: bool = False
     output: list[int] = field(default_factory=list)
     blocks: list[int] = field(default_factory=list)
     num_computed: int = 0

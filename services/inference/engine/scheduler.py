@@ -100,6 +100,17 @@ class Scheduler:
         if self._leaders.get(key) is leader:
             del self._leaders[key]
 
+    def reopen(self, row: Row) -> None:
+        """Let the runner know no more of a running row than its output says: it may have drawn in a step that failed.
+
+        Raises:
+            Exception: The runner's own, where it cannot; the row is closed then.
+        """
+        self._runner.close_row(row.place)
+        row.is_open = False
+        self._runner.open_row(row.place, row.request, row.output)
+        row.is_open = True
+
     def remove(self, row: Row) -> None:
         """Take a row out, wherever it is: waiting, in its prompt, sharing another's, decoding."""
         if row.place < 0:
@@ -139,7 +150,9 @@ class Scheduler:
             self.end_prefill(row)
         self.pool.release(row.blocks)
         row.blocks = []
-        self._runner.close_row(row.place)
+        if row.is_open:
+            self._runner.close_row(row.place)
+            row.is_open = False
         self._free_places.append(row.place)
         row.place = -1
         del self.running[row]
@@ -178,7 +191,7 @@ class Scheduler:
                 plan.started.append(row)
 
     def _start(self, row: Row, leader: Row | None, found: list[int], num_new: int) -> None:
-        row.place = self._free_places.pop()
+        row.place, row.is_open = self._free_places.pop(), True
         self.running[row] = None
         for block in found:
             self.pool.share(block)

@@ -1,0 +1,122 @@
+"""Who gets a place and a share of the steps, and how long others wait for it."""
+
+from tests.services.inference.engine.core_driver import Driver, request
+from tests.services.inference.engine.fake_runner import FakeRunner, reference
+
+PREFILL = 64
+
+
+def wide(**sizes: int) -> Driver:
+    return Driver(FakeRunner(**{"num_blocks": 2000, "max_rows": 8, "max_step_tokens": 72, **sizes}), PREFILL)
+
+
+def first_tokens(driver: Driver) -> list[int]:
+    """Jobs in the order of their first tokens."""
+    order: list[int] = []
+    while driver.core.has_work:
+        driver.step()
+        order += [job for (job, _), answer in driver.answers.items() if answer.tokens and job not in order]
+    return order
+
+
+def starts(driver: Driver) -> list[tuple[int, int]]:
+    """Jobs and rows in the order in which they got a place."""
+    order: list[tuple[int, int]] = []
+    while driver.core.has_work:
+        driver.step()
+        order += [key for key, answer in driver.answers.items() if answer.started and key not in order]
+    return order
+
+
+def test_a_long_prompt_delays_running_streams_by_a_chunk_a_step() -> None:  # B73
+    driver = wide()
+    for job in range(4):
+        driver.submit(job, request(3, 200, seed=job))
+    for _ in range(3):
+        driver.step()
+    driver.submit(4, request(1000, 3))
+    before = [len(driver.tokens(job)[0]) for job in range(4)]
+    steps = 0
+    while driver.answers[4, 0].prompt is None:
+        driver.step()
+        steps += 1
+        assert [len(driver.tokens(job)[0]) for job in range(4)] == [count + steps for count in before]
+        assert sum(driver.runner.steps[-1]) <= 4 + PREFILL
+    assert steps < 2 * 1000 / PREFILL
+    driver.run()
+    assert driver.tokens(4) == [reference(request(1000, 3))]
+
+
+def test_a_short_prompt_overtakes_a_long_one_which_keeps_half_of_each_step() -> None:
+    driver = wide()
+    driver.submit(0, request(1000, 3))
+    driver.step()
+    for job in range(1, 5):
+        driver.submit(job, request([job] * 32, 3))
+    for job in range(1, 5):
+        driver.step()
+        assert len(driver.tokens(job)[0]) == 1
+    assert driver.core._rows[0][0].num_computed == 64 + 4 * 32
+
+
+def test_a_long_prompt_is_not_starved_by_short_ones() -> None:
+    driver = wide()
+    driver.submit(0, request(640, 1))
+    for job in range(1, 200):
+        driver.submit(job, request([job] * 32, 1))
+        driver.step()
+        if driver.answers[0, 0].prompt is not None:
+            break
+    assert job <= 640 / (PREFILL / 2)
+
+
+def test_equal_prompts_begin_in_the_order_of_their_arrival() -> None:
+    driver = wide(max_rows=3)
+    for job in range(12):
+        driver.submit(job, request([job] * 50, 20))
+    assert first_tokens(driver) == list(range(12))
+
+
+def test_many_choices_take_their_turn_like_any_other_request() -> None:
+    driver = wide(max_rows=2)
+    driver.submit(0, *[request(9, 4, seed=seed) for seed in range(8)])
+    driver.step()
+    driver.submit(1, request([1] * 9, 4))
+    driver.submit(2, request([2] * 9, 4))
+    assert starts(driver)[:6] == [(0, 0), (0, 1), (0, 2), (1, 0), (0, 3), (2, 0)]  # two at a time
+
+
+def test_a_row_that_needs_much_room_is_not_overtaken_for_ever() -> None:
+    driver = wide(num_blocks=20, max_rows=4)
+    driver.submit(0, request([0] * 100, 100))
+    driver.step()
+    driver.submit(1, request([1] * 250, 20))
+    for job in range(2, 40):
+        driver.submit(job, request([job] * 20, 10))
+    assert starts(driver)[:3] == [(0, 0), (1, 0), (2, 0)]
+
+
+def test_a_preempted_row_runs_again_before_those_that_have_not_begun() -> None:
+    driver = wide(num_blocks=8, max_rows=4)
+    rows = [request([job] * 30, 60, seed=job) for job in range(6)]
+    for job, row in enumerate(rows):
+        driver.submit(job, row)
+    finished: list[int] = []
+    while driver.core.has_work:
+        driver.step()
+        finished += [job for (job, _), got in driver.answers.items() if got.finish_reason and job not in finished]
+    assert finished == list(range(6))
+    assert driver.core.stats().preemptions > 0
+    assert [driver.tokens(job) for job in range(6)] == [[reference(row)] for row in rows]
+
+
+def test_prompts_take_whole_steps_where_nobody_decodes_and_small_shares_where_others_do() -> None:
+    driver = wide()
+    driver.submit(0, request([0] * 128, 50))
+    driver.step()
+    driver.step()
+    assert driver.runner.steps == [[64], [64]]
+    driver.submit(1, request([1] * 64, 2))
+    for _ in range(4):
+        driver.step()
+    assert driver.runner.steps[2:] == [[1, 16]] * 4

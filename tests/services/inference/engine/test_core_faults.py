@@ -1,0 +1,167 @@
+"""What the core does when the runner fails, and when a client leaves."""
+
+import pytest
+
+from tests.services.inference.engine.core_driver import Driver, request
+from tests.services.inference.engine.fake_runner import FakeRunner, reference
+
+POISON = 77
+ROWS = [request([job, *range(100, 120)], 30, seed=job) for job in range(4)]
+
+
+def started(driver: Driver, steps: int = 6) -> Driver:
+    """Four rows in the middle of their answers."""
+    for job, row in enumerate(ROWS):
+        driver.submit(job, row)
+    for _ in range(steps):
+        driver.step()
+    return driver
+
+
+def test_a_row_alone_in_a_failed_step_gets_the_true_cause() -> None:  # B74
+    driver = Driver(FakeRunner(faults=[None, None, MemoryError("38 MB for the scores")]))
+    driver.submit(0, request(9))
+    driver.run()
+    assert driver.answers[0, 0].failure == "generation failed: MemoryError: 38 MB for the scores"
+    driver.check_empty()
+    driver.submit(1, request(9))
+    driver.run()
+    assert driver.tokens(1) == [reference(request(9))]
+
+
+def test_a_step_that_failed_once_costs_nobody_a_token() -> None:  # B74
+    driver = started(Driver(FakeRunner()))
+    driver.runner.faults = [RuntimeError("once")]
+    driver.step()
+    assert driver.core.failures_in_a_row == 1
+    driver.step()
+    assert driver.core.failures_in_a_row == 0
+    driver.run()
+    assert [driver.tokens(job) for job in range(4)] == [[reference(row)] for row in ROWS]
+
+
+@pytest.mark.parametrize("length", [1, 20, 40, 60])
+def test_only_the_row_that_fails_alone_fails(length: int) -> None:  # B40
+    driver = started(Driver(FakeRunner(poison=POISON, max_rows=5, max_step_tokens=37)))
+    driver.submit(4, request([POISON] * length))
+    driver.run()
+    assert driver.answers[4, 0].failure == f"generation failed: ValueError: token {POISON}"
+    assert [driver.tokens(job) for job in range(4)] == [[reference(row)] for row in ROWS]
+    driver.check_empty()
+
+
+def test_choices_that_share_the_failing_prompt_fail_together() -> None:
+    driver = started(Driver(FakeRunner(poison=POISON, max_rows=6, max_step_tokens=38)))
+    driver.submit(4, *[request([POISON] * 40, seed=seed) for seed in range(2)])
+    driver.run()
+    assert {driver.answers[4, row].failure for row in range(2)} == {f"generation failed: ValueError: token {POISON}"}
+    assert [driver.tokens(job) for job in range(4)] == [[reference(row)] for row in ROWS]
+    driver.check_empty()
+
+
+def test_a_broken_runner_is_seen_as_failures_in_a_row() -> None:
+    driver = started(Driver(FakeRunner()))
+    driver.runner.faults = [OSError("gone")] * 50
+    for failures in range(1, 6):
+        driver.step()
+        assert driver.core.failures_in_a_row == failures
+    assert [driver.answers[job, 0].failure for job in range(4)] == ["generation failed: OSError: gone"] * 4
+    driver.check_empty()
+
+
+def test_a_row_without_a_distribution_fails_alone() -> None:  # B48
+    driver = started(Driver(FakeRunner(blind=POISON, max_rows=5, max_step_tokens=37)))
+    driver.submit(4, request([*range(200, 240), POISON]))
+    driver.run()
+    assert "logits are not finite" in str(driver.answers[4, 0].failure)
+    assert [driver.tokens(job) for job in range(4)] == [[reference(row)] for row in ROWS]
+    driver.submit(5, request(list(range(200, 240))))
+    driver.run()
+    assert driver.answers[5, 0].prompt.num_cached_tokens == 0  # nothing of the failed row is used again
+    driver.check_empty()
+
+
+def test_a_row_that_cannot_be_opened_fails_alone() -> None:
+    driver = started(Driver(FakeRunner(max_rows=5, max_step_tokens=37)))
+    driver.runner.open_faults = [MemoryError()]
+    driver.submit(4, request(9))
+    driver.run()
+    assert driver.answers[4, 0].failure == "generation failed: MemoryError"
+    assert [driver.tokens(job) for job in range(4)] == [[reference(row)] for row in ROWS]
+    driver.check_empty()
+
+
+@pytest.mark.parametrize("reopened", range(4))
+def test_a_row_that_cannot_be_opened_again_after_a_failed_step_fails_alone(reopened: int) -> None:
+    driver = started(Driver(FakeRunner()))
+    driver.runner.faults = [RuntimeError("once")]
+    driver.runner.open_faults = [MemoryError("again") if row == reopened else None for row in range(4)]
+    driver.run()
+    failures = [driver.answers[job, 0].failure for job in range(4)]
+    assert failures == ["generation failed: MemoryError: again" if job == reopened else None for job in range(4)]
+    assert [driver.tokens(job) for job in range(4) if job != reopened] == [
+        [reference(row)] for job, row in enumerate(ROWS) if job != reopened
+    ]
+    driver.check_empty()
+
+
+def test_a_choice_whose_block_cannot_be_copied_fails_alone() -> None:
+    driver = Driver(FakeRunner(copy_faults=[RuntimeError("copy")]))
+    rows = [request(20, seed=seed) for seed in range(3)]
+    driver.submit(0, *rows)
+    driver.run()
+    assert [driver.answers[0, row].failure for row in range(3)] == [None, "generation failed: RuntimeError: copy", None]
+    assert driver.tokens(0) == [reference(rows[0]), [], reference(rows[2])]
+    driver.check_empty()
+
+
+def test_a_runner_that_answers_for_other_rows_is_a_failed_step() -> None:
+    driver = Driver(FakeRunner())
+    driver.submit(0, request(9))
+    run = driver.runner.run
+    driver.runner.run = lambda segments: (result := run(segments), result.draws.clear())[0]
+    driver.run()
+    assert "drew for rows [] instead of [0]" in str(driver.answers[0, 0].failure)
+
+
+@pytest.mark.parametrize("steps", range(8))
+@pytest.mark.parametrize("row", [None, 0, 1, 2])
+def test_a_cancelled_row_costs_nothing_from_the_next_step_on(steps: int, row: int | None) -> None:
+    """B35: queued (job 1's last rows), in its prompt, leading or sharing one, decoding."""
+    driver = Driver(FakeRunner(max_rows=4, max_step_tokens=36))
+    driver.submit(0, request(40, 60, seed=9))
+    rows = [request(list(range(200, 260)), 20, seed=seed) for seed in range(5)]
+    driver.submit(1, *rows)
+    for _ in range(steps):
+        driver.step()
+    driver.core.cancel(1, row)
+    driver.check()
+    left = [other for other in range(5) if row not in {None, other}]
+    assert sorted(driver.core._rows.get(1, {})) == left
+    driver.run()
+    assert driver.tokens(0) == [reference(request(40, 60, seed=9))]
+    for index, request_ in enumerate(rows):
+        expected = reference(request_)
+        tokens = driver.answers[1, index].tokens
+        assert tokens == (expected if index in left else expected[: len(tokens)])
+        assert index in left or driver.answers[1, index].finish_reason is None
+    driver.check_empty()
+
+
+def test_cancelling_what_is_preempted_finished_or_unknown() -> None:
+    driver = Driver(FakeRunner(num_blocks=8, max_rows=4))
+    rows = [request([job] * 30, 60, seed=job) for job in range(3)]
+    for job, row in enumerate(rows):
+        driver.submit(job, row)
+    while not driver.core.stats().preemptions:
+        driver.step()
+    (preempted,) = driver.core._scheduler.waiting._preempted
+    driver.core.cancel(preempted.job_id)
+    driver.check()
+    driver.core.cancel(99)
+    driver.core.cancel(0, 5)
+    driver.run()
+    driver.core.cancel(0)
+    others = [job for job in range(3) if job != preempted.job_id]
+    assert [driver.tokens(job) for job in others] == [[reference(rows[job])] for job in others]
+    driver.check_empty()
