@@ -1,1 +1,1 @@
-"""The model on CPU: packed weights and compiled steps."""
+"""The model on the CPU: compiled steps over packed weights, in which no row depends on another."""

@@ -1,0 +1,55 @@
+"""The machine operations of the step, as kernels call them; `machine` and `threads` generate them.
+
+A vector is `LANES` numbers of 32 bits; a block of the KV cache holds as many positions. Indices are not checked, and no
+result depends on which vector instructions the processor has: lanes are never added to one another but where it is
+said, and then in one fixed order.
+
+    panel_product_R(weights, offset, depth, x, index, stride, out, out_index, out_stride, add)
+        The product of R rows of activations with one panel of float32 weights (see `weights`): for each row r and each
+        of the PANEL outputs n, the sum over k = 0, 1, ... depth - 1, in that order, of x[index + r * stride + k] times
+        the weight of (k, n). It goes to out[out_index + r * out_stride + n], or is added to what is there.
+    sum_of_squares(x, index, count)
+        Of `count` numbers, a multiple of LANES: each lane by itself, then the lanes in pairs of halves.
+    dot_keys(q, index, keys, first, second, third, fourth, depth, scores, score_index)
+        Scores of one query against four blocks of keys, which begin at keys[first] and so on and hold, for each of
+        `depth` channels, the LANES positions side by side.
+    softmax(scores, index, count)
+        Turn `count` scores into exp(score - largest), those up to the next whole vector into 0; returns their sum.
+    mix_values_V(weights, index, count, values, base, blocks, first_block, block_stride, depth, out, out_index, scale)
+        `scale` times the sum of `count` rows of values, each times its weight, for V vectors of channels from
+        values[base] on. Rows lie `depth` apart in blocks of LANES, whose numbers are blocks[first_block] and on.
+    swiglu(x, index, out, out_index)
+        silu of LANES gates, times the LANES numbers behind them.
+    has_many_registers()
+        Whether there are 32 vector registers of LANES numbers, rather than the equivalent of 8 (AVX2) or fewer.
+    take_ticket(tickets, index)
+        Add 1 to a counter that all threads share, and return what it was.
+    barrier(state, num_threads)
+        Wait until all threads are here. `state` has 2 * CACHE_LINE words, all zero at first.
+"""
+
+from shared.kernels.intrinsics import Intrinsic
+
+LANES = 16
+PANEL = 2 * LANES  # outputs of a panel of weights
+CACHE_LINE = 8  # words of 64 bits
+
+_MACHINE = "services.inference.engine.cpu.kernels.machine"
+_THREADS = "services.inference.engine.cpu.kernels.threads"
+
+panel_product_1 = Intrinsic("panel_product_1", _MACHINE)
+panel_product_2 = Intrinsic("panel_product_2", _MACHINE)
+panel_product_3 = Intrinsic("panel_product_3", _MACHINE)
+panel_product_4 = Intrinsic("panel_product_4", _MACHINE)
+panel_product_8 = Intrinsic("panel_product_8", _MACHINE)
+panel_product_12 = Intrinsic("panel_product_12", _MACHINE)
+sum_of_squares = Intrinsic("sum_of_squares", _MACHINE)
+dot_keys = Intrinsic("dot_keys", _MACHINE)
+softmax = Intrinsic("softmax", _MACHINE)
+mix_values_1 = Intrinsic("mix_values_1", _MACHINE)
+mix_values_2 = Intrinsic("mix_values_2", _MACHINE)
+mix_values_4 = Intrinsic("mix_values_4", _MACHINE)
+swiglu = Intrinsic("swiglu", _MACHINE)
+has_many_registers = Intrinsic("has_many_registers", _MACHINE)
+take_ticket = Intrinsic("take_ticket", _THREADS)
+barrier = Intrinsic("barrier", _THREADS)

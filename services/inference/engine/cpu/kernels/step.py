@@ -1,0 +1,230 @@
+"""A step of the model: all layers over the tokens of all segments, run by all threads at once.
+
+Between two phases the threads wait for each other. In a phase they share rows, panels of weights or heads, but never
+the terms of a sum, so that who computes what changes no bit of the result.
+"""
+
+import numpy as np
+
+from services.inference.engine.cpu.kernels.attention import attend, head_norm, rms_norm, rotate, write_key, write_value
+from services.inference.engine.cpu.kernels.intrinsics import LANES, barrier, take_ticket
+from services.inference.engine.cpu.kernels.layout import (
+    ACTIVATIONS,
+    ATTENDED,
+    CACHE,
+    D_MODEL,
+    GATE_UP,
+    HAS_HEAD_NORM,
+    HEAD_DIM,
+    HIDDEN,
+    LOGITS,
+    NUM_BLOCKS,
+    NUM_HEADS,
+    NUM_KV_HEADS,
+    NUM_LAYERS,
+    PLAN,
+    QKV,
+    SCRATCH,
+    SYNC,
+    WEIGHTS,
+    WIDE,
+)
+from services.inference.engine.cpu.kernels.linear import gated_linear, linear
+from shared.kernels import types
+from shared.kernels.compiling import compiled
+from shared.kernels.types import FLOAT32S, INT64S, float32, int64
+
+MATRICES = 4
+"""Matrices of a layer."""
+
+TICKETS = 5
+"""Counters of a layer: one for each matrix, and one for attention."""
+
+
+@compiled(types.void, int64, int64, INT64S, float32, WEIGHTS, CACHE, PLAN, int64, ACTIVATIONS, SYNC)
+def run_layers(thread, num_threads, shape, epsilon, weights, cache, plan, num_rows, work, sync):
+    """Take `num_rows` tokens from their embeddings to the end of the last layer, and keep their keys and values."""
+    wide, d_model = shape[WIDE], shape[D_MODEL]
+    vectors = (d_model + LANES - 1) // LANES * LANES
+    head_gains = 2 * shape[HEAD_DIM] * shape[HAS_HEAD_NORM]
+    embed(thread, num_threads, shape, weights.embedding, plan.tokens, num_rows, work.residual)
+    for layer in range(shape[NUM_LAYERS]):
+        matrix, ticket = MATRICES * layer, TICKETS * layer
+        gain = layer * (2 * vectors + head_gains)
+        norm_rows(thread, num_threads, shape, epsilon, weights.gains, gain, num_rows, work)
+        barrier(sync.barrier, num_threads)
+        linear(
+            weights.matrices,
+            matrix,
+            weights.packed,
+            work.normed,
+            wide,
+            num_rows,
+            work.qkv,
+            shape[QKV],
+            False,
+            sync.tickets,
+            ticket,
+        )
+        barrier(sync.barrier, num_threads)
+        place_rows(
+            thread, num_threads, shape, epsilon, weights, gain + 2 * vectors, layer, cache, plan, num_rows, work.qkv
+        )
+        barrier(sync.barrier, num_threads)
+        attend_rows(thread, num_threads, shape, layer, cache, plan, num_rows, work, sync.tickets, ticket + 4)
+        barrier(sync.barrier, num_threads)
+        linear(
+            weights.matrices,
+            matrix + 1,
+            weights.packed,
+            work.attended,
+            shape[ATTENDED],
+            num_rows,
+            work.residual,
+            wide,
+            True,
+            sync.tickets,
+            ticket + 1,
+        )
+        barrier(sync.barrier, num_threads)
+        norm_rows(thread, num_threads, shape, epsilon, weights.gains, gain + vectors, num_rows, work)
+        barrier(sync.barrier, num_threads)
+        gated_linear(
+            weights.matrices,
+            matrix + 2,
+            weights.packed,
+            work.normed,
+            wide,
+            num_rows,
+            work.gate_up,
+            shape[GATE_UP],
+            work.hidden,
+            shape[HIDDEN],
+            sync.tickets,
+            ticket + 2,
+        )
+        barrier(sync.barrier, num_threads)
+        linear(
+            weights.matrices,
+            matrix + 3,
+            weights.packed,
+            work.hidden,
+            shape[HIDDEN],
+            num_rows,
+            work.residual,
+            wide,
+            True,
+            sync.tickets,
+            ticket + 3,
+        )
+        barrier(sync.barrier, num_threads)
+
+
+@compiled(types.void, int64, int64, INT64S, float32, WEIGHTS, PLAN, int64, int64, ACTIVATIONS, SYNC)
+def run_head(thread, num_threads, shape, epsilon, weights, plan, begin, end, work, sync):
+    """Compute the logits of the outputs from `begin` to `end` of the plan: row 0 of the logits is the first of them."""
+    layers, wide = shape[NUM_LAYERS], shape[WIDE]
+    vectors = (shape[D_MODEL] + LANES - 1) // LANES * LANES
+    gain = layers * (2 * vectors + 2 * shape[HEAD_DIM] * shape[HAS_HEAD_NORM])
+    for row in range(thread, end - begin, num_threads):
+        source = plan.outputs[begin + row] * wide
+        rms_norm(work.residual, source, shape[D_MODEL], weights.gains, gain, epsilon, work.normed, row * wide)
+    barrier(sync.barrier, num_threads)
+    linear(
+        weights.matrices,
+        MATRICES * layers,
+        weights.packed,
+        work.normed,
+        wide,
+        end - begin,
+        work.logits,
+        shape[LOGITS],
+        False,
+        sync.tickets,
+        TICKETS * layers,
+    )
+    barrier(sync.barrier, num_threads)
+
+
+@compiled(types.void, int64, int64, INT64S, FLOAT32S, INT64S, int64, FLOAT32S)
+def embed(thread, num_threads, shape, embedding, tokens, num_rows, residual):
+    """Start the residual stream of each token."""
+    d_model, wide = shape[D_MODEL], shape[WIDE]
+    for row in range(thread, num_rows, num_threads):
+        source, target = tokens[row] * d_model, row * wide
+        for channel in range(d_model):
+            residual[target + channel] = embedding[source + channel]
+        for channel in range(d_model, wide):
+            residual[target + channel] = np.float32(0.0)
+
+
+@compiled(types.void, int64, int64, INT64S, float32, FLOAT32S, int64, int64, ACTIVATIONS)
+def norm_rows(thread, num_threads, shape, epsilon, gains, gain, num_rows, work):
+    """Normalise the residual stream of each token. A thread takes the same rows as in `embed`."""
+    wide = shape[WIDE]
+    for row in range(thread, num_rows, num_threads):
+        rms_norm(work.residual, row * wide, shape[D_MODEL], gains, gain, epsilon, work.normed, row * wide)
+
+
+@compiled(types.void, int64, int64, INT64S, float32, WEIGHTS, int64, int64, CACHE, PLAN, int64, FLOAT32S)
+def place_rows(thread, num_threads, shape, epsilon, weights, gain, layer, cache, plan, num_rows, qkv):
+    """Norm (where there is one) and rotate queries and keys, scale the queries, and put keys and values into blocks."""
+    heads, kv_heads, head_dim = shape[NUM_HEADS], shape[NUM_KV_HEADS], shape[HEAD_DIM]
+    padded = (head_dim + LANES - 1) // LANES * LANES
+    scale = np.float32(1.0) / np.sqrt(np.float32(head_dim))
+    for row in range(thread, num_rows, num_threads):
+        position, index = plan.positions[row], row * shape[QKV]
+        block = layer * shape[NUM_BLOCKS] + plan.blocks[plan.tables[row] + position // LANES]
+        in_block = position % LANES
+        for head in range(heads + kv_heads):
+            place = index + head * head_dim
+            is_key = head >= heads
+            if shape[HAS_HEAD_NORM]:
+                head_norm(qkv, place, head_dim, weights.gains, gain + (head_dim if is_key else 0), epsilon)
+            rotate(qkv, place, head_dim, weights.rotation, position * head_dim)
+            if is_key:
+                number = block * kv_heads + head - heads
+                write_key(qkv, place, head_dim, cache.keys, number * head_dim * LANES + in_block)
+            else:
+                for channel in range(head_dim):
+                    qkv[place + channel] *= scale
+        for head in range(kv_heads):
+            place = index + (heads + kv_heads + head) * head_dim
+            number = block * kv_heads + head
+            write_value(qkv, place, head_dim, cache.values, (number * LANES + in_block) * padded)
+
+
+@compiled(types.void, int64, int64, INT64S, int64, CACHE, PLAN, int64, ACTIVATIONS, INT64S, int64)
+def attend_rows(thread, num_threads, shape, layer, cache, plan, num_rows, work, tickets, ticket):
+    """Attention of each token and each group of heads that share keys, a few of them to a ticket."""
+    heads, kv_heads, head_dim = shape[NUM_HEADS], shape[NUM_KV_HEADS], shape[HEAD_DIM]
+    group = heads // kv_heads
+    key_size = head_dim * LANES
+    value_size = (head_dim + LANES - 1) // LANES * LANES * LANES
+    layer_block = layer * shape[NUM_BLOCKS] * kv_heads
+    items = num_rows * kv_heads
+    share = max(1, items // (16 * num_threads))
+    begin = take_ticket(tickets, ticket) * share
+    while begin < items:
+        for item in range(begin, min(begin + share, items)):
+            row, kv_head = item // kv_heads, item % kv_heads
+            for head in range(kv_head * group, (kv_head + 1) * group):
+                attend(
+                    work.qkv,
+                    row * shape[QKV] + head * head_dim,
+                    head_dim,
+                    plan.positions[row] + 1,
+                    cache.keys,
+                    (layer_block + kv_head) * key_size,
+                    kv_heads * key_size,
+                    cache.values,
+                    (layer_block + kv_head) * value_size,
+                    kv_heads * value_size,
+                    plan.blocks,
+                    plan.tables[row],
+                    work.scratch,
+                    thread * shape[SCRATCH],
+                    work.attended,
+                    row * shape[ATTENDED] + head * head_dim,
+                )
+        begin = take_ticket(tickets, ticket) * share

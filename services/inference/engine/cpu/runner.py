@@ -1,0 +1,220 @@
+"""Runs steps on the CPU, in compiled code over packed weights."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from services.inference.engine.cpu.kernels import step as kernels
+from services.inference.engine.cpu.kernels.attention import DOTTED
+from services.inference.engine.cpu.kernels.intrinsics import CACHE_LINE, LANES, PANEL
+from services.inference.engine.cpu.kernels.layout import Activations, Cache, Floats, Plan, Shape, Sync, Weights
+from services.inference.engine.cpu.team import ThreadTeam
+from services.inference.engine.cpu.weights import round_up
+from services.inference.engine.request import RowRequest, TokenLogprobs
+from services.inference.engine.sampler import Sampler
+from services.inference.engine.step import BLOCK_SIZE, Segment, StepResult
+from shared.kernels.compiling import Call, Kernel
+from shared.lm import ModelConfig
+
+
+class CpuRunner:
+    """A model, its KV cache and room for one step, all allocated once; implements `step.Runner`.
+
+    Args:
+        config: The architecture.
+        weights: From `pack_weights`.
+        sampler: Draws from logits that are views of one array, valid until the next step.
+        team: The threads that run a step; the sampler may use it too.
+        num_blocks: Blocks of the KV cache.
+        max_rows: Rows that may be open.
+        max_step_tokens: The most tokens of a step.
+        context_length: The most tokens of a sequence.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        sampler: Sampler[Floats],
+        team: ThreadTeam,
+        *,
+        num_blocks: int,
+        max_rows: int,
+        max_step_tokens: int,
+        context_length: int,
+    ):
+        self.num_blocks = num_blocks
+        self.max_rows = max_rows
+        self.max_step_tokens = max_step_tokens
+        self._vocab_size = config.vocab_size
+        self._sampler = sampler
+        self._team = team
+        self._context_length = context_length
+        self._weights = weights
+        self._shape = _shape(config, num_blocks, context_length)
+        self._cache = _cache(self._shape)
+        self._work = _activations(self._shape, max_rows, max_step_tokens, team.num_threads)
+        blocks_of_sequence = -(-context_length // BLOCK_SIZE)
+        self._plan = Plan(
+            tokens=np.zeros(max_step_tokens, np.int64),
+            positions=np.zeros(max_step_tokens, np.int64),
+            tables=np.zeros(max_step_tokens, np.int64),
+            blocks=np.zeros(min(max_rows, max_step_tokens) * blocks_of_sequence, np.int64),
+            outputs=np.zeros(max(max_rows, max_step_tokens), np.int64),
+        )
+        self._sync = Sync(
+            barrier=np.zeros(2 * CACHE_LINE, np.int64),
+            tickets=np.zeros(kernels.TICKETS * config.num_layers + 1, np.int64),
+        )
+        words = np.array(self._shape, np.int64), config.norm_eps, weights
+        self._layers = _TeamCall(kernels.run_layers, team, *words, self._cache, self._plan, 0, self._work, self._sync)
+        self._head = _TeamCall(kernels.run_head, team, *words, self._plan, 0, 0, self._work, self._sync)
+        self._logits = self._work.logits.reshape(max_rows, self._shape.logits)[:, : config.vocab_size]
+
+    def open_row(self, row: int, request: RowRequest, output: Sequence[int] = ()) -> None:
+        """See `step.Runner`."""
+        self._sampler.open(row, request, output)
+
+    def close_row(self, row: int) -> None:
+        """See `step.Runner`."""
+        self._sampler.close(row)
+
+    def copy_block(self, source: int, target: int) -> None:
+        """See `step.Runner`."""
+        for array in self._cache:
+            by_block = array.reshape(self._shape.num_layers, self.num_blocks, -1)
+            by_block[:, target] = by_block[:, source]
+
+    def run(self, segments: Sequence[Segment]) -> StepResult:
+        """See `step.Runner`."""
+        ends = self.forward(segments)
+        result = StepResult()
+        rows = [row for segment in segments for row in segment.draws]
+        if rows:
+            outputs = [end - 1 for segment, end in zip(segments, ends, strict=True) for _ in segment.draws]
+            result.draws = self._sampler.draw(self.logits(outputs), rows)
+        for segment, end in zip(segments, ends, strict=True):
+            result.prompt_logprobs.append(self._score(segment, end - len(segment.tokens)))
+        return result
+
+    def forward(self, segments: Sequence[Segment]) -> list[int]:
+        """Run all layers; returns where each segment's tokens end among those of the step."""
+        num_rows, ends = self._lay_out(segments)
+        self._sync.tickets[:] = 0
+        self._layers.run(num_rows)
+        return ends
+
+    def logits(self, outputs: Sequence[int]) -> Floats:
+        """The logits after tokens of the last `forward`, [len(outputs), vocab_size]; at most `max_rows` at once."""
+        self._plan.outputs[: len(outputs)] = outputs
+        self._sync.tickets[-1] = 0
+        self._head.run(0, len(outputs))
+        return self._logits[: len(outputs)]
+
+    def _lay_out(self, segments: Sequence[Segment]) -> tuple[int, list[int]]:
+        """Write the plan of a step."""
+        plan = self._plan
+        row = table = 0
+        ends = []
+        for segment in segments:
+            end, table_end = row + len(segment.tokens), table + len(segment.blocks)
+            plan.tokens[row:end] = segment.tokens
+            plan.positions[row:end] = np.arange(segment.start, segment.start + end - row)
+            plan.tables[row:end] = table
+            plan.blocks[table:table_end] = segment.blocks
+            row, table = end, table_end
+            ends.append(end)
+        return row, ends
+
+    def _score(self, segment: Segment, begin: int) -> list[TokenLogprobs]:
+        scores: list[TokenLogprobs] = []
+        for first in range(0, len(segment.targets), self.max_rows):
+            targets = segment.targets[first : first + self.max_rows]
+            logits = self.logits(range(begin + first, begin + first + len(targets)))
+            scores += self._sampler.score(logits, targets, segment.num_logprobs)
+        return scores
+
+
+class _TeamCall:
+    """A kernel that all threads of a team run at once; `thread` and `num_threads` are its first two arguments.
+
+    Args:
+        kernel: Its arguments that are whole numbers in `values` may be set anew for each run.
+        team: The threads.
+        values: All other arguments.
+    """
+
+    def __init__(self, kernel: Kernel, team: ThreadTeam, *values: object):
+        self._calls: list[Call] = [
+            kernel.prepare(thread, team.num_threads, *values) for thread in range(team.num_threads)
+        ]
+        self._works = [partial(kernel.machine_code, call.words) for call in self._calls]
+        self._run = partial(team.run, self._works)
+        self._places = _places_of_numbers(values)
+
+    def run(self, *numbers: int) -> None:
+        for call in self._calls:
+            for place, number in zip(self._places, numbers, strict=True):
+                call.words[place] = number
+        self._run()
+
+
+def _places_of_numbers(values: Sequence[object]) -> list[int]:
+    """The words of the arguments that are whole numbers, behind the two that tell the thread."""
+    places, place = [], 2
+    for value in values:
+        if isinstance(value, int):
+            places.append(place)
+        place += 2 * len(value) if isinstance(value, tuple) else 2 if isinstance(value, np.ndarray) else 1
+    return places
+
+
+def _shape(config: ModelConfig, num_blocks: int, context_length: int) -> Shape:
+    heads = config.num_heads * config.head_dim
+    scores = round_up(context_length, DOTTED * BLOCK_SIZE)
+    return Shape(
+        d_model=config.d_model,
+        num_layers=config.num_layers,
+        num_heads=config.num_heads,
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        has_head_norm=int(config.qk_norm),
+        num_blocks=num_blocks,
+        wide=_stride(config.d_model),
+        qkv=_stride(heads + 2 * config.num_kv_heads * config.head_dim),
+        attended=_stride(heads),
+        gate_up=_stride(2 * round_up(config.d_ff, LANES)),
+        hidden=_stride(config.d_ff),
+        logits=_stride(config.vocab_size),
+        scratch=scores + round_up(config.head_dim, LANES),
+    )
+
+
+def _stride(width: int) -> int:
+    """Room for whole panels, and a cache line more, so that a row begins in another part of the cache than the last."""
+    return round_up(width, PANEL) + LANES
+
+
+def _cache(shape: Shape) -> Cache:
+    heads = shape.num_layers * shape.num_blocks * shape.num_kv_heads
+    return Cache(
+        keys=np.zeros(heads * shape.head_dim * LANES, np.float32),
+        values=np.zeros(heads * round_up(shape.head_dim, LANES) * LANES, np.float32),
+    )
+
+
+def _activations(shape: Shape, max_rows: int, max_step_tokens: int, num_threads: int) -> Activations:
+    def rows(width: int, count: int = max_step_tokens) -> Floats:
+        return np.zeros(width * count, np.float32)
+
+    return Activations(
+        residual=rows(shape.wide),
+        normed=rows(shape.wide, max(max_rows, max_step_tokens)),
+        qkv=rows(shape.qkv),
+        attended=rows(shape.attended),
+        gate_up=rows(shape.gate_up),
+        hidden=rows(shape.hidden),
+        logits=rows(shape.logits, max_rows),
+        scratch=rows(shape.scratch, num_threads),
+    )

@@ -1,0 +1,75 @@
+"""Threads that run compiled code side by side, for the whole life of the process."""
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+
+Work = Callable[[], None]
+"""What one thread is to do: compiled code that takes no interpreter lock and raises nothing."""
+
+
+class ThreadTeam:
+    """`num_threads` threads, of which the caller is one. Between two runs the others sleep.
+
+    Args:
+        num_threads: At least 1.
+    """
+
+    def __init__(self, num_threads: int):
+        self.num_threads = num_threads
+        self._members = [_Member(number) for number in range(1, num_threads)]
+
+    def run(self, works: Sequence[Work]) -> None:
+        """Do one work in each thread, the first in the caller's, and wait for all. They may wait for each other."""
+        for member, work in zip(self._members, works[1:], strict=True):
+            member.start(work)
+        works[0]()
+        for member in self._members:
+            member.join()
+
+    def close(self) -> None:
+        """End the threads."""
+        for member in self._members:
+            member.close()
+        self._members = []
+
+
+class _Member:
+    """A thread that does what it is handed, one work after the other."""
+
+    def __init__(self, number: int):
+        self._work: Work | None = None
+        # Locks rather than events or conditions: those are made of locks, and of bookkeeping in Python.
+        self._wanted, self._done = threading.Lock(), threading.Lock()
+        self._wanted.acquire()
+        self._done.acquire()
+        self._thread = threading.Thread(target=self._serve, name=f"step-{number}", daemon=True)
+        self._thread.start()
+
+    def start(self, work: Work) -> None:
+        self._work = work
+        self._wanted.release()
+
+    def join(self) -> None:
+        self._done.acquire()
+
+    def close(self) -> None:
+        self._work = None
+        self._wanted.release()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while True:
+            self._wanted.acquire()
+            if self._work is None:
+                return
+            self._work()
+            self._done.release()
+
+
+def available_cores() -> int:
+    """Cores that this process may run on."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS
+        return os.cpu_count() or 1
