@@ -1,5 +1,7 @@
 """The part of a FastAPI app that both services have: middleware, errors, probes and metrics."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 from fastapi import FastAPI, Response
@@ -16,6 +18,7 @@ from shared.http.lifecycle import Lifecycle, not_ready
 from shared.http.metrics import HttpMetrics
 from shared.http.observe import ObserveMiddleware
 from shared.http.settings import ServiceSettings
+from shared.http.tracing import TracingMiddleware, make_tracer_provider, send_last_spans
 
 
 class ProbeResponse(BaseModel):
@@ -38,9 +41,18 @@ def build_app(
     `app.state.lifecycle` is what `shared.http.run` drains at the end.
 
     Raises:
-        SettingsError: The API keys or the origins cannot be used.
+        SettingsError: The API keys, the origins or the place for traces cannot be used.
     """
-    app = FastAPI(title=title, description=description, version=version, lifespan=lifecycle.lifespan)
+    provider = make_tracer_provider(settings, title.replace(" ", "-"))
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with lifecycle.lifespan(app):
+            yield
+        if provider is not None:
+            send_last_spans(provider)
+
+    app = FastAPI(title=title, description=description, version=version, lifespan=lifespan)
     app.router.route_class = JsonRoute
     app.state.lifecycle = lifecycle
     install_error_handlers(app)
@@ -51,6 +63,8 @@ def build_app(
         app.add_middleware(AuthMiddleware, keys=keys)
         document_keys(app)
     allow_origins(app, settings)
+    if provider is not None:
+        app.add_middleware(TracingMiddleware, provider=provider)
     app.add_middleware(ObserveMiddleware, metrics=metrics)
     _add_probes(app, lifecycle, metrics)
     return app

@@ -44,7 +44,10 @@ def configure_logging(level: str, style: Literal["console", "json"]) -> None:
     final: list[Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_json)]
         if style == "json"
-        else [structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty())]
+        # Prettier tracebacks show the variables of each frame, and with them the text of users, which no log may hold.
+        else [
+            structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty(), exception_formatter=structlog.dev.plain_traceback)
+        ]
     )
     structlog.configure(
         processors=[*shared, *final, _as_bytes],

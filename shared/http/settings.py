@@ -41,6 +41,11 @@ class ServiceSettings(BaseSettings):
     cors_origins: str | None = Field(
         None, description="Origins whose web pages may call, separated by commas; * for all; default: none"
     )
+    otlp_endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://",
+        description="Where OpenTelemetry traces go, as in http://collector:4318; OTEL_ variables work as well",
+    )
     cpu_threads: int = Field(2, ge=1, description="How many requests may tokenize at the same time")
     shutdown_timeout: float = Field(
         10.0, ge=0, le=3600, description="Seconds that running requests get to finish after SIGTERM"

@@ -1,14 +1,27 @@
 """An app with one route on top of what both services share."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from fastapi import FastAPI
 
 from shared.http import ApiError, HttpMetrics, Lifecycle, ServiceSettings, StrictModel, Text, build_app
+
+
+def _drop(*_: object) -> Any:
+    raise structlog.DropEvent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quiet() -> Iterator[None]:
+    """Log nothing: servers in threads outlive pytest's capture, and structlog's own tracebacks take seconds."""
+    structlog.configure(processors=[_drop])
+    yield
+    structlog.reset_defaults()
 
 
 class EchoRequest(StrictModel):
