@@ -37,9 +37,9 @@ from services.inference.engine.cpu.kernels.vectors import (
 )
 
 _VECTORS = PANEL // LANES  # of a panel
-_UNROLL = 4
 _AHEAD_BYTES = 4096  # how far before its use a weight is asked for: where a page ends, processors stop by themselves
 _LINE_BYTES = 64
+_TOKENS = 4  # of values that are added in one pass of a loop
 
 
 def _panel_product(rows: int):
@@ -73,13 +73,15 @@ panel_product_12 = _panel_product(12)
 
 
 def _accumulate(builder, panel, depth, activations):
-    """The sums of all rows, a list of vectors each, over a depth that is a multiple of `_UNROLL`."""
-    loop = Loop(builder, [ZERO] * (len(activations) * _VECTORS), _UNROLL)
+    """The sums of all rows, a list of vectors each, over a depth that is a multiple of 4."""
+    # LLVM moves the loads of several inputs to the front, where with many rows they fit in no registers.
+    unroll = 4 if len(activations) <= 3 else 1
+    loop = Loop(builder, [ZERO] * (len(activations) * _VECTORS), unroll)
     sums = list(loop.state)
     ahead = builder.bitcast(offset(builder, panel, builder.mul(loop.index, word(PANEL))), BYTE.as_pointer())
-    for line in range(0, _UNROLL * PANEL * 4, _LINE_BYTES):
+    for line in range(0, unroll * PANEL * 4, _LINE_BYTES):
         prefetch(builder, offset(builder, ahead, _AHEAD_BYTES + line))
-    for step in range(_UNROLL):
+    for step in range(unroll):
         k = builder.add(loop.index, word(step))
         first = offset(builder, panel, builder.mul(k, word(PANEL)))
         weights = [load(builder, offset(builder, first, LANES * number)) for number in range(_VECTORS)]
@@ -186,19 +188,22 @@ def _mix_values(vectors: int):
 
             def add_block(number, sums, is_there):
                 """Add one block's rows; those that are not there may hold anything."""
-                sums = list(sums)
                 block = offset(builder, start, builder.mul(builder.load(offset(builder, table, number)), stride))
                 of_block = offset(builder, shares, builder.mul(number, word(LANES)))
-                for token in range(LANES):
+                tokens = Loop(builder, sums, _TOKENS)
+                sums = list(tokens.state)
+                for step in range(_TOKENS):
+                    token = builder.add(tokens.index, word(step))
                     share = broadcast(builder, builder.load(offset(builder, of_block, token)))
-                    row = offset(builder, block, builder.mul(depth, word(token)))
+                    row = offset(builder, block, builder.mul(depth, token))
                     for vector in range(vectors):
                         value = load(builder, offset(builder, row, vector * LANES))
                         if is_there is not None:
-                            bit = builder.icmp_signed("<", word(token), is_there)
+                            bit = builder.icmp_signed("<", token, is_there)
                             value = builder.select(bit, value, ZERO)
-                        place = token % chains * vectors + vector
+                        place = step % chains * vectors + vector
                         sums[place] = multiply_add(builder, value, share, sums[place])
+                tokens.close(word(LANES), sums)
                 return sums
 
             # All blocks but the last are full; the loop runs over them, the last one is taken apart.
