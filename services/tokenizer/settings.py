@@ -14,3 +14,9 @@ class TokenizerSettings(ServiceSettings):
     max_batch_items: int = Field(
         1024, ge=1, le=MAX_BATCH_ITEMS, description="The most texts or token lists in one request"
     )
+    workers: int = Field(1, ge=1, le=256, description="Processes that share the port, each with the tokenizer loaded")
+
+    @property
+    def processes(self) -> int:
+        """How many worker processes share the port."""
+        return self.workers

@@ -49,6 +49,9 @@ class Lifecycle(Generic[T]):
         self.loaded: T | None = None
         self._state: State = "loading"
         self.failure: Exception | None = None
+        # Whether the port is to open only then: where other processes serve meanwhile.
+        self.loads_first = False
+        self._is_loaded = asyncio.Event()
 
     def status(self) -> tuple[State, str | None]:
         """The state, and the reason where it is `failed` or `restarting`."""
@@ -76,6 +79,8 @@ class Lifecycle(Generic[T]):
     async def lifespan(self, _app: FastAPI) -> AsyncIterator[None]:
         """The app's lifespan: starts to load, and closes at the end."""
         self._start_loading(asyncio.get_running_loop())
+        if self.loads_first:
+            await self._is_loaded.wait()
         try:
             yield
         finally:
@@ -101,6 +106,7 @@ class Lifecycle(Generic[T]):
                 self._start(resource)
             self.loaded, self.failure = resource, failure
             self._state = "ready" if failure is None else "failed"
+            self._is_loaded.set()
             _log.info("ready") if failure is None else _log.debug("loading failed", exc_info=failure)
 
         def work() -> None:

@@ -17,13 +17,13 @@ from fastapi import FastAPI
 from shared.http.logs import configure_logging
 from shared.http.protocol import RequestProtocol
 from shared.http.settings import ServiceSettings, SettingsError, SettingsT, load_settings
+from shared.http.workers import EXIT_FAILED, WorkerLink, WorkersFailedError, supervise
 
 if TYPE_CHECKING:
     import asyncio
 
     from shared.http.lifecycle import Lifecycle
 
-EXIT_FAILED = 1
 EXIT_USAGE = 2
 
 _KEEP_ALIVE_SECONDS = 75  # longer than the 60 s after which common proxies drop an idle connection themselves
@@ -51,30 +51,56 @@ def _run(create_app: Callable[[SettingsT], FastAPI], settings_class: type[Settin
     except SettingsError as error:
         return _fail(name, str(error), EXIT_USAGE)
     configure_logging(settings.log_level, settings.log_format)
+    link = WorkerLink.from_environment()
+    if link is not None:
+        return _serve(create_app, settings, name, link.listener, link)
     log = structlog.get_logger("ownlm")
     try:
         listener = _listen(settings)
     except OSError as error:
         message = f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}; set OWNLM_PORT"
         return _fail(name, message, EXIT_FAILED)
+    log.info("listening", service=name, host=settings.host, port=listener.getsockname()[1])
+    if settings.processes == 1:
+        code = _serve(create_app, settings, name, listener)
+    else:
+        code = _supervise(settings, name, listener)
+    if code == 0:
+        log.info("stopped", service=name)
+    return code
+
+
+def _serve(
+    create_app: Callable[[SettingsT], FastAPI],
+    settings: SettingsT,
+    name: str,
+    listener: socket.socket,
+    link: WorkerLink | None = None,
+) -> int:
     try:
         app = create_app(settings)
     except SettingsError as error:
         return _fail(name, str(error), EXIT_USAGE)
-    log.info("listening", service=name, host=settings.host, port=listener.getsockname()[1])
-    server = _Server(app, settings)
+    server = _Server(app, settings, link)
     server.run(sockets=[listener])
     state, reason = server.lifecycle.status()
-    if state == "failed":
-        return _fail(name, str(reason), EXIT_FAILED)
-    log.info("stopped", service=name)
-    return 0
+    return _fail(name, str(reason), EXIT_FAILED) if state == "failed" else 0
+
+
+def _supervise(settings: ServiceSettings, name: str, listener: socket.socket) -> int:
+    try:
+        return supervise(listener, settings.processes, settings.shutdown_timeout)
+    except WorkersFailedError as error:
+        return _fail(name, str(error), EXIT_FAILED)
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, with three changes: it drains before it closes, ends when loading failed, and exits 0 on SIGTERM."""
+    """uvicorn, with three changes: it drains before it closes, ends when loading failed, and exits 0 on SIGTERM.
 
-    def __init__(self, app: FastAPI, settings: ServiceSettings) -> None:
+    A worker also tells its supervisor when it serves, and ends when that is gone.
+    """
+
+    def __init__(self, app: FastAPI, settings: ServiceSettings, link: WorkerLink | None) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -87,6 +113,9 @@ class _Server(uvicorn.Server):
             )
         )
         self.lifecycle: Lifecycle[Any] = app.state.lifecycle
+        self.lifecycle.loads_first = link is not None and not link.is_first
+        self._link = link
+        self._is_told = False
         self._shutdown_timeout = settings.shutdown_timeout
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
@@ -97,8 +126,14 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
     async def on_tick(self, counter: int) -> bool:
-        """Also stop where there will never be anything to serve."""
-        return await super().on_tick(counter) or self.lifecycle.status()[0] == "failed"
+        """Also stop where there will never be anything to serve, and where a worker has lost its supervisor."""
+        state = self.lifecycle.status()[0]
+        if self._link is not None:
+            if state == "ready" and not self._is_told:
+                self._link.tell_ready()
+                self._is_told = True
+            self.should_exit = self.should_exit or self._link.is_orphan()
+        return await super().on_tick(counter) or state == "failed"
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let running requests finish while new ones are told 503, then close."""

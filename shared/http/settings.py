@@ -52,6 +52,11 @@ class ServiceSettings(BaseSettings):
     )
 
     @property
+    def processes(self) -> int:
+        """How many worker processes share the port."""
+        return 1
+
+    @property
     def served_name(self) -> str:
         """The model's name in answers."""
         return self.model_name or self.model_dir.resolve().name
