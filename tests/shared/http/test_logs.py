@@ -1,0 +1,69 @@
+"""What reaches standard output, in a process of its own: one JSON object a line, whoever wrote it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import logging, sys
+import structlog
+from shared.http.logs import configure_logging
+from shared.http.record import RequestRecord, current_request
+
+configure_logging({level!r}, {style!r})
+log = structlog.get_logger("ownlm.test")
+log.debug("hidden")
+log.info("plain", number=1, path=__import__("pathlib").Path("x"))
+logging.getLogger("uvicorn.error").info("from a %s", "library")
+logging.getLogger("uvicorn.error").debug("hidden")
+current_request.set(RequestRecord(b"abc-1"))
+log.info("within a request", text="a\\nb", odd="\\ud800", huge=2**100)
+logging.getLogger("uvicorn.error").warning("library within a request")
+def fail(secret):
+    raise ValueError("broken")
+try:
+    fail("text of a user")
+except ValueError:
+    log.exception("failed")
+    logging.getLogger("uvicorn.error").exception("failed there")
+"""
+
+
+def lines(style: str, level: str = "info", stdout: int = subprocess.PIPE) -> list[str]:
+    program = PROGRAM.format(style=style, level=level)
+    done = subprocess.run([sys.executable, "-c", program], stdout=stdout, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr.decode()) == (0, "")
+    return done.stdout.decode().splitlines() if done.stdout else []
+
+
+def test_json_lines_of_everybody_have_one_shape() -> None:
+    entries = [json.loads(line) for line in lines("json")]
+    assert [entry["event"] for entry in entries] == [
+        "plain", "from a library", "within a request", "library within a request", "failed", "failed there",
+    ]  # fmt: skip
+    for entry in entries:
+        assert entry.keys() >= {"event", "level", "logger", "timestamp"}
+    assert [entry.get("id") for entry in entries] == [None, None, *["abc-1"] * 4]
+    assert (entries[2]["text"], entries[2]["huge"]) == ("a\nb", 2**100)
+    for entry in entries[4:]:
+        assert "ValueError: broken" in entry["exception"]
+        assert "text of a user" not in entry["exception"]
+
+
+def test_the_console_never_shows_variables() -> None:
+    text = "\n".join(lines("console"))
+    assert "ValueError: broken" in text
+    assert "text of a user" not in text
+    assert "hidden" not in text
+
+
+@pytest.mark.parametrize("style", ["json", "console"])
+def test_a_log_that_cannot_be_written_fails_nothing(style: str) -> None:
+    with open("/dev/full", "wb") as full:
+        program = (
+            PROGRAM.format(style=style, level="info") + "\nlogging.raiseExceptions = False\nimport os; os._exit(7)"
+        )
+        done = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=subprocess.DEVNULL, check=False)
+    assert done.returncode == 7
