@@ -149,8 +149,7 @@ class _TeamCall:
         self._calls: list[Call] = [
             kernel.prepare(thread, team.num_threads, *values) for thread in range(team.num_threads)
         ]
-        self._works = [partial(kernel.machine_code, call.words) for call in self._calls]
-        self._run = partial(team.run, self._works)
+        self._run = partial(team.run, self._calls)
         self._places = _places_of_numbers(values)
 
     def run(self, *numbers: int) -> None:

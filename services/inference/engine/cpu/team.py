@@ -2,10 +2,9 @@
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-Work = Callable[[], None]
-"""What one thread is to do: compiled code that takes no interpreter lock and raises nothing."""
+from shared.kernels.compiling import Call
 
 
 class ThreadTeam:
@@ -19,11 +18,11 @@ class ThreadTeam:
         self.num_threads = num_threads
         self._members = [_Member(number) for number in range(1, num_threads)]
 
-    def run(self, works: Sequence[Work]) -> None:
-        """Do one work in each thread, the first in the caller's, and wait for all. They may wait for each other."""
-        for member, work in zip(self._members, works[1:], strict=True):
-            member.start(work)
-        works[0]()
+    def run(self, calls: Sequence[Call]) -> None:
+        """Run one call in each thread, the first in the caller's, and wait for all. They may wait for each other."""
+        for member, call in zip(self._members, calls[1:], strict=True):
+            member.start(call)
+        calls[0].run_only()
         for member in self._members:
             member.join()
 
@@ -35,10 +34,10 @@ class ThreadTeam:
 
 
 class _Member:
-    """A thread that does what it is handed, one work after the other."""
+    """A thread that runs what it is handed, one call after the other."""
 
     def __init__(self, number: int):
-        self._work: Work | None = None
+        self._call: Call | None = None
         # Locks rather than events or conditions: those are made of locks, and of bookkeeping in Python.
         self._wanted, self._done = threading.Lock(), threading.Lock()
         self._wanted.acquire()
@@ -46,24 +45,24 @@ class _Member:
         self._thread = threading.Thread(target=self._serve, name=f"step-{number}", daemon=True)
         self._thread.start()
 
-    def start(self, work: Work) -> None:
-        self._work = work
+    def start(self, call: Call) -> None:
+        self._call = call
         self._wanted.release()
 
     def join(self) -> None:
         self._done.acquire()
 
     def close(self) -> None:
-        self._work = None
+        self._call = None
         self._wanted.release()
         self._thread.join()
 
     def _serve(self) -> None:
         while True:
             self._wanted.acquire()
-            if self._work is None:
+            if self._call is None:
                 return
-            self._work()
+            self._call.run_only()
             self._done.release()
 
 

@@ -90,12 +90,13 @@ class CpuSampler:
             self._bias[row] = 0
 
     def draw(self, logits: Float32Array, rows: Sequence[int]) -> list[Draw]:
-        """See `Sampler.draw`; the logits [rows, vocab_size] are contiguous."""
+        """See `Sampler.draw`; the logits are contiguous but for the distance of their rows."""
         self._check(logits, len(rows))
         self._places[: len(rows)] = rows
         for call in self._calls:
             call.words[0] = logits.ctypes.data
             call.words[2] = len(rows)
+            call.words[3] = logits.strides[0] // logits.itemsize
         self._run(self._calls)
         self._parameters.refresh(self._places[: len(rows)])
         tokens = self._results.tokens[: len(rows)].tolist()
@@ -106,7 +107,7 @@ class CpuSampler:
         ]
 
     def score(self, logits: Float32Array, targets: Sequence[int], num_logprobs: int) -> list[TokenLogprobs]:
-        """See `Sampler.score`; the logits [targets, vocab_size] are contiguous."""
+        """See `Sampler.score`; the logits are contiguous but for the distance of their rows."""
         self._check(logits, len(targets))
         num_top = min(num_logprobs, self._size)
         if num_top * _SCORED_TOGETHER > len(self._scored.top_ids):
@@ -119,8 +120,9 @@ class CpuSampler:
         return scored
 
     def _check(self, logits: Float32Array, num_rows: int) -> None:
-        if logits.shape != (num_rows, self._size) or logits.dtype != np.float32 or not logits.flags.c_contiguous:
-            raise ValueError(f"logits must be a contiguous array of float32, {num_rows} rows of {self._size}")
+        is_fit = logits.shape == (num_rows, self._size) and logits.dtype == np.float32
+        if not is_fit or logits.strides[1] != logits.itemsize:
+            raise ValueError(f"logits must be {num_rows} contiguous rows of {self._size} numbers of float32")
 
     def _prepare_draws(self) -> list[Call]:
         parameters = self._parameters
@@ -133,20 +135,24 @@ class CpuSampler:
         )
         return [
             draw_rows.prepare(
-                self._no_logits, 0, self._places, self._invalid, rows, scratch, self._results, self._size, first,
+                self._no_logits, 0, 0, self._places, self._invalid, rows, scratch, self._results, self._size, first,
                 len(self._scratch),
             )
             for first, scratch in enumerate(self._scratch)
         ]  # fmt: skip
 
     def _prepare_scores(self, logits: Float32Array, targets: Any, num_top: int) -> list[Call]:
-        return [
+        stride = logits.strides[0] // logits.itemsize
+        calls = [
             score_rows.prepare(
-                logits.reshape(-1), len(targets), targets, num_top, self._invalid, scratch, self._scored, self._size,
-                first, len(self._scratch),
+                self._no_logits, len(targets), stride, targets, num_top, self._invalid, scratch, self._scored,
+                self._size, first, len(self._scratch),
             )
             for first, scratch in enumerate(self._scratch)
         ]  # fmt: skip
+        for call in calls:
+            call.words[0] = logits.ctypes.data
+        return calls
 
 
 def _new_scratch(vocab_size: int) -> Scratch:

@@ -138,14 +138,14 @@ def _find_top(scratch, results, place, count, peak):
     return total
 
 
-@compiled(void, _LOGITS, int64, INT64S, INT32S, ROWS, SCRATCH, RESULTS, int64, int64, int64)
-def draw_rows(logits, num_rows, places, invalid, rows, scratch, results, size, first, step):
-    """Draw for every `step`-th row of the logits [num_rows, size], from `first` on; `places` are their places.
+@compiled(void, _LOGITS, int64, int64, INT64S, INT32S, ROWS, SCRATCH, RESULTS, int64, int64, int64)
+def draw_rows(logits, num_rows, stride, places, invalid, rows, scratch, results, size, first, step):
+    """Draw for every `step`-th row of the logits, from `first` on; `places` are their places.
 
-    The draws count as output from then on.
+    Rows of `size` logits lie `stride` apart. The draws count as output from then on.
     """
     for index in range(first, num_rows, step):
-        row, start = places[index], index * size
+        row, start = places[index], index * stride
         results.tokens[index] = NO_TOKEN
         peak = _read_scores(scratch, logits, start, invalid, size)
         if not _is_finite(peak):
@@ -164,13 +164,13 @@ def draw_rows(logits, num_rows, places, invalid, rows, scratch, results, size, f
         rows.seen[row * size + token] += 2
 
 
-@compiled(void, _LOGITS, int64, INT64S, int64, INT32S, SCRATCH, RESULTS, int64, int64, int64)
-def score_rows(logits, num_rows, targets, num_logprobs, invalid, scratch, results, size, first, step):
-    """Score every `step`-th row of the logits, from `first` on."""
+@compiled(void, _LOGITS, int64, int64, INT64S, int64, INT32S, SCRATCH, RESULTS, int64, int64, int64)
+def score_rows(logits, num_rows, stride, targets, num_logprobs, invalid, scratch, results, size, first, step):
+    """Score every `step`-th row of the logits, from `first` on; they lie `stride` apart."""
     for index in range(first, num_rows, step):
         results.num_top[index] = 0
         results.chosen[index] = _LOWEST_LOGPROB
-        peak = _read_scores(scratch, logits, index * size, invalid, size)
+        peak = _read_scores(scratch, logits, index * stride, invalid, size)
         if _is_finite(peak):
             total = _find_top(scratch, results, index, num_logprobs, peak)
             score = np.float64(scratch.scores[targets[index]])
