@@ -41,14 +41,14 @@ def configure_logging(level: str, style: Literal["console", "json"]) -> None:
         _add_request_id,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    final: list[Processor] = (
-        [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_json)]
-        if style == "json"
+    final: list[Processor]
+    if style == "json":
+        final = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_json)]
+    elif sys.stdout.isatty():
         # Prettier tracebacks show the variables of each frame, and with them the text of users, which no log may hold.
-        else [
-            structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty(), exception_formatter=structlog.dev.plain_traceback)
-        ]
-    )
+        final = [structlog.dev.ConsoleRenderer(colors=True, exception_formatter=structlog.dev.plain_traceback)]
+    else:
+        final = [structlog.processors.format_exc_info, _plain_line]
     structlog.configure(
         processors=[*shared, *final, _as_bytes],
         logger_factory=structlog.BytesLoggerFactory(cast("BinaryIO", _StandardOutput())),
@@ -74,6 +74,20 @@ def _add_request_id(_logger: Any, _method: str, event: MutableMapping[str, Any])
     if record is not None:
         event.setdefault("id", record.id)
     return event
+
+
+def _plain_line(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
+    """A line as structlog's renderer for people writes it, in a tenth of its time: it is on each request's way."""
+    stamp, level, logger = event.pop("timestamp"), event.pop("level"), event.pop("logger", "")
+    what, exception = event.pop("event"), event.pop("exception", None)
+    fields = " ".join([f"{name}={_shown(value)}" for name, value in event.items()])
+    line = f"{stamp} [{level:<9}] {what:<30} [{logger}] {fields}".rstrip()
+    return line if exception is None else f"{line}\n{exception}"
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if text.isprintable() and " " not in text else repr(text)
 
 
 def _json(event: Any, default: Callable[[Any], Any]) -> bytes:
