@@ -1,86 +1,134 @@
-"""The answer to /generate: whole, or as Server-Sent Events."""
+"""The answer to a request: whole, or as Server-Sent Events, in the shape of its route."""
 
-import json
-import uuid
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
 
-import structlog
+import orjson
+from fastapi import Request, Response
 
 from services.inference.choice import Delta
-from services.inference.engine import EngineError, EngineUnavailableError
+from services.inference.engine import TokenLogprobs
+from services.inference.event_stream import DONE, EventStream, frame
 from services.inference.generation import Generation
-from services.inference.schemas import ChoiceResponse, GenerateResponse
-from shared.http import ApiError
+from services.inference.plan import Plan
+from services.inference.schemas import Usage
+from shared.bpe import Tokenizer
+from shared.http import unless_disconnected
 
-_log = structlog.get_logger("ownlm.generate")
+LOWEST_LOGPROB = -9999.0  # JSON has no minus infinity
 
 
-class Answer:
-    """Gives the parts of one answer their common shape."""
+class Shape(Protocol):
+    """How a route words its answers. Contents are plain data for the JSON encoder: a model a frame costs too much."""
 
-    def __init__(self, generation: Generation, *, model: str, fingerprint: str, logprobs: bool) -> None:
-        self._generation = generation
-        self._id = f"gen-{uuid.uuid4().hex}"
+    def whole(self, choices: list[Delta], usage: Usage) -> dict[str, Any]:
+        """The body of an answer that is not streamed."""
+
+    def part(self, index: int, delta: Delta, usage: Usage | None) -> dict[str, Any]:
+        """A frame with what was added to a choice; `usage` comes with the last one."""
+
+    def end(self, usage: Usage) -> dict[str, Any] | None:
+        """A frame after all choices, where the client asked for one."""
+
+
+async def answer(
+    request: Request, generation: Generation, shape: Shape, *, stream: bool, send_timeout: float
+) -> Response:
+    """Answer with what is generated, and stop generating when the client leaves.
+
+    Raises:
+        ApiError: The engine could not finish; in a stream only before its first frame.
+    """
+    if stream:
+        return EventStream(_frames(generation, shape), on_end=generation.cancel, send_timeout=send_timeout)
+    try:
+        content = await unless_disconnected(request, _whole(generation, shape))
+    finally:
+        generation.cancel()
+    return Response(content, media_type="application/json")
+
+
+async def _whole(generation: Generation, shape: Shape) -> bytes:
+    choices = [Delta() for _ in range(generation.plan.num_choices)]
+    async for step in generation.steps():
+        for index, delta in step:
+            choices[index].extend(delta)
+    return orjson.dumps(shape.whole(choices, generation.usage()))
+
+
+async def _frames(generation: Generation, shape: Shape) -> AsyncIterator[bytes]:
+    async for step in generation.steps():
+        usage = generation.usage() if generation.finished else None
+        last = len(step) - 1
+        yield b"".join(
+            frame(shape.part(index, delta, usage if place == last else None))
+            for place, (index, delta) in enumerate(step)
+        )
+    end = shape.end(generation.usage())
+    yield (frame(end) if end is not None else b"") + DONE
+
+
+class GenerateShape:
+    """The answers of /generate."""
+
+    def __init__(self, plan: Plan, tokenizer: Tokenizer, *, id_: str, model: str, logprobs: bool) -> None:
+        self._plan = plan
+        self._tokenizer = tokenizer
+        self._id = id_
         self._model = model
-        self._fingerprint = fingerprint
+        self._fingerprint = tokenizer.fingerprint
         self._logprobs = logprobs
 
-    async def whole(self) -> GenerateResponse:
-        """Wait for all choices.
+    def whole(self, choices: list[Delta], usage: Usage) -> dict[str, Any]:
+        """See `Shape.whole`."""
+        return self._content([self._choice(index, choice) for index, choice in enumerate(choices)], usage)
 
-        Raises:
-            ApiError: The engine could not finish.
-        """
-        choices = [Delta() for _ in range(self._generation.plan.num_choices)]
-        try:
-            async for index, delta in self._generation.deltas():
-                choices[index].extend(delta)
-        except EngineError as error:
-            raise as_api_error(error) from error
-        return self._response(list(enumerate(choices)))
+    def part(self, index: int, delta: Delta, usage: Usage | None) -> dict[str, Any]:
+        """See `Shape.part`."""
+        return self._content([self._choice(index, delta)], usage)
 
-    async def frames(self) -> AsyncIterator[dict[str, str]]:
-        """Yield events for the SSE library; an error after the start is the last one."""
-        try:
-            async for index, delta in self._generation.deltas():
-                yield _frame(self._response([(index, delta)]).model_dump())
-        except EngineError as error:
-            yield _frame(as_api_error(error).envelope())
-        except Exception:
-            _log.exception("stream failed")
-            yield _frame(ApiError(500, "internal error; the server's log has the details").envelope())
-        else:
-            yield {"data": "[DONE]"}
+    def end(self, usage: Usage) -> dict[str, Any] | None:  # noqa: ARG002 - the last part has it
+        """Nothing more."""
+        return None
 
-    def _response(self, choices: list[tuple[int, Delta]]) -> GenerateResponse:
-        return GenerateResponse(
-            id=self._id,
-            model=self._model,
-            choices=[
-                ChoiceResponse(
-                    index=index,
-                    text=delta.text,
-                    tokens=delta.tokens,
-                    logprobs=delta.logprobs if self._logprobs else None,
-                    finish_reason=delta.finish_reason,
-                    stop_reason=delta.stop_reason,
-                )
-                for index, delta in choices
-            ],
-            usage=self._generation.usage if self._generation.finished else None,
-            seed=self._generation.plan.seed,
-            fingerprint=self._fingerprint,
-        )
+    def _content(self, choices: list[dict[str, Any]], usage: Usage | None) -> dict[str, Any]:
+        return {
+            "id": self._id,
+            "model": self._model,
+            "choices": choices,
+            "usage": usage and usage.model_dump(),
+            "seed": self._plan.seed,
+            "fingerprint": self._fingerprint,
+        }
 
+    def _choice(self, index: int, delta: Delta) -> dict[str, Any]:
+        choice = {
+            "index": index,
+            "text": delta.text,
+            "tokens": delta.tokens,
+            "logprobs": self._entries(delta.tokens, delta.logprobs) if self._logprobs else None,
+            "finish_reason": delta.finish_reason,
+            "stop_reason": delta.stop_reason,
+        }
+        if delta.prompt_logprobs is not None:
+            following = self._plan.prompt_of(index).ids[1:]
+            choice["prompt_logprobs"] = [None, *self._entries(following, delta.prompt_logprobs)]
+        return choice
 
-def as_api_error(error: EngineError) -> ApiError:
-    """503 where the server is going down, else 500; the message has the true cause."""
-    if isinstance(error, EngineUnavailableError):
-        return ApiError(503, str(error), code="engine_unavailable")
-    return ApiError(500, str(error), code="generation_failed")
+    def _entries(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> list[dict[str, Any]]:
+        return [
+            {
+                **self._entry(token, values.chosen),
+                "top_logprobs": [self._entry(other, value) for other, value in values.top],
+            }
+            for token, values in zip(tokens, logprobs, strict=True)
+        ]
 
-
-def _frame(content: dict[str, Any]) -> dict[str, str]:
-    # ASCII only: many clients split lines at U+2028, U+2029 and U+0085 too, which the SSE standard does not.
-    return {"data": json.dumps(content, ensure_ascii=True, separators=(",", ":"))}
+    def _entry(self, token: int, logprob: float) -> dict[str, Any]:
+        data = self._tokenizer.token_bytes(token)
+        return {
+            "id": token,
+            "token": data.decode("utf-8", errors="replace"),
+            "bytes": list(data),
+            "logprob": max(logprob, LOWEST_LOGPROB),
+        }

@@ -1,20 +1,31 @@
-"""One answer as it grows: tokens become text, stop strings end it, log-probabilities are spelled out."""
+"""One answer as it grows: tokens become text, stop strings end it, and what they cut off is left out."""
 
 from dataclasses import dataclass, field
 
-from services.inference.engine import FinishReason, TokenEvent
-from services.inference.schemas import TokenLogprob, TopLogprob
-from services.inference.stopping import StopMatcher
+from services.inference.engine import FinishReason, TokenEvent, TokenLogprobs
+from services.inference.stopping import StopMatcher, StopStrings
 from shared.bpe import StreamDecoder, Tokenizer
 
 
 @dataclass(slots=True)
 class Delta:
-    """What was added to an answer since the last delta; the last one has the finish reason."""
+    """What was added to an answer since the last delta; the last one has the finish reason.
+
+    Attributes:
+        text: The prompt first, where it is echoed.
+        tokens: The ids whose text, or its beginning, is in what has gone out by now.
+        offsets: For each of `tokens`, where its text begins, in characters of the generated text.
+        logprobs: For each of `tokens`, or empty.
+        prompt_logprobs: Of the prompt's tokens but the first, once, where they were asked for.
+        finish_reason: "stop" or "length".
+        stop_reason: The stop string, or the id of the token, that ended the answer.
+    """
 
     text: str = ""
     tokens: list[int] = field(default_factory=list)
-    logprobs: list[TokenLogprob] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
 
@@ -22,52 +33,77 @@ class Delta:
         """Take what came next into this one."""
         self.text += other.text
         self.tokens += other.tokens
+        self.offsets += other.offsets
         self.logprobs += other.logprobs
+        self.prompt_logprobs = self.prompt_logprobs or other.prompt_logprobs
         self.finish_reason, self.stop_reason = other.finish_reason, other.stop_reason
 
 
 class Choice:
-    """Turns the events of one row into deltas.
+    """Turns the tokens of one row into deltas.
 
     The decoder starts afresh after the prompt: bytes that would complete a character of the prompt come out as U+FFFD.
-    The text of special tokens is left out; those named in `special_stops` are tokens that end the answer.
+    The text of special tokens is left out; those named in `special_stops` are tokens that end the answer. Stop strings
+    are looked for after the first `min_tokens` tokens.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stops: list[str], special_stops: dict[int, str]) -> None:
-        self._tokenizer = tokenizer
+    def __init__(
+        self, tokenizer: Tokenizer, stops: StopStrings, special_stops: dict[int, str], min_tokens: int = 0
+    ) -> None:
         self._decoder = StreamDecoder(tokenizer, skip_special_tokens=True)
         self._matcher = StopMatcher(stops)
         self._special_stops = special_stops
-        self._pending = Delta()
+        self._min_tokens = min_tokens
+        self._num_tokens = 0
+        self._decoded = 0  # characters that the decoder gave
+        self._released = 0  # characters that went out
+        self._pending = Delta()  # tokens that have not
 
     def feed(self, event: TokenEvent) -> Delta | None:
         """Take one token; return a delta where there is new text or the answer is finished, else None.
 
         The answer may end here by a stop string while the row itself would go on.
         """
-        delta = self._pending
-        delta.tokens.append(event.token)
+        pending = self._pending
+        pending.tokens.append(event.token)
+        pending.offsets.append(self._decoded)
         if event.logprobs is not None:
-            top = [self._top(token, value) for token, value in event.logprobs.top]
-            delta.logprobs.append(
-                TokenLogprob(**self._top(event.token, event.logprobs.chosen).model_dump(), top_logprobs=top)
-            )
-        if event.finish_reason != "stop":  # a token that ends the answer is not part of its text
-            delta.text += self._matcher.feed(self._decoder.feed(event.token))
-        if event.finish_reason is not None:
-            delta.text += self._matcher.feed(self._decoder.finish())
+            pending.logprobs.append(event.logprobs)
+        pending.text = self._text_of(event)
+        self._released += len(pending.text)
         if self._matcher.matched is not None:
-            delta.finish_reason, delta.stop_reason = "stop", self._matcher.matched
-        elif event.finish_reason is not None:
-            delta.text += self._matcher.finish()
-            delta.finish_reason = event.finish_reason
+            pending.finish_reason, pending.stop_reason = "stop", self._matcher.matched
+            self._hold_back(pending)
+            return pending
+        if event.finish_reason is not None:
+            pending.finish_reason = event.finish_reason
             if event.finish_reason == "stop":
-                delta.stop_reason = self._special_stops.get(event.token, event.token)
-        if not delta.text and delta.finish_reason is None:
+                pending.stop_reason = self._special_stops.get(event.token, event.token)
+            return pending
+        if not pending.text:
             return None
-        self._pending = Delta()
-        return delta
+        self._pending = self._hold_back(pending) if self._released < self._decoded else Delta()
+        return pending
 
-    def _top(self, token: int, logprob: float) -> TopLogprob:
-        data = self._tokenizer.token_bytes(token)
-        return TopLogprob(id=token, token=data.decode("utf-8", errors="replace"), bytes=list(data), logprob=logprob)
+    def _text_of(self, event: TokenEvent) -> str:
+        """The text that this token makes certain to be part of the answer."""
+        self._num_tokens += 1
+        # A token that ends the answer is not part of its text.
+        text = "" if event.finish_reason == "stop" else self._decoder.feed(event.token)
+        if event.finish_reason is not None:
+            text += self._decoder.finish()
+        self._decoded += len(text)
+        if self._num_tokens > self._min_tokens:
+            text = self._matcher.feed(text)
+        if event.finish_reason is not None:
+            text += self._matcher.finish()
+        return text
+
+    def _hold_back(self, delta: Delta) -> Delta:
+        """Take the tokens out of `delta` whose text has not gone out, and return them."""
+        kept = len(delta.tokens)
+        while kept and delta.offsets[kept - 1] >= self._released:
+            kept -= 1
+        held = Delta(tokens=delta.tokens[kept:], offsets=delta.offsets[kept:], logprobs=delta.logprobs[kept:])
+        del delta.tokens[kept:], delta.offsets[kept:], delta.logprobs[kept:]
+        return held

@@ -1,116 +1,133 @@
 """A request that is being answered: events of its rows become parts of its choices."""
 
-import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Sequence
+from typing import TypeAlias
 
 import structlog
 
 from services.inference.choice import Choice, Delta
-from services.inference.engine import EngineError, EngineUnavailableError, Job, QueueFullError, TokenEvent
+from services.inference.engine import EngineError, Job, PromptEvent, RowEvent, StartEvent
+from services.inference.failures import as_api_error
 from services.inference.loading import ServedModel
+from services.inference.meter import Meter
 from services.inference.metrics import InferenceMetrics
 from services.inference.plan import Plan
-from services.inference.schemas import Usage
-from shared.http import ApiError
+from services.inference.schemas import PromptTokensDetails, Usage
 
 _log = structlog.get_logger("ownlm.generate")
 
-
-@contextmanager
-def refusals_as_api_errors() -> Iterator[None]:
-    """Turn the engine's refusals into 429 where too many wait, and into 503 where it takes nothing."""
-    try:
-        yield
-    except QueueFullError as error:
-        raise ApiError(429, str(error), code="queue_full", headers={"Retry-After": "1"}) from error
-    except EngineUnavailableError as error:
-        raise ApiError(503, str(error), code="engine_unavailable") from error
+Step: TypeAlias = list[tuple[int, Delta]]
+"""What a step of the model added: pairs of a choice's index and its delta."""
 
 
 class Generation:
     """Submits a plan's rows and yields what they add to the choices.
 
     Raises:
-        ApiError: 429 where too many wait, 503 where the engine takes nothing.
+        ApiError: The engine refuses them.
     """
 
     def __init__(self, plan: Plan, model: ServedModel, metrics: InferenceMetrics) -> None:
         self.plan = plan
         self._metrics = metrics
-        self._num_tokens = 0
-        self._choices = [Choice(model.tokenizer, plan.stops, plan.special_stops) for _ in plan.rows]
-        self._unfinished = plan.num_choices
-        self._ended: set[int] = set()  # rows past a stop string
-        self._started = time.perf_counter()
+        self._meter = Meter(metrics, plan.num_prompt_tokens)
+        self._choices = [
+            Choice(model.tokenizer, plan.stops, plan.special_stops, plan.min_tokens) for _ in range(plan.num_choices)
+        ]
+        self._echoed = [not plan.echo] * plan.num_choices
+        self._cached: list[int | None] = [None] * len(plan.prompts)
+        self._unfinished = set(range(plan.num_choices))
+        self._begun = False
         self._job: Job | None = None
         if not plan.rows:
             return
-        with refusals_as_api_errors():
+        try:
             self._job = model.engine.submit(plan.rows)
+        except EngineError as error:
+            raise as_api_error(error) from error
 
     @property
     def finished(self) -> bool:
-        """Whether every choice has its finish reason."""
-        return self._unfinished == 0
+        """Whether every choice has its finish reason, or never will."""
+        return not self._unfinished
 
-    @property
     def usage(self) -> Usage:
-        """The tokens so far."""
+        """The tokens so far. A prompt counts once, however many choices continue it."""
+        prompt_tokens = self.plan.num_prompt_tokens
         return Usage(
-            prompt_tokens=self.plan.num_prompt_tokens,
-            completion_tokens=self._num_tokens,
-            total_tokens=self.plan.num_prompt_tokens + self._num_tokens,
+            prompt_tokens=prompt_tokens,
+            completion_tokens=self._meter.num_tokens,
+            total_tokens=prompt_tokens + self._meter.num_tokens,
+            prompt_tokens_details=PromptTokensDetails(cached_tokens=sum(cached or 0 for cached in self._cached)),
         )
 
-    async def deltas(self) -> AsyncIterator[tuple[int, Delta]]:
-        """Yield pairs of a choice's index and what was added to it; each choice's last one has its finish reason.
+    async def steps(self) -> AsyncIterator[Step]:
+        """Yield what each step added; each choice's last delta has its finish reason.
 
         Raises:
-            EngineError: The engine could not finish.
+            ApiError: The engine could not finish.
         """
         if self._job is None:
-            for index in range(self.plan.num_choices):
-                self._unfinished -= 1
-                yield index, Delta(text=self.plan.echo, finish_reason="length")
+            yield [self._ended(index, Delta(finish_reason="length")) for index in range(self.plan.num_choices)]
             return
-        echo_left = set(range(self.plan.num_choices)) if self.plan.echo else set()
-        async for event in self._events(self._job):
-            self._count_token()
-            delta = self._choices[event.row].feed(event)
-            if delta is None:
-                continue
-            if event.row in echo_left:
-                echo_left.remove(event.row)
-                delta.text = self.plan.echo + delta.text
-            if delta.finish_reason is not None:
-                self._job.drop(event.row)
-                self._ended.add(event.row)
-                self._unfinished -= 1
-            yield event.row, delta
-        self._metrics.generation_seconds.observe(time.perf_counter() - self._started)
+        try:
+            async for events in self._job:
+                self._measure(self._job, events)
+                step = self._feed(events)
+                if step:
+                    yield step
+        except EngineError as error:
+            self._unfinished.clear()
+            self._metrics.failed.inc()
+            raise as_api_error(error) from error
+        finally:
+            self._meter.note()
+        self._meter.finish()
 
     def cancel(self) -> None:
         """Stop what still runs; does nothing where all is finished or has failed."""
-        if self._job is not None and not self.finished:
+        if self._job is not None and self._unfinished:
+            self._unfinished.clear()
             self._job.cancel()
             self._metrics.cancelled.inc()
-            _log.info("cancelled", completion_tokens=self._num_tokens)
+            _log.info("cancelled", completion_tokens=self._meter.num_tokens)
 
-    async def _events(self, job: Job) -> AsyncIterator[TokenEvent]:
-        try:
-            async for events in job:
-                for event in events:
-                    if isinstance(event, TokenEvent) and event.row not in self._ended:
-                        yield event
-        except EngineError:
-            self._unfinished = 0
-            self._metrics.failed.inc()
-            raise
+    def _measure(self, job: Job, events: Sequence[RowEvent]) -> None:
+        if not self._begun and job.started_at is not None:
+            self._meter.feed((StartEvent(0),), job.started_at)
+        self._begun = True
+        self._meter.feed(events, job.received_at)
 
-    def _count_token(self) -> None:
-        if self._num_tokens == 0:
-            self._metrics.first_token_seconds.observe(time.perf_counter() - self._started)
-            self._metrics.prompt_tokens.inc(self.plan.num_prompt_tokens)
-        self._num_tokens += 1
-        self._metrics.generated_tokens.inc()
+    def _feed(self, events: Sequence[RowEvent]) -> Step:
+        step = []
+        for event in events:
+            index = event.row
+            if index not in self._unfinished:  # an answer may end by a stop string before its row does
+                continue
+            delta = self._prompt(event) if isinstance(event, PromptEvent) else self._choices[index].feed(event)
+            if delta is None:
+                continue
+            if delta.finish_reason is None and self._echoed[index]:
+                step.append((index, delta))
+            else:
+                step.append(self._ended(index, delta))
+        return step
+
+    def _prompt(self, event: PromptEvent) -> Delta | None:
+        prompt = event.row * len(self._cached) // self.plan.num_choices
+        cached = self._cached[prompt]  # by the row that computed most of it: a prompt counts once
+        self._cached[prompt] = event.num_cached_tokens if cached is None else min(cached, event.num_cached_tokens)
+        if event.logprobs is None and event.finish_reason is None:
+            return None
+        return Delta(prompt_logprobs=event.logprobs, finish_reason=event.finish_reason)
+
+    def _ended(self, index: int, delta: Delta) -> tuple[int, Delta]:
+        """Put the echo before a choice's first delta, and count a choice that its last one ends."""
+        if not self._echoed[index]:
+            self._echoed[index] = True
+            delta.text = self.plan.prompt_of(index).text + delta.text
+        if delta.finish_reason is not None:
+            self._unfinished.discard(index)
+            if self._job is not None:
+                self._job.drop(index)
+        return index, delta

@@ -1,6 +1,65 @@
 """Find stop strings in text that arrives in pieces, without ever letting out a part of one."""
 
+from collections import deque
 from collections.abc import Sequence
+
+
+class StopStrings:
+    """The automaton of Aho and Corasick (1975, doi 10.1145/360825.360855) over stop strings; shared by all choices.
+
+    State 0 is the root; a state is the longest end of the text so far that a stop string begins with, so its depth is
+    the number of characters that must be held back. A character costs a step or two, however many and long they are.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self.depths = [0]
+        self.found: list[str | None] = [None]  # the longest stop string that ends in a state
+        self._next: list[dict[str, int]] = [{}]
+        self._shorter = [0]  # the state of the longest proper end of this one's text
+        for stop in stops:
+            self._add(stop)
+        self._link()
+
+    def __bool__(self) -> bool:
+        return len(self.depths) > 1
+
+    def can_begin(self, text: str) -> bool:
+        """Whether a stop string may begin in this text."""
+        return not self._next[0].keys().isdisjoint(text)
+
+    def step(self, state: int, character: str) -> int:
+        """The state after one more character."""
+        while True:
+            following = self._next[state].get(character)
+            if following is not None:
+                return following
+            if state == 0:
+                return 0
+            state = self._shorter[state]
+
+    def _add(self, stop: str) -> None:
+        state = 0
+        for character in stop:
+            following = self._next[state].get(character)
+            if following is None:
+                following = len(self.depths)
+                self._next[state][character] = following
+                self._next.append({})
+                self.depths.append(self.depths[state] + 1)
+                self.found.append(None)
+                self._shorter.append(0)
+            state = following
+        self.found[state] = stop
+
+    def _link(self) -> None:
+        """Breadth first, so that shorter states are complete before those that point to them."""
+        states = deque(self._next[0].values())
+        while states:
+            state = states.popleft()
+            self.found[state] = self.found[state] or self.found[self._shorter[state]]
+            for character, following in self._next[state].items():
+                self._shorter[following] = self.step(self._shorter[state], character)
+                states.append(following)
 
 
 class StopMatcher:
@@ -11,8 +70,9 @@ class StopMatcher:
     stop string is held back.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: StopStrings) -> None:
         self._stops = stops
+        self._state = 0
         self._held = ""
         self.matched: str | None = None
 
@@ -21,28 +81,22 @@ class StopMatcher:
 
         Once `matched` is set the text has ended, and nothing more comes out.
         """
-        if self.matched is not None or not text:
+        if self.matched is not None:
             return ""
+        if self._state == 0 and not self._stops.can_begin(text):
+            return text
         pending = self._held + text
-        found = [(start + len(stop), start, stop) for stop in self._stops if (start := pending.find(stop)) >= 0]
-        if found:
-            _, start, self.matched = min(found)
-            self._held = ""
-            return pending[:start]
-        certain = len(pending) - self._num_held(pending)
+        for end, character in enumerate(text, len(self._held) + 1):
+            self._state = self._stops.step(self._state, character)
+            self.matched = self._stops.found[self._state]
+            if self.matched is not None:
+                self._held = ""
+                return pending[: end - len(self.matched)]
+        certain = len(pending) - self._stops.depths[self._state]
         self._held = pending[certain:]
         return pending[:certain]
 
     def finish(self) -> str:
         """Return the text that was held back for a stop string that never came."""
-        held, self._held = self._held, ""
+        held, self._held, self._state = self._held, "", 0
         return held
-
-    def _num_held(self, pending: str) -> int:
-        """The length of the longest end of `pending` that a stop string begins with."""
-        longest = min(len(pending), max(map(len, self._stops), default=1) - 1)
-        for length in range(longest, 0, -1):
-            end = pending[-length:]
-            if any(stop.startswith(end) for stop in self._stops):
-                return length
-        return 0

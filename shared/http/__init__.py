@@ -4,12 +4,12 @@ from shared.http.app import build_app
 from shared.http.cpu import CpuWorkers
 from shared.http.direct import answer_directly
 from shared.http.disconnect import unless_disconnected
-from shared.http.errors import ApiError, ErrorEnvelope, error_responses
+from shared.http.errors import ApiError, ErrorEnvelope, error_envelope, error_responses
 from shared.http.fields import StrictModel, Text
 from shared.http.json_body import JsonRoute
 from shared.http.lifecycle import Lifecycle
 from shared.http.metrics import HttpMetrics
-from shared.http.record import note, note_error, request_started
+from shared.http.record import current_request, note, note_error, request_started
 from shared.http.run import run
 from shared.http.settings import ServiceSettings, SettingsError, load_settings
 
@@ -26,6 +26,8 @@ __all__ = [
     "Text",
     "answer_directly",
     "build_app",
+    "current_request",
+    "error_envelope",
     "error_responses",
     "load_settings",
     "note",

@@ -17,6 +17,7 @@ from services.inference.engine.request import (
     RequestTooLargeError,
     RowEvent,
     RowRequest,
+    StartEvent,
     TokenEvent,
     TokenLogprobs,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "RequestTooLargeError",
     "RowEvent",
     "RowRequest",
+    "StartEvent",
     "TokenEvent",
     "TokenLogprobs",
 ]

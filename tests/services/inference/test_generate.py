@@ -1,6 +1,7 @@
 """The contract of /generate, on a tiny random model."""
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +62,7 @@ def test_the_answer_has_the_documented_shape(client: TestClient, tokenizer: Toke
         "prompt_tokens": prompt_tokens,
         "completion_tokens": 3,
         "total_tokens": prompt_tokens + 3,
+        "prompt_tokens_details": {"cached_tokens": 0},
     }
     [choice] = answer["choices"]
     assert choice.keys() == {"index", "text", "tokens", "logprobs", "finish_reason", "stop_reason"}
@@ -205,8 +207,12 @@ def test_top_k_that_keeps_all_is_off(client: TestClient, top_k: int) -> None:  #
         ("prompt", [None, 5, {}, ["a"], ["a", ""], [1, True], [1, "7"], [1.0], [-1], [100_000], [2**70]]),  # B57
         ("stop", [5, {}, "", [""], ["", "x"], ["x", None], list("abcde"), ["x"] * 1000, "x" * 257]),  # B44, B59, B60
         ("stream", ["true", 1]),
-        ("stop_token_ids", [[1], [-1]]),  # B61: there is no such field, and it says so
-        ("logit_bias", [{"5": 101}]),  # B61
+        ("stop_token_ids", [[320], [2**70], [-1], [1.5], ["1"], [True], 5, [1] * 65]),  # B61
+        ("logit_bias", [{"320": 1}, {"x": 1}, {"-1": 1}, {"05": 1}, {"": 1}, {"5": 101}, {"5": "1"}, [5]]),  # B61
+        ("logit_bias", [{"9" * 5000: 1}, {str(token): 0 for token in range(1025)}, {"5": True}]),
+        ("min_tokens", [-1, 3, "1", 1.5]),
+        ("prompt_logprobs", [-1, 21, True]),
+        ("suffix", ["x"]),
         ("best_of", [2]),  # B58
     ],
 )
@@ -218,7 +224,7 @@ def test_wrong_values_are_refused_by_field(client: TestClient, field: str, value
             assert response.status_code in (400, 422), (field, value, response.text)
             error = response.json()["error"]
             assert error["message"].startswith(field), error
-            assert error["param"].split("[")[0] == field
+            assert re.split(r"[\[.]", error["param"])[0] == field
     ask(client, prompt="a", max_tokens=1)
 
 

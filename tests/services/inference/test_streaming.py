@@ -166,7 +166,7 @@ def test_streams_do_not_disturb_each_other(url: str) -> None:  # B40
 
 
 def test_silent_streams_are_kept_open_by_comments(scripted: Any, serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.inference.app._PING_SECONDS", 0.1)
+    monkeypatch.setattr("services.inference.event_stream.PING_SECONDS", 0.1)
     app, runner = scripted({})
     url = serve(app)
     runner.gate.clear()

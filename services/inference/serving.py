@@ -1,0 +1,65 @@
+"""What the routes that generate have in common: the model that is ready, and requests on their way into its engine."""
+
+from typing import Any
+
+from services.inference.engine import EngineError
+from services.inference.failures import as_api_error
+from services.inference.fields import ContinuationRequest
+from services.inference.generation import Generation
+from services.inference.loading import ServedModel
+from services.inference.metrics import InferenceMetrics
+from services.inference.plan import count_rows, make_plan
+from services.inference.settings import InferenceSettings
+from shared.http import CpuWorkers, Lifecycle, current_request, error_responses
+
+
+class Serving:
+    """Puts requests into the engine of the model that is being served."""
+
+    def __init__(
+        self, settings: InferenceSettings, lifecycle: Lifecycle[ServedModel], metrics: InferenceMetrics
+    ) -> None:
+        self.settings = settings
+        self._lifecycle = lifecycle
+        self._metrics = metrics
+        self._workers = CpuWorkers(settings.cpu_threads)
+
+    @property
+    def model(self) -> ServedModel:
+        """The model.
+
+        Raises:
+            ApiError: 503 where it is not ready.
+        """
+        return self._lifecycle.resource
+
+    async def generate(self, request: ContinuationRequest, default_max_tokens: int) -> Generation:
+        """Check a request and hand its rows to the engine. Whoever gets it must `cancel` it in the end.
+
+        Raises:
+            ApiError: What cannot be served, or not now.
+        """
+        model = self.model
+        rows = count_rows(request, self.settings)
+        try:
+            model.engine.check_room(rows)
+        except EngineError as error:
+            raise as_api_error(error) from error
+        plan = await self._workers.run(make_plan, request, model, self.settings, default_max_tokens)
+        return Generation(plan, model, self._metrics)
+
+    def answer_id(self, prefix: str) -> str:
+        """A name for an answer: the request's own id, so that answer, log line and header are found together."""
+        record = current_request.get()
+        return f"{prefix}-{record.id if record is not None else ''}"
+
+
+def stream_responses(example: str, *further_errors: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route that answers whole or as a stream."""
+    return {
+        **error_responses(400, 413, 415, 422, 429, 500, 503, 504, *further_errors),
+        200: {
+            "description": "The answer; with `stream` as Server-Sent Events of the same shape, each with what is new",
+            "content": {"text/event-stream": {"schema": {"type": "string"}, "example": example}},
+        },
+    }
