@@ -136,6 +136,12 @@ class CpuRunner:
         return scores
 
 
+def block_bytes(config: ModelConfig) -> int:
+    """Memory of one block of the KV cache."""
+    heads = config.num_layers * config.num_kv_heads
+    return 4 * heads * BLOCK_SIZE * (config.head_dim + round_up(config.head_dim, LANES))
+
+
 class _TeamCall:
     """A kernel that all threads of a team run at once; `thread` and `num_threads` are its first two arguments.
 

@@ -1,0 +1,77 @@
+"""Steps with draws and log-probabilities, as the engine's core asks for them."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from services.inference.engine.request import RowRequest
+from services.inference.engine.step import Segment
+from shared.lm import SamplingParams, Transformer
+from tests.services.inference.engine.cpu.conftest import MAX_ROWS, MakeRunner
+
+GREEDY = SamplingParams(temperature=0.0, seed=0)
+
+
+def request(tokens: list[int], params: SamplingParams = GREEDY) -> RowRequest:
+    return RowRequest(tuple(tokens), params, 10, frozenset())
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_greedy_rows_draw_what_torch_finds_likeliest(
+    num_threads: int, models: dict[str, Transformer], make_runner: MakeRunner
+) -> None:
+    model, prompts = models["qwen3"], [[5, 9, 2], [100, 3], [7]]
+    runner = make_runner(model, num_threads)
+    for row, prompt in enumerate(prompts):
+        runner.open_row(row, request(prompt))
+    segments = [Segment(prompt, 0, [row], draws=(row,)) for row, prompt in enumerate(prompts)]
+    for _ in range(5):
+        result = runner.run(segments)
+        assert [draw.row for draw in result.draws] == [0, 1, 2]
+        for draw, prompt in zip(result.draws, prompts, strict=True):
+            with torch.inference_mode():
+                assert draw.token == int(model(torch.tensor([prompt]))[0, -1].argmax())
+            prompt.append(draw.token)
+        segments = [Segment(prompt[-1:], len(prompt) - 1, [row], (row,)) for row, prompt in enumerate(prompts)]
+
+
+def test_rows_that_share_a_prompt_draw_what_they_draw_alone(
+    models: dict[str, Transformer], make_runner: MakeRunner
+) -> None:
+    model, prompt = models["grouped heads"], [1, 2, 3, 4]
+    runner = make_runner(model)
+    for row in range(MAX_ROWS):
+        runner.open_row(row, request(prompt, SamplingParams(temperature=1.5, seed=row)))
+    together = runner.run([Segment(prompt, 0, [0], draws=tuple(range(MAX_ROWS)))]).draws
+    assert len({draw.token for draw in together}) > 1
+    for row in range(MAX_ROWS):
+        runner.close_row(row)
+        runner.open_row(row, request(prompt, SamplingParams(temperature=1.5, seed=row)))
+        assert runner.run([Segment(prompt, 0, [1], draws=(row,))]).draws == [together[row]]
+
+
+def test_log_probabilities_of_prompts_are_those_of_torch(
+    models: dict[str, Transformer], make_runner: MakeRunner
+) -> None:
+    """More tokens than fit into the logits at once, beside a segment that wants none and one that draws."""
+    model = models["odd widths"]
+    tokens = torch.randint(model.config.vocab_size, (30,), generator=torch.Generator().manual_seed(3)).tolist()
+    runner = make_runner(model)
+    runner.open_row(0, request([4, 4]))
+    result = runner.run(
+        [
+            Segment([8, 9], 0, [1]),
+            Segment(tokens, 0, [2, 3], targets=tokens[1:], num_logprobs=2),
+            Segment([4, 4], 0, [4], draws=(0,)),
+        ]
+    )
+    with torch.inference_mode():
+        expected = torch.log_softmax(model(torch.tensor([tokens]))[0].double(), -1).numpy()
+    assert [len(logprobs) for logprobs in result.prompt_logprobs] == [0, 29, 0]
+    for place, found in enumerate(result.prompt_logprobs[1]):
+        assert math.isclose(found.chosen, expected[place, tokens[place + 1]], abs_tol=1e-4)
+        best = np.argsort(-expected[place], kind="stable")[:2]
+        assert [token for token, _ in found.top] == best.tolist()
+    assert len(result.draws) == 1
