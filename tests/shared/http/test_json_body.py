@@ -1,0 +1,93 @@
+"""Large JSON bodies: read in a thread, with their parts counted before."""
+
+import json
+import threading
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.http import ApiError, json_body
+
+JSON = {"Content-Type": "application/json"}
+PAD = "x" * 70_000  # makes a body a large one
+
+
+@pytest.fixture
+def client(build: Any) -> TestClient:
+    return TestClient(build(max_body_bytes=2**25), raise_server_exceptions=False)
+
+
+def test_a_large_body_is_read_in_a_thread(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    readers = []
+    read = json_body._parse
+
+    def observed(body: bytes) -> Any:
+        readers.append(threading.current_thread().name)
+        return read(body)
+
+    monkeypatch.setattr(json_body, "_parse", observed)
+    text = PAD + 'é\U0001f600"\\['
+    assert client.post("/echo", json={"text": text}).json()["text"] == text
+    assert readers == ["AnyIO worker thread"]
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        (PAD, "not JSON"),
+        ('{"text": "' + PAD, "not JSON"),
+        ("[" * 100_000, "not JSON"),  # B69
+        ('{"whole": ' + "9" * 70_000 + "}", "not JSON"),  # B69
+        (f'{{"text": "{PAD}", "number": NaN}}', "not JSON"),
+        (f'{{"text": "{PAD}\\ud800"}}', "not JSON"),
+        ("[" + "[]," * 3_000_000 + "[]]", "3,000,002 lists and objects, the limit is 131,072"),
+        ("[" + '"",' * 3_000_000 + '""]', "3,000,001 strings, the limit is 131,072"),
+        ("[" + '{"":0},' * 1_000_000 + "{}]", "1,000,000 strings, the limit is 131,072"),
+    ],
+)
+def test_large_hostile_bodies(client: TestClient, body: str, named: str) -> None:
+    answer = client.post("/echo", content=body, headers=JSON)
+    assert answer.status_code == 422
+    assert named in answer.json()["error"]["message"]
+    assert len(answer.content) < 500
+
+
+def test_what_is_within_a_string_is_no_part(client: TestClient) -> None:
+    for text in ("[" * 300_000, '"' * 300_000, '\\"[{\\' * 100_000):
+        assert client.post("/echo", json={"text": text}).json()["text"] == text
+
+
+VALUES = st.recursive(
+    st.none() | st.integers() | st.text(alphabet='a[{"\\/]}é\n', max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(alphabet='b"\\[', max_size=3), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+def parts(value: Any) -> tuple[int, int]:
+    """The strings, and the lists and objects, of a value."""
+    if isinstance(value, str):
+        return 1, 0
+    if not isinstance(value, list | dict):
+        return 0, 0
+    inner = [*value, *value.values()] if isinstance(value, dict) else value
+    counts = [parts(item) for item in inner]
+    return sum(strings for strings, _ in counts), 1 + sum(containers for _, containers in counts)
+
+
+@settings(max_examples=200)
+@given(value=VALUES, limit=st.integers(0, 8), ascii_only=st.booleans())
+def test_parts_are_counted_as_by_reading(value: Any, limit: int, ascii_only: bool) -> None:
+    body = json.dumps(value, ensure_ascii=ascii_only).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_body, "_MAX_PARTS", limit)
+        if max(parts(value)) > limit:
+            with pytest.raises(ApiError):
+                json_body._check_parts(body)
+        else:
+            json_body._check_parts(body)
