@@ -40,11 +40,11 @@ async def answer(
         ApiError: The engine could not finish; in a stream only before its first frame.
     """
     if stream:
-        return EventStream(_frames(generation, shape), on_end=generation.cancel, send_timeout=send_timeout)
+        return EventStream(_frames(generation, shape), on_end=generation.close, send_timeout=send_timeout)
     try:
         content = await unless_disconnected(request, _whole(generation, shape))
     finally:
-        generation.cancel()
+        generation.close()
     return Response(content, media_type="application/json")
 
 

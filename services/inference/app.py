@@ -31,6 +31,7 @@ def create_app(
         health=lambda model: model.engine.fault,
     )
     metrics = InferenceMetrics(lambda: lifecycle.loaded.engine.stats() if lifecycle.loaded else None)
+    serving = Serving(settings, lifecycle, metrics)
     app = build_app(
         settings,
         lifecycle,
@@ -38,8 +39,8 @@ def create_app(
         title="ownlm inference",
         description="Continues text with a language model of your own.",
         version=version("ownlm"),
+        refusal=serving.refusal,
     )
-    serving = Serving(settings, lifecycle, metrics)
     _add_generate(app, serving)
     add_completion_routes(app, serving)
     _add_info(app, serving)

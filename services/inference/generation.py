@@ -3,18 +3,15 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import TypeAlias
 
-import structlog
-
 from services.inference.choice import Choice, Delta
-from services.inference.engine import EngineError, Job, PromptEvent, RowEvent, StartEvent
+from services.inference.engine import EngineError, Job, PromptEvent, RowEvent
 from services.inference.failures import as_api_error
 from services.inference.loading import ServedModel
 from services.inference.meter import Meter
 from services.inference.metrics import InferenceMetrics
 from services.inference.plan import Plan
 from services.inference.schemas import PromptTokensDetails, Usage
-
-_log = structlog.get_logger("ownlm.generate")
+from shared.http import note
 
 Step: TypeAlias = list[tuple[int, Delta]]
 """What a step of the model added: pairs of a choice's index and its delta."""
@@ -27,17 +24,17 @@ class Generation:
         ApiError: The engine refuses them.
     """
 
-    def __init__(self, plan: Plan, model: ServedModel, metrics: InferenceMetrics) -> None:
+    def __init__(self, plan: Plan, model: ServedModel, metrics: InferenceMetrics, *, log_prompts: bool = False) -> None:
         self.plan = plan
         self._metrics = metrics
-        self._meter = Meter(metrics, plan.num_prompt_tokens)
+        self._num_tokens = 0
+        self._texts = [""] * plan.num_choices if log_prompts else None
         self._choices = [
             Choice(model.tokenizer, plan.stops, plan.special_stops, plan.min_tokens) for _ in range(plan.num_choices)
         ]
         self._echoed = [not plan.echo] * plan.num_choices
         self._cached: list[int | None] = [None] * len(plan.prompts)
         self._unfinished = set(range(plan.num_choices))
-        self._begun = False
         self._job: Job | None = None
         if not plan.rows:
             return
@@ -45,6 +42,7 @@ class Generation:
             self._job = model.engine.submit(plan.rows)
         except EngineError as error:
             raise as_api_error(error) from error
+        self._meter = Meter(metrics, self._job)
 
     @property
     def finished(self) -> bool:
@@ -56,9 +54,9 @@ class Generation:
         prompt_tokens = self.plan.num_prompt_tokens
         return Usage(
             prompt_tokens=prompt_tokens,
-            completion_tokens=self._meter.num_tokens,
-            total_tokens=prompt_tokens + self._meter.num_tokens,
-            prompt_tokens_details=PromptTokensDetails(cached_tokens=sum(cached or 0 for cached in self._cached)),
+            completion_tokens=self._num_tokens,
+            total_tokens=prompt_tokens + self._num_tokens,
+            prompt_tokens_details=PromptTokensDetails(cached_tokens=self._num_cached),
         )
 
     async def steps(self) -> AsyncIterator[Step]:
@@ -72,45 +70,62 @@ class Generation:
             return
         try:
             async for events in self._job:
-                self._measure(self._job, events)
                 step = self._feed(events)
+                if self._texts is not None:
+                    for index, delta in step:
+                        self._texts[index] += delta.text
                 if step:
                     yield step
         except EngineError as error:
             self._unfinished.clear()
             self._metrics.failed.inc()
             raise as_api_error(error) from error
-        finally:
-            self._meter.note()
         self._meter.finish()
 
-    def cancel(self) -> None:
-        """Stop what still runs; does nothing where all is finished or has failed."""
-        if self._job is not None and self._unfinished:
+    def close(self) -> None:
+        """Stop what still runs, and tell the log what there was; called once, when the answer or the client is gone."""
+        if self._job is None:
+            return
+        if self._unfinished:
             self._unfinished.clear()
             self._job.cancel()
             self._metrics.cancelled.inc()
-            _log.info("cancelled", completion_tokens=self._meter.num_tokens)
+            note(cancelled=True)
+        if self._meter.begun:
+            self._metrics.prompt_tokens.inc(self.plan.num_prompt_tokens)
+            self._metrics.cached_tokens.inc(self._num_cached)
+        note(
+            prompt_tokens=self.plan.num_prompt_tokens,
+            completion_tokens=self._num_tokens,
+            cached_tokens=self._num_cached,
+        )
+        self._meter.note()
+        if self._texts is not None:
+            note(prompt=[prompt.text for prompt in self.plan.prompts], answer=self._texts)
 
-    def _measure(self, job: Job, events: Sequence[RowEvent]) -> None:
-        if not self._begun and job.started_at is not None:
-            self._meter.feed((StartEvent(0),), job.started_at)
-        self._begun = True
-        self._meter.feed(events, job.received_at)
+    @property
+    def _num_cached(self) -> int:
+        return sum(cached or 0 for cached in self._cached)
 
     def _feed(self, events: Sequence[RowEvent]) -> Step:
         step = []
+        before = self._num_tokens
         for event in events:
             index = event.row
             if index not in self._unfinished:  # an answer may end by a stop string before its row does
                 continue
-            delta = self._prompt(event) if isinstance(event, PromptEvent) else self._choices[index].feed(event)
+            if isinstance(event, PromptEvent):
+                delta = self._prompt(event)
+            else:
+                self._num_tokens += 1
+                delta = self._choices[index].feed(event)
             if delta is None:
                 continue
             if delta.finish_reason is None and self._echoed[index]:
                 step.append((index, delta))
             else:
                 step.append(self._ended(index, delta))
+        self._metrics.generated_tokens.inc(self._num_tokens - before)
         return step
 
     def _prompt(self, event: PromptEvent) -> Delta | None:

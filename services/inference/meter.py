@@ -1,75 +1,64 @@
 """Times one request's sequences, from its arrival on."""
 
 import time
-from collections.abc import Sequence
 
-from services.inference.engine.request import FailEvent, PromptEvent, StartEvent, TokenEvent
+from services.inference.engine.job import Job
+from services.inference.engine.request import RowEvent, TokenEvent
 from services.inference.metrics import InferenceMetrics
 from shared.http import note, request_started
 
 
 class Meter:
-    """Measures a request's events; each sequence has its own clock, so that neighbours' tokens never count as its own.
+    """Measures events when they leave the engine, not when a slow reader lets their handler see them.
 
-    Args:
-        metrics: Where it is counted.
-        num_prompt_tokens: Tokens of the prompt, counted when the first answer comes.
+    Each sequence has its own clock, so that a neighbour's token is never taken for its own.
     """
 
-    def __init__(self, metrics: InferenceMetrics, num_prompt_tokens: int) -> None:
+    def __init__(self, metrics: InferenceMetrics, job: Job) -> None:
         self._metrics = metrics
-        self._num_prompt_tokens = num_prompt_tokens
+        self._job = job
         self._arrived = request_started()
         self._latest: dict[int, float] = {}  # when each row's latest token came
-        self._queue_seconds: float | None = None
-        self._prefill_seconds: float | None = None
-        self._first_token_seconds: float | None = None
-        self._num_cached = 0
-        self.num_tokens = 0
+        self._prompt_at: float | None = None  # when the first of what kind came
+        self._token_at: float | None = None
+        job.observer = self.feed
 
-    def feed(self, events: Sequence[StartEvent | PromptEvent | TokenEvent | FailEvent], at: float) -> None:
-        """Count events that came at the time `at` of `time.perf_counter`: not when a slow reader lets us see them."""
-        num_tokens = 0
-        for event in events:
-            if isinstance(event, TokenEvent):
-                num_tokens += 1
-                latest = self._latest.get(event.row)
-                if latest is not None:
-                    self._metrics.token_seconds.observe(at - latest)
-                self._latest[event.row] = at
-            elif isinstance(event, StartEvent):
-                self._start(at - self._arrived)
-            elif isinstance(event, PromptEvent):
-                self._prompt(event, at - self._arrived)
-        if num_tokens:
-            if self._first_token_seconds is None:
-                self._first_token_seconds = at - self._arrived
-                self._metrics.first_token_seconds.observe(self._first_token_seconds)
-            self.num_tokens += num_tokens
-            self._metrics.generated_tokens.inc(num_tokens)
+    @property
+    def begun(self) -> bool:
+        """Whether anything has come."""
+        return self._prompt_at is not None
+
+    def feed(self, event: RowEvent) -> None:
+        """Measure an event that comes just now."""
+        now = time.perf_counter()
+        if self._prompt_at is None:
+            self._prompt_at = now
+            if self._job.started_at is not None:
+                self._metrics.queue_seconds.observe(self._job.started_at - self._arrived)
+        if isinstance(event, TokenEvent):
+            latest = self._latest.get(event.row)
+            if latest is not None:
+                self._metrics.token_seconds.observe(now - latest)
+            elif self._token_at is None:
+                self._token_at = now
+                self._metrics.first_token_seconds.observe(now - self._arrived)
+            self._latest[event.row] = now
 
     def finish(self) -> None:
         """Every sequence has ended as it should."""
         self._metrics.generation_seconds.observe(time.perf_counter() - self._arrived)
 
     def note(self) -> None:
-        """Put the numbers into the request's log line and trace."""
-        note(prompt_tokens=self._num_prompt_tokens, completion_tokens=self.num_tokens, cached_tokens=self._num_cached)
-        seconds = {
-            "queue_ms": self._queue_seconds,
-            "prefill_ms": self._prefill_seconds,
-            "first_token_ms": self._first_token_seconds,
-        }
-        note(**{name: round(value * 1000, 1) for name, value in seconds.items() if value is not None})
+        """Put the times into the request's log line and trace."""
+        started_at = self._job.started_at
+        if started_at is not None:
+            note(queue_ms=_ms(started_at - self._arrived))
+            if self._prompt_at is not None:
+                note(prefill_ms=_ms(self._prompt_at - started_at))
+        if self._token_at is not None:
+            latest = max(self._latest.values())
+            note(first_token_ms=_ms(self._token_at - self._arrived), decode_ms=_ms(latest - self._token_at))
 
-    def _start(self, seconds: float) -> None:
-        self._metrics.queue_seconds.observe(seconds)
-        if self._queue_seconds is None:
-            self._queue_seconds = seconds
 
-    def _prompt(self, event: PromptEvent, seconds: float) -> None:
-        self._num_cached += event.num_cached_tokens
-        self._metrics.cached_tokens.inc(event.num_cached_tokens)
-        if self._prefill_seconds is None:
-            self._prefill_seconds = seconds - (self._queue_seconds or 0.0)
-            self._metrics.prompt_tokens.inc(self._num_prompt_tokens)
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 1)

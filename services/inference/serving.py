@@ -10,7 +10,9 @@ from services.inference.loading import ServedModel
 from services.inference.metrics import InferenceMetrics
 from services.inference.plan import count_rows, make_plan
 from services.inference.settings import InferenceSettings
-from shared.http import CpuWorkers, Lifecycle, current_request, error_responses
+from shared.http import ApiError, CpuWorkers, Lifecycle, current_request, error_responses
+
+_GENERATING_PATHS = frozenset({"/generate", "/v1/completions"})
 
 
 class Serving:
@@ -33,8 +35,20 @@ class Serving:
         """
         return self._lifecycle.resource
 
+    def refusal(self, method: str, path: str) -> ApiError | None:
+        """Why nothing can be generated now: a refusal need not wait until its request was read."""
+        if method != "POST" or path not in _GENERATING_PATHS:
+            return None
+        try:
+            self.model.engine.check_room(1)
+        except EngineError as error:
+            return as_api_error(error)
+        except ApiError as error:
+            return error
+        return None
+
     async def generate(self, request: ContinuationRequest, default_max_tokens: int) -> Generation:
-        """Check a request and hand its rows to the engine. Whoever gets it must `cancel` it in the end.
+        """Check a request and hand its rows to the engine. Whoever gets it must `close` it in the end.
 
         Raises:
             ApiError: What cannot be served, or not now.
@@ -46,7 +60,7 @@ class Serving:
         except EngineError as error:
             raise as_api_error(error) from error
         plan = await self._workers.run(make_plan, request, model, self.settings, default_max_tokens)
-        return Generation(plan, model, self._metrics)
+        return Generation(plan, model, self._metrics, log_prompts=self.settings.log_prompts)
 
     def answer_id(self, prefix: str) -> str:
         """A name for an answer: the request's own id, so that answer, log line and header are found together."""

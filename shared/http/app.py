@@ -1,6 +1,6 @@
 """The part of a FastAPI app that both services have: middleware, errors, probes and metrics."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
@@ -8,11 +8,12 @@ from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
+from shared.http.admission import AdmissionMiddleware
 from shared.http.api_keys import ApiKeys
 from shared.http.auth import AuthMiddleware, document_keys
 from shared.http.body_limit import BodyLimitMiddleware
 from shared.http.cors import allow_origins
-from shared.http.errors import error_responses, install_error_handlers
+from shared.http.errors import ApiError, error_responses, install_error_handlers
 from shared.http.json_body import JsonRoute
 from shared.http.lifecycle import Lifecycle, not_ready
 from shared.http.metrics import HttpMetrics
@@ -35,10 +36,13 @@ def build_app(
     title: str,
     description: str,
     version: str,
+    refusal: Callable[[str, str], ApiError | None] | None = None,
 ) -> FastAPI:
     """Create an app with everything but the service's own routes.
 
     `app.state.lifecycle` is what `shared.http.run` drains at the end.
+
+    `refusal` may refuse a request by its method and path, before its body is read.
 
     Raises:
         SettingsError: The API keys, the origins or the place for traces cannot be used.
@@ -58,6 +62,8 @@ def build_app(
     install_error_handlers(app)
     # The last one added is the outermost: all refusals are observed, and a browser's page may read them.
     app.add_middleware(BodyLimitMiddleware, max_bytes=settings.max_body_bytes)
+    if refusal is not None:
+        app.add_middleware(AdmissionMiddleware, refusal=refusal)
     keys = ApiKeys.from_settings(settings)
     if keys is not None:
         app.add_middleware(AuthMiddleware, keys=keys)

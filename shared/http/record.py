@@ -5,7 +5,7 @@ import time
 from contextvars import ContextVar
 from typing import TypeAlias
 
-Note: TypeAlias = str | int | float | bool
+Note: TypeAlias = str | int | float | bool | list[str]
 
 _MAX_REQUEST_ID = 128
 

@@ -24,13 +24,13 @@ class Job(AsyncIterator["list[RowEvent]"]):
     Attributes:
         submitted_at: When the rows were queued, by `time.perf_counter`.
         started_at: When the first of them got its place in the batch, or None.
-        received_at: When the latest event came, which a handler that is slow sees later.
+        observer: Sees each event that is still wanted when it comes, which a handler that is slow does later.
     """
 
     def __init__(self, num_rows: int, on_drop: Callable[[int, int | None], None]) -> None:
         self.submitted_at = time.perf_counter()
         self.started_at: float | None = None
-        self.received_at = self.submitted_at
+        self.observer: Callable[[RowEvent], None] | None = None
         self._on_drop = on_drop
         self._running = set(range(num_rows))  # rows that the engine has not finished
         self._unfinished = set(range(num_rows))  # rows whose last event the handler has not seen
@@ -82,7 +82,8 @@ class Job(AsyncIterator["list[RowEvent]"]):
         if event.finish_reason is not None:
             self._running.discard(event.row)
         self._events.append(event)
-        self.received_at = time.perf_counter()
+        if self.observer is not None and event.row in self._unfinished:
+            self.observer(event)
         self._wake()
 
     def fail(self, error: "EngineError") -> None:
