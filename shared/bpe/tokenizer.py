@@ -343,9 +343,9 @@ class Tokenizer:
 
     def _join(self, ids: Sequence[int], *, skip_special_tokens: bool) -> bytes:
         skipped = self._control_ids if skip_special_tokens else frozenset()
-        if len(ids) <= _FEW and not skipped and set(map(type, ids)) <= {int}:
+        if len(ids) <= _FEW and set(map(type, ids)) <= {int}:
             with suppress(KeyError):
-                return b"".join(map(self._bytes.__getitem__, ids))
+                return b"".join([self._bytes[token_id] for token_id in ids if token_id not in skipped])
         joined = self._decoder.join(ids, skip_control=skip_special_tokens)
         if joined is not None:
             return joined

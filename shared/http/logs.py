@@ -65,8 +65,6 @@ def configure_logging(level: str, style: Literal["console", "json"]) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(_LEVELS[level])
-    # The SSE library logs every chunk at debug level: the text of users, which no log may hold.
-    logging.getLogger("sse_starlette").setLevel(logging.WARNING)
 
 
 def _add_request_id(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
