@@ -17,7 +17,7 @@ from services.inference.engine.request import (
 )
 from services.inference.engine.row import Row
 from services.inference.engine.scheduler import Plan, Scheduler, Work
-from services.inference.engine.step import Draw, Runner, Segment, StepResult
+from services.inference.engine.step import BLOCK_SIZE, Draw, Runner, Segment, StepResult
 from shared.lm.sampling_params import NO_TOKEN
 
 _log = structlog.get_logger("ownlm.engine")
@@ -32,12 +32,15 @@ class EngineCore:
         runner: Runs the model.
         prefill_tokens: The most prompt tokens that run in one step, beside one token of every decoding row; fewer
             where the runner's steps are smaller.
+        min_prefill_tokens: While rows decode, a step takes about as many prompt tokens as rows, so that it lasts at
+            most about twice as long as without; and so many in any case. Raise it where a step of few tokens costs as
+            much as one of many.
 
     Raises:
         ValueError: The runner's steps have no room for one prompt token beside all rows.
     """
 
-    def __init__(self, runner: Runner, *, prefill_tokens: int) -> None:
+    def __init__(self, runner: Runner, *, prefill_tokens: int, min_prefill_tokens: int = BLOCK_SIZE) -> None:
         room = runner.max_step_tokens - runner.max_rows
         if min(room, prefill_tokens) < 1:
             raise ValueError(
@@ -45,7 +48,7 @@ class EngineCore:
                 f"rows' own, and prefill_tokens is {prefill_tokens}"
             )
         self._runner = runner
-        self._scheduler = Scheduler(runner, min(room, prefill_tokens))
+        self._scheduler = Scheduler(runner, min(room, prefill_tokens), min_prefill_tokens)
         self._rows: dict[int, dict[int, Row]] = {}
         self._suspects: deque[Row] = deque()
         self._failures_in_a_row = 0

@@ -8,9 +8,6 @@ from services.inference.engine.row import Row
 from services.inference.engine.step import BLOCK_SIZE, Runner
 from services.inference.engine.waiting import WaitingRows
 
-_SPREAD_STEPS = 4
-"""While rows decode, prompts that wait are spread over about so many steps, to keep their steps short."""
-
 
 class Work(NamedTuple):
     """Tokens `start` to `end` of a row run in this step."""
@@ -41,15 +38,17 @@ class Scheduler:
     Args:
         runner: Opens and closes rows, and tells its sizes.
         prefill_tokens: The most prompt tokens of a step.
+        min_prefill_tokens: As many there may be in any step, however few rows decode.
     """
 
-    def __init__(self, runner: Runner, prefill_tokens: int) -> None:
+    def __init__(self, runner: Runner, prefill_tokens: int, min_prefill_tokens: int) -> None:
         self.pool = BlockPool(runner.num_blocks)
         self.waiting = WaitingRows()
         self.running: dict[Row, None] = {}  # the oldest first
         self.num_preemptions = 0
         self._runner = runner
         self._prefill_tokens = prefill_tokens
+        self._min_prefill_tokens = min_prefill_tokens
         self._free_places = list(range(runner.max_rows - 1, -1, -1))
         self._leaders: dict[
             tuple[tuple[int, ...], int | None], Row
@@ -224,7 +223,7 @@ class Scheduler:
         for row in rows:
             self._adopt(row)
         left = {row: row.num_tokens - row.num_computed for row in rows}
-        budget = self._prefill_budget(sum(left.values()), len(work))
+        budget = self._prefill_budget(len(work))
         oldest, *others = rows
         others.sort(key=left.__getitem__)
         ends = {oldest: self._chunk_end(oldest, -(-budget // 2))}
@@ -238,12 +237,12 @@ class Scheduler:
         ends[oldest] = self._chunk_end(oldest, ends[oldest] - oldest.num_computed + budget)
         work.extend(Work(row, row.num_computed, end) for row, end in ends.items())
 
-    def _prefill_budget(self, num_left: int, num_decoding: int) -> int:
-        """Prompt tokens of the step: all that may be where nobody's next token waits for them."""
+    def _prefill_budget(self, num_decoding: int) -> int:
+        """Prompt tokens of the step: where rows wait for their next token, about as many as they are."""
         if num_decoding == 0:
             return self._prefill_tokens
-        share = _num_blocks(-(-num_left // _SPREAD_STEPS)) * BLOCK_SIZE
-        return min(self._prefill_tokens, share)
+        share = _num_blocks(num_decoding) * BLOCK_SIZE
+        return min(self._prefill_tokens, max(share, self._min_prefill_tokens))
 
     def _adopt(self, row: Row) -> None:
         """Use blocks that another row has filled since this one was admitted."""

@@ -37,9 +37,9 @@ class Answer:
 class Driver:
     """A core, the answers of its rows by job and row, and its invariants."""
 
-    def __init__(self, runner: FakeRunner, prefill_tokens: int = 32) -> None:
+    def __init__(self, runner: FakeRunner, prefill_tokens: int = 32, min_prefill_tokens: int = 16) -> None:
         self.runner = runner
-        self.core = EngineCore(runner, prefill_tokens=prefill_tokens)
+        self.core = EngineCore(runner, prefill_tokens=prefill_tokens, min_prefill_tokens=min_prefill_tokens)
         self.answers: dict[tuple[int, int], Answer] = {}
 
     def submit(self, job_id: int, *requests: RowRequest) -> None:

@@ -1,13 +1,16 @@
 """Who gets a place and a share of the steps, and how long others wait for it."""
 
+import pytest
+
 from tests.services.inference.engine.core_driver import Driver, request
 from tests.services.inference.engine.fake_runner import FakeRunner, reference
 
 PREFILL = 64
 
 
-def wide(**sizes: int) -> Driver:
-    return Driver(FakeRunner(**{"num_blocks": 2000, "max_rows": 8, "max_step_tokens": 72, **sizes}), PREFILL)
+def wide(*, min_prefill_tokens: int = PREFILL, **sizes: int) -> Driver:
+    runner = FakeRunner(**{"num_blocks": 2000, "max_rows": 8, "max_step_tokens": 72, **sizes})
+    return Driver(runner, PREFILL, min_prefill_tokens)
 
 
 def first_tokens(driver: Driver) -> list[int]:
@@ -28,8 +31,10 @@ def starts(driver: Driver) -> list[tuple[int, int]]:
     return order
 
 
-def test_a_long_prompt_delays_running_streams_by_a_chunk_a_step() -> None:  # B73
-    driver = wide()
+@pytest.mark.parametrize(("min_prefill_tokens", "chunk"), [(16, 16), (64, 64)])
+def test_a_long_prompt_delays_running_streams_by_a_chunk_a_step(min_prefill_tokens: int, chunk: int) -> None:
+    """B73."""
+    driver = wide(min_prefill_tokens=min_prefill_tokens)
     for job in range(4):
         driver.submit(job, request(3, 200, seed=job))
     for _ in range(3):
@@ -41,8 +46,9 @@ def test_a_long_prompt_delays_running_streams_by_a_chunk_a_step() -> None:  # B7
         driver.step()
         steps += 1
         assert [len(driver.tokens(job)[0]) for job in range(4)] == [count + steps for count in before]
-        assert sum(driver.runner.steps[-1]) <= 4 + PREFILL
-    assert steps < 2 * 1000 / PREFILL
+        assert driver.runner.steps[-1][:4] == [1] * 4
+        assert sum(driver.runner.steps[-1][4:]) <= chunk
+    assert steps == -(-1000 // chunk)
     driver.run()
     assert driver.tokens(4) == [reference(request(1000, 3))]
 
@@ -110,13 +116,18 @@ def test_a_preempted_row_runs_again_before_those_that_have_not_begun() -> None:
     assert [driver.tokens(job) for job in range(6)] == [[reference(row)] for row in rows]
 
 
-def test_prompts_take_whole_steps_where_nobody_decodes_and_small_shares_where_others_do() -> None:
-    driver = wide()
-    driver.submit(0, request([0] * 128, 50))
+@pytest.mark.parametrize(("rows", "chunk"), [(1, 16), (16, 16), (17, 32), (31, 32)])
+def test_prompts_take_whole_steps_where_nobody_decodes_and_as_much_as_the_rows_where_they_do(
+    rows: int, chunk: int
+) -> None:
+    driver = wide(min_prefill_tokens=16, max_rows=32, max_step_tokens=32 + PREFILL)
+    driver.submit(0, request(128, 50))
     driver.step()
     driver.step()
     assert driver.runner.steps == [[64], [64]]
-    driver.submit(1, request([1] * 64, 2))
-    for _ in range(4):
-        driver.step()
-    assert driver.runner.steps[2:] == [[1, 16]] * 4
+    driver.submit(1, *[request([1], 200, seed=seed) for seed in range(rows - 1)])
+    driver.step()
+    driver.submit(2, request([2] * 2 * chunk, 2))
+    driver.step()
+    driver.step()
+    assert driver.runner.steps[-2:] == [[1] * rows + [chunk]] * 2
