@@ -7,8 +7,10 @@ import numpy as np
 
 from services.inference.engine.cpu.kernels import step as kernels
 from services.inference.engine.cpu.kernels.attention import DOTTED
-from services.inference.engine.cpu.kernels.intrinsics import CACHE_LINE, LANES, PANEL
+from services.inference.engine.cpu.kernels.int8 import BLOCK, ROW_BLOCK_FLOATS
+from services.inference.engine.cpu.kernels.intrinsics import CACHE_LINE, INT8, LANES, PANEL
 from services.inference.engine.cpu.kernels.layout import Activations, Cache, Floats, Plan, Shape, Sync, Weights
+from services.inference.engine.cpu.kernels.linear import MATRIX_WORDS
 from services.inference.engine.cpu.team import ThreadTeam
 from services.inference.engine.cpu.weights import round_up
 from services.inference.engine.request import RowRequest, TokenLogprobs
@@ -54,7 +56,7 @@ class CpuRunner:
         self._weights = weights
         self._shape = _shape(config, num_blocks, context_length)
         self._cache = _cache(self._shape)
-        self._work = _activations(self._shape, max_rows, max_step_tokens, team.num_threads)
+        self._work = _activations(self._shape, weights, max_rows, max_step_tokens, team.num_threads)
         blocks_of_sequence = -(-context_length // BLOCK_SIZE)
         self._plan = Plan(
             tokens=np.zeros(max_step_tokens, np.int64),
@@ -209,17 +211,21 @@ def _cache(shape: Shape) -> Cache:
     )
 
 
-def _activations(shape: Shape, max_rows: int, max_step_tokens: int, num_threads: int) -> Activations:
+def _activations(shape: Shape, weights: Weights, max_rows: int, max_step_tokens: int, num_threads: int) -> Activations:
+    most_rows = max(max_rows, max_step_tokens)
+    depths = [depth for _, _, depth, kind in weights.matrices.reshape(-1, MATRIX_WORDS) if kind == INT8]
+
     def rows(width: int, count: int = max_step_tokens) -> Floats:
         return np.zeros(width * count, np.float32)
 
     return Activations(
         residual=rows(shape.wide),
-        normed=rows(shape.wide, max(max_rows, max_step_tokens)),
+        normed=rows(shape.wide, most_rows),
         qkv=rows(shape.qkv),
         attended=rows(shape.attended),
         gate_up=rows(shape.gate_up),
         hidden=rows(shape.hidden),
         logits=rows(shape.logits, max_rows),
+        quantized=rows(max(depths, default=0) // BLOCK * ROW_BLOCK_FLOATS, most_rows),
         scratch=rows(shape.scratch, num_threads),
     )

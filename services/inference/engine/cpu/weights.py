@@ -4,7 +4,9 @@ All matrices lie one after the other in one array of bytes. A matrix of N output
 PANEL (32) outputs; the last one is filled up with zeros, and so is the depth K, to a multiple of PANEL, which changes
 no sum. A panel is contiguous and its kind says how it is laid out:
 
-    float32   for each input k = 0, 1, ... the 32 weights of the panel's outputs, 4 bytes each
+    float32                for each input k = 0, 1, ... the 32 weights of the panel's outputs, 4 bytes each
+    bfloat16 and float16   the same, 2 bytes each
+    int8                   see `kernels.int8`
 
 Queries, keys and values are one matrix. So are gates and inner outputs of the feed-forward part, in turns of LANES (16)
 outputs, so that a panel holds gates and what they gate.
@@ -17,9 +19,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from services.inference.engine.cpu.kernels.intrinsics import LANES, PANEL
+from services.inference.engine.cpu.kernels.intrinsics import FLOAT32, LANES, PANEL
 from services.inference.engine.cpu.kernels.layout import Floats, Weights
-from services.inference.engine.cpu.kernels.linear import FLOAT32, MATRIX_WORDS, panel_bytes
+from services.inference.engine.cpu.kernels.linear import MATRIX_WORDS, panel_bytes
+from services.inference.engine.cpu.panels import pack_panels
 from shared.lm import ModelConfig
 from shared.lm.rope import RotaryEmbedding
 
@@ -38,6 +41,9 @@ def pack_weights(
             on to be used as it is; all else is copied.
         context_length: Positions whose angles are wanted.
         kind: What the matrices are stored as.
+
+    Raises:
+        WeightRangeError: A weight is larger than the kind can hold.
     """
     matrices = [_Matrix(parts, kind) for parts in _matrices(config, tensors)]
     begins = np.cumsum([0, *(matrix.size for matrix in matrices)])
@@ -76,8 +82,7 @@ class _Matrix:
         """Write the panels."""
         weights = np.zeros((self.panels * PANEL, self.depth), np.float32)
         weights[: self.outputs, : self.inputs] = np.concatenate([_array(part) for part in self._parts])
-        panels = target.view(np.float32).reshape(self.panels, self.depth, PANEL)
-        panels[:] = weights.reshape(self.panels, PANEL, self.depth).transpose(0, 2, 1)
+        pack_panels(weights, self.kind, target)
 
 
 def _matrices(config: ModelConfig, tensors: Mapping[str, Tensor]) -> Iterator[list[Tensor]]:

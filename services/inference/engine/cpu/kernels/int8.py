@@ -1,106 +1,93 @@
-"""Linear layers with weights and activations of 8 bits, as llama.cpp's q8_0.
+"""Weights and activations of 8 bits, as llama.cpp's q8_0: blocks of 32 along the sum of an output, with a scale each.
 
-Weights are quantised when the model is loaded, in blocks of 32 along the sum of an output, each with a scale of its
-own. Each row of activations is quantised when it is used, in the same blocks, so that it depends on no other row. The
-products of a block are added exactly, in integers; the blocks, scaled, are added in their order in float32.
+Weights are quantised when the model is loaded. Each row of activations is quantised when it is used, in the same
+blocks, so that it depends on no other row. The products of a block are added exactly, in integers; the blocks, scaled,
+are added in their order in float32.
 
-The weights of 16 outputs, a *panel*, lie together:
+A panel of weights has, for each block,
 
-    weights       [panel][block][8 groups][16 outputs][4]   uint8, the number plus 128
-    scales        [panel][block][16 outputs]                uint16, the bits of a bfloat16
+    [8 groups][32 outputs][4]   uint8: the number, plus 128
+    [32 outputs]                uint16: the bits of the scale as a bfloat16
 
-and quantised rows
+and a quantised row of activations has, for each block,
 
-    quantized     [row][block][32]                          int8
-    row_scales    [row][block]                              float32
-    corrections   [row][block]                              int32, -128 times the sum of the block's numbers
+    [32]                        int8
+    1                           float32: the scale
+    1                           int32: -128 times the sum of the numbers, which undoes the 128 that weights are given
 
-Zeros fill up the last block and the last panel.
+    quantize_block(x, index, quantized, block)
+        Quantise the 32 numbers from x[index] on into that block. The scale is the largest magnitude over 127. A NaN or
+        an infinity makes it NaN, and with it all outputs of the row.
+    int8_product_R(weights, begin, depth, quantized, row, out, out_index, out_stride, add)
+        As `panel_product_R`, for R quantised rows from number `row` on.
+    has_byte_products()
+        Whether the processor adds products of bytes with one instruction.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
+from services.inference.engine.cpu.kernels.intrinsics import PANEL
 from shared.kernels.compiling import compiled
 from shared.kernels.intrinsics import Intrinsic
-from shared.kernels.types import BYTES, FLOAT32S, INT32S, Array, int8, int64, uint16, void
+from shared.kernels.types import BYTES, FLOAT32S, boolean, int64, void
 
 BLOCK = 32  # numbers along the sum that share a scale
-LANES = 16  # outputs of a panel
 GROUP = 4  # numbers along the sum that lie side by side: as many as one instruction multiplies and adds
-
-MAX_ROWS = 64  # rows that are quantised at once: they and a panel stay in the fast caches
+BLOCK_BYTES = PANEL * (BLOCK + 2)
+ROW_BLOCK_BYTES = BLOCK + 8
+ROW_BLOCK_FLOATS = ROW_BLOCK_BYTES // 4
 
 _MACHINE = "services.inference.engine.cpu.kernels.int8_machine"
 quantize_block = Intrinsic("quantize_block", _MACHINE)
-tile_1x1 = Intrinsic("tile_1x1", _MACHINE)
-tile_1x4 = Intrinsic("tile_1x4", _MACHINE)
-tile_2x1 = Intrinsic("tile_2x1", _MACHINE)
-tile_4x1 = Intrinsic("tile_4x1", _MACHINE)
-tile_8x1 = Intrinsic("tile_8x1", _MACHINE)
-
-_INT8S = Array(int8)
-_UINT16S = Array(uint16, readonly=True)
+int8_product_1 = Intrinsic("int8_product_1", _MACHINE)
+int8_product_2 = Intrinsic("int8_product_2", _MACHINE)
+int8_product_4 = Intrinsic("int8_product_4", _MACHINE)
+int8_product_8 = Intrinsic("int8_product_8", _MACHINE)
+has_byte_products = Intrinsic("has_byte_products", _MACHINE)
 
 
-@compiled(void, FLOAT32S, int64, int64, int64, int64, _INT8S, FLOAT32S, INT32S)
+@compiled(void, int64, int64, FLOAT32S, int64, int64, int64, FLOAT32S)
 def quantize_rows(
+    thread: int,
+    num_threads: int,
     x: NDArray[np.float32],
-    at: int,
-    pitch: int,
-    rows: int,
-    inputs: int,
-    quantized: NDArray[np.int8],
-    row_scales: NDArray[np.float32],
-    corrections: NDArray[np.int32],
+    stride: int,
+    num_rows: int,
+    depth: int,
+    quantized: NDArray[np.float32],
 ) -> None:
-    """Quantise rows of `inputs` numbers, of which the first begins at `x[at]` and the next `pitch` behind it."""
-    blocks = (inputs + BLOCK - 1) // BLOCK
-    for row in range(rows):
-        for block in range(blocks):
-            start = block * BLOCK
-            count = min(BLOCK, inputs - start)
-            number = row * blocks + block
-            quantize_block(x, at + row * pitch + start, count, quantized, row_scales, corrections, number)
+    """Quantise a thread's share of rows that lie `stride` apart and have `depth` numbers each, a multiple of BLOCK."""
+    blocks = depth // BLOCK
+    all_blocks = num_rows * blocks
+    for number in range(all_blocks * thread // num_threads, all_blocks * (thread + 1) // num_threads):
+        row, block = number // blocks, number % blocks
+        quantize_block(x, row * stride + block * BLOCK, quantized, number)
 
 
-@compiled(void, BYTES, _UINT16S, int64, int64, _INT8S, FLOAT32S, INT32S, int64, int64, FLOAT32S, int64, int64)
-def multiply_rows(
+@compiled(void, BYTES, int64, int64, FLOAT32S, int64, FLOAT32S, int64, int64, boolean)
+def int8_panel(
     weights: NDArray[np.uint8],
-    scales: NDArray[np.uint16],
-    panel: int,
-    end: int,
-    quantized: NDArray[np.int8],
-    row_scales: NDArray[np.float32],
-    corrections: NDArray[np.int32],
-    rows: int,
-    blocks: int,
+    begin: int,
+    depth: int,
+    quantized: NDArray[np.float32],
+    num_rows: int,
     out: NDArray[np.float32],
-    at: int,
-    pitch: int,
+    column: int,
+    out_stride: int,
+    add: bool,
 ) -> None:
-    """The outputs of panels `panel` up to `end` for quantised rows.
-
-    That of the first row and of panel 0 begins at `out[at]`, that of the next row `pitch` behind it.
-    """
-    if rows == 1:
-        while panel + 4 <= end:
-            tile_1x4(
-                weights, scales, panel, quantized, row_scales, corrections, 0, blocks, out, at + panel * LANES, pitch
-            )
-            panel += 4
-    while panel < end:
-        place = at + panel * LANES
-        row = 0
-        while row + 8 <= rows:
-            tile_8x1(weights, scales, panel, quantized, row_scales, corrections, row, blocks, out, place, pitch)
-            row, place = row + 8, place + 8 * pitch
-        if row + 4 <= rows:
-            tile_4x1(weights, scales, panel, quantized, row_scales, corrections, row, blocks, out, place, pitch)
-            row, place = row + 4, place + 4 * pitch
-        if row + 2 <= rows:
-            tile_2x1(weights, scales, panel, quantized, row_scales, corrections, row, blocks, out, place, pitch)
-            row, place = row + 2, place + 2 * pitch
-        if row < rows:
-            tile_1x1(weights, scales, panel, quantized, row_scales, corrections, row, blocks, out, place, pitch)
-        panel += 1
+    """The product of all quantised rows with one panel."""
+    row = 0
+    if has_byte_products():
+        while num_rows - row >= 8:
+            int8_product_8(weights, begin, depth, quantized, row, out, row * out_stride + column, out_stride, add)
+            row += 8
+        if num_rows - row >= 4:
+            int8_product_4(weights, begin, depth, quantized, row, out, row * out_stride + column, out_stride, add)
+            row += 4
+    while num_rows - row >= 2:
+        int8_product_2(weights, begin, depth, quantized, row, out, row * out_stride + column, out_stride, add)
+        row += 2
+    if num_rows > row:
+        int8_product_1(weights, begin, depth, quantized, row, out, row * out_stride + column, out_stride, add)

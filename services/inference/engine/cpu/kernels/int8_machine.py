@@ -1,4 +1,4 @@
-"""Products of blocks of 8-bit numbers, for Numba: imported only to compile.
+"""What `int8` declares, for Numba: imported only to compile.
 
 It is written in LLVM's portable vector types but for one instruction: AVX-512 VNNI adds four products of bytes to each
 lane at once. Elsewhere the same sums, which are exact, come from products of 16-bit pairs.
@@ -9,129 +9,130 @@ lane at once. Elsewhere the same sums, which are exact, come from products of 16
 # ruff: noqa: ARG001
 
 import math
+from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from services.inference.engine.cpu.kernels.int8 import BLOCK, GROUP, LANES
+from services.inference.engine.cpu.kernels.int8 import BLOCK, BLOCK_BYTES, GROUP, ROW_BLOCK_BYTES
+from services.inference.engine.cpu.kernels.intrinsics import LANES, PANEL
+from services.inference.engine.cpu.kernels.vectors import (
+    BIT,
+    BYTE,
+    FLOAT,
+    HALF_WORD,
+    HALVES,
+    INTEGERS,
+    VECTOR,
+    ZERO,
+    Loop,
+    address,
+    broadcast,
+    from_bfloat16,
+    has_feature,
+    multiply_add,
+    offset,
+    splat,
+    store_or_add,
+    word,
+)
 
-_BYTE, _HALF, _INT, _WORD, _FLOAT = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
-_FLOATS, _INTS, _HALVES = (ir.VectorType(kind, LANES) for kind in (_FLOAT, _INT, _HALF))
+_VECTORS = PANEL // LANES  # of a panel
 _ROUNDING = 1.5 * 2**23  # added to a small float, it leaves the nearest whole number in the low bits
 _TINY = 1e-30  # a block of nothing larger is taken for zeros: 127 over it might be infinite
 
 
 @intrinsic
-def quantize_block(typing_context, x, at, count, quantized, scales, corrections, block):
-    """Quantise `x[at : at + count]`, a block or its beginning, into block number `block` of the three arrays.
-
-    The scale is the largest magnitude over 127. A block with a NaN or an infinity gets the scale NaN, which makes all
-    outputs of its row NaN. The correction undoes the 128 that is added to each weight.
-    """
+def quantize_block(typing_context, x, index, quantized, block):
+    """See `int8`."""
 
     def generate(context, builder, signature, arguments):
-        arguments = _with_addresses(context, builder, signature, arguments)
-        x, at, count, quantized, scales, corrections, block = arguments
-        floats, ints = ir.VectorType(_FLOAT, BLOCK), ir.VectorType(_INT, BLOCK)
-        lanes = ir.Constant(ints, list(range(BLOCK)))
-        inside = builder.icmp_unsigned("<", lanes, _splat(builder, builder.trunc(count, _INT), BLOCK))
-        values = _load_some(builder, _at(builder, x, builder.mul(at, _WORD(4)), floats), inside, floats)
-        magnitudes = builder.and_(builder.bitcast(values, ints), ir.Constant(ints, [0x7FFFFFFF] * BLOCK))
-        top_bits = _call(builder, f"llvm.vector.reduce.umax.v{BLOCK}i32", _INT, magnitudes)
-        top = builder.bitcast(top_bits, _FLOAT)
-        is_finite = builder.icmp_unsigned("<", top_bits, _INT(0x7F800000))
-        is_zero = builder.fcmp_ordered("<", top, _FLOAT(_TINY))
-        factor = builder.select(is_zero, _FLOAT(0.0), builder.fdiv(_FLOAT(127.0), top))
-        scale = builder.select(is_zero, _FLOAT(0.0), builder.fdiv(top, _FLOAT(127.0)))
-        scale = builder.select(is_finite, scale, _FLOAT(math.nan))
-        rounded = builder.fadd(
-            builder.fmul(values, _splat(builder, factor, BLOCK)), ir.Constant(floats, [_ROUNDING] * BLOCK)
-        )
-        numbers = builder.trunc(builder.bitcast(rounded, ints), ir.VectorType(_BYTE, BLOCK))
-        total = _call(builder, f"llvm.vector.reduce.add.v{BLOCK}i32", _INT, builder.sext(numbers, ints))
-        builder.store(numbers, _at(builder, quantized, builder.mul(block, _WORD(BLOCK)), numbers.type), align=1)
-        builder.store(scale, _at(builder, scales, builder.mul(block, _WORD(4)), _FLOAT))
-        correction = builder.mul(total, _INT(-128))
-        builder.store(correction, _at(builder, corrections, builder.mul(block, _WORD(4)), _INT))
+        x, index, quantized, block = arguments
+        floats, integers = ir.VectorType(FLOAT, BLOCK), ir.VectorType(HALF_WORD, BLOCK)
+        values = builder.load(address(context, builder, signature.args[0], x, index, floats), align=4)
+        magnitudes = builder.and_(builder.bitcast(values, integers), ir.Constant(integers, [0x7FFFFFFF] * BLOCK))
+        top_bits = _call(builder, f"llvm.vector.reduce.umax.v{BLOCK}i32", HALF_WORD, magnitudes)
+        top = builder.bitcast(top_bits, FLOAT)
+        is_finite = builder.icmp_unsigned("<", top_bits, ir.Constant(HALF_WORD, 0x7F800000))
+        is_zero = builder.fcmp_ordered("<", top, _float(_TINY))
+        factor = builder.select(is_zero, _float(0.0), builder.fdiv(_float(127.0), top))
+        scale = builder.select(is_zero, _float(0.0), builder.fdiv(top, _float(127.0)))
+        scale = builder.select(is_finite, scale, _float(math.nan))
+        products = builder.fmul(values, broadcast(builder, factor, BLOCK))
+        rounded = builder.fadd(products, splat(_ROUNDING, BLOCK))
+        numbers = builder.trunc(builder.bitcast(rounded, integers), ir.VectorType(BYTE, BLOCK))
+        total = _call(builder, f"llvm.vector.reduce.add.v{BLOCK}i32", HALF_WORD, builder.sext(numbers, integers))
+        correction = builder.mul(total, ir.Constant(HALF_WORD, -128))
+        start = address(context, builder, signature.args[2], quantized, word(0), BYTE)
+        start = offset(builder, start, builder.mul(block, word(ROW_BLOCK_BYTES)))
+        for value, place in ((numbers, 0), (scale, BLOCK), (correction, BLOCK + 4)):
+            builder.store(value, _pointer(builder, start, place, value.type), align=4)
         return context.get_dummy_value()
 
-    return types.void(x, at, count, quantized, scales, corrections, block), generate
+    return types.void(x, types.int64, quantized, types.int64), generate
 
 
-def _tile(rows: int, panels: int):
-    """An operation that computes the outputs of `rows` rows for `panels` panels.
-
-    Every output is one sum over the blocks in their order, whatever the tile: total = fma(sum, scale, total), where
-    sum is a block's exact sum of products and scale the product of its two scales.
-    """
-
-    @intrinsic
-    def tile(
-        typing_context, weights, weight_scales, panel, quantized, scales, corrections, row, blocks, out, at, pitch
-    ):
-        signature = types.void(
-            weights, weight_scales, panel, quantized, scales, corrections, row, blocks, out, at, pitch
-        )
-
+def _int8_product(rows: int):
+    def product(typing_context, weights, offset_, depth, quantized, row, out, out_index, out_stride, add):
         def generate(context, builder, signature, arguments):
-            arguments = _with_addresses(context, builder, signature, arguments)
-            weights, weight_scales, panel, quantized, scales, corrections, row, blocks, out, at, pitch = arguments
-            panel_starts = [builder.mul(builder.add(panel, _WORD(index)), blocks) for index in range(panels)]
-            row_starts = [builder.mul(builder.add(row, _WORD(index)), blocks) for index in range(rows)]
-
-            def add_block(block, totals):
-                of_panels = [builder.add(start, block) for start in panel_starts]
-                of_rows = [builder.add(start, block) for start in row_starts]
-                sums = _block_sums(builder, weights, of_panels, quantized, corrections, of_rows)
-                row_scales = [
-                    _splat(builder, builder.load(_at(builder, scales, builder.mul(place, _WORD(4)), _FLOAT)))
-                    for place in of_rows
-                ]
-                for p, place in enumerate(of_panels):
-                    address = _at(builder, weight_scales, builder.mul(place, _WORD(2 * LANES)), _HALVES)
-                    panel_scales = _from_bfloat16(builder, builder.load(address, align=2))
-                    for r, row_scale in enumerate(row_scales):
-                        scale = builder.fmul(panel_scales, row_scale)
-                        product = builder.sitofp(sums[r][p], _FLOATS)
-                        totals[r][p] = _call(builder, f"llvm.fma.v{LANES}f32", _FLOATS, product, scale, totals[r][p])
-                return totals
-
-            for r, row_totals in enumerate(_loop(builder, blocks, rows, panels, add_block)):
-                for p, total in enumerate(row_totals):
-                    place = builder.add(builder.add(at, builder.mul(pitch, _WORD(r))), _WORD(p * LANES))
-                    builder.store(total, _at(builder, out, builder.mul(place, _WORD(4)), _FLOATS), align=4)
+            weights, begin, depth, quantized, row, out, out_index, out_stride, add = arguments
+            panel = address(context, builder, signature.args[0], weights, begin, BYTE)
+            blocks = builder.udiv(depth, word(BLOCK))
+            first = address(context, builder, signature.args[3], quantized, word(0), BYTE)
+            row_bytes = builder.mul(blocks, word(ROW_BLOCK_BYTES))
+            of_rows = [
+                offset(builder, first, builder.mul(builder.add(row, word(number)), row_bytes)) for number in range(rows)
+            ]
+            loop = Loop(builder, [ZERO] * (rows * _VECTORS))
+            block = offset(builder, panel, builder.mul(loop.index, word(BLOCK_BYTES)))
+            place = builder.mul(loop.index, word(ROW_BLOCK_BYTES))
+            totals = _add_block(builder, block, [offset(builder, start, place) for start in of_rows], loop.state)
+            loop.close(blocks, totals)
+            target = address(context, builder, signature.args[5], out, out_index, FLOAT)
+            for number, total in enumerate(totals):
+                place = builder.add(builder.mul(out_stride, word(number // _VECTORS)), word(number % _VECTORS * LANES))
+                store_or_add(builder, total, offset(builder, target, place), add)
             return context.get_dummy_value()
 
-        return signature, generate
+        number = types.int64
+        return types.void(weights, number, number, quantized, number, out, number, number, types.boolean), generate
 
-    return tile
+    return intrinsic(product)
 
 
-def _block_sums(builder, weights, of_panels, quantized, corrections, of_rows):
-    """For each row and panel the exact sums over a block, a lane for each output."""
-    sums = []
-    for place in of_rows:
-        correction = builder.load(_at(builder, corrections, builder.mul(place, _WORD(4)), _INT))
-        sums.append([_splat(builder, correction)] * len(of_panels))
-    for offset in range(0, BLOCK, GROUP):
-        some_weights = []
-        for place in of_panels:
-            start = builder.add(builder.mul(place, _WORD(BLOCK * LANES)), _WORD(offset * LANES))
-            some_weights.append(builder.load(_at(builder, weights, start, _INTS), align=1))
-        for r, place in enumerate(of_rows):
-            start = builder.add(builder.mul(place, _WORD(BLOCK)), _WORD(offset))
-            numbers = _splat(builder, builder.load(_at(builder, quantized, start, _INT), align=1))
-            sums[r] = [_add_products(builder, *both, numbers) for both in zip(sums[r], some_weights, strict=True)]
-    return sums
+int8_product_1 = _int8_product(1)
+int8_product_2 = _int8_product(2)
+int8_product_4 = _int8_product(4)
+int8_product_8 = _int8_product(8)
+
+
+def _add_block(builder, weights, of_rows, totals):
+    """The totals of all rows and vectors with one block more: each is fma(exact sum, product of scales, total)."""
+    sums = [[broadcast(builder, _load(builder, row, BLOCK + 4, HALF_WORD))] * _VECTORS for row in of_rows]
+    for group in range(BLOCK // GROUP):
+        begin = group * PANEL * GROUP
+        some = [_load(builder, weights, begin + vector * LANES * GROUP, INTEGERS) for vector in range(_VECTORS)]
+        for number, row in enumerate(of_rows):
+            four = broadcast(builder, _load(builder, row, group * GROUP, HALF_WORD))
+            sums[number] = [_add_products(builder, *pair, four) for pair in zip(sums[number], some, strict=True)]
+    results: list[Any] = []
+    row_scales = [broadcast(builder, _load(builder, row, BLOCK, FLOAT)) for row in of_rows]
+    halves = [_load(builder, weights, PANEL * BLOCK + vector * LANES * 2, HALVES) for vector in range(_VECTORS)]
+    scales = [from_bfloat16(builder, some) for some in halves]
+    for of_row, row_scale in zip(sums, row_scales, strict=True):
+        for total, scale in zip(of_row, scales, strict=True):
+            factor = builder.fmul(scale, row_scale)
+            results.append(multiply_add(builder, builder.sitofp(total, VECTOR), factor, totals[len(results)]))
+    return results
 
 
 def _add_products(builder, sums, weights, numbers):
     """Add to each lane the products of its four unsigned bytes with four signed ones, exactly."""
     if _has_vnni():
-        return _call(builder, f"llvm.x86.avx512.vpdpbusd.{32 * LANES}", _INTS, sums, weights, numbers)
-    pairs, wide = ir.VectorType(_HALF, 2 * LANES), ir.VectorType(_INT, 2 * LANES)
+        return _call(builder, f"llvm.x86.avx512.vpdpbusd.{32 * LANES}", INTEGERS, sums, weights, numbers)
+    pairs, wide = ir.VectorType(ir.IntType(16), 2 * LANES), ir.VectorType(HALF_WORD, 2 * LANES)
     weights, numbers = builder.bitcast(weights, pairs), builder.bitcast(numbers, pairs)
     eight = ir.Constant(pairs, [8] * 2 * LANES)
     low = builder.and_(weights, ir.Constant(pairs, [255] * 2 * LANES)), builder.ashr(builder.shl(numbers, eight), eight)
@@ -139,71 +140,37 @@ def _add_products(builder, sums, weights, numbers):
     for some, others in (low, high):
         products = builder.mul(builder.sext(some, wide), builder.sext(others, wide))
         for first in (0, 1):
-            lanes = ir.Constant(_INTS, list(range(first, 2 * LANES, 2)))
+            lanes = ir.Constant(INTEGERS, list(range(first, 2 * LANES, 2)))
             sums = builder.add(sums, builder.shuffle_vector(products, ir.Constant(wide, ir.Undefined), lanes))
     return sums
 
 
+@intrinsic
+def has_byte_products(typing_context):
+    """See `int8`."""
+
+    def generate(context, builder, signature, arguments):
+        return ir.Constant(BIT, int(_has_vnni()))
+
+    return types.boolean(), generate
+
+
 def _has_vnni() -> bool:
-    from numba.core.registry import cpu_target
-
-    return "+avx512vnni" in cpu_target.target_context.codegen()._tm_features.split(",")
+    return has_feature("avx512vnni")
 
 
-def _loop(builder, count, rows, panels, add):
-    """Totals of `add(index, totals)` from zero for each index below `count`, which is one at least."""
-    entry = builder.block
-    loop, end = builder.append_basic_block("blocks"), builder.append_basic_block("sums")
-    builder.branch(loop)
-    builder.position_at_end(loop)
-    index = builder.phi(_WORD)
-    index.add_incoming(_WORD(0), entry)
-    totals = [[builder.phi(_FLOATS) for _ in range(panels)] for _ in range(rows)]
-    results = add(index, [list(row) for row in totals])
-    following = builder.add(index, _WORD(1))
-    index.add_incoming(following, builder.block)
-    for row, row_results in zip(totals, results, strict=True):
-        for phi, result in zip(row, row_results, strict=True):
-            phi.add_incoming(ir.Constant(_FLOATS, [0.0] * LANES), entry)
-            phi.add_incoming(result, builder.block)
-    builder.cbranch(builder.icmp_signed("<", following, count), loop, end)
-    builder.position_at_end(end)
-    return results
+def _load(builder, base, place, kind):
+    return builder.load(_pointer(builder, base, place, kind), align=4)
 
 
-def _with_addresses(context, builder, signature, arguments):
-    """The arguments, with the address of its first byte in the place of each array."""
-    for kind, value in zip(signature.args, arguments, strict=True):
-        if isinstance(kind, types.Array):
-            yield builder.bitcast(context.make_array(kind)(context, builder, value).data, _BYTE.as_pointer())
-        else:
-            yield value
+def _pointer(builder, base, place, kind):
+    return builder.bitcast(offset(builder, base, place), kind.as_pointer())
 
 
-def _at(builder, base, offset, kind):
-    return builder.bitcast(builder.gep(base, [offset]), kind.as_pointer())
+def _float(value):
+    return ir.Constant(FLOAT, value)
 
 
 def _call(builder, name, result, *arguments):
     kind = ir.FunctionType(result, [argument.type for argument in arguments])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
-
-
-def _splat(builder, value, lanes=LANES):
-    undefined = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
-    zeros = ir.Constant(ir.VectorType(_INT, lanes), None)
-    return builder.shuffle_vector(builder.insert_element(undefined, value, _INT(0)), undefined, zeros)
-
-
-def _load_some(builder, pointer, inside, kind):
-    """A vector of which the lanes outside are zero and are not read."""
-    name = f"llvm.masked.load.v{kind.count}f32.p0"
-    return _call(builder, name, kind, pointer, _INT(4), inside, ir.Constant(kind, [0.0] * kind.count))
-
-
-def _from_bfloat16(builder, halves):
-    bits = builder.shl(builder.zext(halves, _INTS), ir.Constant(_INTS, [16] * LANES))
-    return builder.bitcast(bits, _FLOATS)
-
-
-tile_1x1, tile_1x4, tile_2x1, tile_4x1, tile_8x1 = _tile(1, 1), _tile(1, 4), _tile(2, 1), _tile(4, 1), _tile(8, 1)

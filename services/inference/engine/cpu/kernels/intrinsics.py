@@ -4,10 +4,11 @@ A vector is `LANES` numbers of 32 bits; a block of the KV cache holds as many po
 result depends on which vector instructions the processor has: lanes are never added to one another but where it is
 said, and then in one fixed order.
 
-    panel_product_R(weights, offset, depth, x, index, stride, out, out_index, out_stride, add)
-        The product of R rows of activations with one panel of float32 weights (see `weights`): for each row r and each
-        of the PANEL outputs n, the sum over k = 0, 1, ... depth - 1, in that order, of x[index + r * stride + k] times
-        the weight of (k, n). It goes to out[out_index + r * out_stride + n], or is added to what is there.
+    panel_product_R(weights, offset, depth, kind, x, index, stride, out, out_index, out_stride, add)
+        The product of R rows of activations with one panel of weights of a kind other than INT8 (see `weights`): for
+        each row r and each of the PANEL outputs n, the sum over k = 0, 1, ... depth - 1, in that order, of
+        x[index + r * stride + k] times the weight of (k, n), in float32 whatever the kind. It goes to
+        out[out_index + r * out_stride + n], or is added to what is there.
     sum_of_squares(x, index, count)
         Of `count` numbers, a multiple of LANES: each lane by itself, then the lanes in pairs of halves.
     dot_keys(q, index, keys, first, second, third, fourth, depth, scores, score_index)
@@ -33,6 +34,9 @@ from shared.kernels.intrinsics import Intrinsic
 LANES = 16
 PANEL = 2 * LANES  # outputs of a panel of weights
 CACHE_LINE = 8  # words of 64 bits
+
+FLOAT32, BFLOAT16, FLOAT16, INT8 = range(4)
+"""The kinds of weights."""
 
 _MACHINE = "services.inference.engine.cpu.kernels.machine"
 _THREADS = "services.inference.engine.cpu.kernels.threads"

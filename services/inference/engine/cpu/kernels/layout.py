@@ -98,7 +98,10 @@ class Plan(NamedTuple):
 
 
 class Activations(NamedTuple):
-    """What is computed, a row for each token; `scratch` has a part for each thread instead."""
+    """What is computed, a row for each token; `scratch` has a part for each thread instead.
+
+    `quantized` holds the rows that a product of 8 bits takes (see `int8`); it is empty where there are none.
+    """
 
     residual: Floats
     normed: Floats
@@ -107,6 +110,7 @@ class Activations(NamedTuple):
     gate_up: Floats
     hidden: Floats
     logits: Floats
+    quantized: Floats
     scratch: Floats
 
 

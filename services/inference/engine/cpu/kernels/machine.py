@@ -8,13 +8,16 @@ instructions, but changes no order of floating-point operations.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 # ruff: noqa: ARG001
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from services.inference.engine.cpu.kernels.intrinsics import LANES, PANEL
+from services.inference.engine.cpu.kernels.intrinsics import BFLOAT16, FLOAT16, FLOAT32, LANES, PANEL
 from services.inference.engine.cpu.kernels.vectors import (
     BIT,
     BYTE,
@@ -26,13 +29,17 @@ from services.inference.engine.cpu.kernels.vectors import (
     broadcast,
     exponential,
     fold,
+    from_bfloat16,
+    from_float16,
     lanes_below,
     load,
+    load_halves,
     multiply_add,
     offset,
     prefetch,
     splat,
     store,
+    store_or_add,
     word,
 )
 
@@ -43,23 +50,34 @@ _TOKENS = 4  # of values that are added in one pass of a loop
 
 
 def _panel_product(rows: int):
-    def product(typing_context, weights, offset_, depth, x, index, stride, out, out_index, out_stride, add):
+    def product(typing_context, weights, offset_, depth, kind, x, index, stride, out, out_index, out_stride, add):
         def generate(context, builder, signature, arguments):
-            weights, begin, depth, x, index, stride, out, out_index, out_stride, add = arguments
+            weights, begin, depth, kind, x, index, stride, out, out_index, out_stride, add = arguments
             kinds = signature.args
-            panel = address(context, builder, kinds[0], weights, begin, FLOAT)
-            start = address(context, builder, kinds[3], x, index, FLOAT)
+            panel = address(context, builder, kinds[0], weights, begin, BYTE)
+            start = address(context, builder, kinds[4], x, index, FLOAT)
             activations = [offset(builder, start, builder.mul(stride, word(row))) for row in range(rows)]
-            sums = _accumulate(builder, panel, depth, activations)
-            target = address(context, builder, kinds[6], out, out_index, FLOAT)
-            for row, of_row in enumerate(sums):
-                for number, total in enumerate(of_row):
-                    place = builder.add(builder.mul(out_stride, word(row)), word(number * LANES))
-                    _store_or_add(builder, total, offset(builder, target, place), add)
+            target = address(context, builder, kinds[7], out, out_index, FLOAT)
+            done = builder.append_basic_block("done")
+            choice = builder.switch(kind, done)
+            for one, of_kind in _WEIGHTS.items():
+                block = builder.append_basic_block("of_kind")
+                choice.add_case(word(one), block)
+                builder.position_at_end(block)
+                sums = _accumulate(builder, panel, of_kind, depth, activations)
+                for row, of_row in enumerate(sums):
+                    for number, total in enumerate(of_row):
+                        place = builder.add(builder.mul(out_stride, word(row)), word(number * LANES))
+                        store_or_add(builder, total, offset(builder, target, place), add)
+                builder.branch(done)
+            builder.position_at_end(done)
             return context.get_dummy_value()
 
         number = types.int64
-        return types.void(weights, number, number, x, number, number, out, number, number, types.boolean), generate
+        return (
+            types.void(weights, number, number, number, x, number, number, out, number, number, types.boolean),
+            generate,
+        )
 
     return intrinsic(product)
 
@@ -72,19 +90,36 @@ panel_product_8 = _panel_product(8)
 panel_product_12 = _panel_product(12)
 
 
-def _accumulate(builder, panel, depth, activations):
+class _Weights(NamedTuple):
+    """How weights of a kind are read: their bytes, and a function from the address of LANES of them to a vector."""
+
+    size: int
+    load: Callable[[Any, Any], Any]
+
+
+_WEIGHTS = {
+    FLOAT32: _Weights(4, load),
+    BFLOAT16: _Weights(2, lambda builder, pointer: from_bfloat16(builder, load_halves(builder, pointer))),
+    FLOAT16: _Weights(2, lambda builder, pointer: from_float16(builder, load_halves(builder, pointer))),
+}
+
+
+def _accumulate(builder, panel, of_kind, depth, activations):
     """The sums of all rows, a list of vectors each, over a depth that is a multiple of 4."""
     # LLVM moves the loads of several inputs to the front, where with many rows they fit in no registers.
     unroll = 4 if len(activations) <= 3 else 1
     loop = Loop(builder, [ZERO] * (len(activations) * _VECTORS), unroll)
     sums = list(loop.state)
-    ahead = builder.bitcast(offset(builder, panel, builder.mul(loop.index, word(PANEL))), BYTE.as_pointer())
-    for line in range(0, unroll * PANEL * 4, _LINE_BYTES):
-        prefetch(builder, offset(builder, ahead, _AHEAD_BYTES + line))
+    line = PANEL * of_kind.size
+    ahead = offset(builder, panel, builder.mul(loop.index, word(line)))
+    for begin in range(0, unroll * line, _LINE_BYTES):
+        prefetch(builder, offset(builder, ahead, _AHEAD_BYTES + begin))
     for step in range(unroll):
         k = builder.add(loop.index, word(step))
-        first = offset(builder, panel, builder.mul(k, word(PANEL)))
-        weights = [load(builder, offset(builder, first, LANES * number)) for number in range(_VECTORS)]
+        first = offset(builder, panel, builder.mul(k, word(line)))
+        weights = [
+            of_kind.load(builder, offset(builder, first, LANES * of_kind.size * number)) for number in range(_VECTORS)
+        ]
         for row, pointer in enumerate(activations):
             activation = broadcast(builder, builder.load(offset(builder, pointer, k)))
             for number, weight in enumerate(weights):
@@ -93,14 +128,6 @@ def _accumulate(builder, panel, depth, activations):
     loop.close(depth, sums)
     # The last pass's values; its body dominates what follows.
     return [sums[row * _VECTORS : (row + 1) * _VECTORS] for row in range(len(activations))]
-
-
-def _store_or_add(builder, total, pointer, add):
-    with builder.if_else(add) as (then, otherwise):
-        with then:
-            store(builder, builder.fadd(load(builder, pointer), total), pointer)
-        with otherwise:
-            store(builder, total, pointer)
 
 
 @intrinsic

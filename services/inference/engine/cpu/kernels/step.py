@@ -54,16 +54,18 @@ def run_layers(thread, num_threads, shape, epsilon, weights, cache, plan, num_ro
         norm_rows(thread, num_threads, shape, epsilon, weights.gains, gain, num_rows, work)
         barrier(sync.barrier, num_threads)
         linear(
-            weights.matrices,
+            thread,
+            num_threads,
+            weights,
             matrix,
-            weights.packed,
             work.normed,
             wide,
             num_rows,
+            work.quantized,
             work.qkv,
             shape[QKV],
             False,
-            sync.tickets,
+            sync,
             ticket,
         )
         barrier(sync.barrier, num_threads)
@@ -74,47 +76,53 @@ def run_layers(thread, num_threads, shape, epsilon, weights, cache, plan, num_ro
         attend_rows(thread, num_threads, shape, layer, cache, plan, num_rows, work, sync.tickets, ticket + 4)
         barrier(sync.barrier, num_threads)
         linear(
-            weights.matrices,
+            thread,
+            num_threads,
+            weights,
             matrix + 1,
-            weights.packed,
             work.attended,
             shape[ATTENDED],
             num_rows,
+            work.quantized,
             work.residual,
             wide,
             True,
-            sync.tickets,
+            sync,
             ticket + 1,
         )
         barrier(sync.barrier, num_threads)
         norm_rows(thread, num_threads, shape, epsilon, weights.gains, gain + vectors, num_rows, work)
         barrier(sync.barrier, num_threads)
         gated_linear(
-            weights.matrices,
+            thread,
+            num_threads,
+            weights,
             matrix + 2,
-            weights.packed,
             work.normed,
             wide,
             num_rows,
+            work.quantized,
             work.gate_up,
             shape[GATE_UP],
             work.hidden,
             shape[HIDDEN],
-            sync.tickets,
+            sync,
             ticket + 2,
         )
         barrier(sync.barrier, num_threads)
         linear(
-            weights.matrices,
+            thread,
+            num_threads,
+            weights,
             matrix + 3,
-            weights.packed,
             work.hidden,
             shape[HIDDEN],
             num_rows,
+            work.quantized,
             work.residual,
             wide,
             True,
-            sync.tickets,
+            sync,
             ticket + 3,
         )
         barrier(sync.barrier, num_threads)
@@ -131,16 +139,18 @@ def run_head(thread, num_threads, shape, epsilon, weights, plan, begin, end, wor
         rms_norm(work.residual, source, shape[D_MODEL], weights.gains, gain, epsilon, work.normed, row * wide)
     barrier(sync.barrier, num_threads)
     linear(
-        weights.matrices,
+        thread,
+        num_threads,
+        weights,
         MATRICES * layers,
-        weights.packed,
         work.normed,
         wide,
         end - begin,
+        work.quantized,
         work.logits,
         shape[LOGITS],
         False,
-        sync.tickets,
+        sync,
         TICKETS * layers,
     )
     barrier(sync.barrier, num_threads)

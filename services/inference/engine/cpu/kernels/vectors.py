@@ -6,8 +6,10 @@
 import math
 import struct
 
+import llvmlite.binding as llvm
 from llvmlite import ir
 from numba.core import cgutils
+from numba.core.registry import cpu_target
 
 from services.inference.engine.cpu.kernels.intrinsics import LANES
 
@@ -15,6 +17,7 @@ BYTE, HALF_WORD, WORD, BIT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.I
 FLOAT = ir.FloatType()
 VECTOR = ir.VectorType(FLOAT, LANES)
 INTEGERS = ir.VectorType(HALF_WORD, LANES)
+HALVES = ir.VectorType(ir.IntType(16), LANES)
 ZERO = ir.Constant(VECTOR, None)
 
 
@@ -44,18 +47,63 @@ def store(builder, vector, pointer):
     builder.store(vector, builder.bitcast(pointer, VECTOR.as_pointer()), align=4)
 
 
-def broadcast(builder, number):
+def broadcast(builder, number, lanes: int = LANES):
     """A vector with one number in all lanes."""
-    vector_type = ir.VectorType(number.type, LANES)
+    vector_type = ir.VectorType(number.type, lanes)
     undefined = ir.Constant(vector_type, ir.Undefined)
     vector = builder.insert_element(undefined, number, ir.Constant(HALF_WORD, 0))
-    return builder.shuffle_vector(vector, undefined, ir.Constant(INTEGERS, None))
+    return builder.shuffle_vector(vector, undefined, ir.Constant(ir.VectorType(HALF_WORD, lanes), None))
 
 
-def splat(value: float):
+def _integers(value: int):
+    return ir.Constant(INTEGERS, [ir.Constant(HALF_WORD, value)] * LANES)
+
+
+def splat(value: float, lanes: int = LANES):
     """A constant vector."""
     rounded = struct.unpack("<f", struct.pack("<f", value))[0]
-    return ir.Constant(VECTOR, [ir.Constant(FLOAT, rounded)] * LANES)
+    return ir.Constant(ir.VectorType(FLOAT, lanes), [ir.Constant(FLOAT, rounded)] * lanes)
+
+
+def store_or_add(builder, vector, pointer, add):
+    """Write a vector from the address of its first number on, or add it to what is there."""
+    with builder.if_else(add) as (then, otherwise):
+        with then:
+            store(builder, builder.fadd(load(builder, pointer), vector), pointer)
+        with otherwise:
+            store(builder, vector, pointer)
+
+
+def load_halves(builder, pointer):
+    """A vector of numbers of 16 bits from an address on, which need not be aligned."""
+    return builder.load(builder.bitcast(pointer, HALVES.as_pointer()), align=2)
+
+
+def from_bfloat16(builder, halves):
+    """The numbers whose upper halves a vector holds."""
+    bits = builder.shl(builder.zext(halves, INTEGERS), _integers(16))
+    return builder.bitcast(bits, VECTOR)
+
+
+def from_float16(builder, halves):
+    """A vector of finite numbers of 16 bits in 32."""
+    if _has_half_conversion():
+        return builder.fpext(builder.bitcast(halves, ir.VectorType(ir.HalfType(), LANES)), VECTOR)
+    # Exponent and fraction moved to their places are the number over 2**112, for subnormal ones too.
+    wide = builder.zext(halves, INTEGERS)
+    sign = builder.shl(builder.and_(wide, _integers(0x8000)), _integers(16))
+    magnitude = builder.bitcast(builder.shl(builder.and_(wide, _integers(0x7FFF)), _integers(13)), VECTOR)
+    scaled = builder.fmul(magnitude, splat(2.0**112))
+    return builder.bitcast(builder.or_(builder.bitcast(scaled, INTEGERS), sign), VECTOR)
+
+
+def _has_half_conversion() -> bool:
+    return has_feature("f16c") or "aarch64" in llvm.get_process_triple() or "arm64" in llvm.get_process_triple()
+
+
+def has_feature(name: str) -> bool:
+    """Whether Numba compiles for processors with one of LLVM's features."""
+    return f"+{name}" in cpu_target.target_context.codegen()._tm_features.split(",")
 
 
 def multiply_add(builder, a, b, c):

@@ -2,29 +2,35 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from services.inference.engine.cpu.kernels.int8 import BLOCK, LANES, multiply_rows, quantize_rows
-from services.inference.engine.cpu.quantization import pack_int8
+from services.inference.engine.cpu.kernels.int8 import BLOCK, BLOCK_BYTES, ROW_BLOCK_FLOATS, int8_panel, quantize_rows
+from services.inference.engine.cpu.kernels.intrinsics import INT8, PANEL
+from services.inference.engine.cpu.panels import pack_panels
 
 Floats = NDArray[np.float32]
 
 
-def linear(weights: Floats, x: Floats, panels: tuple[int, int] | None = None) -> Floats:
+def linear(weights: Floats, x: Floats, num_threads: int = 1) -> Floats:
     """What the kernels make of rows of activations: [rows, outputs]."""
     (outputs, inputs), rows = weights.shape, len(x)
-    blocks, all_panels = -(-inputs // BLOCK), -(-outputs // LANES)
-    packed, scales = pack_int8(weights)
-    quantized, row_scales = np.full(rows * blocks * BLOCK, 77, np.int8), np.empty(rows * blocks, np.float32)
-    corrections = np.empty(rows * blocks, np.int32)
-    quantize_rows(np.ascontiguousarray(x).reshape(-1), 0, inputs, rows, inputs, quantized, row_scales, corrections)
-    out = np.full((rows, all_panels * LANES), np.pi, np.float32)
-    begin, end = panels or (0, all_panels)
-    multiply_rows(
-        packed, scales, begin, end, quantized, row_scales, corrections, rows, blocks, out.reshape(-1), 0, out.shape[1]
-    )
+    blocks, panels = -(-inputs // BLOCK), -(-outputs // PANEL)
+    depth, stride = blocks * BLOCK, blocks * BLOCK + 16
+    padded = np.zeros((panels * PANEL, depth), np.float32)
+    padded[:outputs, :inputs] = weights
+    packed = np.zeros(panels * blocks * BLOCK_BYTES, np.uint8)
+    pack_panels(padded, INT8, packed)
+    activations = np.zeros((rows, stride), np.float32)
+    activations[:, :inputs] = x
+    quantized = np.full(rows * blocks * ROW_BLOCK_FLOATS, 77, np.float32)
+    for thread in reversed(range(num_threads)):
+        quantize_rows(thread, num_threads, activations.reshape(-1), stride, rows, depth, quantized)
+    out = np.full((rows, panels * PANEL), np.pi, np.float32)
+    for panel in range(panels):
+        begin = panel * blocks * BLOCK_BYTES
+        int8_panel(packed, begin, depth, quantized, rows, out.reshape(-1), panel * PANEL, out.shape[1], False)
     return out[:, :outputs]
 
 
@@ -86,20 +92,18 @@ def test_the_largest_sums_do_not_overflow(extreme: int) -> None:
     inputs=st.integers(1, 100),
     outputs=st.integers(1, 90),
     seed=st.integers(0, 1000),
-    begin=st.integers(0, 5),
+    num_threads=st.integers(1, 3),
 )
+@settings(max_examples=40)
 def test_a_row_is_bitwise_the_same_alone_and_among_others(
-    rows: int, inputs: int, outputs: int, seed: int, begin: int
+    rows: int, inputs: int, outputs: int, seed: int, num_threads: int
 ) -> None:
     generator = np.random.default_rng(seed)
     weights = generator.normal(size=(outputs, inputs)).astype(np.float32)
     x = generator.normal(size=(rows, inputs)).astype(np.float32)
-    together = linear(weights, x)
+    together = linear(weights, x, num_threads)
     for row in range(rows):
         assert np.array_equal(linear(weights, x[row : row + 1])[0], together[row])
-    end = -(-outputs // LANES)
-    some = linear(weights, x, (min(begin, end), end))[:, begin * LANES :]
-    assert np.array_equal(some, together[:, begin * LANES :])
 
 
 STRANGE = {

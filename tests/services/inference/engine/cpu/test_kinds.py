@@ -1,0 +1,163 @@
+"""Steps with weights of 16 and of 8 bits."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from services.inference.engine.cpu.kernels.intrinsics import FLOAT32
+from services.inference.engine.cpu.panels import KINDS, WeightRangeError
+from services.inference.engine.cpu.runner import CpuRunner
+from services.inference.engine.cpu.team import ThreadTeam
+from services.inference.engine.cpu.weights import pack_weights, packed_bytes
+from services.inference.engine.request import RowRequest
+from services.inference.engine.step import Segment
+from shared.lm import ModelConfig, RopeConfig, Transformer
+
+CONTEXT_LENGTH = 64
+CONFIG = ModelConfig(
+    vocab_size=90,
+    context_length=CONTEXT_LENGTH,
+    d_model=72,
+    num_layers=2,
+    num_heads=6,
+    num_kv_heads=2,
+    head_dim=12,
+    d_ff=100,
+    qk_norm=True,
+    tie_embeddings=False,
+    rope=RopeConfig(),
+    initializer_range=0.2,
+)
+Tensors = dict[str, torch.Tensor]
+
+
+class NoSampler:
+    """The runner's logits are looked at; nothing is drawn."""
+
+    def open(self, row: int, request: RowRequest, output: Sequence[int] = ()) -> None: ...
+
+    def close(self, row: int) -> None: ...
+
+    def draw(self, logits: object, rows: Sequence[int]) -> list[object]:
+        raise NotImplementedError
+
+    def score(self, logits: object, targets: Sequence[int], num_logprobs: int) -> list[object]:
+        raise NotImplementedError
+
+
+@pytest.fixture(scope="module")
+def tensors() -> Tensors:
+    torch.manual_seed(3)
+    return {name: value.detach() for name, value in Transformer(CONFIG).state_dict().items()}
+
+
+team = functools.cache(ThreadTeam)
+
+
+def runner(tensors: Tensors, kind: int, num_threads: int = 1, config: ModelConfig = CONFIG) -> CpuRunner:
+    return CpuRunner(
+        config,
+        pack_weights(config, tensors, CONTEXT_LENGTH, kind),
+        NoSampler(),  # type: ignore[arg-type]
+        team(num_threads),
+        num_blocks=16,
+        max_rows=8,
+        max_step_tokens=64,
+        context_length=CONTEXT_LENGTH,
+    )
+
+
+def logits_of(model: CpuRunner, prompts: Sequence[Sequence[int]], chunk: int = CONTEXT_LENGTH) -> NDArray[np.float32]:
+    """After the last token of each prompt; all run side by side, in steps of `chunk` tokens of each."""
+    logits = np.zeros((len(prompts), CONFIG.vocab_size), np.float32)
+    for start in range(0, max(map(len, prompts)), chunk):
+        running = [number for number, prompt in enumerate(prompts) if start < len(prompt)]
+        segments = [
+            Segment(prompts[number][start : start + chunk], start, range(number * 4, number * 4 + 4))
+            for number in running
+        ]
+        ends = model.forward(segments)
+        logits[running] = model.logits([end - 1 for end in ends])
+    return logits
+
+
+def prompts(lengths: Sequence[int], seed: int = 0) -> list[list[int]]:
+    generator = np.random.default_rng(seed)
+    return [generator.integers(0, CONFIG.vocab_size, size=length).tolist() for length in lengths]
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("bfloat16", torch.bfloat16), ("float16", torch.float16)])
+def test_half_weights_are_those_of_float32_rounded(name: str, dtype: torch.dtype, tensors: Tensors) -> None:
+    """Bitwise: torch rounds the weights, and the step in float32 says what their logits are."""
+    weights = dict(tensors)
+    tiny = torch.finfo(dtype).smallest_normal
+    head = weights["lm_head.weight"].clone()
+    head[:4] = 0
+    head[:4, 0] = torch.tensor([tiny, -tiny, tiny / 4, -tiny * 1.25])  # the last two are subnormal, or round to it
+    weights["lm_head.weight"] = head
+    rounded = {
+        key: value.to(dtype).float() if value.ndim == 2 and "embed" not in key else value
+        for key, value in weights.items()
+    }
+    ids = prompts([1, 9, 16])
+    logits = logits_of(runner(weights, KINDS[name]), ids)
+    assert np.array_equal(logits, logits_of(runner(rounded, FLOAT32), ids))
+    assert np.all(logits != 0)
+
+
+def test_weights_beyond_float16_are_refused(tensors: Tensors) -> None:
+    weights = tensors["model.layers.1.mlp.up_proj.weight"].clone()
+    weights[3, 5] = -70_000
+    large = {**tensors, "model.layers.1.mlp.up_proj.weight": weights}
+    with pytest.raises(WeightRangeError, match=r"70000 is beyond float16, .*: use bfloat16"):
+        pack_weights(CONFIG, large, CONTEXT_LENGTH, KINDS["float16"])
+    pack_weights(CONFIG, large, CONTEXT_LENGTH, KINDS["bfloat16"])
+
+
+def test_eight_bits_come_close_to_float32(tensors: Tensors) -> None:
+    ids = prompts([30, 17, 12])
+    exact, rounded = (logits_of(runner(tensors, kind), ids) for kind in (FLOAT32, KINDS["int8"]))
+    error = np.sqrt(np.mean((rounded - exact) ** 2)) / np.std(exact)
+    assert 1e-4 < error < 0.03
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_sequence_is_bitwise_the_same_in_every_company(name: str, tensors: Tensors) -> None:
+    """Alone or among others, in one step or in chunks, with one thread or three."""
+    ids = prompts([14, 1, 16, 5])
+    alone = [logits_of(runner(tensors, KINDS[name]), [one])[0] for one in ids]
+    for num_threads, chunk in ((1, 64), (3, 64), (2, 1), (1, 5)):
+        assert np.array_equal(logits_of(runner(tensors, KINDS[name], num_threads), ids, chunk), alone)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_sequence_that_is_not_finite_keeps_to_itself(name: str, tensors: Tensors) -> None:
+    embedding = tensors["model.embed_tokens.weight"].clone()
+    embedding[7, 3] = np.nan
+    ids = [[1, 2, 3], [4, 7, 5], [6, 8]]
+    model = runner({**tensors, "model.embed_tokens.weight": embedding}, KINDS[name])
+    logits = logits_of(model, ids)
+    assert np.all(np.isnan(logits[1]))
+    assert np.array_equal(logits[::2], logits_of(runner(tensors, KINDS[name]), ids)[::2])
+
+
+def test_packed_weights_take_what_is_said(tensors: Tensors) -> None:
+    for name, bits in (("float32", 32), ("bfloat16", 16), ("float16", 16), ("int8", 8.5)):
+        weights = pack_weights(CONFIG, tensors, CONTEXT_LENGTH, KINDS[name])
+        assert weights.packed.nbytes == packed_bytes(CONFIG, KINDS[name])
+        assert weights.packed.nbytes == packed_bytes(CONFIG) * bits / 32
+
+
+def test_a_tied_embedding_is_rounded_as_the_output_only(tensors: Tensors) -> None:
+    config = dataclasses.replace(CONFIG, tie_embeddings=True)
+    tied = {name: value for name, value in tensors.items() if name != "lm_head.weight"}
+    untied = {**tied, "lm_head.weight": tied["model.embed_tokens.weight"]}
+    ids = prompts([6])
+    for kind in KINDS.values():
+        both = logits_of(runner(tied, kind, config=config), ids), logits_of(runner(untied, kind), ids)
+        assert np.array_equal(*both)
