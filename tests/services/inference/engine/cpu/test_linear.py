@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 
-from services.inference.engine.cpu.kernels.intrinsics import PANEL
-from services.inference.engine.cpu.kernels.linear import float32_panel
+from services.inference.engine.cpu.kernels.intrinsics import FLOAT32, PANEL
+from services.inference.engine.cpu.kernels.linear import float_panel
 
 DEPTH, STRIDE, OUT_STRIDE = 96, 112, 48
 
 
 def product(weights: "np.ndarray", x: "np.ndarray", out: "np.ndarray", *, add: bool) -> None:
-    float32_panel(weights.reshape(-1).view(np.uint8), 0, DEPTH, x, STRIDE, len(x) // STRIDE, out, 3, OUT_STRIDE, add)
+    rows = len(x) // STRIDE
+    float_panel(weights.reshape(-1).view(np.uint8), 0, DEPTH, FLOAT32, x, STRIDE, rows, out, 3, OUT_STRIDE, add)
 
 
 @pytest.mark.parametrize("rows", range(1, 28))
