@@ -1,0 +1,82 @@
+"""The `openai` package, as people use it, against a real server."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import openai
+import pytest
+from openai import AsyncOpenAI, OpenAI
+
+SCRIPTS = {"Hello": [" a", "é", "\n\ndata: x", "\u2028", "HI", "<|endoftext|>"], "broken": ["H", "H", -1]}
+TEXT = " aé\n\ndata: x\u2028HI"
+
+
+@pytest.fixture
+def url(scripted: Any, serve: Callable[..., str]) -> str:
+    app, _ = scripted(SCRIPTS, model_name="demo")
+    return f"{serve(app)}/v1"
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[OpenAI]:
+    with OpenAI(base_url=url, api_key="none", max_retries=0, timeout=30) as client:
+        yield client
+
+
+def test_whole_answers(client: OpenAI) -> None:
+    answer = client.completions.create(model="demo", prompt="Hello", max_tokens=20, seed=1, temperature=0.5, top_p=0.9)
+    assert (answer.choices[0].text, answer.choices[0].finish_reason) == (TEXT, "stop")
+    assert answer.usage is not None
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + 6
+    assert answer.usage.prompt_tokens_details is not None
+    assert answer.model == "demo"
+    several = client.completions.create(
+        model="demo", prompt=["Hello", "other"], n=2, echo=True, max_tokens=3, stop=["Z"], logit_bias={"65": -1}
+    )
+    assert [choice.text for choice in several.choices] == ["Hello aé\n\ndata: x"] * 2 + ["otherxxx"] * 2
+    vllms = client.completions.create(
+        model="demo", prompt="other", max_tokens=4, extra_body={"top_k": 5, "min_p": 0.1, "ignore_eos": True}
+    )
+    assert vllms.choices[0].text == "xxxx"
+
+
+def test_streams(client: OpenAI) -> None:
+    stream = client.completions.create(
+        model="demo", prompt="Hello", max_tokens=20, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = list(stream)
+    assert "".join(choice.text for chunk in chunks for choice in chunk.choices) == TEXT
+    assert [choice.finish_reason for chunk in chunks for choice in chunk.choices][-1] == "stop"
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == 6
+
+
+def test_many_streams_at_once(url: str) -> None:
+    async def read(client: AsyncOpenAI) -> str:
+        stream = await client.completions.create(model="demo", prompt="Hello", max_tokens=20, stream=True)
+        return "".join([chunk.choices[0].text async for chunk in stream])
+
+    async def run() -> list[str]:
+        async with AsyncOpenAI(base_url=url, api_key="none", timeout=30) as client:
+            return await asyncio.gather(*[read(client) for _ in range(16)])
+
+    assert asyncio.run(run()) == [TEXT] * 16
+
+
+def test_models(client: OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == ["demo"]
+    assert client.models.retrieve("demo").owned_by == "ownlm"
+
+
+def test_errors_are_the_packages_own(client: OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError, match="there is no 'gpt-4' here") as missing:
+        client.completions.create(model="gpt-4", prompt="a")
+    assert missing.value.code == "model_not_found"
+    with pytest.raises(openai.BadRequestError, match="suffix: the model only writes onwards"):
+        client.completions.create(model="demo", prompt="a", suffix="b")
+    with pytest.raises(openai.UnprocessableEntityError, match="temperature"):
+        client.completions.create(model="demo", prompt="a", temperature=-1)
+    stream = client.completions.create(model="demo", prompt="broken", stream=True)
+    with pytest.raises(openai.APIError, match="generation failed"):
+        list(stream)
