@@ -7,7 +7,7 @@ import numpy as np
 
 from services.inference.engine.request import RowRequest, TokenLogprobs
 from services.inference.engine.sampler.kernels.arrays import BLOCK, NUM_BUCKETS, Float32Array, Results, Rows, Scratch
-from services.inference.engine.sampler.kernels.drawing import NO_TOKEN, draw_rows, score_rows
+from services.inference.engine.sampler.kernels.drawing import LOWEST_LOGPROB, NO_TOKEN, draw_rows, score_rows
 from services.inference.engine.sampler.parameters import Parameters, bias_of, early_stops, seen_counts
 from services.inference.engine.step import Draw
 from shared.kernels.compiling import Call
@@ -71,6 +71,8 @@ class CpuSampler:
         ids, bias = bias_of(request, self._size)
         stops = early_stops(request, self._size)
         parameters = self._parameters
+        if parameters.biased[row]:
+            self._bias[row] = 0
         parameters.open(row, request, len(output))
         if parameters.penalized[row]:
             self._seen[row] = seen_counts(request, output, self._size)
@@ -85,9 +87,7 @@ class CpuSampler:
         self._stops[row, : len(stops)] = stops
 
     def close(self, row: int) -> None:
-        """See `Sampler.close`."""
-        if self._parameters.biased[row]:
-            self._bias[row] = 0
+        """See `Sampler.close`; what is left of the row is written over when its place is opened again."""
 
     def draw(self, logits: Float32Array, rows: Sequence[int]) -> list[Draw]:
         """See `Sampler.draw`; the logits are contiguous but for the distance of their rows."""
@@ -174,7 +174,9 @@ def _new_results(num_rows: int, num_top: int) -> Results:
         tokens=np.zeros(num_rows, np.int64),
         chosen=np.zeros(num_rows),
         top_ids=np.zeros(num_rows * num_top, np.int32),
-        top_logprobs=np.zeros(num_rows * num_top),
+        top_scores=np.zeros(num_rows * num_top, np.float32),
+        peaks=np.zeros(num_rows),
+        log_sums=np.zeros(num_rows),
         num_top=np.zeros(num_rows, np.int64),
     )
 
@@ -182,5 +184,10 @@ def _new_results(num_rows: int, num_top: int) -> Results:
 def _logprobs(results: Results, index: int) -> TokenLogprobs:
     width = len(results.top_ids) // len(results.tokens)
     top = slice(index * width, index * width + int(results.num_top[index]))
-    pairs = zip(results.top_ids[top].tolist(), results.top_logprobs[top].tolist(), strict=True)
-    return TokenLogprobs(float(results.chosen[index]), tuple(sorted(pairs, key=lambda pair: (-pair[1], pair[0]))))
+    pairs = zip(results.top_scores[top].tolist(), results.top_ids[top].tolist(), strict=True)
+    likeliest = sorted(pairs, key=lambda pair: (-pair[0], pair[1]))
+    peak, log_sum = float(results.peaks[index]), float(results.log_sums[index])
+    return TokenLogprobs(
+        float(results.chosen[index]),
+        tuple((token, max((score - peak) - log_sum, LOWEST_LOGPROB)) for score, token in likeliest),
+    )

@@ -95,14 +95,17 @@ class Results(NamedTuple):
         tokens: The id drawn.
         chosen: Its log-probability, where wanted.
         top_ids: [rows * any] the likeliest ids, in no order.
-        top_logprobs: As `top_ids`.
+        top_scores: Their logits.
+        peaks, log_sums: What to take off a logit for its log-probability, one after the other.
         num_top: How many there are.
     """
 
     tokens: IntArray
     chosen: FloatArray
     top_ids: Int32Array
-    top_logprobs: FloatArray
+    top_scores: Float32Array
+    peaks: FloatArray
+    log_sums: FloatArray
     num_top: IntArray
 
 

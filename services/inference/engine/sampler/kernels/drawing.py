@@ -21,10 +21,10 @@ from shared.kernels.compiling import compiled
 from shared.kernels.types import INT32S, INT64S, Array, boolean, float32, float64, int64, void
 
 NO_TOKEN = -1
-"""As in `shared.lm`, which imports torch."""
+LOWEST_LOGPROB = -9999.0
+"""Both as in `shared.lm.sampling`, which imports torch."""
 
 _LOGITS = Array(float32, readonly=True)
-_LOWEST_LOGPROB = -9999.0
 _LARGEST = float(np.finfo(np.float32).max)
 _INFINITY = float("inf")
 _NATS = 24.0  # beyond this distance to the likeliest one, scores are in one class
@@ -113,11 +113,12 @@ def _draw(rows, scratch, row, peak):
     return pick(scratch.weights, scratch.sums, uniform * total)
 
 
-@compiled(float64, SCRATCH, RESULTS, int64, int64, float32)
+@compiled(void, SCRATCH, RESULTS, int64, int64, float32)
 def _find_top(scratch, results, place, count, peak):
-    """Report the `count` likeliest ids, and return the logarithm of the sum of all exponentials."""
+    """Report the `count` likeliest ids, and what the log-probabilities are computed from."""
     scores, cut = scratch.scores, scratch.cut
-    total = np.float64(peak) + math.log(fill_weights(scores, scratch.weights, scratch.sums, peak, 1.0))
+    results.peaks[place] = peak
+    results.log_sums[place] = math.log(fill_weights(scores, scratch.weights, scratch.sums, peak, 1.0))
     found = 0
     if count > 0:
         fill_buckets(scores, scratch.buckets, peak, NUM_BUCKETS / _NATS, NUM_BUCKETS)
@@ -132,10 +133,15 @@ def _find_top(scratch, results, place, count, peak):
                 if ties < 0:
                     continue
             results.top_ids[first + found] = token
-            results.top_logprobs[first + found] = max(np.float64(score) - total, _LOWEST_LOGPROB)
+            results.top_scores[first + found] = score
             found += 1
     results.num_top[place] = found
-    return total
+
+
+@compiled(float64, RESULTS, int64, float32)
+def _logprob(results, place, score):
+    # The difference first: beside a great logit the logarithm is nothing.
+    return max((np.float64(score) - results.peaks[place]) - results.log_sums[place], LOWEST_LOGPROB)
 
 
 @compiled(void, _LOGITS, int64, int64, INT64S, INT32S, ROWS, SCRATCH, RESULTS, int64, int64, int64)
@@ -150,16 +156,15 @@ def draw_rows(logits, num_rows, stride, places, invalid, rows, scratch, results,
         peak = _read_scores(scratch, logits, start, invalid, size)
         if not _is_finite(peak):
             continue
-        log_total = 0.0
         if rows.num_logprobs[row] >= 0:
-            log_total = _find_top(scratch, results, index, rows.num_logprobs[row], peak)
+            _find_top(scratch, results, index, rows.num_logprobs[row], peak)
         if _change_scores(rows, scratch, row, size):
             peak = greatest(scratch.scores)
             if not _is_finite(peak):
                 continue
         token = _draw(rows, scratch, row, peak)
         results.tokens[index] = token
-        results.chosen[index] = max(np.float64(logits[start + token]) - log_total, _LOWEST_LOGPROB)
+        results.chosen[index] = _logprob(results, index, logits[start + token])
         rows.steps[row] += 1
         rows.seen[row * size + token] += 2
 
@@ -169,9 +174,8 @@ def score_rows(logits, num_rows, stride, targets, num_logprobs, invalid, scratch
     """Score every `step`-th row of the logits, from `first` on; they lie `stride` apart."""
     for index in range(first, num_rows, step):
         results.num_top[index] = 0
-        results.chosen[index] = _LOWEST_LOGPROB
+        results.chosen[index] = LOWEST_LOGPROB
         peak = _read_scores(scratch, logits, index * stride, invalid, size)
         if _is_finite(peak):
-            total = _find_top(scratch, results, index, num_logprobs, peak)
-            score = np.float64(scratch.scores[targets[index]])
-            results.chosen[index] = max(score - total, _LOWEST_LOGPROB)
+            _find_top(scratch, results, index, num_logprobs, peak)
+            results.chosen[index] = _logprob(results, index, scratch.scores[targets[index]])

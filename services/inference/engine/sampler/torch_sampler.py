@@ -1,0 +1,212 @@
+"""The sampler in torch's operations: the same draws on any device, with nothing that waits for it but the results."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from services.inference.engine.request import RowRequest, TokenLogprobs
+from services.inference.engine.sampler.kernels.arrays import NUM_UNIFORMS
+from services.inference.engine.sampler.parameters import Parameters, bias_of, early_stops, seen_counts
+from services.inference.engine.step import Draw
+from shared.lm import NO_TOKEN
+from shared.lm.sampling import LOWEST_LOGPROB
+
+_LARGEST = torch.finfo(torch.float32).max
+_FIELDS = (
+    "inverse_temperature", "greedy", "top_k", "top_p", "log_min_p", "repetition", "presence", "frequency",
+)  # fmt: skip
+_PLACE, _UNIFORM, _EARLY, _NUM_OWN = 0, 1, 2, 3
+
+
+class TorchSampler:
+    """Draws the tokens of `shared.lm.sample` (see `Sampler`).
+
+    Every row goes through every filter whether it uses it or not, in one sort of the vocabulary, so that a step costs
+    the same whatever its rows ask for, and can be captured as a graph.
+
+    Args:
+        vocab_size: Ids that the logits are of.
+        max_rows: Rows that may be open at the same time.
+        device: Where the logits are.
+        valid_tokens: bool [vocab_size], False for ids that must never be drawn; None allows all.
+    """
+
+    def __init__(
+        self, vocab_size: int, max_rows: int, device: torch.device | str = "cpu", *, valid_tokens: Tensor | None = None
+    ) -> None:
+        self._size = vocab_size
+        self._max_rows = max_rows
+        self._device = torch.device(device)
+        valid = torch.ones(vocab_size, dtype=torch.bool) if valid_tokens is None else valid_tokens
+        self._valid = valid.to(device)
+        self._ids = torch.arange(vocab_size, device=device)
+        self._parameters = Parameters(max_rows)
+        # One row more than there are places, for those that fill up a batch of fixed size.
+        shape = (max_rows + 1, vocab_size)
+        self._bias = torch.zeros(shape, device=device)
+        self._seen = torch.zeros(shape, dtype=torch.int32, device=device)
+        self._stops = torch.zeros(shape, dtype=torch.bool, device=device)
+
+    def open(self, row: int, request: RowRequest, output: Sequence[int] = ()) -> None:
+        """See `Sampler.open`.
+
+        Raises:
+            ValueError: logit_bias names an id outside of the vocabulary.
+        """
+        ids, bias = bias_of(request, self._size)
+        self._parameters.open(row, request, len(output))
+        self._bias[row] = 0
+        if ids:
+            places = torch.tensor(ids, device=self._device)
+            self._bias[row].index_add_(0, places, torch.tensor(bias, dtype=torch.float32, device=self._device))
+        self._seen[row] = torch.from_numpy(seen_counts(request, output, self._size)).to(self._device)
+        self._stops[row] = False
+        stops = early_stops(request, self._size)
+        if stops:
+            self._stops[row, torch.tensor(stops, device=self._device)] = True
+
+    def close(self, row: int) -> None:
+        """See `Sampler.close`; what is left of the row is written over when its place is opened again."""
+
+    @torch.inference_mode()
+    def draw(self, logits: Tensor, rows: Sequence[int]) -> list[Draw]:
+        """See `Sampler.draw`; the logits are float32 [rows, vocab_size]."""
+        tokens = self.draw_on_device(logits, torch.from_numpy(self.controls(rows, len(rows))).to(self._device))
+        return self.collect(logits, tokens, rows)
+
+    def controls(self, rows: Sequence[int], size: int) -> "np.ndarray[Any, np.dtype[np.float64]]":
+        """Return what `draw_on_device` needs of the rows beside their logits: [size, any], filled up with empty rows.
+
+        One array, so that it goes to the device in one copy; float64 holds all of its numbers exactly.
+        """
+        parameters, index = self._parameters, np.array(rows, np.int64)
+        controls = np.ones((size, _NUM_OWN + len(_FIELDS)))
+        controls[:, _PLACE] = self._max_rows
+        used = controls[: len(rows)]
+        steps = parameters.steps[index]
+        used[:, _PLACE] = index
+        used[:, _UNIFORM] = parameters.uniforms[index * NUM_UNIFORMS + steps % NUM_UNIFORMS]
+        used[:, _EARLY] = steps < parameters.min_tokens[index]
+        for column, name in enumerate(_FIELDS, _NUM_OWN):
+            used[:, column] = getattr(parameters, name)[index]
+        return controls
+
+    def draw_on_device(self, logits: Tensor, controls: Tensor) -> Tensor:
+        """Draw without waiting for the device, and count what was drawn.
+
+        Args:
+            logits: float32 [B, vocab_size].
+            controls: float64 [B, any], from `controls`.
+
+        Returns:
+            int64 [B]; `NO_TOKEN` where there is no distribution.
+        """
+        places = controls[:, _PLACE].long()
+        column = {name: controls[:, index, None] for index, name in enumerate(_FIELDS, _NUM_OWN)}
+        scores = logits.where(self._valid, -torch.inf)
+        usable = scores.amax(-1).isfinite()
+        scores = scores + self._bias[places]
+        scores = scores.masked_fill((controls[:, _EARLY, None] > 0) & self._stops[places], -torch.inf)
+        scores = _penalized(scores, self._seen[places], column)
+        peak = scores.amax(-1, keepdim=True)
+        usable &= peak.squeeze(-1).isfinite()
+        weights = _weights(scores, peak, column)
+        cumulative = weights.cumsum(-1)
+        total = cumulative[:, -1:]
+        target = torch.minimum(controls[:, _UNIFORM, None] * total, total.nextafter(torch.zeros_like(total)))
+        # A parallel sum may go down by a rounding: only ids that have a weight are looked at.
+        drawn = torch.where(column["greedy"] > 0, scores == peak, (cumulative > target) & (weights > 0))
+        tokens = self._ids.where(drawn, self._size).amin(-1)
+        tokens = tokens.where(usable & (tokens < self._size), NO_TOKEN)
+        counted = (2 * (tokens >= 0)).int()
+        self._seen.index_put_((places, tokens.clamp(min=0)), counted, accumulate=True)
+        return tokens
+
+    def collect(self, logits: Tensor, tokens: Tensor, rows: Sequence[int]) -> list[Draw]:
+        """Wait for what was drawn for the first rows of a batch, and take the log-probabilities with it."""
+        count = len(rows)
+        index = np.array(rows, np.int64)
+        num_logprobs = self._parameters.num_logprobs[index].tolist()
+        wanted = [place for place, number in enumerate(num_logprobs) if number >= 0]
+        scored: list[TokenLogprobs] = []
+        if wanted:
+            chosen = torch.tensor(wanted, device=self._device)
+            most = max(num_logprobs)
+            packed = self._score_on_device(logits[chosen], tokens[chosen].clamp(min=0), most)
+            packed = torch.cat((tokens[:count].double(), packed.flatten())).cpu()
+            drawn = packed[:count].long().tolist()
+            scored = _unpack(packed[count:].view(len(wanted), -1))
+        else:
+            drawn = tokens[:count].tolist()
+        self._parameters.steps[index] += np.array(drawn) != NO_TOKEN
+        self._parameters.refresh(index)
+        logprobs = dict(zip(wanted, scored, strict=True))
+        return [
+            Draw(row, token, _cut(logprobs.get(place), num_logprobs[place]) if token != NO_TOKEN else None)
+            for place, (row, token) in enumerate(zip(rows, drawn, strict=True))
+        ]
+
+    @torch.inference_mode()
+    def score(self, logits: Tensor, targets: Sequence[int], num_logprobs: int) -> list[TokenLogprobs]:
+        """See `Sampler.score`; the logits are float32 [targets, vocab_size]."""
+        places = torch.tensor(targets, dtype=torch.int64, device=self._device)
+        return _unpack(self._score_on_device(logits, places, num_logprobs).cpu())
+
+    def _score_on_device(self, logits: Tensor, targets: Tensor, num_logprobs: int) -> Tensor:
+        """Return, in float64 for each row, the target's log-probability, then those of the likeliest ids, then the ids.
+
+        Ids are -1 where no more are possible.
+        """
+        scores = logits.where(self._valid, -torch.inf)
+        logprobs = scores.double().log_softmax(-1)
+        logprobs = logprobs.where(scores.amax(-1, keepdim=True).isfinite(), -torch.inf)
+        ids = scores.sort(stable=True, descending=True).indices[:, :num_logprobs]
+        values = logprobs.gather(1, ids)
+        ids = ids.where(values > -torch.inf, -1)
+        values = torch.cat((logprobs.gather(1, targets[:, None]), values), 1).clamp(min=LOWEST_LOGPROB)
+        return torch.cat((values, ids.double()), 1)
+
+
+def _penalized(scores: Tensor, seen: Tensor, column: dict[str, Tensor]) -> Tensor:
+    values = scores.double()
+    repeated = torch.where(values > 0, values / column["repetition"], values * column["repetition"])
+    values = repeated.where(seen > 0, values)
+    times = seen >> 1
+    values = torch.where(times > 0, values + (-column["presence"] - column["frequency"] * times), values)
+    return values.clamp(-_LARGEST, _LARGEST).float().where(scores.isfinite(), scores)
+
+
+def _weights(scores: Tensor, peak: Tensor, column: dict[str, Tensor]) -> Tensor:
+    """Return how likely each id is drawn, in units of the likeliest one's probability: float64 [B, vocab_size]."""
+    scaled = (scores.double() - peak.double()) * column["inverse_temperature"]
+    weights = scaled.exp()
+    order = scores.sort(stable=True, descending=True).indices
+    rank = torch.arange(scores.shape[-1], device=scores.device)
+    likeliest = weights.gather(1, order).where(rank < column["top_k"], 0.0)
+    mass = likeliest.cumsum(-1)
+    missing = (mass < column["top_p"] * likeliest.sum(-1, keepdim=True)).sum(-1, keepdim=True)
+    count = torch.where(column["top_p"] < 1, torch.minimum(missing + 1, column["top_k"]), column["top_k"])
+    kept = torch.zeros_like(order, dtype=torch.bool).scatter(1, order, rank < count)
+    return weights.where(kept & (scaled >= column["log_min_p"]), 0.0)
+
+
+def _unpack(packed: Tensor) -> list[TokenLogprobs]:
+    num_top = packed.shape[1] // 2
+    return [
+        TokenLogprobs(
+            row[0],
+            tuple(
+                (int(token), value)
+                for token, value in zip(row[1 + num_top :], row[1 : 1 + num_top], strict=True)
+                if token >= 0
+            ),
+        )
+        for row in packed.tolist()
+    ]
+
+
+def _cut(logprobs: TokenLogprobs | None, count: int) -> TokenLogprobs | None:
+    return None if logprobs is None else TokenLogprobs(logprobs.chosen, logprobs.top[:count])
