@@ -50,6 +50,7 @@ class TorchSampler:
         self._seen = torch.zeros(shape, dtype=torch.int32, device=device)
         self._stops = torch.zeros(shape, dtype=torch.bool, device=device)
 
+    @torch.inference_mode()
     def open(self, row: int, request: RowRequest, output: Sequence[int] = ()) -> None:
         """See `Sampler.open`.
 
