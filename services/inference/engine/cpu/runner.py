@@ -6,9 +6,8 @@ from functools import partial
 import numpy as np
 
 from services.inference.engine.cpu.kernels import step as kernels
-from services.inference.engine.cpu.kernels.attention import DOTTED
 from services.inference.engine.cpu.kernels.int8 import BLOCK, ROW_BLOCK_FLOATS
-from services.inference.engine.cpu.kernels.intrinsics import CACHE_LINE, INT8, LANES, PANEL
+from services.inference.engine.cpu.kernels.intrinsics import CACHE_LINE, CHAINS, INT8, LANES, PANEL
 from services.inference.engine.cpu.kernels.layout import Activations, Cache, Floats, Plan, Shape, Sync, Weights
 from services.inference.engine.cpu.kernels.linear import MATRIX_WORDS
 from services.inference.engine.cpu.team import ThreadTeam
@@ -179,7 +178,8 @@ def _places_of_numbers(values: Sequence[object]) -> list[int]:
 
 def _shape(config: ModelConfig, num_blocks: int, context_length: int) -> Shape:
     heads = config.num_heads * config.head_dim
-    scores = round_up(context_length, DOTTED * BLOCK_SIZE)
+    scores = round_up(context_length, BLOCK_SIZE) + LANES
+    sums = round_up(config.head_dim, CHAINS * LANES) + 2 * CHAINS * LANES
     return Shape(
         d_model=config.d_model,
         num_layers=config.num_layers,
@@ -194,7 +194,9 @@ def _shape(config: ModelConfig, num_blocks: int, context_length: int) -> Shape:
         gate_up=_stride(2 * round_up(config.d_ff, LANES)),
         hidden=_stride(config.d_ff),
         logits=_stride(config.vocab_size),
-        scratch=scores + round_up(config.head_dim, LANES),
+        scores=scores,
+        sums=sums,
+        scratch=round_up(config.num_heads * (scores + sums + 1), LANES),
     )
 
 

@@ -7,19 +7,28 @@ one channel of all positions), values one position after the other ([LANES, head
 import numpy as np
 
 from services.inference.engine.cpu.kernels.intrinsics import (
+    CHAINS,
     LANES,
     dot_keys,
     mix_values_1,
     mix_values_2,
     mix_values_4,
-    softmax,
     sum_of_squares,
+)
+from services.inference.engine.cpu.kernels.layout import (
+    HEAD_DIM,
+    NUM_BLOCKS,
+    NUM_HEADS,
+    NUM_KV_HEADS,
+    PLAN,
+    SCORES,
+    SUMS,
 )
 from shared.kernels import types
 from shared.kernels.compiling import compiled
 from shared.kernels.types import FLOAT32S, INT64S, float32, int64
 
-DOTTED = 4  # blocks of keys whose scores are computed at once
+HEADS = 4  # that are computed at once
 
 
 @compiled(types.void, FLOAT32S, int64, int64, FLOAT32S, int64, float32, FLOAT32S, int64)
@@ -74,104 +83,99 @@ def write_value(x, index, head_dim, values, place):
         values[place + channel] = x[index + channel]
 
 
-@compiled(
-    *(types.void, FLOAT32S, int64, int64, int64, FLOAT32S, int64, int64, FLOAT32S, int64, int64),
-    *(INT64S, int64, FLOAT32S, int64, FLOAT32S, int64),
-)
-def attend(
-    q,
-    index,
-    head_dim,
-    count,
-    keys,
-    key_base,
-    key_stride,
-    values,
-    value_base,
-    value_stride,
-    blocks,
-    first,
-    scratch,
-    scores,
-    out,
-    out_index,
-):
-    """Mix the values of positions 0 to count - 1 for one query, which is scaled already.
+@compiled(types.void, FLOAT32S, int64, int64, int64, INT64S, FLOAT32S, int64, PLAN, int64, FLOAT32S, int64)
+def score_heads(qkv, index, head, heads, shape, keys, layer, plan, row, scratch, scores):
+    """Scores of some queries of a token against all keys up to it, block by block as they lie in memory.
 
-    The query is at `q[index]`, and its result goes to `out[out_index]` and on. Keys of the layer and head in block b
-    begin at `key_base + b * key_stride`, values likewise; the numbers of the sequence's blocks are in `blocks` from
-    `first` on. `scratch` has room from `scores` on for `count` numbers rounded up to DOTTED blocks, then for a head.
+    `index` is where the queries begin, `head` the first one's number and `heads` how many there are. The scores of each
+    go to `scratch`, shape[SCORES] apart from `scores` on.
     """
-    last = (count - 1) // LANES
-    for block in range(0, last + 1, DOTTED):
-        dot_keys(
-            q,
-            index,
-            keys,
-            key_base + blocks[first + block] * key_stride,
-            key_base + blocks[first + min(block + 1, last)] * key_stride,
-            key_base + blocks[first + min(block + 2, last)] * key_stride,
-            key_base + blocks[first + min(block + 3, last)] * key_stride,
-            head_dim,
-            scratch,
-            scores + block * LANES,
-        )
-    scale = np.float32(1.0) / softmax(scratch, scores, count)
-    mixed = scores + (last + DOTTED) // DOTTED * DOTTED * LANES
-    mix(scratch, scores, count, values, value_base, blocks, first, value_stride, head_dim, mixed, scale)
-    for channel in range(head_dim):
-        out[out_index + channel] = scratch[mixed + channel]
+    head_dim, group = shape[HEAD_DIM], shape[NUM_HEADS] // shape[NUM_KV_HEADS]
+    size, stride = head_dim * LANES, shape[NUM_KV_HEADS] * head_dim * LANES
+    base, table, last = layer * shape[NUM_BLOCKS] * stride, plan.tables[row], plan.positions[row] // LANES
+    room = shape[SCORES]
+    begin = base + plan.blocks[table] * stride
+    for number in range(last + 1):
+        following = base + plan.blocks[table + min(number + 1, last)] * stride
+        for first in range(0, heads, HEADS):
+            # Where fewer are left, the last one is computed again and again.
+            second, third, fourth = min(first + 1, heads - 1), min(first + 2, heads - 1), min(first + 3, heads - 1)
+            place = scores + number * LANES
+            dot_keys(
+                qkv,
+                index + first * head_dim,
+                index + second * head_dim,
+                index + third * head_dim,
+                index + fourth * head_dim,
+                keys,
+                begin + (head + first) // group * size,
+                begin + (head + second) // group * size,
+                begin + (head + third) // group * size,
+                begin + (head + fourth) // group * size,
+                following - begin,
+                head_dim,
+                scratch,
+                place + first * room,
+                place + second * room,
+                place + third * room,
+                place + fourth * room,
+            )
+        begin = following
 
 
-@compiled(types.void, FLOAT32S, int64, int64, FLOAT32S, int64, INT64S, int64, int64, int64, int64, float32)
-def mix(scratch, scores, count, values, base, blocks, first, stride, head_dim, out, scale):
-    """The sum of values, each times its share, written to `scratch` from `out` on, as many vectors at once as fit."""
+@compiled(types.void, int64, int64, INT64S, FLOAT32S, int64, PLAN, int64, FLOAT32S, int64, int64)
+def mix_heads(head, heads, shape, values, layer, plan, row, scratch, shares, sums):
+    """Add up the values of all positions up to a token, times their shares, block by block as they lie in memory.
+
+    The sums of each head go to `scratch`, shape[SUMS] apart from `sums` on, CHAINS vectors for each part of channels.
+    """
+    head_dim, group = shape[HEAD_DIM], shape[NUM_HEADS] // shape[NUM_KV_HEADS]
     padded = (head_dim + LANES - 1) // LANES * LANES
+    size, stride = padded * LANES, shape[NUM_KV_HEADS] * padded * LANES
+    base, table = layer * shape[NUM_BLOCKS] * stride, plan.tables[row]
+    count = plan.positions[row] + 1
+    last = (count - 1) // LANES
+    for place in range(sums, sums + heads * shape[SUMS]):
+        scratch[place] = np.float32(0.0)
+    begin = base + plan.blocks[table] * stride
+    for number in range(last + 1):
+        following = base + plan.blocks[table + min(number + 1, last)] * stride
+        for index in range(heads):
+            share = shares + index * shape[SCORES] + number * LANES
+            value = begin + (head + index) // group * size
+            total = sums + index * shape[SUMS]
+            mix_block(scratch, share, count - number * LANES, values, value, following - begin, padded, total)
+        begin = following
+
+
+@compiled(types.void, FLOAT32S, int64, int64, FLOAT32S, int64, int64, int64, int64)
+def mix_block(scratch, share, count, values, value, ahead, padded, total):
+    """Add one block's values of one head, as many vectors of channels at once as fit."""
     channel = 0
     while padded - channel >= 4 * LANES:
-        mix_values_4(
-            scratch,
-            scores,
-            count,
-            values,
-            base + channel,
-            blocks,
-            first,
-            stride,
-            padded,
-            scratch,
-            out + channel,
-            scale,
-        )
+        mix_values_4(scratch, share, count, values, value + channel, ahead, padded, total)
         channel += 4 * LANES
+        total += CHAINS * LANES
     if padded - channel >= 2 * LANES:
-        mix_values_2(
-            scratch,
-            scores,
-            count,
-            values,
-            base + channel,
-            blocks,
-            first,
-            stride,
-            padded,
-            scratch,
-            out + channel,
-            scale,
-        )
+        mix_values_2(scratch, share, count, values, value + channel, ahead, padded, total)
         channel += 2 * LANES
+        total += CHAINS * LANES
     if padded - channel >= LANES:
-        mix_values_1(
-            scratch,
-            scores,
-            count,
-            values,
-            base + channel,
-            blocks,
-            first,
-            stride,
-            padded,
-            scratch,
-            out + channel,
-            scale,
-        )
+        mix_values_1(scratch, share, count, values, value + channel, ahead, padded, total)
+
+
+@compiled(types.void, FLOAT32S, int64, int64, float32, FLOAT32S, int64)
+def write_mixed(scratch, total, head_dim, scale, out, out_index):
+    """Add up the chains of a head's sums, and write them, times `scale`."""
+    padded = (head_dim + LANES - 1) // LANES * LANES
+    channel = 0
+    while channel < head_dim:
+        vectors = 4 if padded - channel >= 4 * LANES else 2 if padded - channel >= 2 * LANES else 1
+        width = vectors * LANES
+        for place in range(min(width, head_dim - channel)):
+            mixed = scratch[total + place]
+            for chain in range(1, CHAINS // vectors):
+                mixed += scratch[total + chain * width + place]
+            out[out_index + channel + place] = mixed * scale
+        channel += width
+        total += CHAINS * LANES

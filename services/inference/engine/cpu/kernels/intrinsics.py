@@ -11,14 +11,15 @@ said, and then in one fixed order.
         out[out_index + r * out_stride + n], or is added to what is there.
     sum_of_squares(x, index, count)
         Of `count` numbers, a multiple of LANES: each lane by itself, then the lanes in pairs of halves.
-    dot_keys(q, index, keys, first, second, third, fourth, depth, scores, score_index)
-        Scores of one query against four blocks of keys, which begin at keys[first] and so on and hold, for each of
-        `depth` channels, the LANES positions side by side.
+    dot_keys(q, q_1 .. q_4, keys, key_1 .. key_4, ahead, depth, scores, score_1 .. score_4)
+        Scores of four queries, q[q_1] and on, each against a block of keys: keys[key_1] and on hold, for each of
+        `depth` channels, the LANES positions side by side. What lies `ahead` of them is asked for meanwhile.
     softmax(scores, index, count)
         Turn `count` scores into exp(score - largest), those up to the next whole vector into 0; returns their sum.
-    mix_values_V(weights, index, count, values, base, blocks, first_block, block_stride, depth, out, out_index, scale)
-        `scale` times the sum of `count` rows of values, each times its weight, for V vectors of channels from
-        values[base] on. Rows lie `depth` apart in blocks of LANES, whose numbers are blocks[first_block] and on.
+    mix_values_V(weights, index, count, values, value, ahead, depth, sums)
+        Add `count` rows of values (at most LANES are used), each times its weight, for V vectors of channels from
+        values[value] on. Rows lie `depth` apart; what lies `ahead` of them is asked for meanwhile. `weights[sums]` and
+        on hold CHAINS // V sums, V vectors each, which the rows are added to in turn.
     swiglu(x, index, out, out_index)
         silu of LANES gates, times the LANES numbers behind them.
     has_many_registers()
@@ -33,6 +34,7 @@ from shared.kernels.intrinsics import Intrinsic
 
 LANES = 16
 PANEL = 2 * LANES  # outputs of a panel of weights
+CHAINS = 4  # vectors of sums of values, since each addition waits for the one before
 CACHE_LINE = 8  # words of 64 bits
 
 FLOAT32, BFLOAT16, FLOAT16, INT8 = range(4)

@@ -31,7 +31,9 @@ class Shape(NamedTuple):
     gate_up: int
     hidden: int
     logits: int
-    scratch: int  # numbers of scratch of a thread
+    scores: int  # numbers of a head's scores
+    sums: int  # of a head's sums
+    scratch: int  # of a thread
 
 
 (
@@ -48,6 +50,8 @@ class Shape(NamedTuple):
     GATE_UP,
     HIDDEN,
     LOGITS,
+    SCORES,
+    SUMS,
     SCRATCH,
 ) = range(len(Shape._fields))
 

@@ -14,15 +14,13 @@ from typing import Any, NamedTuple
 import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
-from services.inference.engine.cpu.kernels.intrinsics import BFLOAT16, FLOAT16, FLOAT32, LANES, PANEL
+from services.inference.engine.cpu.kernels.intrinsics import BFLOAT16, CHAINS, FLOAT16, FLOAT32, LANES, PANEL
 from services.inference.engine.cpu.kernels.vectors import (
     BIT,
     BYTE,
     FLOAT,
-    WORD,
     ZERO,
     Loop,
     address,
@@ -46,7 +44,6 @@ from services.inference.engine.cpu.kernels.vectors import (
 _VECTORS = PANEL // LANES  # of a panel
 _AHEAD_BYTES = 4096  # how far before its use a weight is asked for: where a page ends, processors stop by themselves
 _LINE_BYTES = 64
-_TOKENS = 4  # of values that are added in one pass of a loop
 
 
 def _panel_product(rows: int):
@@ -147,28 +144,31 @@ def sum_of_squares(typing_context, x, index, count):
 
 
 @intrinsic
-def dot_keys(typing_context, q, index, keys, first, second, third, fourth, depth, scores, score_index):
+def dot_keys(
+    typing_context, q, q_1, q_2, q_3, q_4, keys, key_1, key_2, key_3, key_4, ahead, depth, scores, s_1, s_2, s_3, s_4
+):
     """See `intrinsics`."""
 
     def generate(context, builder, signature, arguments):
-        q, index, keys, *blocks, depth, scores, score_index = arguments
-        query = address(context, builder, signature.args[0], q, index, FLOAT)
-        starts = [address(context, builder, signature.args[2], keys, block, FLOAT) for block in blocks]
-        loop = Loop(builder, [ZERO] * len(blocks))
-        channel = broadcast(builder, builder.load(offset(builder, query, loop.index)))
+        q, keys, ahead, depth, scores = (arguments[place] for place in (0, 5, 10, 11, 12))
+        kinds = signature.args
+        queries = [address(context, builder, kinds[0], q, index, FLOAT) for index in arguments[1:5]]
+        blocks = [address(context, builder, kinds[5], keys, index, FLOAT) for index in arguments[6:10]]
+        loop = Loop(builder, [ZERO] * len(queries))
         row = builder.mul(loop.index, word(LANES))
-        totals = [
-            multiply_add(builder, load(builder, offset(builder, start, row)), channel, total)
-            for start, total in zip(starts, loop.state, strict=True)
-        ]
+        totals = []
+        for query, block, total in zip(queries, blocks, loop.state, strict=True):
+            start = offset(builder, block, row)
+            prefetch(builder, builder.bitcast(offset(builder, start, ahead), BYTE.as_pointer()))
+            channel = broadcast(builder, builder.load(offset(builder, query, loop.index)))
+            totals.append(multiply_add(builder, load(builder, start), channel, total))
         loop.close(depth, totals)
-        target = address(context, builder, signature.args[8], scores, score_index, FLOAT)
-        for number, total in enumerate(totals):
-            store(builder, total, offset(builder, target, number * LANES))
+        for index, total in zip(arguments[13:], totals, strict=True):
+            store(builder, total, address(context, builder, kinds[12], scores, index, FLOAT))
         return context.get_dummy_value()
 
-    number = types.int64
-    return types.void(q, number, keys, number, number, number, number, number, scores, number), generate
+    numbers = (types.int64,) * 4
+    return types.void(q, *numbers, keys, *numbers, types.int64, types.int64, scores, *numbers), generate
 
 
 @intrinsic
@@ -203,63 +203,43 @@ def softmax(typing_context, scores, index, count):
 
 
 def _mix_values(vectors: int):
-    chains = 4 // vectors  # sums that are added to in turn, since each addition waits for the one before
-
-    def mix(typing_context, weights, index, count, values, base, blocks, first, stride, depth, out, out_index, scale):
+    def mix(typing_context, weights, index, count, values, value, ahead, depth, sums):
         def generate(context, builder, signature, arguments):
-            weights, index, count, values, base, blocks, first, stride, depth, out, out_index, scale = arguments
-            kinds = signature.args
-            shares = address(context, builder, kinds[0], weights, index, FLOAT)
-            table = address(context, builder, kinds[5], blocks, first, WORD)
-            start = address(context, builder, kinds[3], values, base, FLOAT)
+            weights, index, count, values, value, ahead, depth, sums = arguments
+            shares = address(context, builder, signature.args[0], weights, index, FLOAT)
+            rows = address(context, builder, signature.args[3], values, value, FLOAT)
+            first_sum = address(context, builder, signature.args[0], weights, sums, FLOAT)
+            slots = [offset(builder, first_sum, LANES * number) for number in range(CHAINS)]
 
-            def add_block(number, sums, is_there):
-                """Add one block's rows; those that are not there may hold anything."""
-                block = offset(builder, start, builder.mul(builder.load(offset(builder, table, number)), stride))
-                of_block = offset(builder, shares, builder.mul(number, word(LANES)))
-                tokens = Loop(builder, sums, _TOKENS)
-                sums = list(tokens.state)
-                for step in range(_TOKENS):
+            def add_rows(*, all_there: bool):
+                tokens = Loop(builder, [load(builder, slot) for slot in slots], CHAINS)
+                totals = list(tokens.state)
+                for step in range(CHAINS):
                     token = builder.add(tokens.index, word(step))
-                    share = broadcast(builder, builder.load(offset(builder, of_block, token)))
-                    row = offset(builder, block, builder.mul(depth, token))
+                    row = offset(builder, rows, builder.mul(depth, token))
+                    share = broadcast(builder, builder.load(offset(builder, shares, token)))
                     for vector in range(vectors):
-                        value = load(builder, offset(builder, row, vector * LANES))
-                        if is_there is not None:
-                            bit = builder.icmp_signed("<", token, is_there)
-                            value = builder.select(bit, value, ZERO)
-                        place = step % chains * vectors + vector
-                        sums[place] = multiply_add(builder, value, share, sums[place])
-                tokens.close(word(LANES), sums)
-                return sums
+                        place = offset(builder, row, vector * LANES)
+                        prefetch(builder, builder.bitcast(offset(builder, place, ahead), BYTE.as_pointer()))
+                        number = load(builder, place)
+                        if not all_there:  # what lies there may be anything, and 0 times NaN is NaN
+                            number = builder.select(builder.icmp_signed("<", token, count), number, ZERO)
+                        chain = step * vectors % CHAINS + vector
+                        totals[chain] = multiply_add(builder, number, share, totals[chain])
+                tokens.close(word(LANES), totals)
+                for slot, total in zip(slots, totals, strict=True):
+                    store(builder, total, slot)
 
-            # All blocks but the last are full; the loop runs over them, the last one is taken apart.
-            last = builder.ashr(builder.sub(count, word(1)), word(LANES.bit_length() - 1))
-            sums = [cgutils.alloca_once_value(builder, ZERO) for _ in range(chains * vectors)]
-            with builder.if_then(builder.icmp_signed(">", last, word(0))):
-                loop = Loop(builder, [ZERO] * len(sums))
-                totals = add_block(loop.index, loop.state, None)
-                loop.close(last, totals)
-                for slot, total in zip(sums, totals, strict=True):
-                    builder.store(total, slot)
-            in_last = builder.sub(count, builder.mul(last, word(LANES)))
-            totals = add_block(last, [builder.load(slot) for slot in sums], in_last)
-            target = address(context, builder, kinds[9], out, out_index, FLOAT)
-            for vector in range(vectors):
-                total = totals[vector]
-                for chain in range(1, chains):
-                    total = builder.fadd(total, totals[chain * vectors + vector])
-                total = builder.fmul(total, broadcast(builder, scale))
-                store(builder, total, offset(builder, target, vector * LANES))
+            is_full = builder.icmp_signed(">=", count, word(LANES))
+            with builder.if_else(is_full) as (full, partial):
+                with full:
+                    add_rows(all_there=True)
+                with partial:
+                    add_rows(all_there=False)
             return context.get_dummy_value()
 
         number = types.int64
-        return (
-            types.void(
-                weights, number, number, values, number, blocks, number, number, number, out, number, types.float32
-            ),
-            generate,
-        )
+        return types.void(weights, number, number, values, number, number, number, number), generate
 
     return intrinsic(mix)
 

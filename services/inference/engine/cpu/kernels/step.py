@@ -6,8 +6,17 @@ the terms of a sum, so that who computes what changes no bit of the result.
 
 import numpy as np
 
-from services.inference.engine.cpu.kernels.attention import attend, head_norm, rms_norm, rotate, write_key, write_value
-from services.inference.engine.cpu.kernels.intrinsics import LANES, barrier, take_ticket
+from services.inference.engine.cpu.kernels.attention import (
+    head_norm,
+    mix_heads,
+    rms_norm,
+    rotate,
+    score_heads,
+    write_key,
+    write_mixed,
+    write_value,
+)
+from services.inference.engine.cpu.kernels.intrinsics import LANES, barrier, softmax, take_ticket
 from services.inference.engine.cpu.kernels.layout import (
     ACTIVATIONS,
     ATTENDED,
@@ -24,7 +33,9 @@ from services.inference.engine.cpu.kernels.layout import (
     NUM_LAYERS,
     PLAN,
     QKV,
+    SCORES,
     SCRATCH,
+    SUMS,
     SYNC,
     WEIGHTS,
     WIDE,
@@ -206,35 +217,24 @@ def place_rows(thread, num_threads, shape, epsilon, weights, gain, layer, cache,
 
 @compiled(types.void, int64, int64, INT64S, int64, CACHE, PLAN, int64, ACTIVATIONS, INT64S, int64)
 def attend_rows(thread, num_threads, shape, layer, cache, plan, num_rows, work, tickets, ticket):
-    """Attention of each token and each group of heads that share keys, a few of them to a ticket."""
-    heads, kv_heads, head_dim = shape[NUM_HEADS], shape[NUM_KV_HEADS], shape[HEAD_DIM]
-    group = heads // kv_heads
-    key_size = head_dim * LANES
-    value_size = (head_dim + LANES - 1) // LANES * LANES * LANES
-    layer_block = layer * shape[NUM_BLOCKS] * kv_heads
-    items = num_rows * kv_heads
-    share = max(1, items // (16 * num_threads))
-    begin = take_ticket(tickets, ticket) * share
-    while begin < items:
-        for item in range(begin, min(begin + share, items)):
-            row, kv_head = item // kv_heads, item % kv_heads
-            for head in range(kv_head * group, (kv_head + 1) * group):
-                attend(
-                    work.qkv,
-                    row * shape[QKV] + head * head_dim,
-                    head_dim,
-                    plan.positions[row] + 1,
-                    cache.keys,
-                    (layer_block + kv_head) * key_size,
-                    kv_heads * key_size,
-                    cache.values,
-                    (layer_block + kv_head) * value_size,
-                    kv_heads * value_size,
-                    plan.blocks,
-                    plan.tables[row],
-                    work.scratch,
-                    thread * shape[SCRATCH],
-                    work.attended,
-                    row * shape[ATTENDED] + head * head_dim,
-                )
-        begin = take_ticket(tickets, ticket) * share
+    """Attention of each token; a ticket is for a few of its heads."""
+    heads, head_dim = shape[NUM_HEADS], shape[HEAD_DIM]
+    width = max(1, min(heads, num_rows * heads // (2 * num_threads)))
+    parts = (heads + width - 1) // width
+    scores = thread * shape[SCRATCH]
+    sums = scores + heads * shape[SCORES]
+    item = take_ticket(tickets, ticket)
+    while item < num_rows * parts:
+        row, head = item // parts, item % parts * width
+        count = min(width, heads - head)
+        index = row * shape[QKV] + head * head_dim
+        score_heads(work.qkv, index, head, count, shape, cache.keys, layer, plan, row, work.scratch, scores)
+        for part in range(count):
+            total = softmax(work.scratch, scores + part * shape[SCORES], plan.positions[row] + 1)
+            work.scratch[sums + heads * shape[SUMS] + part] = np.float32(1.0) / total
+        mix_heads(head, count, shape, cache.values, layer, plan, row, work.scratch, scores, sums)
+        for part in range(count):
+            scale = work.scratch[sums + heads * shape[SUMS] + part]
+            target = row * shape[ATTENDED] + (head + part) * head_dim
+            write_mixed(work.scratch, sums + part * shape[SUMS], head_dim, scale, work.attended, target)
+        item = take_ticket(tickets, ticket)

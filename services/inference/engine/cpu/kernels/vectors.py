@@ -114,11 +114,14 @@ def multiply_add(builder, a, b, c):
 
 
 def prefetch(builder, pointer):
-    """Ask for the cache line of an address, to be read soon."""
+    """Ask for the cache line of an address, to be read soon, into the second cache.
+
+    The first one takes only so many requests at a time that memory would idle between them.
+    """
     function_type = ir.FunctionType(ir.VoidType(), [pointer.type, HALF_WORD, HALF_WORD, HALF_WORD])
     function = cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0")
-    read, keep, data_cache = (ir.Constant(HALF_WORD, value) for value in (0, 3, 1))
-    builder.call(function, [pointer, read, keep, data_cache])
+    read, second_cache, data = (ir.Constant(HALF_WORD, value) for value in (0, 2, 1))
+    builder.call(function, [pointer, read, second_cache, data])
 
 
 def lanes_below(builder, count):
