@@ -3,11 +3,12 @@
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from shared.http import StrictModel, Text
 
 MAX_PROMPTS = 2048
+_MAX_PROMPT_IDS = 1 << 19
 _MAX_STOPS = 4
 _MAX_STOP_CHARACTERS = 256
 _MAX_STOP_TOKENS = 64
@@ -18,6 +19,26 @@ _TOKEN_ID = re.compile("0|[1-9][0-9]{0,9}")
 def one_or_list(value: Any) -> str:
     """The tag of a value that may be a list."""
     return "(list)" if isinstance(value, list) else "(one)"
+
+
+def _count_first(limit: int) -> BeforeValidator:
+    """Refuse what has too many entries before each of them is looked at, which takes a second for some millions."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, list | dict) and len(value) > limit:
+            raise ValueError(f"there are {len(value):,} entries, the limit is {limit:,}")
+        return value
+
+    return BeforeValidator(check)
+
+
+def count_prompt_ids(prompt: Any) -> Any:
+    """Refuse prompts of more ids than any model's context holds before each of them is looked at."""
+    if isinstance(prompt, list):
+        lists = prompt[: MAX_PROMPTS + 1] if prompt and isinstance(prompt[0], list) else [prompt]
+        if sum(len(entry) for entry in lists if isinstance(entry, list)) > _MAX_PROMPT_IDS:
+            raise ValueError(f"there are more than {_MAX_PROMPT_IDS:,} entries in all")
+    return prompt
 
 
 def _biases_by_id(biases: dict[str, float]) -> dict[str, float]:
@@ -56,19 +77,25 @@ class ContinuationRequest(StrictModel):
         None, ge=-2, le=2, description="Subtracted from logits of tokens in the answer"
     )
     frequency_penalty: float | None = Field(None, ge=-2, le=2, description="The same, for each time they are in it")
-    logit_bias: Annotated[dict[str, _Bias], Field(max_length=_MAX_BIASES), AfterValidator(_biases_by_id)] | None = (
-        Field(None, description="Added to the logits of tokens: ids as strings, -100 to 100 each")
-    )
+    logit_bias: (
+        Annotated[
+            dict[str, _Bias],
+            Field(max_length=_MAX_BIASES),
+            AfterValidator(_biases_by_id),
+            _count_first(_MAX_BIASES),
+        ]
+        | None
+    ) = Field(None, description="Added to the logits of tokens: ids as strings, -100 to 100 each")
     stop: (
         Annotated[
             Annotated[_StopString, Tag("(one)")]
-            | Annotated[list[_StopString], Field(max_length=_MAX_STOPS), Tag("(list)")],
+            | Annotated[list[_StopString], Field(max_length=_MAX_STOPS), _count_first(_MAX_STOPS), Tag("(list)")],
             Discriminator(one_or_list),
         ]
         | None
     ) = Field(None, description="A string, or up to 4, that end the answer and are not part of it")
-    stop_token_ids: Annotated[TokenIds, Field(max_length=_MAX_STOP_TOKENS)] | None = Field(
-        None, description="Tokens that end the answer and are not part of its text"
+    stop_token_ids: Annotated[TokenIds, Field(max_length=_MAX_STOP_TOKENS), _count_first(_MAX_STOP_TOKENS)] | None = (
+        Field(None, description="Tokens that end the answer and are not part of its text")
     )
     ignore_eos: bool | None = Field(None, description="Go on after an end-of-text token")
     seed: int | None = Field(

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from services.inference.fields import ContinuationRequest, TokenIds, one_or_list
+from services.inference.fields import ContinuationRequest, TokenIds, count_prompt_ids, one_or_list
 from shared.http import Text
 
 
@@ -21,7 +21,9 @@ class GenerateRequest(ContinuationRequest):
     )
 
     prompt: Annotated[
-        Annotated[Text, Tag("(one)")] | Annotated[TokenIds, Tag("(list)")], Discriminator(one_or_list)
+        Annotated[Text, Tag("(one)")] | Annotated[TokenIds, Tag("(list)")],
+        Discriminator(one_or_list),
+        BeforeValidator(count_prompt_ids),
     ] = Field(description="Text (special tokens in it stay plain text), or token ids that are used as they are")
     max_tokens: int | None = Field(
         None, ge=0, description="The most tokens to generate; default: what /info says, or fewer where the context ends"

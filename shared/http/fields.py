@@ -18,7 +18,8 @@ class StrictModel(BaseModel):
         """Keep the first unknown fields only: pydantic would describe each of a million, for as many seconds."""
         if not isinstance(data, dict):
             return data
-        unknown = [name for name in data if name not in cls.model_fields]
+        known = cls.model_fields
+        unknown = [name for name in data if name not in known]
         dropped = set(unknown[_MAX_UNKNOWN_FIELDS:])
         return {name: value for name, value in data.items() if name not in dropped}
 

@@ -5,9 +5,9 @@ After the specification at https://github.com/openai/openai-openapi; fields that
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from services.inference.fields import MAX_PROMPTS, ContinuationRequest, TokenIds
+from services.inference.fields import MAX_PROMPTS, ContinuationRequest, TokenIds, count_prompt_ids
 from services.inference.schemas import Usage
 from shared.http import StrictModel, Text
 
@@ -47,6 +47,7 @@ class CompletionRequest(ContinuationRequest):
         | Annotated[TokenIds, Tag("(ids)")]
         | Annotated[list[TokenIds], Field(max_length=MAX_PROMPTS, fail_fast=True), Tag("(lists of ids)")],
         Discriminator(_kind_of_prompt),
+        BeforeValidator(count_prompt_ids),
     ] = Field(description="A text, a list of texts, token ids, or a list of lists of them")
     max_tokens: int | None = Field(
         None, ge=0, description="The most tokens to generate; default: 16, or fewer where the context ends"

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from pydantic import ValidationError
 
-from services.inference.completions.schemas import CompletionResponse
+from services.inference.completions.schemas import CompletionRequest, CompletionResponse
 from shared.bpe import Tokenizer
 
 CONTEXT = 128
@@ -183,3 +184,18 @@ def test_stop_strings_wait_for_min_tokens(complete: Any) -> None:
     assert complete(**body)["choices"][0]["text"] == ""
     answer = complete(**body, min_tokens=3)
     assert (answer["choices"][0]["text"], answer["usage"]["completion_tokens"]) == ("AAA", 4)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("prompt", [1] * 3_000_000),
+        ("prompt", [[1] * 2000] * 1000),
+        ("stop_token_ids", [1] * 3_000_000),
+        ("stop_token_ids", [-1] * 3_000_000),
+    ],
+)
+def test_large_lists_are_counted_before_each_entry_is_looked_at(field: str, value: list[Any]) -> None:
+    with pytest.raises(ValidationError, match=r"the limit is 64|more than 524,288 entries") as refused:
+        CompletionRequest.model_validate({"prompt": "a", field: value})
+    assert refused.value.error_count() == 1
