@@ -56,7 +56,14 @@ def build_app(
         if provider is not None:
             send_last_spans(provider)
 
-    app = FastAPI(title=title, description=description, version=version, lifespan=lifespan)
+    # FastAPI looks for somebody's tracing at each request, which takes as long as to encode a sentence; ours is below.
+    app = FastAPI(
+        title=title,
+        description=description,
+        version=version,
+        lifespan=lifespan,
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
     app.router.route_class = JsonRoute
     app.state.lifecycle = lifecycle
     install_error_handlers(app)

@@ -1,12 +1,13 @@
 """HTTP/1.1 as uvicorn speaks it, with limits on what a client may send before it is a request."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from shared.http.errors import error_envelope
+from shared.http.joined_writes import JoinedWrites
 
 MAX_HEAD_BYTES = 65_536
 
@@ -63,6 +64,8 @@ class RequestProtocol(HttpToolsProtocol):
         """The head is over; what comes now is the body."""
         self._in_head = False
         super().on_headers_complete()
+        if self.cycle is not None:
+            self.cycle.transport = cast("asyncio.Transport", JoinedWrites(self.transport, self.loop))
 
     def on_message_complete(self) -> None:
         """The request is complete, and its time no longer runs."""

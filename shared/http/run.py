@@ -109,6 +109,7 @@ class _Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,  # nothing here asks for the client's address
                 timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             )
         )

@@ -26,7 +26,9 @@ def wait_until(condition: Callable[[], bool], timeout: float = 30) -> None:
 @pytest.fixture
 def start(process: Callable[..., Any], model_dir: Path) -> Callable[..., Any]:
     def start_with(workers: int) -> Any:
-        service = process("-m", "services.tokenizer", model_dir=model_dir, workers=workers).wait_ready()
+        service = process("-m", "services.tokenizer", model_dir=model_dir, workers=workers).wait_listening()
+        # The first worker's imports take their time on a busy machine; who comes early waits.
+        wait_until(lambda: httpx.get(f"{service.url}/readyz", timeout=60).status_code == 200)
         wait_until(lambda: len(worker_ids(service)) == workers)
         return service
 

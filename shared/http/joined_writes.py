@@ -1,0 +1,48 @@
+"""A response's head and the beginning of its body in one packet."""
+
+import asyncio
+
+_COPIED_BYTES = 1 << 16  # up to this size a copy costs less than a second buffer
+
+
+class JoinedWrites:
+    """A connection's transport, as one response writes to it.
+
+    uvicorn writes the head by itself, which costs a second system call, and wakes the client for nothing. Here it waits
+    for what follows at once, and leaves alone at the end of the event loop's turn if nothing does.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._head: bytes | None = None
+        self._is_first = True
+
+    def write(self, data: bytes) -> None:
+        """Write, or hold back where this is the head."""
+        if self._is_first:
+            self._is_first = False
+            self._head = data
+            self._loop.call_soon(self._flush)
+        elif self._head is None:
+            self._transport.write(data)
+        else:
+            head, self._head = self._head, None
+            if len(data) <= _COPIED_BYTES:
+                self._transport.write(head + data)
+            else:
+                self._transport.writelines([head, data])
+
+    def close(self) -> None:
+        """Close the connection once all is written."""
+        self._flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Whether the connection closes, or is closed."""
+        return self._transport.is_closing()
+
+    def _flush(self) -> None:
+        if self._head is not None:
+            head, self._head = self._head, None
+            self._transport.write(head)
