@@ -14,6 +14,13 @@ from shared.http import ApiError, CpuWorkers, Lifecycle, current_request, error_
 
 _GENERATING_PATHS = frozenset({"/generate", "/v1/completions"})
 
+# Before OpenAPI 3.2, the schema of a stream is that of each event.
+_EVENT = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {"data": {"type": "string", "description": "JSON of the answer's shape, or [DONE]"}},
+}
+
 
 class Serving:
     """Puts requests into the engine of the model that is being served."""
@@ -74,6 +81,6 @@ def stream_responses(example: str, *further_errors: int) -> dict[int | str, dict
         **error_responses(400, 413, 415, 422, 429, 500, 503, 504, *further_errors),
         200: {
             "description": "The answer; with `stream` as Server-Sent Events of the same shape, each with what is new",
-            "content": {"text/event-stream": {"schema": {"type": "string"}, "example": example}},
+            "content": {"text/event-stream": {"schema": _EVENT, "example": example}},
         },
     }

@@ -30,7 +30,11 @@ def raw_route(media_type: str, answer: Callable[[Request], Awaitable[Response]])
             async def handle_raw(request: Request) -> Response:
                 content_type = request.headers.get("content-type", "")
                 given = content_type.partition(";")[0].strip().lower()
-                return await (answer(request) if given == media_type else handle(request))
+                if given == media_type:
+                    return await answer(request)
+                if request.query_params:
+                    raise ApiError(400, f"query parameters are for {media_type} bodies; in JSON they are fields")
+                return await handle(request)
 
             return handle_raw
 
