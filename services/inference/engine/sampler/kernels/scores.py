@@ -49,12 +49,12 @@ def greatest(scores):
 
 @compiled(int64, FLOAT32S, float32)
 def first_of(scores, score):
-    """The lowest id with this score."""
-    first = len(scores)
+    """The lowest id with this score, which there is."""
+    to_end = np.int32(0)  # the greatest distance to the end: a maximum is vectorized, unlike a way out of the loop
     for index in range(len(scores)):
-        if scores[index] == score:
-            first = min(first, index)
-    return first
+        distance = np.int32(len(scores) - index)
+        to_end = max(to_end, distance if scores[index] == score else np.int32(0))
+    return len(scores) - to_end
 
 
 @compiled(void, FLOAT32S, FLOAT32S, int64, int64)

@@ -8,7 +8,7 @@ float32 scores is exact whatever the rounding of the classes' edges.
 
 import numpy as np
 
-from services.inference.engine.sampler.kernels.arrays import NUM_BUCKETS, SCRATCH
+from services.inference.engine.sampler.kernels.arrays import BLOCK, NUM_BUCKETS, SCRATCH
 from shared.kernels.compiling import compiled
 from shared.kernels.types import FLOAT32S, FLOAT64S, INT32S, boolean, float32, float64, int64, void
 
@@ -87,6 +87,14 @@ def _walk(scratch, count, wanted, by_count):
     scratch.cut[0], scratch.cut[1], scratch.cut[2] = cut, last - group + 1, ties
 
 
+@compiled(boolean, INT32S, int64, int64)
+def _is_in_block(buckets, start, bucket):
+    found = 0
+    for offset in range(BLOCK):
+        found += 1 if buckets[start + offset] == bucket else 0
+    return found > 0
+
+
 @compiled(void, SCRATCH, float64, boolean)
 def find_cut(scratch, wanted, by_count):
     """Find the smallest number of the likeliest ids that have `wanted` of the weights together, or are so many.
@@ -105,9 +113,11 @@ def find_cut(scratch, wanted, by_count):
         return
     wanted -= before
     count = 0
-    for index in range(len(buckets)):
-        members[count] = index
-        count += buckets[index] == bucket
+    for start in range(0, len(buckets), BLOCK):
+        if _is_in_block(buckets, start, bucket):
+            for index in range(start, start + BLOCK):
+                members[count] = index
+                count += buckets[index] == bucket
     while count > _FEW:
         high, low = scores[members[0]], scores[members[0]]
         for position in range(count):

@@ -1,0 +1,61 @@
+"""Both samplers behind one face."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from services.inference.engine.request import RowRequest, TokenLogprobs
+from services.inference.engine.sampler import CpuSampler
+from services.inference.engine.sampler.torch_sampler import TorchSampler
+from services.inference.engine.step import Draw
+from shared.lm import SamplingParams
+
+MAX_ROWS = 8
+KINDS = ["cpu", "torch"]
+
+
+class AnySampler:
+    """Either sampler, on NumPy arrays."""
+
+    def __init__(
+        self,
+        kind: str,
+        vocab_size: int,
+        *,
+        valid: np.ndarray | None = None,
+        num_threads: int = 1,
+        max_rows: int = MAX_ROWS,
+    ) -> None:
+        self._torch = kind == "torch"
+        self._sampler: Any
+        if self._torch:
+            mask = None if valid is None else torch.from_numpy(valid)
+            self._sampler = TorchSampler(vocab_size, max_rows, valid_tokens=mask)
+        else:
+            self._sampler = CpuSampler(vocab_size, max_rows, valid_tokens=valid, num_threads=num_threads)
+        self.open, self.close = self._sampler.open, self._sampler.close
+
+    def draw(self, logits: np.ndarray, rows: Sequence[int]) -> list[Draw]:
+        return self._sampler.draw(torch.from_numpy(logits) if self._torch else logits, rows)
+
+    def score(self, logits: np.ndarray, targets: Sequence[int], count: int) -> list[TokenLogprobs]:
+        return self._sampler.score(torch.from_numpy(logits) if self._torch else logits, targets, count)
+
+    def draw_one(self, logits: Sequence[float], *, steps: int = 1, **values: Any) -> list[int]:
+        """Draw some ids in a row from the same logits."""
+        self.open(0, request(**values))
+        array = np.array([logits], np.float32)
+        return [self.draw(array, [0])[0].token for _ in range(steps)]
+
+
+def request(
+    prompt: Sequence[int] = (0,),
+    *,
+    stop_ids: Sequence[int] = (),
+    min_tokens: int = 0,
+    num_logprobs: int | None = None,
+    **values: Any,
+) -> RowRequest:
+    return RowRequest(tuple(prompt), SamplingParams(**values), 100, frozenset(stop_ids), num_logprobs, min_tokens)
