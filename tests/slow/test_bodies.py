@@ -1,0 +1,102 @@
+"""Bodies that no service should read: huge, endless, lying, slow; memory and other clients must not notice."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+LIMIT = 8_000_000
+HEAD = "POST /encode HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+@pytest.fixture(scope="module")
+def piece() -> bytes:
+    return b'{"text": "' + b"x" * 65_000
+
+
+@pytest.fixture
+def address(process: Callable[..., Any], model_dir: Path) -> tuple[str, int, int]:
+    running = process(
+        "-m", "services.tokenizer", model_dir=model_dir, max_body_bytes=LIMIT, receive_timeout=3
+    ).wait_ready()
+    threading.Thread(target=running.popen.stdout.read, daemon=True).start()
+    return "127.0.0.1", int(running.url.rsplit(":", 1)[1]), running.popen.pid
+
+
+def peak_memory(pid: int) -> int:
+    """The most bytes that the process had in memory, since it was reset."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
+
+
+def send(address: tuple[str, int, int], headers: str, pieces: Iterator[bytes] | list[bytes]) -> bytes:
+    """The status line that comes back; a server that hangs up meanwhile has had enough."""
+    with socket.create_connection(address[:2], timeout=30) as connection:
+        connection.sendall((HEAD + headers + "\r\n").encode())
+        try:
+            for piece in pieces:
+                connection.sendall(piece)
+        except ConnectionError:
+            pass
+        try:
+            return connection.recv(65536).split(b"\r\n")[0]
+        except ConnectionError:
+            return b"reset"
+
+
+def chunked(piece: bytes, total: int) -> Iterator[bytes]:
+    for _ in range(total // len(piece)):
+        yield f"{len(piece):x}\r\n".encode() + piece + b"\r\n"
+
+
+def test_bodies_over_the_limit_cost_no_memory(address: tuple[str, int, int], piece: bytes) -> None:  # B69
+    pid = address[2]
+    assert send(address, "Content-Length: 10\r\n", [b'{"text":1}']).startswith(b"HTTP/1.1 422")
+    Path(f"/proc/{pid}/clear_refs").write_text("5")  # resets the peak
+    before = peak_memory(pid)
+    total = 300_000_000
+    started = time.monotonic()
+    assert send(address, f"Content-Length: {total}\r\n", [piece] * (total // len(piece)))[:12] in (
+        b"HTTP/1.1 413",
+        b"reset",
+    )
+    assert send(address, "Transfer-Encoding: chunked\r\n", chunked(piece, total))[:12] in (b"HTTP/1.1 413", b"reset")
+    seconds = time.monotonic() - started
+    rise = peak_memory(pid) - before
+    print(f"two bodies of 300 MB: {seconds:.1f} s, {rise / 1e6:.1f} MB more memory")
+    assert rise < 2 * LIMIT
+
+
+def test_slow_bodies_end_and_nobody_notices(address: tuple[str, int, int]) -> None:
+    """200 connections that send a byte now and then, 100 that send nothing; then all are closed by the server."""
+    url = f"http://127.0.0.1:{address[1]}"
+    slow = [socket.create_connection(address[:2], timeout=30) for _ in range(300)]
+    for connection in slow[:200]:
+        connection.sendall((HEAD + "Content-Length: 1000\r\n\r\n{").encode())
+    longest = 0.0
+    with httpx.Client() as client:
+        for _ in range(100):
+            started = time.monotonic()
+            assert client.post(f"{url}/encode", json={"text": "fox"}).status_code == 200
+            longest = max(longest, time.monotonic() - started)
+        answers = []
+        for connection in slow:
+            answer = b""
+            while data := connection.recv(65536):
+                answer += data
+            answers.append(answer[:12])
+            connection.close()
+        assert client.get(f"{url}/livez").status_code == 200
+        page = client.get(f"{url}/metrics").text
+    print(f"longest answer beside 300 slow connections: {longest * 1000:.0f} ms")
+    assert answers == [b"HTTP/1.1 408"] * 200 + [b""] * 100
+    assert "ownlm_http_requests_in_flight 1.0" in page
+    sockets = [path for path in Path(f"/proc/{address[2]}/fd").iterdir() if "socket" in str(path.readlink())]
+    assert len(sockets) < 20
