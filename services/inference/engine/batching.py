@@ -59,6 +59,9 @@ class BatchingEngine:
         """Why the engine can no longer run anything, or None."""
         return None if self._fault is None else Fault(self._fault, final=True)
 
+    def start(self) -> None:
+        """See `Engine.start`; the thread runs already."""
+
     def check_room(self, num_rows: int) -> None:
         """Raise what `submit` would raise now; see `Engine.check_room`."""
         if self._fault is not None:

@@ -11,6 +11,7 @@ import anyio.to_thread
 import structlog
 
 from services.inference.engine.job import Job
+from services.inference.engine.limits import check_fits
 from services.inference.engine.messages import (
     Cancel,
     Command,
@@ -121,6 +122,14 @@ class EngineClient:
 
     def submit(self, requests: list[RowRequest]) -> Job:
         """Queue rows that belong together; see `Engine.submit`."""
+        for request in requests:
+            check_fits(
+                len(requests),
+                len(request.prompt_ids),
+                request.max_tokens,
+                num_places=self._max_rows,
+                num_blocks=self.hello.num_blocks,
+            )
         self.check_room(len(requests))
         self._num_jobs += 1
         number = self._num_jobs
@@ -323,14 +332,17 @@ class EngineClient:
 
     async def _relaunch(self) -> bool:
         """Start another process; False where it ended before it was ready."""
-        self._worker = self._launch()
         try:
+            self._worker = self._launch()
             hello = await anyio.to_thread.run_sync(self._worker.wait_hello, abandon_on_cancel=True)
         except LoadError as error:
             if not error.told:
                 return False
             self._fault = Fault(f"the model cannot be loaded again: {error}", final=True)
             return True
+        except OSError as error:
+            self._last_words = f"and it could not be started again ({error})"
+            return False
         if hello.identity != self.hello.identity:
             self._fault = Fault("the model folder now holds another model; start the service again", final=True)
             return True

@@ -26,6 +26,7 @@ from services.inference.engine.messages import (
     encode,
     receive,
 )
+from services.inference.engine.request import FailEvent
 from services.inference.engine.runners import LoadedModel, load_model
 
 _log = structlog.get_logger("ownlm.engine")
@@ -39,7 +40,7 @@ class Inbox:
 
     Args:
         connection: Where commands come from.
-        on_end: Called in the thread when the other side has closed.
+        on_end: Called in that thread when the other side has closed, whatever goes on.
     """
 
     def __init__(self, connection: socket.socket, on_end: Callable[[], None]) -> None:
@@ -47,13 +48,20 @@ class Inbox:
         self._on_end = on_end
         self._commands: deque[Command] = deque()
         self._arrived = threading.Event()
+        self._ended = False
         threading.Thread(target=self._read, name="inbox", daemon=True).start()
 
     def take(self, *, wait: bool) -> Iterator[Command]:
-        """Yield the commands that have come; `wait` for one where there is none."""
+        """Yield the commands that have come; `wait` for one where there is none.
+
+        Raises:
+            ConnectionError: The other side has closed.
+        """
         if wait:
             self._arrived.wait()
         self._arrived.clear()
+        if self._ended:
+            raise ConnectionError("the other side has closed")
         while self._commands:
             yield self._commands.popleft()
 
@@ -61,6 +69,8 @@ class Inbox:
         while (command := receive(self._connection)) is not None:
             self._commands.append(command)
             self._arrived.set()
+        self._ended = True
+        self._arrived.set()
         self._on_end()
 
 
@@ -77,6 +87,7 @@ class ModelLoop:
         self._connection = connection
         self._inbox = inbox
         self._core = core
+        self._failure = ""  # what the last row that failed was told
 
     def run(self) -> None:
         """Run until the model fails so often that only another process may help.
@@ -86,7 +97,7 @@ class ModelLoop:
         """
         while self._core.failures_in_a_row < _MAX_FAILURES_IN_A_ROW:
             self.turn()
-        self._connection.sendall(encode(LastWords(f"{self._core.failures_in_a_row} steps in a row failed")))
+        self._connection.sendall(encode(LastWords(f"{_MAX_FAILURES_IN_A_ROW} steps in a row failed, {self._failure}")))
 
     def turn(self) -> None:
         """Take what has come, waiting for it where there is nothing to do, and run a step."""
@@ -97,45 +108,51 @@ class ModelLoop:
             elif isinstance(command, Cancel):
                 core.cancel(command.job, command.row)
         events = core.step() if core.has_work else []
+        if core.failures_in_a_row:
+            self._failure = next((event.message for _, event in events if isinstance(event, FailEvent)), self._failure)
         self._connection.sendall(encode(Step(events, core.stats())))
 
 
-def serve(connection: socket.socket, load: Callable[[EngineConfig], LoadedModel] = load_model) -> None:
-    """Load the model that the first message names, and run it until the other side closes."""
+def serve(
+    connection: socket.socket, load: Callable[[EngineConfig], LoadedModel], on_end: Callable[[], None] = lambda: None
+) -> None:
+    """Load the model that the first message names, and run it until the other side closes or it no longer works."""
     config = receive(connection)
     if config is None:
         return
-    inbox = Inbox(connection, on_end=lambda: os._exit(0))
+    inbox = Inbox(connection, on_end)
     try:
         model = load(config)
     except Exception as error:
         connection.sendall(encode(LoadFault(_describe(error))))
         raise
-    core = EngineCore(model.runner, prefill_tokens=config.prefill_tokens)
-    connection.sendall(encode(model.hello))
-    # What is there now stays: the collector need not look at it between steps.
-    gc.collect()
-    gc.freeze()
     try:
+        core = EngineCore(model.runner, prefill_tokens=config.prefill_tokens)
+        connection.sendall(encode(model.hello))
         ModelLoop(connection, inbox, core).run()
     except OSError:
-        return
+        return  # the other side has closed
     except Exception as error:  # a fault of the core itself: only a fresh one is known to be sound
         connection.sendall(encode(LastWords(_describe(error))))
         raise
 
 
 def main(connection: socket.socket, load: Callable[[EngineConfig], LoadedModel] = load_model) -> NoReturn:
-    """Be the model's process.
-
-    What may be said goes through the connection; the exit code is 0 only where the other side closed.
-    """
+    """Be the model's process: until the other side closes, which is an orderly end, or the model no longer works."""
     # The HTTP process is told to end, drains, and closes the connection.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _log_through(connection)
+
+    def load_for_good(config: EngineConfig) -> LoadedModel:
+        model = load(config)
+        # What is there now stays: the collector need not look at it between steps.
+        gc.collect()
+        gc.freeze()
+        return model
+
     try:
-        serve(connection, load)
+        serve(connection, load_for_good, on_end=lambda: os._exit(0))
     except Exception:
         _log.debug("the model's process ends", exc_info=True)
     with contextlib.suppress(OSError):

@@ -179,6 +179,9 @@ class Engine(Protocol):
     def fault(self) -> Fault | None:
         """Why the engine cannot run anything now, or None."""
 
+    def start(self) -> None:
+        """Begin; called once, on the event loop."""
+
     def check_room(self, num_rows: int) -> None:
         """Raise what `submit` would raise now for this many rows: a refusal need not wait for its prompt's encoding."""
 

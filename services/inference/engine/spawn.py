@@ -1,5 +1,6 @@
 """Start the model's process and know how it ended: the HTTP process' side."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -69,7 +70,8 @@ class ModelProcess:
                 env={**os.environ, "PYTHONPATH": search_path},
                 process_group=0,
             )
-        self.connection.sendall(encode(config))
+        with contextlib.suppress(OSError):  # it has ended, which `wait_hello` tells
+            self.connection.sendall(encode(config))
 
     @property
     def pid(self) -> int:

@@ -1,5 +1,6 @@
 """A model that says what a test tells it to, token by token, behind the real engine and the real app."""
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,9 +12,12 @@ import pytest
 from fastapi import FastAPI
 
 from services.inference.app import create_app
-from services.inference.engine import BatchingEngine
-from services.inference.engine.runner import Drawn
-from services.inference.engine.slot_row import Row
+from services.inference.engine.client import EngineClient
+from services.inference.engine.messages import EngineConfig, Hello, encode, receive
+from services.inference.engine.process import serve
+from services.inference.engine.request import RowRequest
+from services.inference.engine.runners import LoadedModel
+from services.inference.engine.step import BLOCK_SIZE, Draw, Runner, Segment, StepResult
 from services.inference.loading import ServedModel
 from services.inference.settings import InferenceSettings
 from shared.bpe import PATTERNS, Tokenizer
@@ -27,38 +31,75 @@ CONTEXT_LENGTH = 10_000
 
 
 class ScriptedRunner:
-    """Answers each prompt with the tokens of its script; the last one is repeated for ever.
+    """A `step.Runner` that answers each prompt with the tokens of its script; the last one is repeated for ever.
 
     `scripts` maps a prompt's text to pieces; a piece is a token's text, or an id. Every step takes `seconds`.
     """
 
+    max_step_tokens = 4096
+
     def __init__(self, tokenizer: Tokenizer, scripts: dict[str, Sequence[str | int]], *, num_slots: int = 4) -> None:
-        self.num_slots = num_slots
+        self.max_rows = num_slots
+        self.num_blocks = num_slots * -(-CONTEXT_LENGTH // BLOCK_SIZE)
         self.seconds = 0.0
-        self.failures: list[BaseException] = []  # raised by the next calls of `forward`
-        self.forwards: list[tuple[list[int], list[int], list[int]]] = []  # slots, numbers of tokens, positions
+        self.failures: list[BaseException] = []  # raised by the next steps
+        self.steps: list[list[Segment]] = []
         self.gate = threading.Event()
         self.gate.set()
+        self._rows: dict[int, tuple[list[int], int]] = {}  # each row's script and how far it has come
         self._scripts = {
             tuple(tokenizer.encode(prompt)): [token_id(tokenizer, piece) for piece in script]
             for prompt, script in scripts.items()
         }
 
-    def forward(self, slots: list[int], tokens: list[list[int]], positions: list[int]) -> Any:
+    def open_row(self, row: int, request: RowRequest, output: Sequence[int] = ()) -> None:
+        self._rows[row] = (self._scripts.get(request.prompt_ids, [ord("x")]), len(output))
+
+    def close_row(self, row: int) -> None:
+        del self._rows[row]
+
+    def copy_block(self, source: int, target: int) -> None:
+        pass
+
+    def run(self, segments: Sequence[Segment]) -> StepResult:
         self.gate.wait()
         if self.failures:
             raise self.failures.pop(0)
         time.sleep(self.seconds)
-        self.forwards.append((slots, [len(row) for row in tokens], positions))
-        return None
+        self.steps.append(list(segments))
+        return StepResult([Draw(row, self._next(row)) for segment in segments for row in segment.draws], [[] for _ in segments])
 
-    def sample(self, rows: Sequence[Row], logits: Any) -> list[Drawn | Exception]:
-        return [self._next(row) for row in rows]
+    def _next(self, row: int) -> int:
+        script, step = self._rows[row]
+        self._rows[row] = (script, step + 1)
+        return script[min(step, len(script) - 1)]
 
-    def _next(self, row: Row) -> Drawn | Exception:
-        script = self._scripts.get(row.request.prompt_ids, [ord("x")])
-        token = script[min(row.sampled.step, len(script) - 1)]
-        return Drawn(token, None) if token >= 0 else ValueError("no distribution")
+
+class ThreadWorker:
+    """Runs the model's process as a thread of this one, on a runner that a test has in its hands."""
+
+    def __init__(self, runner: Runner, prefill_tokens: int = 256) -> None:
+        self.connection, theirs = socket.socketpair()
+        self.connection.sendall(encode(EngineConfig(Path("scripted"), prefill_tokens=prefill_tokens)))
+        model = LoadedModel(runner, Hello("scripted", "cpu", "float32", runner.num_blocks, runner.max_rows))
+        self.thread = threading.Thread(target=self._run, args=(theirs, model))
+        self.thread.start()
+
+    def _run(self, connection: socket.socket, model: LoadedModel) -> None:
+        with connection:
+            serve(connection, lambda config: model)
+            connection.shutdown(socket.SHUT_RDWR)
+
+    def wait_hello(self) -> Hello:
+        return receive(self.connection)
+
+    def end(self) -> str:
+        self.connection.close()
+        self.thread.join()
+        return "with exit code 1"
+
+    def close(self) -> None:
+        self.end()
 
 
 def token_id(tokenizer: Tokenizer, piece: str | int) -> int:
@@ -88,6 +129,9 @@ def scripted(pieces_tokenizer: Tokenizer) -> Callable[..., tuple[FastAPI, Script
         values = InferenceSettings(model_dir=Path("scripted"), **{"max_batch": 4, **settings})
         runner = ScriptedRunner(pieces_tokenizer, scripts, num_slots=values.max_batch)
 
+        def launch() -> ThreadWorker:
+            return ThreadWorker(runner, values.prefill_tokens)
+
         def load(settings: InferenceSettings) -> ServedModel:
             if may_load:
                 may_load.wait()
@@ -96,7 +140,7 @@ def scripted(pieces_tokenizer: Tokenizer) -> Callable[..., tuple[FastAPI, Script
                 tokenizer=pieces_tokenizer,
                 generation=GenerationDefaults(eos_token_ids=(eos,)),
                 config=_config(pieces_tokenizer.vocab_size),
-                engine=BatchingEngine(runner, max_queue=values.max_queue, prefill_tokens=values.prefill_tokens),
+                engine=EngineClient(launch(), launch, max_queue=values.max_queue),
                 context_length=CONTEXT_LENGTH,
                 device="cpu",
                 dtype="float32",

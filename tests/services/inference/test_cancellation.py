@@ -76,7 +76,7 @@ def test_leaving_during_the_prompt_stops_within_a_chunk(start: Start, metric: An
     wait_rows(metric, url, running=1)
     connection.close()
     wait_rows(metric, url, running=0)
-    assert len(runner.forwards) < 400
+    assert len(runner.steps) < 400
 
 
 def test_one_of_several_choices_ends_alone(scripted: Any, serve: Any, metric: Any) -> None:
@@ -85,7 +85,7 @@ def test_one_of_several_choices_ends_alone(scripted: Any, serve: Any, metric: An
     answer = httpx.post(f"{url}/generate", json={"prompt": "p", "n": 3, "stop": "Z", "max_tokens": 50}).json()
     assert [choice["text"] for choice in answer["choices"]] == ["Hi"] * 3
     wait_rows(metric, url, running=0)
-    assert len(runner.forwards) < 40  # without the stop it would be 50; how soon it is seen depends on the machine
+    assert len(runner.steps) < 40  # without the stop it would be 50; how soon it is seen depends on the machine
 
 
 def test_a_reader_that_stalls_is_given_up(start: Start, metric: Any) -> None:  # B34

@@ -78,15 +78,20 @@ def test_one_failure_is_told_truthfully_and_survived(
     assert httpx.get(f"{url}/readyz").status_code == 200
 
 
-def test_an_engine_that_fails_for_good_says_so(scripted: Any, serve: Any) -> None:  # B74
+def test_an_engine_that_fails_again_and_again_is_started_anew(scripted: Any, serve: Any, metric: Any) -> None:  # B74
     app, runner = scripted({})
     url = serve(app)
-    runner.failures = [RuntimeError("the device is gone")] * 10
+    runner.failures = [RuntimeError("the device is gone")] * 3
     assert {post(url).status_code for _ in range(3)} == {500}
     for response in (httpx.get(f"{url}/readyz"), post(url)):
-        assert response.status_code == 503
+        assert (response.status_code, response.json()["error"]["code"]) == (503, "restarting")
+        assert int(response.headers["retry-after"]) >= 1
         assert "RuntimeError: the device is gone" in response.json()["error"]["message"]
     assert httpx.get(f"{url}/livez").status_code == 200
+    while httpx.get(f"{url}/readyz").status_code != 200:
+        time.sleep(0.05)
+    assert post(url).json()["choices"][0]["text"] == "x" * 20
+    assert metric(url, "ownlm_engine_restarts_total") == 1
 
 
 def test_a_row_without_a_distribution_fails_alone(scripted: Any, serve: Any) -> None:  # B48

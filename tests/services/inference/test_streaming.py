@@ -123,7 +123,7 @@ def test_a_failure_after_the_start_is_an_error_frame_and_the_end(url: str) -> No
     *frames, error, rest = body_of(url, prompt="broken").split(b"\n\n")
     assert (len(frames), rest) == (2, b"")
     assert json.loads(error.removeprefix(b"data: "))["error"] == {
-        "message": "generation failed: ValueError: no distribution",
+        "message": "the model gave no distribution to draw from: its logits are not finite",
         "type": "server_error",
         "param": None,
         "code": "generation_failed",
