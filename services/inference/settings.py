@@ -2,7 +2,7 @@
 
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import ByteSize, Field, model_validator
 
 from shared.http import ServiceSettings
 
@@ -12,16 +12,23 @@ class InferenceSettings(ServiceSettings):
 
     port: int = Field(8000, ge=0, le=65535, description="The port to listen on; 0 for a free one")
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda|cuda:\d+)$", description="auto, cpu, cuda or cuda:N")
-    dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="Weights and cache in memory; auto: float32 on cpu, bfloat16 on cuda"
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
+        "auto", description="Weights in memory; auto: float32 on cpu, bfloat16 on cuda"
     )
-    threads: int | None = Field(None, ge=1, description="Cores that the model computes on; default: all but one")
+    threads: int | None = Field(None, ge=1, le=1024, description="Cores that the model computes on; default: all")
     context_length: int | None = Field(
         None, ge=2, description="The most tokens of prompt and answer; default: all that the model has"
     )
-    max_batch: int = Field(8, ge=1, le=1024, description="Sequences that run at the same time; each has its cache")
-    max_queue: int = Field(32, ge=0, description="Sequences that may wait for a place; more are told 429")
-    prefill_tokens: int = Field(256, ge=1, description="Prompt tokens run between two tokens of running sequences")
+    max_batch: int = Field(32, ge=1, le=1024, description="Sequences that run at the same time")
+    max_queue: int = Field(128, ge=0, description="Sequences that may wait for a place; more are told 429")
+    prefill_tokens: int = Field(256, ge=1, le=65536, description="Prompt tokens run between two tokens of others")
+    kv_cache_bytes: ByteSize | None = Field(
+        None,
+        description="Memory of the KV cache, as in 2GiB; default: what OWNLM_MAX_BATCH full contexts take, "
+        "at most half of what is free",
+    )
+    queue_timeout: float = Field(60.0, ge=0, description="Seconds that a request may wait for its turn; 0: no limit")
+    request_timeout: float = Field(600.0, ge=0, description="Seconds that a request may take in all; 0: no limit")
     max_choices: int = Field(8, ge=1, description="The most choices (n) of one request")
     default_max_tokens: int = Field(256, ge=1, description="The answer's length where a request does not say")
     stream_send_timeout: float = Field(

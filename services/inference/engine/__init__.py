@@ -1,7 +1,8 @@
 """The engine: owns the model and runs many requests as rows of one batch, behind an interface of its own."""
 
-from services.inference.engine.batching import BatchingEngine
+from services.inference.engine.client import EngineClient
 from services.inference.engine.job import Job
+from services.inference.engine.messages import EngineConfig
 from services.inference.engine.request import (
     Engine,
     EngineError,
@@ -21,11 +22,12 @@ from services.inference.engine.request import (
     TokenEvent,
     TokenLogprobs,
 )
-from services.inference.engine.runner import ModelRunner
+from services.inference.engine.spawn import LoadError, ModelProcess
 
 __all__ = [
-    "BatchingEngine",
     "Engine",
+    "EngineClient",
+    "EngineConfig",
     "EngineError",
     "EngineRestartedError",
     "EngineStats",
@@ -33,7 +35,8 @@ __all__ = [
     "Fault",
     "FinishReason",
     "Job",
-    "ModelRunner",
+    "LoadError",
+    "ModelProcess",
     "PromptEvent",
     "QueueFullError",
     "QueueTimeoutError",

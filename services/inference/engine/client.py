@@ -15,6 +15,7 @@ from services.inference.engine.limits import check_fits
 from services.inference.engine.messages import (
     Cancel,
     Command,
+    Hello,
     LastWords,
     LogLine,
     MessageReader,
@@ -63,6 +64,7 @@ class EngineClient:
 
     Args:
         worker: The process, which has loaded the model.
+        hello: What it said then.
         launch: Starts another one like it, at once; it loads in the background.
         max_queue: How many rows may wait for a place in the batch.
         queue_timeout: Seconds that a request may wait until its first row starts; None waits for ever.
@@ -72,13 +74,14 @@ class EngineClient:
     def __init__(
         self,
         worker: Worker,
+        hello: Hello,
         launch: Callable[[], Worker],
         *,
         max_queue: int,
         queue_timeout: float | None = None,
         request_timeout: float | None = None,
     ) -> None:
-        self.hello = worker.wait_hello()
+        self.hello = hello
         self._worker = worker
         self._launch = launch
         self._max_rows = self.hello.max_rows + max_queue

@@ -69,6 +69,7 @@ class Hello(NamedTuple):
         identity: Tells whether this is the model that was served before: the tokenizer's fingerprint and the sizes.
         device: Where it runs.
         dtype: Of its weights.
+        context_length: The most tokens of a row.
         num_blocks: Blocks of the KV cache.
         max_rows: Rows that run at the same time.
     """
@@ -76,6 +77,7 @@ class Hello(NamedTuple):
     identity: str
     device: str
     dtype: str
+    context_length: int
     num_blocks: int
     max_rows: int
 

@@ -67,7 +67,9 @@ class ScriptedRunner:
             raise self.failures.pop(0)
         time.sleep(self.seconds)
         self.steps.append(list(segments))
-        return StepResult([Draw(row, self._next(row)) for segment in segments for row in segment.draws], [[] for _ in segments])
+        return StepResult(
+            [Draw(row, self._next(row)) for segment in segments for row in segment.draws], [[] for _ in segments]
+        )
 
     def _next(self, row: int) -> int:
         script, step = self._rows[row]
@@ -81,8 +83,8 @@ class ThreadWorker:
     def __init__(self, runner: Runner, prefill_tokens: int = 256) -> None:
         self.connection, theirs = socket.socketpair()
         self.connection.sendall(encode(EngineConfig(Path("scripted"), prefill_tokens=prefill_tokens)))
-        model = LoadedModel(runner, Hello("scripted", "cpu", "float32", runner.num_blocks, runner.max_rows))
-        self.thread = threading.Thread(target=self._run, args=(theirs, model))
+        hello = Hello("scripted", "cpu", "float32", CONTEXT_LENGTH, runner.num_blocks, runner.max_rows)
+        self.thread = threading.Thread(target=self._run, args=(theirs, LoadedModel(runner, hello)))
         self.thread.start()
 
     def _run(self, connection: socket.socket, model: LoadedModel) -> None:
@@ -135,12 +137,13 @@ def scripted(pieces_tokenizer: Tokenizer) -> Callable[..., tuple[FastAPI, Script
         def load(settings: InferenceSettings) -> ServedModel:
             if may_load:
                 may_load.wait()
+            worker = launch()
             eos = pieces_tokenizer.special_tokens[EOS]
             return ServedModel(
                 tokenizer=pieces_tokenizer,
                 generation=GenerationDefaults(eos_token_ids=(eos,)),
                 config=_config(pieces_tokenizer.vocab_size),
-                engine=EngineClient(launch(), launch, max_queue=values.max_queue),
+                engine=EngineClient(worker, worker.wait_hello(), launch, max_queue=values.max_queue),
                 context_length=CONTEXT_LENGTH,
                 device="cpu",
                 dtype="float32",

@@ -1,7 +1,6 @@
 """The largest batch that fits, and what a run that does not is told."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,7 +8,6 @@ from hypothesis import strategies as st
 
 from trainer.device import choose_device
 from trainer.errors import UsageError
-from trainer.estimate import machine
 from trainer.estimate.fitting import check_fit, largest_batch, largest_that_fits, with_batch
 from trainer.estimate.memory import step_memory
 from trainer.model import model_config
@@ -79,30 +77,3 @@ def test_training_refuses_before_anything_is_written(settings: TrainSettings, mo
     with pytest.raises(UsageError, match="does not fit into memory"):
         Trainer(settings)
     assert not settings.output.exists()
-
-
-class TestControlGroups:
-    def write(self, folder: Path, **files: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            (folder / name.replace("__", ".")).write_text(content)
-
-    def test_each_limit_on_the_way_up_counts_and_page_cache_gives_way(self, tmp_path: Path) -> None:
-        stat = "anon 1\ninactive_file 50\n"
-        self.write(tmp_path / "a", memory__max="1000", memory__current="400", memory__stat=stat)
-        self.write(tmp_path / "a" / "b", memory__max="max", memory__current="300", memory__stat=stat)
-        (tmp_path / "membership").write_text("0::/a/b\n")
-        assert machine._cgroup_rooms(tmp_path, tmp_path / "membership") == [650]
-
-    def test_the_first_version_of_control_groups(self, tmp_path: Path) -> None:
-        group = {
-            "memory__limit_in_bytes": "500",
-            "memory__usage_in_bytes": "600",
-            "memory__stat": "total_inactive_file 10",
-        }
-        self.write(tmp_path / "memory", **group)
-        (tmp_path / "membership").write_text("4:cpu,memory:/docker/elsewhere\n3:cpu:/\n")
-        assert machine._cgroup_rooms(tmp_path, tmp_path / "membership") == [0]
-
-    def test_without_control_groups_there_is_no_limit(self, tmp_path: Path) -> None:
-        assert machine._cgroup_rooms(tmp_path, tmp_path / "none") == []
