@@ -16,21 +16,29 @@ import pytest
 from shared.bpe import Tokenizer
 from shared.lm import GenerationDefaults, ModelConfig, Transformer, save_model_folder
 
-# The inference service with a model that takes 0.1 s for each token and can tell a story of 120 tokens.
-SLOW_SERVICE = """
-import time
+# The inference service with a model that takes 0.1 s for each step and can tell a story of 120 tokens.
+SLOW_MODEL = """
+import socket, sys, time
+from services.inference.engine import process, runners
+from services.inference.engine.cpu.runner import CpuRunner
+
+class Slow(CpuRunner):
+    def run(self, segments):
+        time.sleep(0.1)
+        return super().run(segments)
+
+runners.CpuRunner = Slow
+process.main(socket.socket(fileno=int(sys.argv[1])))
+"""
+SLOW_SERVICE = f"""
+import sys
+from functools import partial
+from services.inference import loading
 from services.inference.app import create_app
-from services.inference.engine import ModelRunner
 from services.inference.settings import InferenceSettings
 from shared.http import run
 
-class Slow(ModelRunner):
-    def forward(self, slots, tokens, positions):
-        time.sleep(0.1)
-        return super().forward(slots, tokens, positions)
-
-import services.inference.loading
-services.inference.loading.ModelRunner = Slow
+loading.ModelProcess = partial(loading.ModelProcess, command=(sys.executable, "-c", {SLOW_MODEL!r}))
 run(create_app, InferenceSettings, "slow")
 """
 

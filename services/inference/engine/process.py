@@ -9,7 +9,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, MutableMapping
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
 
@@ -27,7 +27,9 @@ from services.inference.engine.messages import (
     receive,
 )
 from services.inference.engine.request import FailEvent
-from services.inference.engine.runners import LoadedModel, load_model
+
+if TYPE_CHECKING:
+    from services.inference.engine.runners import LoadedModel
 
 _log = structlog.get_logger("ownlm.engine")
 
@@ -114,7 +116,7 @@ class ModelLoop:
 
 
 def serve(
-    connection: socket.socket, load: Callable[[EngineConfig], LoadedModel], on_end: Callable[[], None] = lambda: None
+    connection: socket.socket, load: "Callable[[EngineConfig], LoadedModel]", on_end: Callable[[], None] = lambda: None
 ) -> None:
     """Load the model that the first message names, and run it until the other side closes or it no longer works."""
     config = receive(connection)
@@ -137,14 +139,21 @@ def serve(
         raise
 
 
-def main(connection: socket.socket, load: Callable[[EngineConfig], LoadedModel] = load_model) -> NoReturn:
+def load_model(config: EngineConfig) -> "LoadedModel":
+    """See `runners.load_model`. Its libraries take seconds to import: the other side's end is seen by then."""
+    from services.inference.engine import runners
+
+    return runners.load_model(config)
+
+
+def main(connection: socket.socket, load: "Callable[[EngineConfig], LoadedModel]" = load_model) -> NoReturn:
     """Be the model's process: until the other side closes, which is an orderly end, or the model no longer works."""
     # The HTTP process is told to end, drains, and closes the connection.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _log_through(connection)
 
-    def load_for_good(config: EngineConfig) -> LoadedModel:
+    def load_for_good(config: EngineConfig) -> "LoadedModel":
         model = load(config)
         # What is there now stays: the collector need not look at it between steps.
         gc.collect()

@@ -89,7 +89,7 @@ def _on_cpu(config: EngineConfig) -> LoadedModel:
         config.max_batch,
         valid_tokens=folder.valid_tokens.numpy(),
         num_threads=threads,
-        run=lambda calls: team.run([call.run_only for call in calls]),
+        run=team.run,
     )
     runner = CpuRunner(
         model,
