@@ -22,12 +22,19 @@ from services.inference.loading import ServedModel
 from services.inference.settings import InferenceSettings
 from shared.bpe import PATTERNS, Tokenizer
 from shared.bpe.vocabulary import AddedToken, Vocabulary
+from shared.kernels import warm
 from shared.lm import GenerationDefaults, ModelConfig, RopeConfig
 
 PIECES = ["DEF", "HI", " a;\n", "<|", "im", "_end|>", " a", "\r\n", "\n\ndata: x", "a\vb", "\u2028", "\x85", "é"]
 EOS = "<|endoftext|>"
 CONTROL = "<|e|>"
 CONTEXT_LENGTH = 10_000
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_engine() -> None:
+    """Compile the engine's kernels before the first test rather than within it."""
+    warm.main(["services.inference.engine.cpu.kernels", "services.inference.engine.sampler.kernels"])
 
 
 class ScriptedRunner:
