@@ -20,6 +20,7 @@ from shared.http import ApiError, error_envelope, note_error
 _log = structlog.get_logger("ownlm.stream")
 
 PING_SECONDS = 15.0
+_ascii_json = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 DONE = b"data: [DONE]\n\n"
 _COMMENT = b": still here\n\n"
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # the second one is for nginx
@@ -29,7 +30,7 @@ def frame(content: Any) -> bytes:
     """One event. ASCII only: many clients split lines at U+2028, U+2029 and U+0085 too, which the standard does not."""
     data = orjson.dumps(content)
     if not data.isascii():
-        data = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()
+        data = _ascii_json(content).encode()
     return b"data: " + data + b"\n\n"
 
 
