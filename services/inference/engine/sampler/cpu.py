@@ -97,7 +97,10 @@ class CpuSampler:
             call.words[0] = logits.ctypes.data
             call.words[2] = len(rows)
             call.words[3] = logits.strides[0] // logits.itemsize
-        self._run(self._calls)
+        if len(rows) == 1:
+            self._calls[0].run_only()  # the other threads would be woken for nothing
+        else:
+            self._run(self._calls)
         self._parameters.refresh(self._places[: len(rows)])
         tokens = self._results.tokens[: len(rows)].tolist()
         wants = (self._parameters.num_logprobs[rows] >= 0).tolist()
