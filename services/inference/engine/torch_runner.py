@@ -24,7 +24,7 @@ from torch import Tensor
 
 from services.inference.engine.request import RowRequest, TokenLogprobs
 from services.inference.engine.sampler.torch_sampler import TorchSampler
-from services.inference.engine.step import BLOCK_SIZE, Draw, Segment, StepResult
+from services.inference.engine.step import BLOCK_SIZE, Segment, StepResult
 from services.inference.engine.torch_graph import Captured
 from services.inference.engine.torch_tile import CHUNK_BLOCKS, FIRST_BLOCK, POSITION, SLOT, TOKEN, PagedCache, Tile
 from shared.lm import Transformer
@@ -66,7 +66,8 @@ class TorchRunner:
         self._tile_size = min(_LARGEST_TILE, -(-max_rows // 16) * 16)
         self._num_chunks = -(-max_length // (BLOCK_SIZE * CHUNK_BLOCKS))
         num_tiles = -(-max_step_tokens // self._tile_size)
-        self._input = self._pinned(num_tiles * self._tile_size, FIRST_BLOCK + self._num_chunks * CHUNK_BLOCKS)
+        width = FIRST_BLOCK + self._num_chunks * CHUNK_BLOCKS
+        self._input = self._pinned(torch.zeros(num_tiles * self._tile_size, width, dtype=torch.int64))
         self._tile_input = torch.from_numpy(self._empty_input(self._tile_size)).to(self._device)
         self._tiles = {
             chunks: Captured(Tile(model, self._cache, self._tile_input, chunks), self._device)
@@ -74,8 +75,8 @@ class TorchRunner:
         }
         self._hidden = torch.zeros(len(self._input), model.config.d_model, device=self._device, dtype=weight.dtype)
         self._sampler = TorchSampler(model.config.vocab_size, max_rows, self._device, valid_tokens=valid_tokens)
-        self._sources = torch.zeros(max_rows, dtype=torch.int64, device=self._device)
-        self._controls = torch.from_numpy(self._sampler.controls((), max_rows)).to(self._device)
+        self._controls = self._pinned(torch.from_numpy(self._controls_of([], [])))
+        self._draw_input = self._controls.to(self._device)
         self._logits = torch.zeros(max_rows, model.config.vocab_size, device=self._device)
         self._draw = Captured(self._draw_from_hidden, self._device)
 
@@ -101,14 +102,20 @@ class TorchRunner:
     def run(self, segments: Sequence[Segment]) -> StepResult:
         """See `Runner.run`."""
         ends = np.cumsum([len(segment.tokens) for segment in segments])
-        self._run_tiles(segments, int(ends[-1]))
         sources = [int(end) - 1 for end, segment in zip(ends, segments, strict=True) for _ in segment.draws]
         rows = [row for segment in segments for row in segment.draws]
+        self._controls.numpy()[:] = self._controls_of(rows, sources)
+        self._draw_input.copy_(self._controls, non_blocking=True)
+        self._run_tiles(segments, int(ends[-1]))
         prompt_logprobs = [
             self._score(int(end) - len(segment.tokens), segment) if segment.targets else []
             for end, segment in zip(ends, segments, strict=True)
         ]
-        return StepResult(self._draw_rows(sources, rows), prompt_logprobs)
+        if rows:
+            return StepResult(self._sampler.collect(self._logits, self._draw(), rows), prompt_logprobs)
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)  # the next step writes over what is still being copied
+        return StepResult([], prompt_logprobs)
 
     def _run_tiles(self, segments: Sequence[Segment], num_tokens: int) -> None:
         """Leave the final residual stream of all tokens in `_hidden`."""
@@ -128,19 +135,16 @@ class TorchRunner:
             tile = next(tile for chunks, tile in self._tiles.items() if chunks >= needed)
             self._hidden[start : start + size] = tile()
 
-    def _draw_rows(self, sources: list[int], rows: list[int]) -> list[Draw]:
-        if not rows:
-            if self._device.type == "cuda":  # the next step writes over what is still being copied
-                torch.cuda.synchronize(self._device)
-            return []
-        self._sources[: len(sources)] = torch.tensor(sources).to(self._device)
-        self._controls.copy_(torch.from_numpy(self._sampler.controls(rows, self.max_rows)))
-        tokens = self._draw()
-        return self._sampler.collect(self._logits, tokens, rows)
-
     def _draw_from_hidden(self) -> Tensor:
-        self._logits.copy_(self._model.logits(self._hidden[self._sources]))
-        return self._sampler.draw_on_device(self._logits, self._controls)
+        hidden = self._hidden[self._draw_input[:, -1].long()]
+        self._logits.copy_(self._model.logits(hidden))
+        return self._sampler.draw_on_device(self._logits, self._draw_input)
+
+    def _controls_of(self, rows: Sequence[int], sources: Sequence[int]) -> "np.ndarray[Any, np.dtype[np.float64]]":
+        """What the sampler takes, and in the last column the tokens whose logits the rows draw from."""
+        column = np.zeros((self.max_rows, 1))
+        column[: len(sources), 0] = sources
+        return np.concatenate((self._sampler.controls(rows, self.max_rows), column), 1)
 
     def _score(self, start: int, segment: Segment) -> list[TokenLogprobs]:
         """Log-probabilities of a prompt's tokens, from products of the shape that draws have."""
@@ -159,8 +163,9 @@ class TorchRunner:
         empty[:, SLOT] = self.num_blocks * BLOCK_SIZE
         return empty
 
-    def _pinned(self, *shape: int) -> Tensor:
-        return torch.zeros(shape, dtype=torch.int64, pin_memory=self._device.type == "cuda")
+    def _pinned(self, tensor: Tensor) -> Tensor:
+        """In memory from which the device copies on its own."""
+        return tensor.pin_memory() if self._device.type == "cuda" else tensor
 
 
 def _write_segment(rows: IntArray, segment: Segment) -> None:

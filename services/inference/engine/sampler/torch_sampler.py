@@ -100,7 +100,7 @@ class TorchSampler:
 
         Args:
             logits: float32 [B, vocab_size].
-            controls: float64 [B, any], from `controls`.
+            controls: float64 [B, any], from `controls`; further columns are not looked at.
 
         Returns:
             int64 [B]; `NO_TOKEN` where there is no distribution.
@@ -123,7 +123,7 @@ class TorchSampler:
         tokens = self._ids.where(drawn, self._size).amin(-1)
         tokens = tokens.where(usable & (tokens < self._size), NO_TOKEN)
         counted = (2 * (tokens >= 0)).int()
-        self._seen.index_put_((places, tokens.clamp(min=0)), counted, accumulate=True)
+        self._seen.view(-1).index_add_(0, places * self._size + tokens.clamp(min=0), counted)
         return tokens
 
     def collect(self, logits: Tensor, tokens: Tensor, rows: Sequence[int]) -> list[Draw]:

@@ -213,3 +213,14 @@ def test_an_evicted_row_goes_on_as_if_nothing_had_been(model):
     runner.open_row(2, request, expected[:5])
     [draw] = runner.run([Segment([*request.prompt_ids, *expected[:5]], 0, [1, 2, 3], (2,))]).draws
     assert draw.token == expected[5]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_gives_nearly_the_same_distribution(dtype):
+    model = new_model("grouped, tied")
+    prompt = some_tokens(40)
+    runner, segment = new_runner(model), Segment(prompt, 0, [0, 1, 2], (), prompt[1:], 0)
+    [exact] = runner.run([segment]).prompt_logprobs
+    [rounded] = new_runner(model.to(dtype)).run([segment]).prompt_logprobs
+    differences = [abs(ours.chosen - theirs.chosen) for ours, theirs in zip(exact, rounded, strict=True)]
+    assert 0 < max(differences) < 0.3
