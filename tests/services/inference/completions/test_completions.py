@@ -177,6 +177,8 @@ def test_biases_and_stop_tokens_reach_the_engine(complete: Any) -> None:  # B61
     body = {"prompt": "Once", "temperature": 0, "logit_bias": {"65": 100}, "stop_token_ids": [65]}
     [choice] = complete(**body)["choices"]
     assert (choice["text"], choice["finish_reason"], choice["stop_reason"]) == ("", "stop", 65)
+    answer = complete(**body, min_tokens=3, max_tokens=8)
+    assert 3 <= answer["usage"]["completion_tokens"] <= 8
 
 
 def test_stop_strings_wait_for_min_tokens(complete: Any) -> None:
@@ -199,3 +201,17 @@ def test_large_lists_are_counted_before_each_entry_is_looked_at(field: str, valu
     with pytest.raises(ValidationError, match=r"the limit is 64|more than 524,288 entries") as refused:
         CompletionRequest.model_validate({"prompt": "a", field: value})
     assert refused.value.error_count() == 1
+
+
+def test_cached_tokens_are_those_of_whole_blocks_seen_before(complete: Any, chunks: Any) -> None:
+    body = {"prompt": [70 + index for index in range(40)], "max_tokens": 2, "ignore_eos": True}
+
+    def cached(usage: Any) -> int:
+        return int(usage["prompt_tokens_details"]["cached_tokens"])
+
+    assert cached(complete(**body, n=3)["usage"]) == 0, "choices that share their prompt's run do not count"
+    again = complete(**body, n=3)["usage"]
+    assert (cached(again), again["prompt_tokens"], again["completion_tokens"]) == (32, 40, 6)
+    assert cached(chunks(**body, stream_options={"include_usage": True})[-1]["usage"]) == 32
+    both = complete(**{**body, "prompt": [body["prompt"], [90] * 20]})["usage"]
+    assert (cached(both), both["prompt_tokens"]) == (32, 60)

@@ -1,0 +1,46 @@
+"""Every example of docs/api.md runs against both services and succeeds."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_DOCUMENT = Path(__file__).parents[2] / "docs" / "api.md"
+_CURL = 'curl() { command curl -sS --fail-with-body --max-time 60 "$@" && echo; }\n'
+
+
+def examples(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", _DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
+def test_every_example_runs(process: Callable[..., Any], model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = {"model_dir": model_dir, "model_name": "demo"}
+    services = [
+        process("-m", "services.inference", threads=1, **settings),
+        process("-m", "services.tokenizer", **settings),
+    ]
+    urls = {
+        f"http://127.0.0.1:{port}": service.wait_ready().url
+        for port, service in zip((8000, 8001), services, strict=True)
+    }
+
+    def at_these(example: str) -> str:
+        return re.sub(r"http://127\.0\.0\.1:\d+", lambda match: urls[match[0]], example)
+
+    shell, python = examples("sh"), examples("python")
+    assert sum(example.count("curl ") for example in shell) >= 8
+    assert len(python) >= 3
+    for example in shell:
+        command = ["bash", "-e", "-o", "pipefail", "-c", _CURL + at_these(example)]
+        ran = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace", timeout=90)
+        assert ran.returncode == 0, f"{example}\n{ran.stdout}\n{ran.stderr}"
+        assert ran.stdout.strip(), example
+        assert '"error"' not in ran.stdout, f"{example}\n{ran.stdout}"
+    for example in python:
+        exec(compile(at_these(example), "docs/api.md", "exec"), {})
+    assert capsys.readouterr().out.strip(), "the streams print what they read"
