@@ -1,6 +1,8 @@
 """The tokenizer service: text to token ids and back over HTTP."""
 
+from collections.abc import Callable
 from importlib.metadata import version
+from typing import Any, TypeVar
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -10,7 +12,17 @@ from services.tokenizer.raw_schemas import RAW_DECODE, RAW_ENCODE
 from services.tokenizer.schemas import DecodeRequest, DecodeResponse, EncodeRequest, EncodeResponse, InfoResponse
 from services.tokenizer.settings import TokenizerSettings
 from shared.bpe import Tokenizer
-from shared.http import CpuWorkers, HttpMetrics, Lifecycle, answer_directly, build_app, error_responses
+from shared.http import (
+    CpuWorkers,
+    HttpMetrics,
+    Lifecycle,
+    answer_directly,
+    build_app,
+    error_responses,
+    unless_disconnected,
+)
+
+R = TypeVar("R")
 
 _ERRORS = error_responses(400, 413, 415, 422, 503)
 # Bodies up to this size are answered on the event loop. A text of this size takes a tenth of a millisecond; the worst
@@ -32,19 +44,23 @@ def create_app(settings: TokenizerSettings) -> FastAPI:
     workers = CpuWorkers(settings.cpu_threads)
     max_items = settings.max_batch_items
 
-    async def encode(request: EncodeRequest) -> Response:
+    async def work(connection: Request, answer: Callable[..., R], *arguments: Any) -> R:
+        """Answer in a worker thread; a client that leaves while it waits for one is forgotten."""
+        return await unless_disconnected(connection, workers.run(answer, lifecycle.resource, *arguments))
+
+    async def encode(request: EncodeRequest, connection: Request) -> Response:
         """Turn text into token ids. Text that spells a special token stays text unless `allowed_special` names it."""
-        return _json(await workers.run(json_answers.encode, lifecycle.resource, request, max_items))
+        return _json(await work(connection, json_answers.encode, request, max_items))
 
-    async def encode_raw(request: Request) -> Response:
-        return await workers.run(raw.encode, lifecycle.resource, await request.body(), request)
+    async def encode_raw(connection: Request) -> Response:
+        return await work(connection, raw.encode, await connection.body(), connection)
 
-    async def decode(request: DecodeRequest) -> Response:
+    async def decode(request: DecodeRequest, connection: Request) -> Response:
         """Turn token ids into text: the bytes of all tokens are joined first, then decoded."""
-        return _json(await workers.run(json_answers.decode, lifecycle.resource, request, max_items))
+        return _json(await work(connection, json_answers.decode, request, max_items))
 
-    async def decode_raw(request: Request) -> Response:
-        return await workers.run(raw.decode, lifecycle.resource, await request.body(), request)
+    async def decode_raw(connection: Request) -> Response:
+        return await work(connection, raw.decode, await connection.body(), connection)
 
     app.router.add_api_route(
         "/encode",

@@ -1,6 +1,7 @@
 import base64
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -154,29 +155,58 @@ def test_info_tells_what_is_served(client: TestClient, tokenizer: Tokenizer) -> 
     assert info["special_tokens"] == dict(tokenizer.special_tokens)
 
 
-def test_probes_answer_while_a_large_text_is_encoded(
-    model_dir: Path, serve: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, goes_on = threading.Event(), threading.Event()
-    encode_json = json_answers.encode
+class Gate:
+    """Holds up each call of `json_answers.encode` until it is opened."""
 
-    def encode_slowly(*arguments: Any) -> bytes:
-        begun.set()
-        assert goes_on.wait(30)
-        return encode_json(*arguments)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls = 0
+        self.begun, self.open = threading.Event(), threading.Event()
+        self._encode = json_answers.encode
+        monkeypatch.setattr(json_answers, "encode", self._wait)
 
-    monkeypatch.setattr(json_answers, "encode", encode_slowly)
+    def _wait(self, *arguments: Any) -> bytes:
+        self.calls += 1
+        self.begun.set()
+        assert self.open.wait(30)
+        return self._encode(*arguments)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    gate = Gate(monkeypatch)
+    yield gate
+    gate.open.set()
+
+
+LARGE = {"text": "fox " * 10_000}
+
+
+def test_probes_answer_while_a_large_text_is_encoded(model_dir: Path, serve: Any, gate: Gate) -> None:
     url = serve(create_app(TokenizerSettings(model_dir=model_dir)))
     with ThreadPoolExecutor(1) as pool:
-        encoding = pool.submit(httpx.post, f"{url}/encode", json={"text": "fox " * 10_000}, timeout=60)
-        try:
-            assert begun.wait(30)
-            assert httpx.get(f"{url}/livez").status_code == 200
-            assert httpx.get(f"{url}/readyz").status_code == 200
-            assert not encoding.done()
-        finally:
-            goes_on.set()
+        encoding = pool.submit(httpx.post, f"{url}/encode", json=LARGE, timeout=60)
+        assert gate.begun.wait(30)
+        assert httpx.get(f"{url}/livez").status_code == 200
+        assert httpx.get(f"{url}/readyz").status_code == 200
+        assert not encoding.done()
+        gate.open.set()
         assert encoding.result().status_code == 200
+
+
+def test_who_leaves_while_waiting_for_a_thread_is_forgotten(model_dir: Path, serve: Any, gate: Gate) -> None:
+    url = serve(create_app(TokenizerSettings(model_dir=model_dir, cpu_threads=1)))
+    with ThreadPoolExecutor(1) as pool:
+        encoding = pool.submit(httpx.post, f"{url}/encode", json=LARGE, timeout=60)
+        assert gate.begun.wait(30)
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{url}/encode", json=LARGE, timeout=0.5)
+        left = 'ownlm_http_requests_total{method="POST",route="/encode",status="499"} 1.0'
+        deadline = time.monotonic() + 30
+        while left not in httpx.get(f"{url}/metrics").text:
+            assert time.monotonic() < deadline
+        gate.open.set()
+        assert encoding.result().status_code == 200
+    assert gate.calls == 1
 
 
 def test_documented_examples_work(client: TestClient) -> None:

@@ -62,7 +62,7 @@ def test_a_worker_that_is_killed_is_replaced(start: Callable[..., Any], tokenize
     assert counted(service.url) == 20, "a dead worker's requests were served all the same"
     assert other in worker_ids(service)
     service.terminate()
-    code, stdout, stderr = service.wait_exit()
+    code, stdout, stderr = service.wait_exit(timeout=60)
     assert (code, stderr) == (0, "")
     lines = [json.loads(line) for line in stdout.splitlines()]
     assert [line["signal"] for line in lines if line["event"] == "a worker died"] == ["SIGKILL"]
@@ -70,7 +70,7 @@ def test_a_worker_that_is_killed_is_replaced(start: Callable[..., Any], tokenize
 
 
 def test_a_folder_that_cannot_be_served_is_told_once(process: Callable[..., Any], tmp_path: Path) -> None:
-    code, _, stderr = process("-m", "services.tokenizer", model_dir=tmp_path / "nothing", workers=4).wait_exit()
+    code, _, stderr = process("-m", "services.tokenizer", model_dir=tmp_path / "nothing", workers=4).wait_exit(timeout=60)
     assert code == 1
     assert stderr.count("\n") == 1
     assert "nothing" in stderr
