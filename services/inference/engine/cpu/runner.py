@@ -7,7 +7,7 @@ import numpy as np
 
 from services.inference.engine.cpu.kernels import step as kernels
 from services.inference.engine.cpu.kernels.int8 import BLOCK, ROW_BLOCK_FLOATS
-from services.inference.engine.cpu.kernels.intrinsics import CACHE_LINE, CHAINS, INT8, LANES, PANEL
+from services.inference.engine.cpu.kernels.intrinsics import CACHE_LINE, CHAINS, INT8, LANES, PANEL, TILE
 from services.inference.engine.cpu.kernels.layout import Activations, Cache, Floats, Plan, Shape, Sync, Weights
 from services.inference.engine.cpu.kernels.linear import MATRIX_WORDS
 from services.inference.engine.cpu.team import ThreadTeam
@@ -178,7 +178,7 @@ def _places_of_numbers(values: Sequence[object]) -> list[int]:
 
 def _shape(config: ModelConfig, num_blocks: int, context_length: int) -> Shape:
     heads = config.num_heads * config.head_dim
-    scores = round_up(context_length, BLOCK_SIZE) + LANES
+    scores = round_up(context_length, 4 * BLOCK_SIZE) + LANES
     sums = round_up(config.head_dim, CHAINS * LANES) + 2 * CHAINS * LANES
     return Shape(
         d_model=config.d_model,
@@ -196,7 +196,7 @@ def _shape(config: ModelConfig, num_blocks: int, context_length: int) -> Shape:
         logits=_stride(config.vocab_size),
         scores=scores,
         sums=sums,
-        scratch=round_up(config.num_heads * (scores + sums + 1), LANES),
+        scratch=round_up(max(config.num_heads, TILE) * (scores + sums + 1), LANES),
     )
 
 

@@ -9,7 +9,12 @@ import numpy as np
 from services.inference.engine.cpu.kernels.intrinsics import (
     CHAINS,
     LANES,
+    TILE,
     dot_keys,
+    dot_tile,
+    mix_tile_1,
+    mix_tile_2,
+    mix_tile_4,
     mix_values_1,
     mix_values_2,
     mix_values_4,
@@ -21,12 +26,13 @@ from services.inference.engine.cpu.kernels.layout import (
     NUM_HEADS,
     NUM_KV_HEADS,
     PLAN,
+    QKV,
     SCORES,
     SUMS,
 )
 from shared.kernels import types
 from shared.kernels.compiling import compiled
-from shared.kernels.types import FLOAT32S, INT64S, float32, int64
+from shared.kernels.types import FLOAT32S, INT64S, boolean, float32, int64
 
 HEADS = 4  # that are computed at once
 
@@ -153,15 +159,77 @@ def mix_block(scratch, share, count, values, value, ahead, padded, total):
     """Add one block's values of one head, as many vectors of channels at once as fit."""
     channel = 0
     while padded - channel >= 4 * LANES:
-        mix_values_4(scratch, share, count, values, value + channel, ahead, padded, total)
+        mix_values_4(scratch, share, 0, count, values, value + channel, ahead, padded, total, 0)
         channel += 4 * LANES
         total += CHAINS * LANES
     if padded - channel >= 2 * LANES:
-        mix_values_2(scratch, share, count, values, value + channel, ahead, padded, total)
+        mix_values_2(scratch, share, 0, count, values, value + channel, ahead, padded, total, 0)
         channel += 2 * LANES
         total += CHAINS * LANES
     if padded - channel >= LANES:
-        mix_values_1(scratch, share, count, values, value + channel, ahead, padded, total)
+        mix_values_1(scratch, share, 0, count, values, value + channel, ahead, padded, total, 0)
+
+
+@compiled(boolean, PLAN, int64, int64)
+def begins_tile(plan, row, num_rows):
+    """Whether a token and the TILE - 1 after it stand in one sequence, in one block, and are computed at once."""
+    end = row + TILE - 1
+    return (
+        plan.positions[row] % TILE == 0
+        and end < num_rows
+        and plan.tables[end] == plan.tables[row]
+        and plan.positions[end] == plan.positions[row] + TILE - 1
+    )
+
+
+@compiled(types.void, FLOAT32S, int64, int64, INT64S, FLOAT32S, int64, PLAN, int64, FLOAT32S, int64)
+def score_tile(qkv, index, head, shape, keys, layer, plan, row, scratch, scores):
+    """As `score_heads`, of one head of TILE tokens, whose scores lie shape[SCORES] apart."""
+    head_dim, group = shape[HEAD_DIM], shape[NUM_HEADS] // shape[NUM_KV_HEADS]
+    size, stride = head_dim * LANES, shape[NUM_KV_HEADS] * head_dim * LANES
+    base = layer * shape[NUM_BLOCKS] * stride + head // group * size
+    table, last = plan.tables[row], plan.positions[row] // LANES
+    for number in range(0, last + 1, 4):
+        dot_tile(
+            qkv,
+            index,
+            shape[QKV],
+            keys,
+            base + plan.blocks[table + number] * stride,
+            base + plan.blocks[table + min(number + 1, last)] * stride,
+            base + plan.blocks[table + min(number + 2, last)] * stride,
+            base + plan.blocks[table + min(number + 3, last)] * stride,
+            head_dim,
+            scratch,
+            scores + number * LANES,
+            shape[SCORES],
+        )
+
+
+@compiled(types.void, int64, INT64S, FLOAT32S, int64, PLAN, int64, FLOAT32S, int64, int64)
+def mix_tile(head, shape, values, layer, plan, row, scratch, shares, sums):
+    """As `mix_heads`, of one head of TILE tokens, whose sums lie shape[SUMS] apart."""
+    head_dim, group = shape[HEAD_DIM], shape[NUM_HEADS] // shape[NUM_KV_HEADS]
+    padded = (head_dim + LANES - 1) // LANES * LANES
+    size, stride = padded * LANES, shape[NUM_KV_HEADS] * padded * LANES
+    base, table = layer * shape[NUM_BLOCKS] * stride + head // group * size, plan.tables[row]
+    rooms = shape[SCORES], shape[SUMS]
+    for place in range(sums, sums + TILE * shape[SUMS]):
+        scratch[place] = np.float32(0.0)
+    for number in range(plan.positions[row] // LANES + 1):
+        value, share = base + plan.blocks[table + number] * stride, shares + number * LANES
+        count = plan.positions[row] + 1 - number * LANES
+        total, channel = sums, 0
+        while padded - channel >= 4 * LANES:
+            mix_tile_4(scratch, share, rooms[0], count, values, value + channel, 0, padded, total, rooms[1])
+            channel += 4 * LANES
+            total += CHAINS * LANES
+        if padded - channel >= 2 * LANES:
+            mix_tile_2(scratch, share, rooms[0], count, values, value + channel, 0, padded, total, rooms[1])
+            channel += 2 * LANES
+            total += CHAINS * LANES
+        if padded - channel >= LANES:
+            mix_tile_1(scratch, share, rooms[0], count, values, value + channel, 0, padded, total, rooms[1])
 
 
 @compiled(types.void, FLOAT32S, int64, int64, float32, FLOAT32S, int64)

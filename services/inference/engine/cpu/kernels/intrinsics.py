@@ -16,10 +16,16 @@ said, and then in one fixed order.
         `depth` channels, the LANES positions side by side. What lies `ahead` of them is asked for meanwhile.
     softmax(scores, index, count)
         Turn `count` scores into exp(score - largest), those up to the next whole vector into 0; returns their sum.
-    mix_values_V(weights, index, count, values, value, ahead, depth, sums)
+    dot_tile(q, index, stride, keys, key_1 .. key_4, depth, scores, score_index, room)
+        The same scores for TILE queries, `stride` apart from q[index] on, each against four blocks of keys. Those of a
+        query lie side by side, and `room` apart from those of the next one.
+    mix_values_V(weights, index, room, count, values, value, ahead, depth, sums, sums_room)
         Add `count` rows of values (at most LANES are used), each times its weight, for V vectors of channels from
         values[value] on. Rows lie `depth` apart; what lies `ahead` of them is asked for meanwhile. `weights[sums]` and
         on hold CHAINS // V sums, V vectors each, which the rows are added to in turn.
+    mix_tile_V(weights, index, room, count, values, value, ahead, depth, sums, sums_room)
+        The same sums for TILE queries, whose weights lie `room` apart, and sums `sums_room`. Each sees one row more
+        than the one before. Nothing is asked for ahead.
     swiglu(x, index, out, out_index)
         silu of LANES gates, times the LANES numbers behind them.
     has_many_registers()
@@ -34,6 +40,7 @@ from shared.kernels.intrinsics import Intrinsic
 
 LANES = 16
 PANEL = 2 * LANES  # outputs of a panel of weights
+TILE = 4  # queries at consecutive positions that are computed at once
 CHAINS = 4  # vectors of sums of values, since each addition waits for the one before
 CACHE_LINE = 8  # words of 64 bits
 
@@ -52,6 +59,10 @@ panel_product_12 = Intrinsic("panel_product_12", _MACHINE)
 sum_of_squares = Intrinsic("sum_of_squares", _MACHINE)
 dot_keys = Intrinsic("dot_keys", _MACHINE)
 softmax = Intrinsic("softmax", _MACHINE)
+dot_tile = Intrinsic("dot_tile", _MACHINE)
+mix_tile_1 = Intrinsic("mix_tile_1", _MACHINE)
+mix_tile_2 = Intrinsic("mix_tile_2", _MACHINE)
+mix_tile_4 = Intrinsic("mix_tile_4", _MACHINE)
 mix_values_1 = Intrinsic("mix_values_1", _MACHINE)
 mix_values_2 = Intrinsic("mix_values_2", _MACHINE)
 mix_values_4 = Intrinsic("mix_values_4", _MACHINE)

@@ -16,7 +16,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from services.inference.engine.cpu.kernels.intrinsics import BFLOAT16, CHAINS, FLOAT16, FLOAT32, LANES, PANEL
+from services.inference.engine.cpu.kernels.intrinsics import BFLOAT16, CHAINS, FLOAT16, FLOAT32, LANES, PANEL, TILE
 from services.inference.engine.cpu.kernels.vectors import (
     BIT,
     BYTE,
@@ -202,30 +202,76 @@ def softmax(typing_context, scores, index, count):
     return types.float32(scores, types.int64, types.int64), generate
 
 
-def _mix_values(vectors: int):
-    def mix(typing_context, weights, index, count, values, value, ahead, depth, sums):
-        def generate(context, builder, signature, arguments):
-            weights, index, count, values, value, ahead, depth, sums = arguments
-            shares = address(context, builder, signature.args[0], weights, index, FLOAT)
-            rows = address(context, builder, signature.args[3], values, value, FLOAT)
-            first_sum = address(context, builder, signature.args[0], weights, sums, FLOAT)
-            slots = [offset(builder, first_sum, LANES * number) for number in range(CHAINS)]
+@intrinsic
+def dot_tile(typing_context, q, index, stride, keys, key_1, key_2, key_3, key_4, depth, scores, score_index, room):
+    """See `intrinsics`."""
 
-            def add_rows(*, all_there: bool):
-                tokens = Loop(builder, [load(builder, slot) for slot in slots], CHAINS)
+    def generate(context, builder, signature, arguments):
+        q, index, stride, keys, *key_indices, depth, scores, score_index, room = arguments
+        kinds = signature.args
+        first_query = address(context, builder, kinds[0], q, index, FLOAT)
+        queries = [offset(builder, first_query, builder.mul(stride, word(row))) for row in range(TILE)]
+        blocks = [address(context, builder, kinds[3], keys, place, FLOAT) for place in key_indices]
+        loop = Loop(builder, [ZERO] * (TILE * len(blocks)))
+        start = builder.mul(loop.index, word(LANES))
+        channels = [load(builder, offset(builder, block, start)) for block in blocks]
+        totals = []
+        for row, query in enumerate(queries):
+            number = broadcast(builder, builder.load(offset(builder, query, loop.index)))
+            sums = loop.state[row * len(blocks) : (row + 1) * len(blocks)]
+            totals += [
+                multiply_add(builder, channel, number, total) for channel, total in zip(channels, sums, strict=True)
+            ]
+        loop.close(depth, totals)
+        target = address(context, builder, kinds[9], scores, score_index, FLOAT)
+        for place, total in enumerate(totals):
+            row, block = divmod(place, len(blocks))
+            row_target = offset(builder, target, builder.mul(room, word(row)))
+            store(builder, total, offset(builder, row_target, block * LANES))
+        return context.get_dummy_value()
+
+    number = types.int64
+    return types.void(q, number, number, keys, number, number, number, number, number, scores, number, number), generate
+
+
+def _mix_values(vectors: int, rows: int):
+    """For some queries in a row, whose shares and sums lie `room` and `sums_room` apart; each sees one row more."""
+
+    def mix(typing_context, weights, index, room, count, values, value, ahead, depth, sums, sums_room):
+        def generate(context, builder, signature, arguments):
+            weights, index, room, count, values, value, ahead, depth, sums, sums_room = arguments
+            kinds = signature.args
+            first_share = address(context, builder, kinds[0], weights, index, FLOAT)
+            shares = [offset(builder, first_share, builder.mul(room, word(row))) for row in range(rows)]
+            start = address(context, builder, kinds[4], values, value, FLOAT)
+            slots = []
+            for row in range(rows):
+                first = builder.add(sums, builder.mul(sums_room, word(row)))
+                of_row = address(context, builder, kinds[0], weights, first, FLOAT)
+                slots += [offset(builder, of_row, LANES * number) for number in range(CHAINS)]
+
+            def add_values(*, all_there: bool):
+                # As many tokens in a pass as there are chains, or more where that fits into registers.
+                step_by = CHAINS if rows == 1 else CHAINS // vectors
+                tokens = Loop(builder, [load(builder, slot) for slot in slots], step_by)
                 totals = list(tokens.state)
-                for step in range(CHAINS):
+                for step in range(step_by):
                     token = builder.add(tokens.index, word(step))
-                    row = offset(builder, rows, builder.mul(depth, token))
-                    share = broadcast(builder, builder.load(offset(builder, shares, token)))
-                    for vector in range(vectors):
-                        place = offset(builder, row, vector * LANES)
-                        prefetch(builder, builder.bitcast(offset(builder, place, ahead), BYTE.as_pointer()))
-                        number = load(builder, place)
+                    place = offset(builder, start, builder.mul(depth, token))
+                    numbers = [load(builder, offset(builder, place, vector * LANES)) for vector in range(vectors)]
+                    if rows == 1:
+                        for vector in range(vectors):
+                            later = offset(builder, offset(builder, place, vector * LANES), ahead)
+                            prefetch(builder, builder.bitcast(later, BYTE.as_pointer()))
+                    for row in range(rows):
+                        share = broadcast(builder, builder.load(offset(builder, shares[row], token)))
+                        seen_values = numbers
                         if not all_there:  # what lies there may be anything, and 0 times NaN is NaN
-                            number = builder.select(builder.icmp_signed("<", token, count), number, ZERO)
-                        chain = step * vectors % CHAINS + vector
-                        totals[chain] = multiply_add(builder, number, share, totals[chain])
+                            seen = builder.icmp_signed("<", token, builder.add(count, word(row)))
+                            seen_values = [builder.select(seen, number, ZERO) for number in numbers]
+                        for vector, number in enumerate(seen_values):
+                            chain = row * CHAINS + step * vectors % CHAINS + vector
+                            totals[chain] = multiply_add(builder, number, share, totals[chain])
                 tokens.close(word(LANES), totals)
                 for slot, total in zip(slots, totals, strict=True):
                     store(builder, total, slot)
@@ -233,20 +279,23 @@ def _mix_values(vectors: int):
             is_full = builder.icmp_signed(">=", count, word(LANES))
             with builder.if_else(is_full) as (full, partial):
                 with full:
-                    add_rows(all_there=True)
+                    add_values(all_there=True)
                 with partial:
-                    add_rows(all_there=False)
+                    add_values(all_there=False)
             return context.get_dummy_value()
 
         number = types.int64
-        return types.void(weights, number, number, values, number, number, number, number), generate
+        return types.void(weights, number, number, number, values, number, number, number, number, number), generate
 
     return intrinsic(mix)
 
 
-mix_values_1 = _mix_values(1)
-mix_values_2 = _mix_values(2)
-mix_values_4 = _mix_values(4)
+mix_values_1 = _mix_values(1, 1)
+mix_values_2 = _mix_values(2, 1)
+mix_values_4 = _mix_values(4, 1)
+mix_tile_1 = _mix_values(1, TILE)
+mix_tile_2 = _mix_values(2, TILE)
+mix_tile_4 = _mix_values(4, TILE)
 
 
 @intrinsic

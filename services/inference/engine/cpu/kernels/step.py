@@ -7,16 +7,19 @@ the terms of a sum, so that who computes what changes no bit of the result.
 import numpy as np
 
 from services.inference.engine.cpu.kernels.attention import (
+    begins_tile,
     head_norm,
     mix_heads,
+    mix_tile,
     rms_norm,
     rotate,
     score_heads,
+    score_tile,
     write_key,
     write_mixed,
     write_value,
 )
-from services.inference.engine.cpu.kernels.intrinsics import LANES, barrier, softmax, take_ticket
+from services.inference.engine.cpu.kernels.intrinsics import LANES, TILE, barrier, softmax, take_ticket
 from services.inference.engine.cpu.kernels.layout import (
     ACTIVATIONS,
     ATTENDED,
@@ -217,24 +220,55 @@ def place_rows(thread, num_threads, shape, epsilon, weights, gain, layer, cache,
 
 @compiled(types.void, int64, int64, INT64S, int64, CACHE, PLAN, int64, ACTIVATIONS, INT64S, int64)
 def attend_rows(thread, num_threads, shape, layer, cache, plan, num_rows, work, tickets, ticket):
-    """Attention of each token; a ticket is for a few of its heads."""
-    heads, head_dim = shape[NUM_HEADS], shape[HEAD_DIM]
+    """Attention of all tokens; a ticket is for some heads of one of them, or of the tile that it begins."""
+    heads = shape[NUM_HEADS]
     width = max(1, min(heads, num_rows * heads // (2 * num_threads)))
     parts = (heads + width - 1) // width
-    scores = thread * shape[SCRATCH]
-    sums = scores + heads * shape[SCORES]
     item = take_ticket(tickets, ticket)
     while item < num_rows * parts:
         row, head = item // parts, item % parts * width
-        count = min(width, heads - head)
-        index = row * shape[QKV] + head * head_dim
-        score_heads(work.qkv, index, head, count, shape, cache.keys, layer, plan, row, work.scratch, scores)
-        for part in range(count):
-            total = softmax(work.scratch, scores + part * shape[SCORES], plan.positions[row] + 1)
-            work.scratch[sums + heads * shape[SUMS] + part] = np.float32(1.0) / total
-        mix_heads(head, count, shape, cache.values, layer, plan, row, work.scratch, scores, sums)
-        for part in range(count):
-            scale = work.scratch[sums + heads * shape[SUMS] + part]
-            target = row * shape[ATTENDED] + (head + part) * head_dim
-            write_mixed(work.scratch, sums + part * shape[SUMS], head_dim, scale, work.attended, target)
+        first = row - plan.positions[row] % TILE
+        if first < 0 or not begins_tile(plan, first, num_rows):
+            attend_row(thread, shape, layer, cache, plan, row, head, min(width, heads - head), work)
+        elif first == row:
+            for number in range(head, min(head + width, heads)):
+                attend_tile(thread, shape, layer, cache, plan, row, number, work)
         item = take_ticket(tickets, ticket)
+
+
+@compiled(types.void, int64, INT64S, int64, CACHE, PLAN, int64, int64, int64, ACTIVATIONS)
+def attend_row(thread, shape, layer, cache, plan, row, head, count, work):
+    """Attention of `count` heads of one token."""
+    heads, head_dim = shape[NUM_HEADS], shape[HEAD_DIM]
+    scores = thread * shape[SCRATCH]
+    sums = scores + heads * shape[SCORES]
+    scales = sums + heads * shape[SUMS]
+    index = row * shape[QKV] + head * head_dim
+    score_heads(work.qkv, index, head, count, shape, cache.keys, layer, plan, row, work.scratch, scores)
+    for part in range(count):
+        total = softmax(work.scratch, scores + part * shape[SCORES], plan.positions[row] + 1)
+        work.scratch[scales + part] = np.float32(1.0) / total
+    mix_heads(head, count, shape, cache.values, layer, plan, row, work.scratch, scores, sums)
+    for part in range(count):
+        target = row * shape[ATTENDED] + (head + part) * head_dim
+        total, scale = sums + part * shape[SUMS], work.scratch[scales + part]
+        write_mixed(work.scratch, total, head_dim, scale, work.attended, target)
+
+
+@compiled(types.void, int64, INT64S, int64, CACHE, PLAN, int64, int64, ACTIVATIONS)
+def attend_tile(thread, shape, layer, cache, plan, row, head, work):
+    """Attention of one head of TILE tokens: each of its numbers comes about as in `attend_row`."""
+    head_dim = shape[HEAD_DIM]
+    scores = thread * shape[SCRATCH]
+    sums = scores + TILE * shape[SCORES]
+    scales = sums + TILE * shape[SUMS]
+    index = row * shape[QKV] + head * head_dim
+    score_tile(work.qkv, index, head, shape, cache.keys, layer, plan, row, work.scratch, scores)
+    for part in range(TILE):
+        total = softmax(work.scratch, scores + part * shape[SCORES], plan.positions[row] + part + 1)
+        work.scratch[scales + part] = np.float32(1.0) / total
+    mix_tile(head, shape, cache.values, layer, plan, row, work.scratch, scores, sums)
+    for part in range(TILE):
+        target = (row + part) * shape[ATTENDED] + head * head_dim
+        total, scale = sums + part * shape[SUMS], work.scratch[scales + part]
+        write_mixed(work.scratch, total, head_dim, scale, work.attended, target)
