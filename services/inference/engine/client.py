@@ -222,7 +222,7 @@ class EngineClient:
             if entry is None:
                 continue  # dropped while the step ran
             if isinstance(event, StartEvent):
-                entry.job.start()
+                entry.job.start(message.began_at)
             elif isinstance(event, FailEvent):
                 self._fail(number, EngineError(event.message))
             else:

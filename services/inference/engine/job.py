@@ -72,10 +72,10 @@ class Job(AsyncIterator["list[RowEvent]"]):
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
 
-    def start(self) -> None:
-        """The engine's side: a row got its place."""
+    def start(self, at: float) -> None:
+        """The engine's side: a row got its place, at a time by `time.perf_counter`."""
         if self.started_at is None:
-            self.started_at = time.perf_counter()
+            self.started_at = max(at, self.submitted_at)
 
     def receive(self, event: "RowEvent") -> None:
         """The engine's side: hand over an event."""

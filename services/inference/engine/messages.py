@@ -89,10 +89,17 @@ class LoadFault(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What one step gave: pairs of a job and an event."""
+    """What one step gave.
+
+    Attributes:
+        events: Pairs of a job and an event.
+        stats: What the engine holds after it.
+        began_at: When it began, by `time.perf_counter`, which all processes of a machine share.
+    """
 
     events: list[tuple[int, CoreEvent]]
     stats: EngineStats
+    began_at: float
 
 
 class LastWords(NamedTuple):

@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -109,10 +110,11 @@ class ModelLoop:
                 core.submit(command.job, command.rows)
             elif isinstance(command, Cancel):
                 core.cancel(command.job, command.row)
+        began_at = time.perf_counter()
         events = core.step() if core.has_work else []
         if core.failures_in_a_row:
             self._failure = next((event.message for _, event in events if isinstance(event, FailEvent)), self._failure)
-        self._connection.sendall(encode(Step(events, core.stats())))
+        self._connection.sendall(encode(Step(events, core.stats(), began_at)))
 
 
 def serve(

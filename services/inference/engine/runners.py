@@ -1,12 +1,13 @@
 """Load the model in the model's process: device, dtype, memory, and the runner that goes with them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import structlog
 import torch
 
 from services.inference.engine.cpu.kernels.intrinsics import LANES
-from services.inference.engine.cpu.kernels.linear import FLOAT32
+from services.inference.engine.cpu.panels import KINDS
 from services.inference.engine.cpu.runner import CpuRunner
 from services.inference.engine.cpu.team import ThreadTeam
 from services.inference.engine.cpu.weights import pack_weights, round_up
@@ -14,13 +15,14 @@ from services.inference.engine.limits import blocks_needed
 from services.inference.engine.messages import EngineConfig, Hello
 from services.inference.engine.sampler import CpuSampler
 from services.inference.engine.step import BLOCK_SIZE, Runner
+from services.inference.engine.torch_runner import TorchRunner
 from shared.bpe.processors import available_processors
-from shared.lm import ModelConfig, load_model_folder
+from shared.lm import ModelConfig, ModelFolder, load_model_folder
 from shared.lm.free_memory import free_memory
 
 _log = structlog.get_logger("ownlm.engine")
 
-_CPU_KINDS = {"float32": FLOAT32}
+_CUDA_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _SHARE_OF_FREE_MEMORY = 0.5
 
 
@@ -40,11 +42,6 @@ class LoadedModel:
     hello: Hello
 
 
-def identity(fingerprint: str, model: ModelConfig) -> str:
-    """Tells two models apart whose requests must not be mixed up."""
-    return f"{fingerprint} {model}"
-
-
 def served_context(config: EngineConfig, model: ModelConfig) -> int:
     """The most tokens of a row."""
     return min(config.context_length or model.context_length, model.context_length)
@@ -55,34 +52,31 @@ def load_model(config: EngineConfig) -> LoadedModel:
 
     Raises:
         ModelFolderError: Names the file and the fault.
-        DeviceError: There is no such device.
+        DeviceError: There is no such device, or it has no weights of this dtype.
+        WeightRangeError: A weight is larger than the dtype can hold.
         CacheError: Too little memory.
     """
-    if _device(config.device) != "cpu":
-        raise DeviceError("there is no runner for CUDA in this version; set OWNLM_DEVICE=cpu")
+    device = _device(config.device)
     try:
-        model = _on_cpu(config)
-    except MemoryError as error:
+        model = _on_cpu(config) if device.type == "cpu" else _on_cuda(config, device)
+    except (MemoryError, torch.OutOfMemoryError) as error:
         raise CacheError(
             f"no memory for the model and the cache of {config.max_batch} sequences, lower OWNLM_MAX_BATCH, "
-            f"OWNLM_CONTEXT_LENGTH or OWNLM_KV_CACHE_BYTES ({str(error).splitlines()[0]})"
+            f"OWNLM_CONTEXT_LENGTH or OWNLM_KV_CACHE_BYTES ({str(error).partition(chr(10))[0] or 'out of memory'})"
         ) from error
-    _log.info("model loaded", **model.hello._asdict())
+    hello = model.hello
+    _log.info("model loaded", device=hello.device, dtype=hello.dtype, kv_cache_tokens=hello.num_blocks * BLOCK_SIZE)
     return model
 
 
 def _on_cpu(config: EngineConfig) -> LoadedModel:
     threads = config.threads or available_processors()
     torch.set_num_threads(threads)
-    folder = load_model_folder(config.model_dir, dtype=torch.float32)
-    for note in folder.notes:
-        _log.warning("model folder", note=note)
+    dtype = _dtype(config, "float32", KINDS)
+    folder = _read_folder(config, torch.device("cpu"), torch.float32)
     model = folder.config
-    dtype = "float32" if config.dtype == "auto" else config.dtype
-    if dtype not in _CPU_KINDS:
-        raise DeviceError(f"OWNLM_DTYPE is {dtype}, and on cpu there are {', '.join(_CPU_KINDS)}")
     context_length = served_context(config, model)
-    weights = pack_weights(model, folder.model.state_dict(), context_length, _CPU_KINDS[dtype])
+    weights = pack_weights(model, folder.model.state_dict(), context_length, KINDS[dtype])
     team = ThreadTeam(threads)
     sampler = CpuSampler(
         model.vocab_size,
@@ -101,15 +95,50 @@ def _on_cpu(config: EngineConfig) -> LoadedModel:
         max_step_tokens=config.max_batch + config.prefill_tokens,
         context_length=context_length,
     )
-    hello = Hello(
-        identity=identity(folder.tokenizer.fingerprint, model),
-        device="cpu",
+    return LoadedModel(runner, _hello(config, folder, runner, "cpu", dtype))
+
+
+def _on_cuda(config: EngineConfig, device: torch.device) -> LoadedModel:
+    dtype = _dtype(config, "bfloat16", _CUDA_DTYPES)
+    folder = _read_folder(config, device, _CUDA_DTYPES[dtype])
+    model = folder.config
+    channels = 2 * model.num_layers * model.num_kv_heads * model.head_dim
+    block_bytes = channels * BLOCK_SIZE * _CUDA_DTYPES[dtype].itemsize
+    free, _ = torch.cuda.mem_get_info(device)
+    runner = TorchRunner(
+        folder.model,
+        num_blocks=num_blocks(config, model, block_bytes, free),
+        max_rows=config.max_batch,
+        max_length=served_context(config, model),
+        max_step_tokens=config.max_batch + config.prefill_tokens,
+        valid_tokens=folder.valid_tokens,
+    )
+    return LoadedModel(runner, _hello(config, folder, runner, str(device), dtype))
+
+
+def _read_folder(config: EngineConfig, device: torch.device, dtype: torch.dtype) -> ModelFolder:
+    folder = load_model_folder(config.model_dir, device=device, dtype=dtype)
+    for note in folder.notes:
+        _log.warning("model folder", note=note)
+    return folder
+
+
+def _hello(config: EngineConfig, folder: ModelFolder, runner: Runner, device: str, dtype: str) -> Hello:
+    return Hello(
+        identity=f"{folder.tokenizer.fingerprint} {folder.config}",
+        device=device,
         dtype=dtype,
-        context_length=context_length,
+        context_length=served_context(config, folder.config),
         num_blocks=runner.num_blocks,
         max_rows=runner.max_rows,
     )
-    return LoadedModel(runner, hello)
+
+
+def _dtype(config: EngineConfig, usual: str, possible: Iterable[str]) -> str:
+    dtype = usual if config.dtype == "auto" else config.dtype
+    if dtype not in possible:
+        raise DeviceError(f"OWNLM_DTYPE is {dtype}, but on this device there is only {', '.join(possible)}")
+    return dtype
 
 
 def cpu_block_bytes(model: ModelConfig) -> int:
@@ -149,11 +178,10 @@ def num_blocks(config: EngineConfig, model: ModelConfig, block_bytes: int, free:
     return min(config.max_batch * full_context, room)
 
 
-def _device(name: str) -> str:
-    if name == "cpu":
-        return "cpu"
+def _device(name: str) -> torch.device:
     if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if int(name.partition(":")[2] or 0) >= torch.cuda.device_count():
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise DeviceError(f"OWNLM_DEVICE is {name}, but torch sees {torch.cuda.device_count()} CUDA devices; try cpu")
-    return name
+    return device
