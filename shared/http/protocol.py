@@ -13,31 +13,36 @@ MAX_HEAD_BYTES = 65_536
 
 
 class RequestProtocol(HttpToolsProtocol):
-    """Closes connections whose request does not arrive in time, or whose head does not end; tells why in our envelope.
+    """Closes connections whose request does not arrive in time, whose head does not end, or whose answer nobody reads.
 
-    A request that comes in one packet, as nearly all do, costs no timer. The body's size is the app's to limit.
+    A request that comes in one packet, and an answer that fits into the system's buffers, as nearly all do, cost no
+    timer. The body's size is the app's to limit.
 
     Args:
-        receive_timeout: Seconds from a request's first byte, or a connection's start, to the request's last byte.
+        client_timeout: Seconds from a request's first byte, or a connection's start, to the request's last byte; and
+            seconds in which a client that has an answer waiting must take some of it.
         arguments: uvicorn's own.
     """
 
-    def __init__(self, *arguments: Any, receive_timeout: float, **named_arguments: Any) -> None:
+    def __init__(self, *arguments: Any, client_timeout: float, **named_arguments: Any) -> None:
         super().__init__(*arguments, **named_arguments)
-        self._receive_timeout = receive_timeout
+        self._client_timeout = client_timeout
         self._timer: asyncio.TimerHandle | None = None
         self._receiving = False
         self._in_head = True
         self._head_bytes = 0
+        self._reader_timer: asyncio.TimerHandle | None = None
+        self._unread_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Give the client its time for the first request."""
         super().connection_made(transport)
-        self._timer = self.loop.call_later(self._receive_timeout, self._too_slow)
+        self._timer = self.loop.call_later(self._client_timeout, self._too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timer."""
+        """Forget the timers."""
         self._stop_timer()
+        self._stop_reader_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -49,7 +54,7 @@ class RequestProtocol(HttpToolsProtocol):
         if not self._receiving or self.transport.is_closing():
             return
         if self._timer is None:
-            self._timer = self.loop.call_later(self._receive_timeout, self._too_slow)
+            self._timer = self.loop.call_later(self._client_timeout, self._too_slow)
         if self._in_head:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
@@ -75,6 +80,22 @@ class RequestProtocol(HttpToolsProtocol):
         self._stop_timer()
         super().on_message_complete()
 
+    def pause_writing(self) -> None:
+        """More of an answer waits than the client takes: watch whether it takes any."""
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        """It has taken nearly all."""
+        super().resume_writing()
+        self._stop_reader_timer()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection; one whose answer was never taken would wait for its reader while it closes."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        super().timeout_keep_alive_handler()
+
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP."""
         self._refuse(400, f"this is no HTTP/1.1 request ({msg.rstrip('.')})", "invalid_http")
@@ -83,12 +104,23 @@ class RequestProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self.flow.read_paused:  # it is us who do not read: an earlier request is being answered
-            self._timer = self.loop.call_later(self._receive_timeout, self._too_slow)
+            self._timer = self.loop.call_later(self._client_timeout, self._too_slow)
         elif not self._receiving:  # it never sent anything, and would not expect an answer
             self.transport.close()
         else:
-            message = f"the request did not arrive within {self._receive_timeout:g} s (OWNLM_RECEIVE_TIMEOUT)"
+            message = f"the request did not arrive within {self._client_timeout:g} s (OWNLM_CLIENT_TIMEOUT)"
             self._refuse(408, message, "request_timeout")
+
+    def _watch_reader(self) -> None:
+        self._unread_bytes = self.transport.get_write_buffer_size()
+        self._reader_timer = self.loop.call_later(self._client_timeout, self._check_reader)
+
+    def _check_reader(self) -> None:
+        if self.transport.get_write_buffer_size() < self._unread_bytes:
+            self._watch_reader()
+        else:
+            self.logger.info("gave up a client that takes nothing of its answer")
+            self.transport.abort()
 
     def _refuse(self, status: int, message: str, code: str) -> None:
         """Answer, unless an answer is going out already, and hang up."""
@@ -104,3 +136,8 @@ class RequestProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _stop_reader_timer(self) -> None:
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
+            self._reader_timer = None

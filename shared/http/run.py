@@ -104,7 +104,7 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=cast("type[asyncio.Protocol]", partial(RequestProtocol, receive_timeout=settings.receive_timeout)),
+                http=cast("type[asyncio.Protocol]", partial(RequestProtocol, client_timeout=settings.client_timeout)),
                 ws="none",
                 log_config=None,
                 access_log=False,

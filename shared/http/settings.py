@@ -31,8 +31,11 @@ class ServiceSettings(BaseSettings):
     log_format: Literal["console", "json"] = Field("console", description="For people or for programs")
     log_prompts: bool = Field(False, description="Log prompts and answers, too")
     max_body_bytes: int = Field(8 * 1024 * 1024, ge=1, description="The largest request body")
-    receive_timeout: float = Field(
-        60.0, gt=0, le=3600, description="Seconds that a client has to send a request, body included"
+    client_timeout: float = Field(
+        60.0,
+        gt=0,
+        le=3600,
+        description="Seconds that a client has to send a request, or to take some of its answer",
     )
     api_keys: SecretStr | None = Field(
         None, description="Keys that clients must send, separated by commas; none: everybody may call"

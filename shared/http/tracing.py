@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _UNTRACED = frozenset({"/livez", "/readyz", "/metrics"})
-_LAST_SPANS_SECONDS = 2.0
+_LAST_SPANS_SECONDS = 1.0
 
 
 class TracingMiddleware:
@@ -111,7 +111,7 @@ def make_tracer_provider(settings: ServiceSettings, service_name: str) -> "Trace
 
 
 def send_last_spans(provider: "TracerProvider") -> None:
-    """Send what is left, and give up after two seconds: a collector that is gone must not hold up the end."""
+    """Send what is left, and give up after a second: a collector that is gone must not hold up the end."""
     sender = threading.Thread(target=provider.shutdown, name="last-spans", daemon=True)
     sender.start()
     sender.join(_LAST_SPANS_SECONDS)

@@ -24,7 +24,7 @@ def piece() -> bytes:
 @pytest.fixture
 def address(process: Callable[..., Any], model_dir: Path) -> tuple[str, int, int]:
     running = process(
-        "-m", "services.tokenizer", model_dir=model_dir, max_body_bytes=LIMIT, receive_timeout=3
+        "-m", "services.tokenizer", model_dir=model_dir, max_body_bytes=LIMIT, client_timeout=3
     ).wait_ready()
     threading.Thread(target=running.popen.stdout.read, daemon=True).start()
     return "127.0.0.1", int(running.url.rsplit(":", 1)[1]), running.popen.pid

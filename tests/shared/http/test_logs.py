@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -61,9 +62,7 @@ def test_the_console_never_shows_variables() -> None:
 
 @pytest.mark.parametrize("style", ["json", "console"])
 def test_a_log_that_cannot_be_written_fails_nothing(style: str) -> None:
-    with open("/dev/full", "wb") as full:
-        program = (
-            PROGRAM.format(style=style, level="info") + "\nlogging.raiseExceptions = False\nimport os; os._exit(7)"
-        )
+    program = PROGRAM.format(style=style, level="info") + "\nlogging.raiseExceptions = False; import os; os._exit(7)"
+    with Path("/dev/full").open("wb") as full:
         done = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=subprocess.DEVNULL, check=False)
     assert done.returncode == 7

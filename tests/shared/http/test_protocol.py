@@ -20,8 +20,14 @@ HEAD = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 
 @pytest.fixture
 def address(build: Any) -> Iterator[tuple[str, int]]:
-    protocol: Any = partial(RequestProtocol, receive_timeout=TIMEOUT)
-    server = uvicorn.Server(uvicorn.Config(build(), http=protocol, port=0, log_config=None))
+    protocol: Any = partial(RequestProtocol, client_timeout=TIMEOUT)
+    app = build()
+    server = uvicorn.Server(uvicorn.Config(app, http=protocol, port=0, log_config=None))
+
+    @app.get("/open")
+    async def count() -> int:
+        return len(server.server_state.connections)
+
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
@@ -66,7 +72,7 @@ def test_a_request_that_does_not_arrive_is_told_408(address: tuple[str, int], se
         answer = read_all(connection)
     answer = answer[answer.rindex(b"HTTP/1.1 ") :]
     assert answer.startswith(b"HTTP/1.1 408 ")
-    assert error_of(answer)["message"] == "the request did not arrive within 0.3 s (OWNLM_RECEIVE_TIMEOUT)"
+    assert error_of(answer)["message"] == "the request did not arrive within 0.3 s (OWNLM_CLIENT_TIMEOUT)"
 
 
 def test_a_drip_does_not_keep_a_connection_open(address: tuple[str, int]) -> None:
@@ -122,6 +128,42 @@ def test_what_is_no_http_gets_the_envelope(address: tuple[str, int]) -> None:
         answer = read_all(connection)
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert error_of(answer)["code"] == "invalid_http"
+
+
+def test_an_answer_that_nobody_takes_is_given_up(address: tuple[str, int]) -> None:
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(10)
+        connection.connect(address)
+        text = b'{"text": "' + b"x" * 6_000_000 + b'"}'
+        connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(text) + text)
+        assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
+        with socket.create_connection(address, timeout=10) as other:
+            deadline = time.monotonic() + 10
+            while time.monotonic() < deadline:
+                other.sendall(b"GET /open HTTP/1.1\r\nHost: x\r\n\r\n")
+                if other.recv(65536).endswith(b"1"):
+                    break
+                time.sleep(0.05)
+            else:
+                raise AssertionError("the connection stays open")
+
+
+def test_a_slow_reader_gets_all_of_its_answer(address: tuple[str, int]) -> None:
+    """It takes many times the limit, but never pauses for that long."""
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(10)
+        connection.connect(address)
+        text = b'{"text": "' + b"x" * 7_000_000 + b'"}'
+        connection.sendall(HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
+        received, paused = 0, 0.0
+        while data := connection.recv(1 << 20):
+            received += len(data)
+            if received > 100_000 * (paused / 0.01) and paused < 4 * TIMEOUT:
+                time.sleep(0.01)
+                paused += 0.01
+        assert received > 7_000_000
 
 
 def test_a_client_that_leaves_within_its_body_is_counted_as_such(address: tuple[str, int]) -> None:
