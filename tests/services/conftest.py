@@ -139,7 +139,7 @@ def process() -> Iterator[Callable[..., Process]]:
         running.popen.communicate()
 
 
-def wait_until(condition: Callable[[], bool], timeout: float = 15) -> None:
+def wait_until(condition: Callable[[], bool], timeout: float = 60) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

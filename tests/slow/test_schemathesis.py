@@ -60,7 +60,7 @@ def test_the_document_is_true(process: Callable[..., Any], model_dir: Path, tmp_
         [
             Path(sys.executable).with_name("schemathesis"), "--config-file", "schemathesis.toml", "run",
             f"{running.url}/openapi.json", "--header", f"Authorization: Bearer {KEY}", "--checks", "all",
-            "--continue-on-failure", "--max-time", str(SECONDS), "--max-response-time", "5", "--seed", "1",
+            "--continue-on-failure", "--max-time", str(SECONDS), "--max-response-time", "9", "--seed", "1",
         ],
         cwd=tmp_path, env={**os.environ, "SCHEMATHESIS_HOOKS": "hooks"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -73,4 +73,4 @@ def test_the_document_is_true(process: Callable[..., Any], model_dir: Path, tmp_
     statuses = Counter(entry["status"] for entry in entries if entry["event"] == "request")
     assert {status for status in statuses if status >= 500} <= {503}, statuses
     assert not [entry for entry in entries if entry["level"] == "error"]
-    assert statuses[200] > 50
+    assert statuses[200] > 20
