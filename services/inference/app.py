@@ -54,10 +54,11 @@ def _add_generate(app: FastAPI, serving: Serving) -> None:
     @app.post("/generate", response_model=GenerateResponse, responses=stream_responses(_STREAM_EXAMPLE))
     async def generate(body: GenerateRequest, request: Request) -> Response:
         """Continue a prompt. A client that leaves stops its generation."""
+        tokenizer = serving.model.tokenizer
         generation = await serving.generate(body, settings.default_max_tokens)
         shape = GenerateShape(
             generation.plan,
-            serving.model.tokenizer,
+            tokenizer,
             id_=serving.answer_id("gen"),
             model=settings.served_name,
             logprobs=body.logprobs is not None,

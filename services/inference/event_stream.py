@@ -52,7 +52,8 @@ class EventStream(Response):
         self._send_timeout = send_timeout
         self._begun = False
         self._sending = False
-        self._changed = 0.0  # when sending last began or ended
+        self._now = asyncio.get_running_loop().time
+        self._changed = self._now()  # when sending last began or ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the stream to its end, or until the client is gone."""
@@ -84,20 +85,18 @@ class EventStream(Response):
         await self._send(send, b"", more=False)
 
     async def _send(self, send: Send, body: bytes, *, more: bool = True) -> None:
-        self._sending, self._changed = True, asyncio.get_running_loop().time()
+        self._sending, self._changed = True, self._now()
         if not self._begun:
             self._begun = True
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": body, "more_body": more})
-        self._sending, self._changed = False, asyncio.get_running_loop().time()
+        self._sending, self._changed = False, self._now()
 
     async def _keep_alive(self, send: Send, scope: anyio.CancelScope) -> None:
         """Fill long silences; end the stream where a write does not come through."""
-        loop = asyncio.get_running_loop()
-        self._changed = loop.time()
         while True:
             limit = self._send_timeout if self._sending else PING_SECONDS
-            left = self._changed + limit - loop.time()
+            left = self._changed + limit - self._now()
             if left > 0:
                 await asyncio.sleep(min(left, self._send_timeout))
             elif self._sending:
