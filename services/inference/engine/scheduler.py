@@ -134,7 +134,6 @@ class Scheduler:
         self._release(row)
         row.num_computed = 0
         if not row.prompt_done:
-            row.num_cached = 0
             row.prompt_logprobs = []
         self.waiting.put_back(row)
         self.num_preemptions += 1

@@ -108,6 +108,29 @@ def test_the_blocks_used_last_stay_longest() -> None:
     assert hits == [32, 16]  # of the second prompt the end went first
 
 
+def test_a_prompt_is_scored_whole_though_its_row_is_preempted_within_it() -> None:
+    driver = Driver(FakeRunner(num_blocks=12), prefill_tokens=2)
+    scored = request(128, 2, scores=1)
+    driver.submit(0, request([0] * 16, 100))
+    while not driver.tokens(0)[0]:
+        driver.step()
+    driver.submit(1, scored)
+    while driver.core.stats().preemptions == 0:
+        driver.step()
+        assert driver.answers[1, 0].prompt is None
+    assert driver.core._rows[1][0].num_computed == 0
+    driver.run()
+    assert driver.answers[1, 0].prompt.logprobs == expected_scores(scored)
+
+
+def test_a_row_is_not_admitted_to_be_preempted_at_once() -> None:
+    driver = Driver(FakeRunner(num_blocks=4))
+    driver.submit(0, request([0] * 30, 34))
+    driver.submit(1, request([1] * 30, 34))
+    driver.run()
+    assert driver.core.stats().preemptions == 0
+
+
 def test_what_never_fits_is_refused_and_nothing_of_it_queued() -> None:
     driver = Driver(FakeRunner(num_blocks=40))
     assert blocks_needed(320, 320) == 40

@@ -65,6 +65,15 @@ def test_a_short_prompt_overtakes_a_long_one_which_keeps_half_of_each_step() -> 
     assert driver.core._rows[0][0].num_computed == 64 + 4 * 32
 
 
+def test_of_those_behind_the_first_the_shortest_comes_first() -> None:
+    driver = wide()
+    driver.submit(0, request([0] * 1000, 3))
+    driver.submit(1, request([1] * 1000, 3))
+    driver.submit(2, request([2] * 32, 3))
+    driver.step()
+    assert len(driver.tokens(2)[0]) == 1
+
+
 def test_a_long_prompt_is_not_starved_by_short_ones() -> None:
     driver = wide()
     driver.submit(0, request(640, 1))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.services.inference.engine.core_driver import Driver, request
+from tests.services.inference.engine.core_driver import Driver, expected_scores, request
 from tests.services.inference.engine.fake_runner import FakeRunner, reference
 
 POISON = 77
@@ -146,6 +146,19 @@ def test_a_cancelled_row_costs_nothing_from_the_next_step_on(steps: int, row: in
         assert tokens == (expected if index in left else expected[: len(tokens)])
         assert index in left or driver.answers[1, index].finish_reason is None
     driver.check_empty()
+
+
+def test_who_takes_over_a_scored_prompt_has_all_its_scores() -> None:
+    driver = Driver(FakeRunner())
+    scored = request(60, 3, scores=1)
+    driver.submit(0, *[scored] * 3)
+    driver.step()
+    driver.core.cancel(0, 0)
+    driver.run()
+    for row in (1, 2):
+        assert driver.answers[0, row].prompt.logprobs == expected_scores(scored)
+        assert driver.answers[0, row].tokens == reference(scored)
+    assert sum(map(sum, driver.runner.steps)) == 60 + 2 * 2
 
 
 def test_cancelling_what_is_preempted_finished_or_unknown() -> None:
