@@ -57,10 +57,8 @@ class Scheduler:
 
     def plan(self) -> Plan:
         """Plan a step: a token of every decoding row, then prompts."""
-        num_preemptions = self.num_preemptions
         plan = Plan([work for row in list(self.running) if row.decoding and (work := self._decode(row))])
-        if self.num_preemptions == num_preemptions:
-            self._admit(plan)
+        self._admit(plan)
         self._prefill(plan.work)
         return plan
 

@@ -50,6 +50,16 @@ def test_log_probabilities_of_a_prompt_are_computed_even_where_it_is_cached(prom
     driver.check_empty()
 
 
+@pytest.mark.parametrize(
+    ("prefill_tokens", "chunks"), [(40, [32, 32, 36]), (9, [9, 7, 9, 7, 9, 7, 9, 7, 9, 7, 9, 7, 4])]
+)
+def test_prompts_are_cut_where_blocks_end(prefill_tokens: int, chunks: list[int]) -> None:
+    driver = Driver(FakeRunner(max_step_tokens=44), prefill_tokens)
+    driver.submit(0, request(100, 1))
+    driver.run()
+    assert driver.runner.steps == [[chunk] for chunk in chunks]
+
+
 def test_choices_share_one_prefill() -> None:
     driver = Driver(FakeRunner(max_rows=4, max_step_tokens=36))
     rows = [request(50, 20, seed=seed) for seed in range(4)]
