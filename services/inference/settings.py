@@ -21,7 +21,9 @@ class InferenceSettings(ServiceSettings):
     )
     max_batch: int = Field(32, ge=1, le=1024, description="Sequences that run at the same time")
     max_queue: int = Field(128, ge=0, description="Sequences that may wait for a place; more are told 429")
-    prefill_tokens: int = Field(256, ge=1, le=65536, description="Prompt tokens run between two tokens of others")
+    prefill_tokens: int | None = Field(
+        None, ge=1, le=65536, description="The most prompt tokens of a step; default: 128 on cpu, 512 on cuda"
+    )
     kv_cache_bytes: ByteSize | None = Field(
         None,
         description="Memory of the KV cache, as in 2GiB; default: what OWNLM_MAX_BATCH full contexts take, "

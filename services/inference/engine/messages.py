@@ -31,7 +31,7 @@ class EngineConfig:
         threads: Cores that the model computes on; None leaves it to the runner.
         context_length: The most tokens of a row; None takes the model's.
         max_batch: Rows that run at the same time.
-        prefill_tokens: The most prompt tokens of a step.
+        prefill_tokens: The most prompt tokens of a step; None: what suits the device.
         kv_cache_bytes: Memory of the KV cache; None takes a share of what is free.
     """
 
@@ -41,7 +41,7 @@ class EngineConfig:
     threads: int | None = None
     context_length: int | None = None
     max_batch: int = 32
-    prefill_tokens: int = 256
+    prefill_tokens: int | None = None
     kv_cache_bytes: int | None = None
 
 

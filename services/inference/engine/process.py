@@ -131,7 +131,9 @@ def serve(
         connection.sendall(encode(LoadFault(_describe(error))))
         raise
     try:
-        core = EngineCore(model.runner, prefill_tokens=config.prefill_tokens)
+        core = EngineCore(
+            model.runner, prefill_tokens=model.prefill_tokens, min_prefill_tokens=model.min_prefill_tokens
+        )
         connection.sendall(encode(model.hello))
         ModelLoop(connection, inbox, core).run()
     except OSError:

@@ -24,6 +24,8 @@ _log = structlog.get_logger("ownlm.engine")
 
 _CUDA_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _SHARE_OF_FREE_MEMORY = 0.5
+# A chunk delays others by its time on the CPU; on a GPU hundreds of tokens take little longer than one.
+_CPU_PREFILL_TOKENS, _CUDA_PREFILL_TOKENS = 128, 512
 
 
 class DeviceError(ValueError):
@@ -36,10 +38,12 @@ class CacheError(ValueError):
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A runner, and what the HTTP process may know of it."""
+    """A runner, what the HTTP process may know of it, and how `EngineCore` is to use it."""
 
     runner: Runner
     hello: Hello
+    prefill_tokens: int
+    min_prefill_tokens: int = BLOCK_SIZE
 
 
 def served_context(config: EngineConfig, model: ModelConfig) -> int:
@@ -76,6 +80,7 @@ def _on_cpu(config: EngineConfig) -> LoadedModel:
     folder = _read_folder(config, torch.device("cpu"), torch.float32)
     model = folder.config
     context_length = served_context(config, model)
+    prefill_tokens = config.prefill_tokens or _CPU_PREFILL_TOKENS
     weights = pack_weights(model, folder.model.state_dict(), context_length, KINDS[dtype])
     team = ThreadTeam(threads)
     sampler = CpuSampler(
@@ -92,16 +97,17 @@ def _on_cpu(config: EngineConfig) -> LoadedModel:
         team,
         num_blocks=num_blocks(config, model, cpu_block_bytes(model), free_memory()),
         max_rows=config.max_batch,
-        max_step_tokens=config.max_batch + config.prefill_tokens,
+        max_step_tokens=config.max_batch + prefill_tokens,
         context_length=context_length,
     )
-    return LoadedModel(runner, _hello(config, folder, runner, "cpu", dtype))
+    return LoadedModel(runner, _hello(config, folder, runner, "cpu", dtype), prefill_tokens)
 
 
 def _on_cuda(config: EngineConfig, device: torch.device) -> LoadedModel:
     dtype = _dtype(config, "bfloat16", _CUDA_DTYPES)
     folder = _read_folder(config, device, _CUDA_DTYPES[dtype])
     model = folder.config
+    prefill_tokens = config.prefill_tokens or _CUDA_PREFILL_TOKENS
     channels = 2 * model.num_layers * model.num_kv_heads * model.head_dim
     block_bytes = channels * BLOCK_SIZE * _CUDA_DTYPES[dtype].itemsize
     free, _ = torch.cuda.mem_get_info(device)
@@ -110,10 +116,11 @@ def _on_cuda(config: EngineConfig, device: torch.device) -> LoadedModel:
         num_blocks=num_blocks(config, model, block_bytes, free),
         max_rows=config.max_batch,
         max_length=served_context(config, model),
-        max_step_tokens=config.max_batch + config.prefill_tokens,
+        max_step_tokens=config.max_batch + prefill_tokens,
         valid_tokens=folder.valid_tokens,
     )
-    return LoadedModel(runner, _hello(config, folder, runner, str(device), dtype))
+    hello = _hello(config, folder, runner, str(device), dtype)
+    return LoadedModel(runner, hello, prefill_tokens, min_prefill_tokens=prefill_tokens)
 
 
 def _read_folder(config: EngineConfig, device: torch.device, dtype: torch.dtype) -> ModelFolder:

@@ -89,9 +89,9 @@ class ThreadWorker:
 
     def __init__(self, runner: Runner, prefill_tokens: int = 256) -> None:
         self.connection, theirs = socket.socketpair()
-        self.connection.sendall(encode(EngineConfig(Path("scripted"), prefill_tokens=prefill_tokens)))
+        self.connection.sendall(encode(EngineConfig(Path("scripted"))))
         hello = Hello("scripted", "cpu", "float32", CONTEXT_LENGTH, runner.num_blocks, runner.max_rows)
-        self.thread = threading.Thread(target=self._run, args=(theirs, LoadedModel(runner, hello)))
+        self.thread = threading.Thread(target=self._run, args=(theirs, LoadedModel(runner, hello, prefill_tokens)))
         self.thread.start()
 
     def _run(self, connection: socket.socket, model: LoadedModel) -> None:
@@ -139,7 +139,7 @@ def scripted(pieces_tokenizer: Tokenizer) -> Callable[..., tuple[FastAPI, Script
         runner = ScriptedRunner(pieces_tokenizer, scripts, num_slots=values.max_batch)
 
         def launch() -> ThreadWorker:
-            return ThreadWorker(runner, values.prefill_tokens)
+            return ThreadWorker(runner, values.prefill_tokens or 256)
 
         def load(settings: InferenceSettings) -> ServedModel:
             if may_load:
