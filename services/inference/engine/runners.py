@@ -6,11 +6,10 @@ from dataclasses import dataclass
 import structlog
 import torch
 
-from services.inference.engine.cpu.kernels.intrinsics import LANES
 from services.inference.engine.cpu.panels import KINDS
-from services.inference.engine.cpu.runner import CpuRunner
+from services.inference.engine.cpu.runner import CpuRunner, block_bytes
 from services.inference.engine.cpu.team import ThreadTeam
-from services.inference.engine.cpu.weights import pack_weights, round_up
+from services.inference.engine.cpu.weights import pack_weights
 from services.inference.engine.limits import blocks_needed
 from services.inference.engine.messages import EngineConfig, Hello
 from services.inference.engine.sampler import CpuSampler
@@ -95,7 +94,7 @@ def _on_cpu(config: EngineConfig) -> LoadedModel:
         weights,
         sampler,
         team,
-        num_blocks=num_blocks(config, model, cpu_block_bytes(model), free_memory()),
+        num_blocks=num_blocks(config, model, block_bytes(model), free_memory()),
         max_rows=config.max_batch,
         max_step_tokens=config.max_batch + prefill_tokens,
         context_length=context_length,
@@ -146,12 +145,6 @@ def _dtype(config: EngineConfig, usual: str, possible: Iterable[str]) -> str:
     if dtype not in possible:
         raise DeviceError(f"OWNLM_DTYPE is {dtype}, but on this device there is only {', '.join(possible)}")
     return dtype
-
-
-def cpu_block_bytes(model: ModelConfig) -> int:
-    """What a block of the KV cache takes on the CPU, in all layers: see `cpu.runner`."""
-    channels = model.head_dim + round_up(model.head_dim, LANES)
-    return model.num_layers * model.num_kv_heads * channels * BLOCK_SIZE * 4
 
 
 def num_blocks(config: EngineConfig, model: ModelConfig, block_bytes: int, free: int) -> int:

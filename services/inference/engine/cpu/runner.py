@@ -8,7 +8,7 @@ import numpy as np
 from services.inference.engine.cpu.kernels import step as kernels
 from services.inference.engine.cpu.kernels.int8 import BLOCK, ROW_BLOCK_FLOATS
 from services.inference.engine.cpu.kernels.intrinsics import CACHE_LINE, CHAINS, INT8, LANES, PANEL, TILE
-from services.inference.engine.cpu.kernels.layout import Activations, Cache, Floats, Plan, Shape, Sync, Weights
+from services.inference.engine.cpu.kernels.layout import Activations, Cache, Floats, Plan, Shape, Sync, Weights, Words
 from services.inference.engine.cpu.kernels.linear import MATRIX_WORDS
 from services.inference.engine.cpu.team import ThreadTeam
 from services.inference.engine.cpu.weights import round_up
@@ -108,24 +108,39 @@ class CpuRunner:
 
     def logits(self, outputs: Sequence[int]) -> Floats:
         """The logits after tokens of the last `forward`, [len(outputs), vocab_size]; at most `max_rows` at once."""
+        if len(outputs) > self.max_rows:
+            raise ValueError(f"logits of {len(outputs)} tokens were asked for at once, of {self.max_rows} at most")
         self._plan.outputs[: len(outputs)] = outputs
         self._sync.tickets[-1] = 0
         self._head.run(0, len(outputs))
         return self._logits[: len(outputs)]
 
     def _lay_out(self, segments: Sequence[Segment]) -> tuple[int, list[int]]:
-        """Write the plan of a step."""
+        """Write the plan of a step, after looking at all that compiled code takes for granted.
+
+        Raises:
+            ValueError: More tokens than fit, or a token, position or block that does not exist.
+        """
         plan = self._plan
         row = table = 0
         ends = []
         for segment in segments:
             end, table_end = row + len(segment.tokens), table + len(segment.blocks)
+            last = segment.start + len(segment.tokens) - 1
+            if end > len(plan.tokens) or table_end > len(plan.blocks) or last >= self._context_length:
+                raise ValueError(
+                    f"a step of {end} tokens, one of them at position {last}, is more than there is room for"
+                )
+            if last >= len(segment.blocks) * BLOCK_SIZE:
+                raise ValueError(f"position {last} is in none of {len(segment.blocks)} blocks")
             plan.tokens[row:end] = segment.tokens
-            plan.positions[row:end] = np.arange(segment.start, segment.start + end - row)
+            plan.positions[row:end] = np.arange(segment.start, last + 1)
             plan.tables[row:end] = table
             plan.blocks[table:table_end] = segment.blocks
             row, table = end, table_end
             ends.append(end)
+        _check_below(plan.tokens[:row], self._vocab_size, "token")
+        _check_below(plan.blocks[:table], self.num_blocks, "block")
         return row, ends
 
     def _score(self, segment: Segment, begin: int) -> list[TokenLogprobs]:
@@ -141,6 +156,12 @@ def block_bytes(config: ModelConfig) -> int:
     """Memory of one block of the KV cache."""
     heads = config.num_layers * config.num_kv_heads
     return 4 * heads * BLOCK_SIZE * (config.head_dim + round_up(config.head_dim, LANES))
+
+
+def _check_below(numbers: Words, limit: int, name: str) -> None:
+    # Seen as unsigned, what is negative is larger than any limit.
+    if len(numbers) and numbers.view(np.uint64).max() >= limit:
+        raise ValueError(f"there is no {name} {numbers[numbers.view(np.uint64).argmax()]}, only {limit} from 0 on")
 
 
 class _TeamCall:

@@ -1,6 +1,5 @@
 """Threads that run compiled code side by side, for the whole life of the process."""
 
-import os
 import threading
 from collections.abc import Sequence
 
@@ -64,11 +63,3 @@ class _Member:
                 return
             self._call.run_only()
             self._done.release()
-
-
-def available_cores() -> int:
-    """Cores that this process may run on."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS
-        return os.cpu_count() or 1

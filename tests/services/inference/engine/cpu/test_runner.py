@@ -9,7 +9,13 @@ import torch
 from services.inference.engine.request import RowRequest
 from services.inference.engine.step import Segment
 from shared.lm import SamplingParams, Transformer
-from tests.services.inference.engine.cpu.conftest import MAX_ROWS, MakeRunner
+from tests.services.inference.engine.cpu.conftest import (
+    CONTEXT_LENGTH,
+    MAX_ROWS,
+    MAX_STEP_TOKENS,
+    NUM_BLOCKS,
+    MakeRunner,
+)
 
 GREEDY = SamplingParams(temperature=0.0, seed=0)
 
@@ -75,3 +81,30 @@ def test_log_probabilities_of_prompts_are_those_of_torch(
         best = np.argsort(-expected[place], kind="stable")[:2]
         assert [token for token, _ in found.top] == best.tolist()
     assert len(result.draws) == 1
+
+
+@pytest.mark.parametrize(
+    ("segment", "message"),
+    [
+        (Segment([101], 0, [0]), "there is no token 101, only 101 from 0 on"),
+        (Segment([5, -1], 0, [0]), "there is no token -1"),
+        (Segment([5], 0, [NUM_BLOCKS]), f"there is no block {NUM_BLOCKS}"),
+        (Segment([5], 16, [0]), "position 16 is in none of 1 blocks"),
+        (Segment([5], CONTEXT_LENGTH, [0] * 7), f"position {CONTEXT_LENGTH}, is more than there is room for"),
+        (Segment([5] * (MAX_STEP_TOKENS + 1), 0, [0] * 5), f"a step of {MAX_STEP_TOKENS + 2} tokens"),
+    ],
+)
+def test_what_compiled_code_would_not_survive_is_refused(
+    segment: Segment, message: str, models: dict[str, Transformer], make_runner: MakeRunner
+) -> None:
+    runner = make_runner(models["odd widths"])
+    with pytest.raises(ValueError, match=message):
+        runner.run([Segment([1], 0, [1]), segment])
+    assert runner.run([]).draws == []
+
+
+def test_no_more_logits_than_rows_are_computed_at_once(models: dict[str, Transformer], make_runner: MakeRunner) -> None:
+    runner = make_runner(models["odd widths"])
+    runner.forward([Segment([1], 0, [1])])
+    with pytest.raises(ValueError, match=f"logits of {MAX_ROWS + 1} tokens"):
+        runner.logits([0] * (MAX_ROWS + 1))

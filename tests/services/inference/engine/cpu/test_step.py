@@ -81,7 +81,7 @@ def batches(draw: st.DrawFn, vocab_size: int) -> list[Sequence]:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_row_depends_on_nothing_but_its_tokens(
     name: str, models: dict[str, Transformer], make_runner: MakeRunner, data: st.DataObject
