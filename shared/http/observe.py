@@ -29,6 +29,7 @@ class ObserveMiddleware:
     def __init__(self, app: ASGIApp, metrics: HttpMetrics) -> None:
         self._app = app
         self._metrics = metrics
+        self._paths: frozenset[str] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -62,7 +63,7 @@ class ObserveMiddleware:
 
     def _record(self, scope: Scope, status: int, record: RequestRecord) -> None:
         seconds = time.perf_counter() - record.started
-        route = getattr(scope.get("route"), "path", "unmatched")
+        route = getattr(scope.get("route"), "path", None) or self._path(scope)
         method = scope["method"] if scope["method"] in _KNOWN_METHODS else "other"
         self._metrics.count(method, route, status, seconds)
         fields: dict[str, Any] = record.notes
@@ -72,3 +73,9 @@ class ObserveMiddleware:
                 self._metrics.refusals.labels(record.error_code).inc()
         log = _log.debug if route in _PROBES else _log.info
         log("request", method=method, route=route, status=status, ms=round(seconds * 1000, 1), id=record.id, **fields)
+
+    def _path(self, scope: Scope) -> str:
+        """The route of a request that was refused before it was routed, as far as its path alone tells it."""
+        if self._paths is None:
+            self._paths = frozenset(getattr(route, "path", "") for route in scope["app"].routes)
+        return scope["path"] if scope["path"] in self._paths else "unmatched"

@@ -22,7 +22,7 @@ def test_requests_are_counted_by_template_and_status(client: TestClient) -> None
         ("GET", "/items/{name}", 429),
         ("GET", "/items/{name}", 500),
         ("GET", "unmatched", 404),
-        ("POST", "unmatched", 413),
+        ("POST", "/echo", 413),
     ]:
         assert f'ownlm_http_requests_total{{method="{method}",route="{route}",status="{status}"}} 1.0' in text
     assert "/items/a" not in text, "paths that clients make up are no labels"
