@@ -13,21 +13,14 @@ KINDS = {"float32": FLOAT32, "bfloat16": BFLOAT16, "float16": FLOAT16, "int8": I
 _TINY = 1e-30  # a block of nothing larger is taken for zeros
 
 
-class WeightRangeError(ValueError):
-    """A weight is larger than its kind can hold."""
-
-
 def pack_panels(weights: Floats, kind: int, target: NDArray[np.uint8]) -> None:
     """Write whole panels of weights.
 
     Args:
-        weights: [outputs, inputs], multiples of PANEL; finite.
+        weights: [outputs, inputs], multiples of PANEL; finite, and so when they are rounded.
         kind: What they become. All but float32 are rounded to the nearest, those of 16 bits each by itself, those of 8
             in blocks (see `kernels.int8`).
         target: The bytes of the panels, all zero.
-
-    Raises:
-        WeightRangeError: float16 cannot hold one.
     """
     panels = weights.reshape(-1, PANEL, weights.shape[1]).transpose(0, 2, 1)
     if kind == INT8:
@@ -38,11 +31,6 @@ def pack_panels(weights: Floats, kind: int, target: NDArray[np.uint8]) -> None:
         bits = panels.view(np.uint32)
         target.view(np.uint16).reshape(panels.shape)[:] = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
     else:
-        largest = float(np.abs(weights).max())
-        if largest >= 65520:
-            raise WeightRangeError(
-                f"a weight of {largest:g} is beyond float16, whose largest number is 65,504: use bfloat16 or float32"
-            )
         target.view(np.float16).reshape(panels.shape)[:] = panels
 
 

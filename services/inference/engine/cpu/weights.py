@@ -19,11 +19,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from services.inference.engine.cpu.kernels.intrinsics import FLOAT32, LANES, PANEL
+from services.inference.engine.cpu.kernels.intrinsics import FLOAT16, FLOAT32, LANES, PANEL
 from services.inference.engine.cpu.kernels.layout import Floats, Weights
 from services.inference.engine.cpu.kernels.linear import MATRIX_WORDS, panel_bytes
 from services.inference.engine.cpu.panels import pack_panels
-from shared.lm import ModelConfig
+from shared.lm import ModelConfig, ModelFolderError
 from shared.lm.rope import RotaryEmbedding
 
 _ALIGNMENT = 64
@@ -43,8 +43,10 @@ def pack_weights(
         kind: What the matrices are stored as.
 
     Raises:
-        WeightRangeError: A weight is larger than the kind can hold.
+        ModelFolderError: Names a tensor that float16 cannot hold.
     """
+    if kind == FLOAT16:
+        _check_range(tensors)
     matrices = [_Matrix(parts, kind) for parts in _matrices(config, tensors)]
     begins = np.cumsum([0, *(matrix.size for matrix in matrices)])
     packed = _aligned_bytes(int(begins[-1]))
@@ -59,6 +61,16 @@ def pack_weights(
         embedding=_array(tensors[_EMBEDDING]).reshape(-1),
         rotation=_rotation(config, context_length),
     )
+
+
+def _check_range(tensors: Mapping[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        largest = float(tensor.abs().max())
+        if largest >= 65520:  # from here on, the nearest float16 is infinite
+            raise ModelFolderError(
+                f"{name} holds a weight of magnitude {largest:g}, but float16 ends at 65,504: "
+                "set OWNLM_DTYPE to bfloat16 or float32"
+            )
 
 
 class _Matrix:

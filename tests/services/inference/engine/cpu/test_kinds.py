@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 
 from services.inference.engine.cpu.kernels.intrinsics import FLOAT32
-from services.inference.engine.cpu.panels import KINDS, WeightRangeError
+from services.inference.engine.cpu.panels import KINDS
 from services.inference.engine.cpu.runner import CpuRunner
 from services.inference.engine.cpu.team import ThreadTeam
 from services.inference.engine.cpu.weights import pack_weights, packed_bytes
 from services.inference.engine.request import RowRequest
 from services.inference.engine.step import Segment
-from shared.lm import ModelConfig, RopeConfig, Transformer
+from shared.lm import ModelConfig, ModelFolderError, RopeConfig, Transformer
 
 CONTEXT_LENGTH = 64
 CONFIG = ModelConfig(
@@ -114,7 +114,7 @@ def test_weights_beyond_float16_are_refused(tensors: Tensors) -> None:
     weights = tensors["model.layers.1.mlp.up_proj.weight"].clone()
     weights[3, 5] = -70_000
     large = {**tensors, "model.layers.1.mlp.up_proj.weight": weights}
-    with pytest.raises(WeightRangeError, match=r"70000 is beyond float16, .*: use bfloat16"):
+    with pytest.raises(ModelFolderError, match=r"layers.1.mlp.up_proj.weight holds .* 70000, but float16 .* bfloat16"):
         pack_weights(CONFIG, large, CONTEXT_LENGTH, KINDS["float16"])
     pack_weights(CONFIG, large, CONTEXT_LENGTH, KINDS["bfloat16"])
 
