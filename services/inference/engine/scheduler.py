@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from services.inference.engine.blocks import BlockPool
-from services.inference.engine.row import Row
+from services.inference.engine.row import PrefillKey, Row
 from services.inference.engine.step import BLOCK_SIZE, Runner
 from services.inference.engine.waiting import WaitingRows
 
@@ -50,9 +50,7 @@ class Scheduler:
         self._prefill_tokens = prefill_tokens
         self._min_prefill_tokens = min_prefill_tokens
         self._free_places = list(range(runner.max_rows - 1, -1, -1))
-        self._leaders: dict[
-            tuple[tuple[int, ...], int | None], Row
-        ] = {}  # rows within their prompt, for others to follow
+        self._leaders: dict[PrefillKey, Row] = {}  # rows within their prompt, for others to follow
         self._num_admitted = 0
 
     def plan(self) -> Plan:
