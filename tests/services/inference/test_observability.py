@@ -64,7 +64,7 @@ def test_a_full_queue_is_told_before_the_body_is_sent(scripted: Any, serve: Any,
     runner.gate.clear()
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(httpx.post, f"{url}/generate", json={"prompt": "a", "max_tokens": 1}, timeout=30)
-        while metric(url, "ownlm_running_rows") < 1:
+        while metric(url, "ownlm_running_rows") + metric(url, "ownlm_waiting_rows") < 1:
             time.sleep(0.01)
         address = ("127.0.0.1", int(url.rsplit(":", 1)[1]))
         with socket.create_connection(address, timeout=10) as connection:
@@ -96,7 +96,7 @@ def test_gaps_are_those_of_each_sequence(clock: Callable[[float], None]) -> None
         job = Job(2, lambda _number, _row: None)
         meter = Meter(metrics, job)
         clock(101.0)
-        job.start()
+        job.start(101.0)
         clock(101.2)
         job.receive(PromptEvent(0, 0))
         for step in range(6):
