@@ -93,7 +93,7 @@ class BlockPool:
 
     def store(self, block: int, digest: bytes) -> None:
         """Say that a held block is full and what is in it; the first block with a content is the one to be found."""
-        if digest not in self._blocks and block not in self._digests:
+        if digest not in self._blocks:
             self._blocks[digest] = block
             self._digests[block] = digest
 

@@ -255,10 +255,10 @@ def _drawing(work: Work) -> list[Row]:
 def _check(segments: Sequence[Segment], result: StepResult) -> None:
     """Raise where a runner did not give what was asked for, before any of it is taken over."""
     places = [place for segment in segments for place in segment.draws]
-    scored = [len(segment.targets) for segment in segments]
     if [draw.row for draw in result.draws] != places:
         raise RuntimeError(f"the runner drew for rows {[draw.row for draw in result.draws]} instead of {places}")
-    if any(scored) and [len(scores) for scores in result.prompt_logprobs] != scored:
+    scored = [len(scores) for scores in result.prompt_logprobs] or [0] * len(segments)
+    if scored != [len(segment.targets) for segment in segments]:
         raise RuntimeError("the runner scored other tokens of prompts than it was asked to")
 
 

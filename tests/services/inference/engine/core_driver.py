@@ -2,6 +2,9 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
+
+from structlog.testing import capture_logs
 
 from services.inference.engine.core import EngineCore
 from services.inference.engine.request import FailEvent, PromptEvent, RowRequest, StartEvent, TokenEvent
@@ -41,13 +44,17 @@ class Driver:
         self.runner = runner
         self.core = EngineCore(runner, prefill_tokens=prefill_tokens, min_prefill_tokens=min_prefill_tokens)
         self.answers: dict[tuple[int, int], Answer] = {}
+        self.log: list[Any] = []
 
     def submit(self, job_id: int, *requests: RowRequest) -> None:
         self.core.submit(job_id, requests)
         self.answers |= {(job_id, index): Answer() for index in range(len(requests))}
 
     def step(self) -> None:
-        for job_id, event in self.core.step():
+        with capture_logs() as lines:  # printing a trace takes longer than a hundred steps
+            events = self.core.step()
+        self.log += lines
+        for job_id, event in events:
             answer = self.answers[job_id, event.row]
             assert answer.finish_reason is None, "an event after the last one"
             assert answer.failure is None, "an event after the last one"

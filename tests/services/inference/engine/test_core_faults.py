@@ -23,6 +23,7 @@ def test_a_row_alone_in_a_failed_step_gets_the_true_cause() -> None:  # B74
     driver.submit(0, request(9))
     driver.run()
     assert driver.answers[0, 0].failure == "generation failed: MemoryError: 38 MB for the scores"
+    assert [(line["event"], line["log_level"], line["rows"]) for line in driver.log] == [("step failed", "error", 1)]
     driver.check_empty()
     driver.submit(1, request(9))
     driver.run()
@@ -115,13 +116,16 @@ def test_a_choice_whose_block_cannot_be_copied_fails_alone() -> None:
     driver.check_empty()
 
 
-def test_a_runner_that_answers_for_other_rows_is_a_failed_step() -> None:
+@pytest.mark.parametrize(
+    ("part", "fault"), [("draws", "drew for rows [] instead of [0]"), ("prompt_logprobs", "scored other tokens")]
+)
+def test_a_runner_that_does_not_answer_what_it_was_asked_is_a_failed_step(part: str, fault: str) -> None:
     driver = Driver(FakeRunner())
-    driver.submit(0, request(9))
+    driver.submit(0, request(9, scores=1))
     run = driver.runner.run
-    driver.runner.run = lambda segments: (result := run(segments), result.draws.clear())[0]
+    driver.runner.run = lambda segments: (result := run(segments), getattr(result, part).clear())[0]
     driver.run()
-    assert "drew for rows [] instead of [0]" in str(driver.answers[0, 0].failure)
+    assert fault in str(driver.answers[0, 0].failure)
 
 
 @pytest.mark.parametrize("steps", range(8))

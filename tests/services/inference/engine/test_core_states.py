@@ -84,4 +84,4 @@ class CoreMachine(RuleBasedStateMachine):
 
 
 TestCore = CoreMachine.TestCase
-TestCore.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestCore.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
