@@ -80,7 +80,7 @@ class ContinuationRequest(StrictModel):
     logit_bias: (
         Annotated[
             dict[str, _Bias],
-            Field(max_length=_MAX_BIASES),
+            Field(max_length=_MAX_BIASES, json_schema_extra={"propertyNames": {"pattern": f"^({_TOKEN_ID.pattern})$"}}),
             AfterValidator(_biases_by_id),
             _count_first(_MAX_BIASES),
         ]
