@@ -198,6 +198,41 @@ def test_presence_and_frequency_penalties_count_the_output_alone():
     assert penalize(torch.zeros(4), row).tolist() == [0.0, -1.0, -0.75, 0.0]
 
 
+def test_bias_is_added_before_penalties():
+    """As in vLLM: (1 + 5) / 2 is less than 4, and 1 / 2 + 5 would be more."""
+    params = SamplingParams(temperature=0.0, logit_bias=((1, 5.0),), repetition_penalty=2.0)
+    assert sample(torch.tensor([[4.0, 1.0, 0.0]]), [SampledRow(params, prompt=frozenset({1}))]) == [0]
+    assert sample(torch.tensor([[4.0, 1.0, 0.0]]), [SampledRow(params)]) == [1]
+    assert draw(torch.zeros(3), logit_bias=((2, 60.0), (2, 40.0), (1, 99.0)), seed=5) == [2]
+
+
+def test_bias_of_minus_100_forbids_an_id_and_what_is_impossible_stays_so():
+    logits = torch.tensor([3.0, 1.0, -torch.inf])
+    assert set(draw(logits, steps=200, logit_bias=((0, -100.0), (2, 100.0)))) == {1}
+
+
+def test_stop_ids_are_not_drawn_before_min_tokens():
+    logits = torch.tensor([[5.0, 1.0, 0.0]])
+    row = SampledRow(SamplingParams(temperature=0.0), min_tokens=2, stop_ids=frozenset({0}))
+    for expected in (1, 1, 0):
+        [token] = sample(logits, [row])
+        assert token == expected
+        row.append(token)
+    all_stop = SampledRow(SamplingParams(), min_tokens=1, stop_ids=frozenset({0, 1, 2}))
+    assert sample(logits, [all_stop]) == [NO_TOKEN]
+
+
+@pytest.mark.parametrize(("size", "kept_ids"), [(3, 2), (7, 3), (10, 3), (49, 48), (1000, 333)])
+def test_a_top_p_that_is_hit_exactly_keeps_no_id_more(size, kept_ids):
+    assert kept(torch.zeros(size), top_p=kept_ids / size) == set(range(kept_ids))
+    assert kept(torch.zeros(size), top_p=kept_ids / size + 1e-6) == set(range(kept_ids + 1))
+
+
+def test_scores_whose_probabilities_are_equal_are_still_ordered():
+    """exp(1e-30) and exp(2e-30) are the same number."""
+    assert kept(torch.tensor([1e-30, 2e-30, 0.0]), top_k=1) == {1}
+
+
 @pytest.mark.parametrize("seed", [0, 2**31, 2**63 - 1])
 def test_seeds_repeat(seed):
     """B49."""

@@ -44,8 +44,9 @@ def _narrow(scratch, count, high, low, wanted, by_count):
         token = members[position]
         masses[np.int64((np.float64(high) - scores[token]) * scale)] += 1.0 if by_count else weights[token]
     before, bucket = 0.0, 0
+    last = np.int64((np.float64(high) - low) * scale)
     # Rounding may leave the sum of all just below what is wanted: then it is the last class.
-    while bucket < NUM_BUCKETS - 1 and before + masses[bucket] < wanted:
+    while bucket < last and before + masses[bucket] < wanted:
         before += masses[bucket]
         bucket += 1
     scratch.cut[0] = before
