@@ -310,16 +310,20 @@ class EngineClient:
 
     async def _restart(self) -> None:
         """Tell the running requests why they end, and start processes until one works or too many have ended."""
-        while not self._draining:
+        while True:
             how = await anyio.to_thread.run_sync(self._worker.end, abandon_on_cancel=True)
             reason = f"the process that runs the model ended {how}" + (
                 f": {self._last_words}" if self._last_words else ""
             )
             self._last_words = None
             _log.error("the model's process ended", reason=reason, failed_requests=len(self._jobs))
-            self._fault = Fault(reason, final=self._count_death())
+            if self._count_death():
+                self._fault = Fault(f"{reason}, the {_MAX_DEATHS}rd time within a minute", final=True)
+                self._fail_all(EngineUnavailableError(self._fault.reason))
+                return
+            self._fault = Fault(reason, final=False)
             self._fail_all(EngineRestartedError(f"{reason}; it is being restarted, send the request again"))
-            if self._fault.final:
+            if self._draining:
                 return
             await asyncio.sleep(_RESTART_SECONDS * 2 ** len(self._deaths))
             if await self._relaunch():

@@ -70,7 +70,9 @@ def test_a_worker_that_is_killed_is_replaced(start: Callable[..., Any], tokenize
 
 
 def test_a_folder_that_cannot_be_served_is_told_once(process: Callable[..., Any], tmp_path: Path) -> None:
-    code, _, stderr = process("-m", "services.tokenizer", model_dir=tmp_path / "nothing", workers=4).wait_exit(timeout=60)
+    code, _, stderr = process("-m", "services.tokenizer", model_dir=tmp_path / "nothing", workers=4).wait_exit(
+        timeout=60
+    )
     assert code == 1
     assert stderr.count("\n") == 1
     assert "nothing" in stderr

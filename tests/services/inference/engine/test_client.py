@@ -1,0 +1,306 @@
+"""The client's side of the socket, against a peer that a test plays itself."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+from services.inference.engine import (
+    EngineClient,
+    EngineError,
+    EngineRestartedError,
+    EngineStats,
+    EngineUnavailableError,
+    Job,
+    PromptEvent,
+    QueueFullError,
+    QueueTimeoutError,
+    RequestTimeoutError,
+    RequestTooLargeError,
+    RowRequest,
+    TokenEvent,
+)
+from services.inference.engine.messages import Cancel, Hello, LastWords, MessageReader, Step, Submit, encode
+from services.inference.engine.request import CoreEvent, FailEvent, StartEvent
+from services.inference.engine.spawn import LoadError
+from shared.lm import SamplingParams
+
+HELLO = Hello("a model", "cpu", "float32", context_length=128, num_blocks=16, max_rows=2)
+ROW = RowRequest((1, 2, 3), SamplingParams(), 5, frozenset())
+
+
+class Peer:
+    """A worker whose other end is in the test's hands."""
+
+    def __init__(self, hello: Hello | LoadError = HELLO) -> None:
+        self.connection, self.theirs = socket.socketpair()
+        self.theirs.setblocking(False)
+        self.closed = False
+        self._hello = hello
+        self._reader = MessageReader()
+        self._commands: list[Any] = []
+
+    def wait_hello(self) -> Hello:
+        if isinstance(self._hello, LoadError):
+            raise self._hello
+        return self._hello
+
+    def end(self) -> str:
+        self.connection.close()
+        return "by a test"
+
+    def close(self) -> None:
+        self.closed = True
+        self.end()
+
+    def say(self, *events: tuple[int, CoreEvent], stats: EngineStats | None = None) -> None:
+        self.theirs.sendall(encode(Step(list(events), stats or EngineStats(), 0.0)))
+
+    async def heard(self, count: int) -> list[Any]:
+        """The next `count` commands."""
+        while len(self._commands) < count:
+            try:
+                self._commands += self._reader.feed(self.theirs.recv(1 << 20))
+            except BlockingIOError:
+                await asyncio.sleep(0.001)
+        commands, self._commands = self._commands[:count], self._commands[count:]
+        return commands
+
+
+@asynccontextmanager
+async def client_of(*peers: Peer, max_queue: int = 4, **limits: float) -> AsyncIterator[EngineClient]:
+    left = list(peers)
+    engine = EngineClient(left.pop(0), HELLO, lambda: left.pop(0), max_queue=max_queue, **limits)
+    engine.start()
+    try:
+        yield engine
+    finally:
+        engine.close()
+        for peer in peers:
+            peer.connection.close()
+            peer.theirs.close()
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def within_limits() -> None:
+        await asyncio.wait_for(test(), 20)
+
+    asyncio.run(within_limits())
+
+
+async def read(job: Job) -> list[Any]:
+    return [event async for events in job for event in events]
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def test_rows_go_and_events_come() -> None:
+    async def test() -> None:
+        peer = Peer()
+        async with client_of(peer) as engine:
+            job = engine.submit([ROW, ROW])
+            assert await peer.heard(1) == [Submit(1, [ROW, ROW])]
+            events = [PromptEvent(0, 0), PromptEvent(1, 2), TokenEvent(0, 7, None, "stop"), TokenEvent(1, 8)]
+            peer.say((1, StartEvent(0)), *((1, event) for event in events))
+            assert await anext(job) == events
+            assert job.started_at is not None
+            assert job.started_at >= job.submitted_at
+            peer.say((1, TokenEvent(1, 9, None, "length")))
+            assert await read(job) == [TokenEvent(1, 9, None, "length")]
+            assert engine.stats().waiting_rows == 0
+
+    run(test)
+
+
+def test_a_handler_that_comes_late_gets_all_in_one_list() -> None:
+    async def test() -> None:
+        peer = Peer()
+        async with client_of(peer) as engine:
+            job = engine.submit([ROW])
+            for token in range(3):
+                peer.say((1, TokenEvent(0, token)))
+            peer.say((1, TokenEvent(0, 3, None, "length")))
+            await until(lambda: job.num_running == 0)
+            assert [event.token for event in await anext(job)] == [0, 1, 2, 3]
+            assert await read(job) == []
+
+    run(test)
+
+
+def test_what_nobody_wants_is_cancelled_once_and_makes_room_at_once() -> None:  # B34
+    async def test() -> None:
+        peer = Peer()
+        async with client_of(peer, max_queue=1) as engine:
+            job = engine.submit([ROW, ROW, ROW])
+            with pytest.raises(QueueFullError, match="3 sequences"):
+                engine.submit([ROW])
+            job.drop(1)
+            job.drop(1)
+            job.cancel()
+            job.cancel()
+            assert (await peer.heard(3))[1:] == [Cancel(1, 1), Cancel(1, None)]
+            peer.say((1, TokenEvent(0, 7)), (1, TokenEvent(2, 7)))  # of the step that ran meanwhile
+            assert await read(job) == []
+            engine.submit([ROW, ROW, ROW]).cancel()
+            assert [type(command) for command in await peer.heard(2)] == [Submit, Cancel]
+
+    run(test)
+
+
+def test_a_row_that_ended_is_not_cancelled() -> None:
+    async def test() -> None:
+        peer = Peer()
+        async with client_of(peer) as engine:
+            job = engine.submit([ROW])
+            peer.say((1, TokenEvent(0, 7, None, "stop")))
+            await read(job)
+            job.drop(0)
+            job.cancel()
+            engine.submit([ROW])
+            assert [type(command) for command in await peer.heard(2)] == [Submit, Submit]
+
+    run(test)
+
+
+def test_a_row_that_fails_ends_its_request_and_no_other() -> None:  # B74
+    async def test() -> None:
+        peer = Peer()
+        async with client_of(peer) as engine:
+            sick, healthy = engine.submit([ROW, ROW]), engine.submit([ROW])
+            peer.say((1, TokenEvent(0, 7)), (1, FailEvent(1, "MemoryError")), (2, TokenEvent(0, 8, None, "stop")))
+            assert await anext(sick) == [TokenEvent(0, 7)]
+            with pytest.raises(EngineError, match="MemoryError"):
+                await read(sick)
+            assert await read(healthy) == [TokenEvent(0, 8, None, "stop")]
+            assert (await peer.heard(3))[2] == Cancel(1, None)
+
+    run(test)
+
+
+def test_what_can_never_run_is_refused_at_once() -> None:  # B70
+    async def test() -> None:
+        async with client_of(Peer()) as engine:
+            for rows in ([ROW] * 7, [RowRequest((1,) * 300, SamplingParams(), 1, frozenset())]):
+                with pytest.raises(RequestTooLargeError):
+                    engine.submit(rows)
+            assert engine.stats().waiting_rows == 0
+
+    run(test)
+
+
+def test_a_process_that_reads_nothing_blocks_nobody_and_is_sent_no_more_than_so_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("services.inference.engine.client._MAX_UNSENT_BYTES", 1_000_000)
+    huge = RowRequest(tuple(range(1000, 1100)), SamplingParams(), 1, frozenset(range(200_000)))
+
+    async def test() -> None:
+        peer = Peer()
+        async with client_of(peer, max_queue=1000) as engine:
+            sent = 0
+            with suppress(QueueFullError):
+                while sent < 1000:
+                    engine.submit([huge])
+                    sent += 1
+            with pytest.raises(QueueFullError, match="does not keep up"):
+                engine.check_room(1)
+            assert sent < 100
+            assert await peer.heard(sent) == [Submit(number, [huge]) for number in range(1, sent + 1)]
+            engine.submit([ROW])
+            await peer.heard(1)
+
+    run(test)
+
+
+def test_timeouts_of_the_queue_and_of_the_whole() -> None:
+    async def test() -> None:
+        peer = Peer()
+        async with client_of(peer, queue_timeout=0.05, request_timeout=0.2) as engine:
+            waiting, running, quick = (engine.submit([ROW]) for _ in range(3))
+            peer.say((2, StartEvent(0)), (3, TokenEvent(0, 1, None, "stop")))
+            with pytest.raises(QueueTimeoutError, match=r"0\.05 seconds"):
+                await read(waiting)
+            with pytest.raises(RequestTimeoutError, match=r"0\.2 seconds"):
+                await read(running)
+            assert len(await read(quick)) == 1
+            assert (await peer.heard(5))[3:] == [Cancel(1, None), Cancel(2, None)]
+
+    run(test)
+
+
+def test_counters_go_on_where_a_process_ended() -> None:
+    async def test() -> None:
+        peers = [Peer(), Peer()]
+        async with client_of(*peers) as engine:
+            job = engine.submit([ROW])
+            peers[0].say(stats=EngineStats(running_rows=1, steps=7, generated_tokens=70, kv_blocks_used=3))
+            await until(lambda: engine.stats().running_rows == 1)
+            peers[0].theirs.sendall(encode(LastWords("enough")))
+            peers[0].theirs.close()
+            with pytest.raises(EngineRestartedError, match="ended by a test: enough"):
+                await read(job)
+            assert engine.fault is not None
+            assert not engine.fault.final
+            with pytest.raises(EngineRestartedError, match="enough"):
+                engine.submit([ROW])
+            await until(lambda: engine.fault is None)
+            engine.submit([ROW])
+            assert [type(command) for command in await peers[1].heard(1)] == [Submit]
+            peers[1].say(stats=EngineStats(waiting_rows=1, steps=1, generated_tokens=10))
+            await until(lambda: engine.stats().steps == 8)
+            assert engine.stats() == EngineStats(waiting_rows=1, steps=8, generated_tokens=80, restarts=1)
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("second", "reason"),
+    [
+        (Peer, "ended by a test"),
+        (lambda: Peer(LoadError("no memory", told=True)), "cannot be loaded again: no memory"),
+        (lambda: Peer(HELLO._replace(identity="another")), "now holds another model"),
+    ],
+)
+def test_what_a_restart_does_not_mend_is_final(
+    second: Callable[[], Peer], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.inference.engine.client._RESTART_SECONDS", 0.001)
+
+    async def test() -> None:
+        peers = [Peer(), second(), Peer(), Peer()]
+        async with client_of(*peers) as engine:
+            for peer in peers:
+                peer.theirs.close()
+            await until(lambda: engine.fault is not None and engine.fault.final)
+            assert engine.fault is not None
+            assert reason in engine.fault.reason
+
+    run(test)
+
+
+def test_draining_refuses_what_waits_and_ends_what_is_left() -> None:  # B64
+    async def test() -> None:
+        peer = Peer()
+        async with client_of(peer) as engine:
+            short, long, waiting = (engine.submit([ROW]) for _ in range(3))
+            peer.say((1, StartEvent(0)), (2, StartEvent(0)))
+            await until(lambda: long.started_at)
+            drained = asyncio.create_task(engine.drain(0.3))
+            with pytest.raises(EngineUnavailableError, match="is shutting down"):
+                await read(waiting)
+            with pytest.raises(EngineUnavailableError, match="is shutting down"):
+                engine.submit([ROW])
+            peer.say((1, TokenEvent(0, 1, None, "stop")))
+            assert len(await read(short)) == 1
+            with pytest.raises(EngineUnavailableError, match="shut down before"):
+                await read(long)
+            await drained
+        assert peer.closed
+
+    run(test)
