@@ -20,6 +20,32 @@ from fastapi import FastAPI
 from shared.bpe import Tokenizer, train_bpe
 from shared.lm import GenerationDefaults, ModelConfig, RopeConfig, Transformer, save_model_folder
 
+# The inference service with a model that takes as long as it is told for each step.
+_SLOW_MODEL = """
+import os, socket, sys, time
+from services.inference.engine import process, runners
+from services.inference.engine.cpu.runner import CpuRunner
+
+class Slow(CpuRunner):
+    def run(self, segments):
+        time.sleep(float(os.environ["SECONDS"]))
+        return super().run(segments)
+
+runners.CpuRunner = Slow
+process.main(socket.socket(fileno=int(sys.argv[1])))
+"""
+_SLOW_SERVICE = f"""
+import sys
+from functools import partial
+from services.inference import loading
+from services.inference.app import create_app
+from services.inference.settings import InferenceSettings
+from shared.http import run
+
+loading.ModelProcess = partial(loading.ModelProcess, command=(sys.executable, "-c", {_SLOW_MODEL!r}))
+run(create_app, InferenceSettings, "slow")
+"""
+
 TEXT = "Once upon a time there was a little fox. The fox had a red ball and a friend called Anna. " * 3
 
 
@@ -137,6 +163,17 @@ def process() -> Iterator[Callable[..., Process]]:
     for running in started:
         running.popen.kill()
         running.popen.communicate()
+
+
+@pytest.fixture
+def slow(process: Callable[..., Process], model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Process]:
+    """Start the inference service with a tiny model that takes `seconds` for each step."""
+
+    def start(seconds: float = 0.1, **settings: object) -> Process:
+        monkeypatch.setenv("SECONDS", str(seconds))
+        return process("-c", _SLOW_SERVICE, **{"model_dir": model_dir, "threads": 1, **settings}).wait_ready()
+
+    return start
 
 
 def wait_until(condition: Callable[[], bool], timeout: float = 60) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import psutil
 
-STORY = {"prompt": "Once upon a time", "max_tokens": 110, "ignore_eos": True, "seed": 3}
+STORY = {"prompt": "Once upon a time", "max_tokens": 20, "ignore_eos": True, "seed": 3}
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -34,28 +34,34 @@ def child_of(service: Any, *, after: psutil.Process | None = None) -> psutil.Pro
     return children[0]
 
 
+def tell(service: Any) -> httpx.Response:
+    return httpx.post(f"{service.url}/generate", json=STORY, timeout=60)
+
+
 def cpu_seconds(process: psutil.Process) -> float:
     times = process.cpu_times()
     return times.user + times.system
 
 
-def test_the_life_of_the_models_process(process: Callable[..., Any], model_dir: Path) -> None:
+def test_the_life_of_the_models_process(slow: Callable[..., Any]) -> None:
     """Killed in mid-stream it is told, replaced, and gives the same again; killed three times it is not replaced."""
-    service = process("-m", "services.inference", model_dir=model_dir, threads=2).wait_ready()
+    service = slow(0.02)
     libraries = Path(f"/proc/{service.popen.pid}/maps").read_text()
     assert "torch" not in libraries
     child = child_of(service)
     assert os.getpgid(child.pid) != os.getpgid(service.popen.pid)  # Ctrl-C in a terminal is for a process group
     child.send_signal(signal.SIGINT)
     child.send_signal(signal.SIGTERM)
-    before = httpx.post(f"{service.url}/generate", json=STORY).json()["choices"]
+    before = tell(service).json()["choices"]
 
     at_rest = cpu_seconds(child)
     for _ in range(100):
         httpx.get(f"{service.url}/livez")
     assert cpu_seconds(child) - at_rest < 0.1, "a process without work takes no time"
 
-    with httpx.stream("POST", f"{service.url}/generate", json={**STORY, "n": 4, "stream": True}) as stream:
+    with httpx.stream(
+        "POST", f"{service.url}/generate", json={**STORY, "n": 4, "max_tokens": 100, "stream": True}, timeout=60
+    ) as stream:
         lines = stream.iter_lines()
         next(lines)
         child.kill()
@@ -63,14 +69,14 @@ def test_the_life_of_the_models_process(process: Callable[..., Any], model_dir: 
     error = json.loads(last.removeprefix("data: "))["error"]
     assert error["code"] == "engine_restarted"
     assert "SIGKILL" in error["message"]
-    for answer in (httpx.get(f"{service.url}/readyz"), httpx.post(f"{service.url}/generate", json=STORY)):
+    for answer in (httpx.get(f"{service.url}/readyz"), tell(service)):
         assert answer.status_code == 503
         assert int(answer.headers["retry-after"]) >= 1
         assert "SIGKILL" in answer.json()["error"]["message"]
     assert httpx.get(f"{service.url}/livez").status_code == 200
 
     wait_for(lambda: httpx.get(f"{service.url}/readyz").status_code == 200)
-    assert httpx.post(f"{service.url}/generate", json=STORY).json()["choices"] == before
+    assert tell(service).json()["choices"] == before
     assert "ownlm_engine_restarts_total 1.0" in httpx.get(f"{service.url}/metrics").text.splitlines()
 
     child = child_of(service)
@@ -88,7 +94,7 @@ def test_the_models_process_ends_with_the_service(process: Callable[..., Any], m
     loading = process("-m", "services.inference", model_dir=model_dir).wait_listening()
     ready = process("-m", "services.inference", model_dir=model_dir, threads=1).wait_ready()
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(httpx.post, f"{ready.url}/generate", json=STORY)
+        pool.submit(tell, ready)
         children = [child_of(loading), child_of(ready)]
         loading.popen.kill()
         ready.popen.kill()

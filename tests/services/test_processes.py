@@ -16,32 +16,6 @@ import pytest
 from shared.bpe import Tokenizer
 from shared.lm import GenerationDefaults, ModelConfig, Transformer, save_model_folder
 
-# The inference service with a model that takes 0.1 s for each step and can tell a story of 120 tokens.
-SLOW_MODEL = """
-import socket, sys, time
-from services.inference.engine import process, runners
-from services.inference.engine.cpu.runner import CpuRunner
-
-class Slow(CpuRunner):
-    def run(self, segments):
-        time.sleep(0.1)
-        return super().run(segments)
-
-runners.CpuRunner = Slow
-process.main(socket.socket(fileno=int(sys.argv[1])))
-"""
-SLOW_SERVICE = f"""
-import sys
-from functools import partial
-from services.inference import loading
-from services.inference.app import create_app
-from services.inference.settings import InferenceSettings
-from shared.http import run
-
-loading.ModelProcess = partial(loading.ModelProcess, command=(sys.executable, "-c", {SLOW_MODEL!r}))
-run(create_app, InferenceSettings, "slow")
-"""
-
 
 def one_sentence(stderr: str) -> str:
     assert stderr.count("\n") == 1, stderr
@@ -111,14 +85,6 @@ def test_an_orderly_end(process: Callable[..., Any], model_dir: Path, sent: sign
     assert "secret" not in stdout
 
 
-@pytest.fixture
-def slow(process: Callable[..., Any], model_dir: Path) -> Callable[..., Any]:
-    def start(**settings: Any) -> Any:
-        return process("-c", SLOW_SERVICE, model_dir=model_dir, max_batch=3, threads=1, **settings).wait_ready()
-
-    return start
-
-
 def read_stream(url: str, max_tokens: int) -> list[str]:
     """The frames of a stream; the status where it was refused."""
     body = {"prompt": "a", "max_tokens": max_tokens, "stream": True, "ignore_eos": True}
@@ -137,7 +103,7 @@ def wait_rows(url: str, *, running: int, waiting: int) -> None:
 
 
 def test_sigterm_with_streams_and_a_queue(slow: Callable[..., Any]) -> None:  # B64
-    service = slow(shutdown_timeout=3)
+    service = slow(shutdown_timeout=3, max_batch=3)
     with ThreadPoolExecutor(6) as pool:
         short = pool.submit(read_stream, service.url, 12)
         long = [pool.submit(read_stream, service.url, 120) for _ in range(2)]
@@ -162,7 +128,7 @@ def test_sigterm_with_streams_and_a_queue(slow: Callable[..., Any]) -> None:  # 
 
 
 def test_a_second_signal_ends_at_once(slow: Callable[..., Any]) -> None:  # B64
-    service = slow(shutdown_timeout=60)
+    service = slow(shutdown_timeout=60, max_batch=3)
     with ThreadPoolExecutor(1) as pool:
         stream = pool.submit(read_stream, service.url, 120)
         wait_rows(service.url, running=1, waiting=0)
