@@ -161,26 +161,28 @@ def _with_places(prompts: Sequence[str | list[int]]) -> Iterable[tuple[str | lis
 def _prompt(prompt: str | list[int], field: str, request: ContinuationRequest, model: ServedModel) -> Prompt:
     is_text = isinstance(prompt, str)
     try:
-        if isinstance(prompt, str):
-            ids, text = model.tokenizer.encode(prompt, add_special_tokens=True), prompt
-        else:
-            ids, text = prompt, model.tokenizer.decode(prompt)  # refuses ids that the tokenizer does not have
+        ids = model.tokenizer.encode(prompt, add_special_tokens=True) if isinstance(prompt, str) else prompt
+        _check_length(len(ids), field, request, model)
+        text = prompt if isinstance(prompt, str) else model.tokenizer.decode(prompt)  # refuses ids that are no tokens
     except TokenizerError as error:
         raise ApiError(400, f"{field}: {error}", param=field) from error
-    if not ids:
+    wants_offsets = request.echo and request.num_prompt_logprobs is not None
+    offsets = _offsets(ids, len(text), model, skip_special_tokens=is_text) if wants_offsets else ()
+    return Prompt(tuple(ids), text, offsets)
+
+
+def _check_length(number: int, field: str, request: ContinuationRequest, model: ServedModel) -> None:
+    if number == 0:
         message = f"{field}: it is empty, and this model has no begin-of-text token to start from"
         raise ApiError(400, message, param=field, code="empty_prompt")
     # A prompt that fills the context can be scored and not continued.
     limit = model.context_length - (request.max_tokens != 0)
-    if len(ids) > limit:
+    if number > limit:
         message = (
-            f"{field}: {len(ids)} tokens, the limit is {limit}: "
+            f"{field}: {number} tokens, the limit is {limit}: "
             f"prompt and answer share a context of {model.context_length} tokens"
         )
         raise ApiError(400, message, param=field, code="context_length_exceeded")
-    wants_offsets = request.echo and request.num_prompt_logprobs is not None
-    offsets = _offsets(ids, len(text), model, skip_special_tokens=is_text) if wants_offsets else ()
-    return Prompt(tuple(ids), text, offsets)
 
 
 def _offsets(ids: list[int], length: int, model: ServedModel, *, skip_special_tokens: bool) -> tuple[int, ...]:
