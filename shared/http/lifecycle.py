@@ -136,5 +136,5 @@ def not_ready(state: State, reason: str | None = None) -> ApiError:
         "restarting": f"the model is being restarted, try again soon: {reason}",
         "failed": f"the server cannot serve: {reason}",
     }
-    headers = {"Retry-After": "1"} if state in ("loading", "restarting") else None
+    headers = {"Retry-After": "1"} if state != "failed" else None
     return ApiError(503, messages.get(state, state), code=state, headers=headers)

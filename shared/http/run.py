@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 EXIT_USAGE = 2
 
+_LOCAL_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 _KEEP_ALIVE_SECONDS = 75  # longer than the 60 s after which common proxies drop an idle connection themselves
 _LAST_BYTES_SECONDS = 1.0
 _BACKLOG = 2048  # uvicorn's
@@ -61,6 +62,8 @@ def _run(create_app: Callable[[SettingsT], FastAPI], settings_class: type[Settin
         message = f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}; set OWNLM_PORT"
         return _fail(name, message, EXIT_FAILED)
     log.info("listening", service=name, host=settings.host, port=listener.getsockname()[1])
+    if settings.api_keys is None and settings.api_keys_file is None and settings.host not in _LOCAL_HOSTS:
+        log.warning("no API keys are set: whoever reaches the port may use it", host=settings.host)
     if settings.processes == 1:
         code = _serve(create_app, settings, name, listener)
     else:
