@@ -99,12 +99,14 @@ class EventStream(Response):
             left = self._changed + limit - self._now()
             if left > 0:
                 await asyncio.sleep(min(left, self._send_timeout))
-            elif self._sending:
-                _log.info("gave up a client that reads nothing")
-                scope.cancel()
-                return
-            else:
-                await self._send(send, _COMMENT)
+                continue
+            if not self._sending:
+                with anyio.move_on_after(self._send_timeout):
+                    await self._send(send, _COMMENT)
+                    continue
+            _log.info("gave up a client that reads nothing")
+            scope.cancel()
+            return
 
 
 async def _cancel_on_disconnect(receive: Receive, scope: anyio.CancelScope) -> None:

@@ -114,6 +114,17 @@ def test_a_client_that_reads_nothing_is_given_up() -> None:
     assert (len(server.messages), ended) == (1, 1)
 
 
+def test_a_client_that_does_not_even_read_a_comment_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.inference.event_stream.PING_SECONDS", 0.01)
+
+    async def frames(_server: Server) -> AsyncIterator[bytes]:
+        await anyio.sleep_forever()
+        yield DONE
+
+    server, ended = serve(frames, stalls=True)
+    assert (len(server.messages), ended) == (1, 1)
+
+
 def test_a_client_that_leaves_ends_the_stream() -> None:
     async def frames(server: Server) -> AsyncIterator[bytes]:
         yield frame({"a": 1})
