@@ -18,6 +18,7 @@ import torch
 from benchmarks.machine import describe_machine, installed_versions
 from services.inference.engine.cpu.kernels import intrinsics
 from services.inference.engine.cpu.kernels.linear import linear
+from services.inference.engine.cpu.panels import KINDS
 from services.inference.engine.cpu.runner import CpuRunner
 from services.inference.engine.cpu.team import ThreadTeam
 from services.inference.engine.cpu.weights import pack_weights
@@ -40,7 +41,6 @@ MAX_ROWS, MAX_STEP_TOKENS, POSITION = 32, 512, 127
 PROMPTS = {"8 prompts of 64": (8, 64), "1 prompt of 256": (1, 256)}
 MATRICES = {"queries, keys and values": 0, "output of attention": 1, "feed-forward, down": 3, "logits": -1}
 PRODUCT_ROWS = (1, 8, 32, 512)
-KINDS = {name: getattr(intrinsics, name.upper()) for name in ("float32", "bfloat16", "float16", "int8")}
 
 Contest = dict[str, tuple[Callable[[], object], float]]
 """What takes turns, and how many tokens (or operations) a turn makes."""
