@@ -28,6 +28,7 @@ class HttpMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
         labels = ("method", "route", "status")
         self.requests = Counter("ownlm_http_requests", "Requests answered", labels, registry=self.registry)
         self.duration = Histogram(
@@ -62,12 +63,7 @@ class HttpMetrics:
     def page(self) -> bytes:
         """All measurements in Prometheus' text format."""
         if _MULTIPROCESS not in os.environ:
-            # Of one process among several, this would be a number for nothing.
-            return generate_latest(self.registry) + generate_latest(_process)
+            return generate_latest(self.registry)
         workers = CollectorRegistry()
         MultiProcessCollector(workers)  # type: ignore[no-untyped-call]
         return generate_latest(workers)
-
-
-_process = CollectorRegistry()
-ProcessCollector(registry=_process)
