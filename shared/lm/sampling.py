@@ -12,13 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shared.lm.sampling_params import NO_TOKEN, SamplingParams
-
-LOWEST_LOGPROB = -9999.0
-"""What log-probabilities are reported as at least, as OpenAI's API has it: JSON knows no infinity."""
-
-TOP_P_SLACK = 1e-9
-"""The share of the mass by which top_p may be missed: the rounding of a sum in some order or other decides nothing."""
+from shared.lm.sampling_params import LOWEST_LOGPROB, NO_TOKEN, TOP_P_SLACK, SamplingParams
 
 _FIRST_LOOK = 256
 _LARGEST = torch.finfo(torch.float32).max

@@ -7,6 +7,12 @@ from shared.lm.errors import SamplingError
 NO_TOKEN = -1
 """What is drawn for a row whose logits hold no number to draw by."""
 
+LOWEST_LOGPROB = -9999.0
+"""What log-probabilities are reported as at least, as OpenAI's API has it: JSON knows no infinity."""
+
+TOP_P_SLACK = 1e-9
+"""The share of the mass by which top_p may be missed: the rounding of a sum in some order or other decides nothing."""
+
 _GREEDY_BELOW = 1e-5
 _MIN_BIAS, _MAX_BIAS = -100.0, 100.0  # OpenAI's
 

@@ -7,10 +7,11 @@ import numpy as np
 
 from services.inference.engine.request import RowRequest, TokenLogprobs
 from services.inference.engine.sampler.kernels.arrays import BLOCK, NUM_BUCKETS, Float32Array, Results, Rows, Scratch
-from services.inference.engine.sampler.kernels.drawing import LOWEST_LOGPROB, NO_TOKEN, draw_rows, score_rows
+from services.inference.engine.sampler.kernels.drawing import draw_rows, score_rows
 from services.inference.engine.sampler.parameters import Parameters, bias_of, early_stops, seen_counts
 from services.inference.engine.step import Draw
 from shared.kernels.compiling import Call
+from shared.lm.sampling_params import LOWEST_LOGPROB, NO_TOKEN
 
 RunCalls = Callable[[Sequence[Call]], object]
 """Runs some calls, at the same time or one after the other, and returns when all are done."""

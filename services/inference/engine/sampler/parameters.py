@@ -8,11 +8,10 @@ import numpy as np
 
 from services.inference.engine.request import RowRequest
 from services.inference.engine.sampler.kernels.arrays import NUM_UNIFORMS
+from shared.lm.sampling_params import TOP_P_SLACK
 
 ALL = 1 << 31
 """A top_k that keeps all."""
-
-_TOP_P_SLACK = 1e-9  # as in shared.lm.sampling, which imports torch
 
 
 class Parameters:
@@ -56,7 +55,7 @@ class Parameters:
         self.greedy[row] = params.greedy
         self.inverse_temperature[row] = 1.0 if params.greedy else 1 / params.temperature
         self.top_k[row] = params.top_k if 0 < params.top_k < ALL else ALL
-        self.top_p[row] = 1.0 if params.top_p == 1 else params.top_p * (1 - _TOP_P_SLACK)
+        self.top_p[row] = 1.0 if params.top_p == 1 else params.top_p * (1 - TOP_P_SLACK)
         self.log_min_p[row] = math.log(params.min_p) if params.min_p > 0 else -math.inf
         self.repetition[row] = params.repetition_penalty
         self.presence[row] = params.presence_penalty

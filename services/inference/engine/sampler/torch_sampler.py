@@ -11,8 +11,7 @@ from services.inference.engine.request import RowRequest, TokenLogprobs
 from services.inference.engine.sampler.kernels.arrays import NUM_UNIFORMS
 from services.inference.engine.sampler.parameters import Parameters, bias_of, early_stops, seen_counts
 from services.inference.engine.step import Draw
-from shared.lm import NO_TOKEN
-from shared.lm.sampling import LOWEST_LOGPROB
+from shared.lm.sampling_params import LOWEST_LOGPROB, NO_TOKEN
 
 _LARGEST = torch.finfo(torch.float32).max
 _FIELDS = (
