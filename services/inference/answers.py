@@ -14,8 +14,7 @@ from services.inference.plan import Plan
 from services.inference.schemas import Usage
 from shared.bpe import Tokenizer
 from shared.http import unless_disconnected
-
-LOWEST_LOGPROB = -9999.0  # JSON has no minus infinity
+from shared.lm.sampling_params import LOWEST_LOGPROB
 
 
 class Shape(Protocol):

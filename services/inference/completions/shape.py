@@ -4,12 +4,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from services.inference.answers import LOWEST_LOGPROB
 from services.inference.choice import Delta
 from services.inference.engine import TokenLogprobs
 from services.inference.plan import Plan
 from services.inference.schemas import Usage
 from shared.bpe import Tokenizer
+from shared.lm.sampling_params import LOWEST_LOGPROB
 
 
 class CompletionShape:
