@@ -115,7 +115,7 @@ class EngineCore:
     def _plan(self) -> Plan:
         while self._suspects:
             row = self._suspects.popleft()
-            if row.place >= 0 and row.leader is None and (plan := self._scheduler.plan_alone(row)).work:
+            if row.place >= 0 and (plan := self._scheduler.plan_alone(row)).work:
                 return plan
         return self._scheduler.plan()
 

@@ -23,8 +23,9 @@ _log = structlog.get_logger("ownlm.engine")
 
 _CUDA_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _SHARE_OF_FREE_MEMORY = 0.5
-# A chunk delays others by its time on the CPU; on a GPU hundreds of tokens take little longer than one.
+# On the CPU a chunk of a prompt delays others by the time of its tokens; on CUDA by that of its tiles (`TorchRunner`).
 _CPU_PREFILL_TOKENS, _CUDA_PREFILL_TOKENS = 128, 512
+_CUDA_TILE_TOKENS = 64
 
 
 class DeviceError(ValueError):
@@ -119,7 +120,7 @@ def _on_cuda(config: EngineConfig, device: torch.device) -> LoadedModel:
         valid_tokens=folder.valid_tokens,
     )
     hello = _hello(config, folder, runner, str(device), dtype)
-    return LoadedModel(runner, hello, prefill_tokens, min_prefill_tokens=prefill_tokens)
+    return LoadedModel(runner, hello, prefill_tokens, min_prefill_tokens=_CUDA_TILE_TOKENS)
 
 
 def _read_folder(config: EngineConfig, device: torch.device, dtype: torch.dtype) -> ModelFolder:

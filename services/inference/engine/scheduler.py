@@ -221,7 +221,8 @@ class Scheduler:
         budget = self._prefill_budget(len(work))
         oldest, *others = rows
         others.sort(key=left.__getitem__)
-        ends = {oldest: self._chunk_end(oldest, -(-budget // 2))}
+        half = -(-budget // 2)
+        ends = {oldest: self._chunk_end(oldest, half if budget <= BLOCK_SIZE else _num_blocks(half) * BLOCK_SIZE)}
         coming = _filled(oldest, ends[oldest])
         budget -= ends[oldest] - oldest.num_computed
         for row in others:

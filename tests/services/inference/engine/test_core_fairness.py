@@ -8,9 +8,9 @@ from tests.services.inference.engine.fake_runner import FakeRunner, reference
 PREFILL = 64
 
 
-def wide(*, min_prefill_tokens: int = PREFILL, **sizes: int) -> Driver:
+def wide(*, prefill_tokens: int = PREFILL, min_prefill_tokens: int = PREFILL, **sizes: int) -> Driver:
     runner = FakeRunner(**{"num_blocks": 2000, "max_rows": 8, "max_step_tokens": 72, **sizes})
-    return Driver(runner, PREFILL, min_prefill_tokens)
+    return Driver(runner, prefill_tokens, min_prefill_tokens)
 
 
 def first_tokens(driver: Driver) -> list[int]:
@@ -74,15 +74,16 @@ def test_of_those_behind_the_first_the_shortest_comes_first() -> None:
     assert len(driver.tokens(2)[0]) == 1
 
 
-def test_a_long_prompt_is_not_starved_by_short_ones() -> None:
-    driver = wide()
+@pytest.mark.parametrize("prefill_tokens", [1, 16, 20, 48, 64])
+def test_a_long_prompt_is_not_starved_by_short_ones(prefill_tokens: int) -> None:
+    driver = wide(prefill_tokens=prefill_tokens)
     driver.submit(0, request(640, 1))
-    for job in range(1, 200):
+    for job in range(1, 1000):
         driver.submit(job, request([job] * 32, 1))
         driver.step()
         if driver.answers[0, 0].prompt is not None:
             break
-    assert job <= 640 / (PREFILL / 2)
+    assert job <= 640 / (prefill_tokens / 2)
 
 
 def test_equal_prompts_begin_in_the_order_of_their_arrival() -> None:
