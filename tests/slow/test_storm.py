@@ -92,8 +92,7 @@ def service(process: Callable[..., Any], busy_model: Path) -> Iterator[Service]:
         threads=1,
         max_batch=MAX_BATCH,
         max_queue=MAX_QUEUE,
-        receive_timeout=5,
-        stream_send_timeout=5,
+        client_timeout=5,
     ).wait_listening()
     threading.Thread(target=running.popen.stdout.read, daemon=True).start()
     deadline = time.monotonic() + 180  # kernels may have to be compiled
@@ -248,7 +247,7 @@ def test_2000_requests_of_which_most_go_wrong_leave_nothing(service: Service) ->
 def test_slow_readers_and_half_open_sockets_hold_up_nobody(service: Service) -> None:
     fat = request(generation(n=8, logprobs=20, max_tokens=110))
     with ExitStack() as sockets:
-        for beginning, count in ((b"", 100), (b"POST /generate HT", 100), (fat[:-20], 50), (fat, 20)):
+        for beginning, count in ((b"", 100), (b"POST /generate HT", 100), (fat[:-20], 50), (fat, 2)):
             for _ in range(count):
                 slow = sockets.enter_context(socket.socket())
                 slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -258,6 +257,6 @@ def test_slow_readers_and_half_open_sockets_hold_up_nobody(service: Service) -> 
         started = time.monotonic()
         service.wait_until_idle()
         seconds = time.monotonic() - started
-        print(f"\nbeside 270 bad clients: {dict(served)}; these are gone {seconds:.1f} s later")
-        assert served.keys() <= {200, 429}
+        print(f"\nbeside 252 bad clients: {dict(served)}; these are gone {seconds:.1f} s later")
+        assert served == {200: 20}
         assert asyncio.run(ask(service.port, request(generation()))).is_whole
