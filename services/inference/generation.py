@@ -66,7 +66,9 @@ class Generation:
             ApiError: The engine could not finish.
         """
         if self._job is None:
-            yield [self._ended(index, Delta(finish_reason="length")) for index in range(self.plan.num_choices)]
+            yield [
+                (index, self._complete(index, Delta(finish_reason="length"))) for index in range(self.plan.num_choices)
+            ]
             return
         try:
             async for events in self._job:
@@ -119,24 +121,20 @@ class Generation:
             else:
                 self._num_tokens += 1
                 delta = self._choices[index].feed(event)
-            if delta is None:
-                continue
-            if delta.finish_reason is None and self._echoed[index]:
-                step.append((index, delta))
-            else:
-                step.append(self._ended(index, delta))
+            if delta is not None:
+                step.append((index, self._complete(index, delta)))
         self._metrics.generated_tokens.inc(self._num_tokens - before)
         return step
 
     def _prompt(self, event: PromptEvent) -> Delta | None:
-        prompt = event.row * len(self._cached) // self.plan.num_choices
+        prompt = self.plan.prompt_number(event.row)
         cached = self._cached[prompt]  # by the row that computed most of it: a prompt counts once
         self._cached[prompt] = event.num_cached_tokens if cached is None else min(cached, event.num_cached_tokens)
         if event.logprobs is None and event.finish_reason is None:
             return None
         return Delta(prompt_logprobs=event.logprobs, finish_reason=event.finish_reason)
 
-    def _ended(self, index: int, delta: Delta) -> tuple[int, Delta]:
+    def _complete(self, index: int, delta: Delta) -> Delta:
         """Put the echo before a choice's first delta, and count a choice that its last one ends."""
         if not self._echoed[index]:
             self._echoed[index] = True
@@ -145,4 +143,4 @@ class Generation:
             self._unfinished.discard(index)
             if self._job is not None:
                 self._job.drop(index)
-        return index, delta
+        return delta

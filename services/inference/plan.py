@@ -70,9 +70,13 @@ class Plan:
         """Tokens of all prompts, each counted once."""
         return sum(len(prompt.ids) for prompt in self.prompts)
 
+    def prompt_number(self, choice: int) -> int:
+        """The place of the prompt that a choice continues."""
+        return choice * len(self.prompts) // self.num_choices
+
     def prompt_of(self, choice: int) -> Prompt:
         """The prompt that a choice continues."""
-        return self.prompts[choice * len(self.prompts) // self.num_choices]
+        return self.prompts[self.prompt_number(choice)]
 
 
 def count_rows(request: ContinuationRequest, settings: InferenceSettings) -> int:
