@@ -73,7 +73,9 @@ class Decoder(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model)
+        weight = torch.empty(config.vocab_size, config.d_model)
+        # To draw on the meta device, where there are no values, torch imports its compiler: that takes seconds.
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, _weight=weight if weight.is_meta else None)
         self.layers = nn.ModuleList(Block(config, layer) for layer in range(config.num_layers))
         self.norm = RMSNorm(config.d_model, config.norm_eps) if config.norm == "pre" else nn.Identity()
         self.rotary = RotaryEmbedding(config.rope, config.head_dim) if config.position == "rope" else None
@@ -115,7 +117,9 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw new random weights from torch's global generator."""
+        """Draw new random weights from torch's global generator; none on the meta device."""
+        if self.model.embed_tokens.weight.is_meta:
+            return
         std = self.config.initializer_range
         residual_std = std / (2 * self.config.num_layers) ** 0.5
         for name, parameter in self.named_parameters():
