@@ -53,6 +53,8 @@ class ScriptedRunner:
         self.steps: list[list[Segment]] = []
         self.gate = threading.Event()
         self.gate.set()
+        self.may_start = threading.Event()  # a process is ready no sooner
+        self.may_start.set()
         self._rows: dict[int, tuple[list[int], int]] = {}  # each row's script and how far it has come
         self._scripts = {
             tuple(tokenizer.encode(prompt)): [token_id(tokenizer, piece) for piece in script]
@@ -87,7 +89,8 @@ class ScriptedRunner:
 class ThreadWorker:
     """Runs the model's process as a thread of this one, on a runner that a test has in its hands."""
 
-    def __init__(self, runner: Runner, prefill_tokens: int = 256) -> None:
+    def __init__(self, runner: Runner, prefill_tokens: int = 256, may_start: threading.Event | None = None) -> None:
+        self._may_start = may_start
         self.connection, theirs = socket.socketpair()
         self.connection.sendall(encode(EngineConfig(Path("scripted"))))
         hello = Hello("scripted", "cpu", "float32", CONTEXT_LENGTH, runner.num_blocks, runner.max_rows)
@@ -100,6 +103,8 @@ class ThreadWorker:
             connection.shutdown(socket.SHUT_RDWR)
 
     def wait_hello(self) -> Hello:
+        if self._may_start:
+            self._may_start.wait()
         return receive(self.connection)
 
     def end(self) -> str:
@@ -139,7 +144,7 @@ def scripted(pieces_tokenizer: Tokenizer) -> Callable[..., tuple[FastAPI, Script
         runner = ScriptedRunner(pieces_tokenizer, scripts, num_slots=values.max_batch)
 
         def launch() -> ThreadWorker:
-            return ThreadWorker(runner, values.prefill_tokens or 256)
+            return ThreadWorker(runner, values.prefill_tokens or 256, runner.may_start)
 
         def load(settings: InferenceSettings) -> ServedModel:
             if may_load:

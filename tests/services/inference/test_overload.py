@@ -82,12 +82,14 @@ def test_an_engine_that_fails_again_and_again_is_started_anew(scripted: Any, ser
     app, runner = scripted({})
     url = serve(app)
     runner.failures = [RuntimeError("the device is gone")] * 3
+    runner.may_start.clear()
     assert {post(url).status_code for _ in range(3)} == {500}
     for response in (httpx.get(f"{url}/readyz"), post(url)):
         assert (response.status_code, response.json()["error"]["code"]) == (503, "restarting")
         assert int(response.headers["retry-after"]) >= 1
         assert "RuntimeError: the device is gone" in response.json()["error"]["message"]
     assert httpx.get(f"{url}/livez").status_code == 200
+    runner.may_start.set()
     while httpx.get(f"{url}/readyz").status_code != 200:
         time.sleep(0.05)
     assert post(url).json()["choices"][0]["text"] == "x" * 20
