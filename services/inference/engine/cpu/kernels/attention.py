@@ -174,12 +174,7 @@ def mix_block(scratch, share, count, values, value, ahead, padded, total):
 def begins_tile(plan, row, num_rows):
     """Whether a token and the TILE - 1 after it stand in one sequence, in one block, and are computed at once."""
     end = row + TILE - 1
-    return (
-        plan.positions[row] % TILE == 0
-        and end < num_rows
-        and plan.tables[end] == plan.tables[row]
-        and plan.positions[end] == plan.positions[row] + TILE - 1
-    )
+    return plan.positions[row] % TILE == 0 and end < num_rows and plan.tables[end] == plan.tables[row]
 
 
 @compiled(types.void, FLOAT32S, int64, int64, INT64S, FLOAT32S, int64, PLAN, int64, FLOAT32S, int64)

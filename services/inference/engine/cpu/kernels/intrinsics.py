@@ -1,4 +1,4 @@
-"""The machine operations of the step, as kernels call them; `machine` and `threads` generate them.
+"""The machine operations of the step, as kernels call them; `machine`, `attention_machine` and `threads` generate them.
 
 A vector is `LANES` numbers of 32 bits; a block of the KV cache holds as many positions. Indices are not checked, and no
 result depends on which vector instructions the processor has: lanes are never added to one another but where it is
@@ -48,6 +48,7 @@ FLOAT32, BFLOAT16, FLOAT16, INT8 = range(4)
 """The kinds of weights."""
 
 _MACHINE = "services.inference.engine.cpu.kernels.machine"
+_ATTENTION = "services.inference.engine.cpu.kernels.attention_machine"
 _THREADS = "services.inference.engine.cpu.kernels.threads"
 
 panel_product_1 = Intrinsic("panel_product_1", _MACHINE)
@@ -57,15 +58,15 @@ panel_product_4 = Intrinsic("panel_product_4", _MACHINE)
 panel_product_8 = Intrinsic("panel_product_8", _MACHINE)
 panel_product_12 = Intrinsic("panel_product_12", _MACHINE)
 sum_of_squares = Intrinsic("sum_of_squares", _MACHINE)
-dot_keys = Intrinsic("dot_keys", _MACHINE)
-softmax = Intrinsic("softmax", _MACHINE)
-dot_tile = Intrinsic("dot_tile", _MACHINE)
-mix_tile_1 = Intrinsic("mix_tile_1", _MACHINE)
-mix_tile_2 = Intrinsic("mix_tile_2", _MACHINE)
-mix_tile_4 = Intrinsic("mix_tile_4", _MACHINE)
-mix_values_1 = Intrinsic("mix_values_1", _MACHINE)
-mix_values_2 = Intrinsic("mix_values_2", _MACHINE)
-mix_values_4 = Intrinsic("mix_values_4", _MACHINE)
+dot_keys = Intrinsic("dot_keys", _ATTENTION)
+softmax = Intrinsic("softmax", _ATTENTION)
+dot_tile = Intrinsic("dot_tile", _ATTENTION)
+mix_tile_1 = Intrinsic("mix_tile_1", _ATTENTION)
+mix_tile_2 = Intrinsic("mix_tile_2", _ATTENTION)
+mix_tile_4 = Intrinsic("mix_tile_4", _ATTENTION)
+mix_values_1 = Intrinsic("mix_values_1", _ATTENTION)
+mix_values_2 = Intrinsic("mix_values_2", _ATTENTION)
+mix_values_4 = Intrinsic("mix_values_4", _ATTENTION)
 swiglu = Intrinsic("swiglu", _MACHINE)
 has_many_registers = Intrinsic("has_many_registers", _MACHINE)
 take_ticket = Intrinsic("take_ticket", _THREADS)
