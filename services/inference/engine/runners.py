@@ -1,5 +1,6 @@
 """Load the model in the model's process: device, dtype, memory, and the runner that goes with them."""
 
+import ctypes
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -55,9 +56,8 @@ def load_model(config: EngineConfig) -> LoadedModel:
     """Load the folder and build its runner.
 
     Raises:
-        ModelFolderError: Names the file and the fault.
+        ModelFolderError: Names the file and the fault, or a weight that the dtype cannot hold.
         DeviceError: There is no such device, or it has no weights of this dtype.
-        WeightRangeError: A weight is larger than the dtype can hold.
         CacheError: Too little memory.
     """
     device = _device(config.device)
@@ -68,9 +68,17 @@ def load_model(config: EngineConfig) -> LoadedModel:
             f"no memory for the model and the cache of {config.max_batch} sequences, lower OWNLM_MAX_BATCH, "
             f"OWNLM_CONTEXT_LENGTH or OWNLM_KV_CACHE_BYTES ({str(error).partition(chr(10))[0] or 'out of memory'})"
         ) from error
+    _give_back_memory()
     hello = model.hello
     _log.info("model loaded", device=hello.device, dtype=hello.dtype, kv_cache_tokens=hello.num_blocks * BLOCK_SIZE)
     return model
+
+
+def _give_back_memory() -> None:
+    """Let the system have what weights took until they were packed: glibc keeps it, and has a call for this."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _on_cpu(config: EngineConfig) -> LoadedModel:
