@@ -74,7 +74,7 @@ class Driver:
                     answer.failure = event.message
         self.check()
 
-    def run(self, max_steps: int = 2000) -> None:
+    def run(self, max_steps: int = 20_000) -> None:
         for _ in range(max_steps):
             if not self.core.has_work:
                 return
