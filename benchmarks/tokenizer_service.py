@@ -50,9 +50,6 @@ wrk.body = [[{body}]]
 def main() -> int:
     """Measure, tell, and judge: 0 if all targets are met, else 1."""
     options = _options()
-    if options.serve:
-        _serve(options.serve, options.port, options.answer)
-        return 0
     machine = describe_machine()
     mine, theirs = sorted(os.sched_getaffinity(0))[:2]
     os.sched_setaffinity(0, {mine})
@@ -83,9 +80,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--llama-server", type=Path, help="llama.cpp's server; left out where none is given")
     parser.add_argument("--rounds", type=int, default=5, help="of all in turn; 5 by default")
     parser.add_argument("--seconds", type=int, default=4, help="of each turn; 4 by default")
-    for name in ("--serve", "--answer"):  # for this module's own servers
-        parser.add_argument(name, help=argparse.SUPPRESS)
-    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -127,8 +121,7 @@ def _contests(options: argparse.Namespace, work: Path, processor: int, stack: Ex
         asked("ownlm /decode", ours, "/decode", {"tokens": ids}),
     ]
     for name, kind in (("FastAPI and pydantic, no work", "fastapi"), ("raw ASGI, no work", "asgi")):
-        arguments = ("--serve", kind, "--port", "{port}", "--answer", answer)
-        server = start(name, *python, "benchmarks.tokenizer_service", *arguments)
+        server = start(name, *python, "benchmarks.peers.empty_servers", kind, "{port}", answer)
         contests.append(asked(name, server, "/", {"text": _TEXT}))
     if options.llama_server:
         from benchmarks.peers.gguf_file import write_gguf
@@ -259,53 +252,6 @@ def _post(url: str, path: str, content_type: str, body: bytes) -> bytes:
     if not answer.startswith(b"HTTP/1.1 200"):
         raise SystemExit(f"{path}: {answer[:1000]!r}")
     return bytes(answer[head_end + 4 :])
-
-
-# ---- The least that a server does
-
-
-def _serve(kind: str, port: int, answer: str) -> None:
-    import uvicorn
-
-    app = _empty_fastapi(json.loads(answer)) if kind == "fastapi" else _empty_asgi(answer.encode())
-    uvicorn.run(app, port=port, log_config=None, access_log=False, loop="uvloop", http="httptools")
-
-
-def _empty_fastapi(answer: dict[str, Any]) -> Any:
-    from fastapi import FastAPI
-    from pydantic import BaseModel
-
-    class Request(BaseModel):
-        text: str
-
-    class Answer(BaseModel):
-        tokens: list[int]
-        count: int
-        fingerprint: str
-
-    app = FastAPI()
-
-    @app.post("/")
-    async def encode(request: Request) -> Answer:  # noqa: ARG001 - read, as any route does
-        return Answer(**answer)
-
-    return app
-
-
-def _empty_asgi(answer: bytes) -> Any:
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(answer)).encode())]
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            while (event := await receive())["type"] != "lifespan.shutdown":
-                await send({"type": f"{event['type']}.complete"})
-            await send({"type": "lifespan.shutdown.complete"})
-            return
-        await receive()
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": answer})
-
-    return app
 
 
 def _table(medians: dict[str, dict[str, float]]) -> str:
