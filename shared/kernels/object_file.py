@@ -94,8 +94,9 @@ class ObjectFile:
         print(f"compiling {title} for this processor, once (about half a minute)", file=sys.stderr)  # noqa: T201
         from shared.kernels.building import build
 
+        places = list(self.places())  # named by what is compiled now: sources may change in the meantime
         code = build(self.package)
-        for path in self.places():
+        for path in places:
             with suppress(OSError):
                 path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
                 if _is_trusted(path.parent):

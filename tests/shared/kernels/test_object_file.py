@@ -105,6 +105,21 @@ def test_what_was_compiled_is_found_by_the_next_process(monkeypatch: pytest.Monk
     assert [path.suffix for path in (tmp_path / "made").iterdir()] == [".o"]
 
 
+def test_what_was_compiled_is_named_by_the_sources_that_it_was_compiled_from(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path))
+    before = next(object_file.places())
+
+    def edit_meanwhile(package: str) -> bytes:
+        monkeypatch.setattr(object_file, "_name", lambda: "edited.o")
+        return b"machine code"
+
+    monkeypatch.setattr("shared.kernels.building.build", edit_meanwhile)
+    object_file._compile()
+    assert list(tmp_path.iterdir()) == [before]
+
+
 def test_importing_the_package_loads_nothing() -> None:
     program = "import shared.bpe, sys; print('numba' in sys.modules, 'llvmlite' in sys.modules)"
     assert run(program).stdout.split() == ["False", "False"]
