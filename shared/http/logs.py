@@ -65,6 +65,7 @@ def configure_logging(level: str, style: Literal["console", "json"]) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(_LEVELS[level])
+    logging.getLogger("numba").setLevel(logging.WARNING)  # at debug level its compiler tells each of its steps
 
 
 def _add_request_id(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
