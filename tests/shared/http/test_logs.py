@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 PROGRAM = """
 import logging, sys
 import structlog
@@ -60,9 +58,8 @@ def test_the_console_never_shows_variables() -> None:
     assert "hidden" not in text
 
 
-@pytest.mark.parametrize("style", ["json", "console"])
-def test_a_log_that_cannot_be_written_fails_nothing(style: str) -> None:
-    program = PROGRAM.format(style=style, level="info") + "\nlogging.raiseExceptions = False; import os; os._exit(7)"
+def test_a_log_that_cannot_be_written_fails_nothing() -> None:
+    program = PROGRAM.format(style="json", level="info") + "\nlogging.raiseExceptions = False; import os; os._exit(7)"
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=subprocess.DEVNULL, check=False)
     assert done.returncode == 7
