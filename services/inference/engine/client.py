@@ -98,6 +98,7 @@ class EngineClient:
         self._deaths: deque[float] = deque()
         self._fault: Fault | None = None
         self._draining = False
+        self._attached = False  # whether the event loop watches the worker's socket
         self._restarting: asyncio.Task[None] | None = None
 
     @property
@@ -173,7 +174,7 @@ class EngineClient:
         self._fail_all(EngineUnavailableError("the server shut down before this was finished"))
 
     def close(self) -> None:
-        """Stop for good; whatever still runs is dropped."""
+        """Stop for good; whatever still runs is dropped. Also where it was never started."""
         self._draining = True
         if self._restarting is not None:
             self._restarting.cancel()
@@ -185,13 +186,14 @@ class EngineClient:
     def _attach(self) -> None:
         self._reader = MessageReader()
         self._worker.connection.setblocking(False)
+        self._attached = True
         self._loop.add_reader(self._worker.connection, self._readable)
 
     def _detach(self) -> None:
-        connection = self._worker.connection
-        if connection.fileno() >= 0:
-            self._loop.remove_reader(connection)
-            self._loop.remove_writer(connection)
+        if self._attached:
+            self._attached = False
+            self._loop.remove_reader(self._worker.connection)
+            self._loop.remove_writer(self._worker.connection)
         self._unsent.clear()
 
     def _readable(self) -> None:
@@ -353,6 +355,7 @@ class EngineClient:
         if hello.identity != self.hello.identity:
             self._fault = Fault("the model folder now holds another model; start the service again", final=True)
             return True
+        self.hello = hello
         self._fault = None
         self._attach()
         _log.info("the model's process was restarted", restarts=self._stats_before.restarts)

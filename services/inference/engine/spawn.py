@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from services.inference.engine.messages import EngineConfig, Hello, LoadFault, LogLine, encode, log, receive
+from services.inference.engine.messages import EngineConfig, Hello, LastWords, LoadFault, LogLine, encode, log, receive
 
 _ROOT = Path(__file__).resolve().parents[3]  # what `services` is imported from
 _COMMAND = (sys.executable, "-m", "services.inference.engine.process")
@@ -86,6 +86,8 @@ class ModelProcess:
             return message
         if isinstance(message, LoadFault):
             raise LoadError(message.message, told=True)
+        if isinstance(message, LastWords):
+            raise LoadError(message.reason, told=True)
         raise LoadError(f"the process that loads the model ended {self.end()}", told=False)
 
     def end(self) -> str:

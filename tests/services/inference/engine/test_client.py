@@ -100,6 +100,14 @@ async def until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.001)
 
 
+def test_one_that_was_never_started_is_closed_too() -> None:
+    """As where SIGTERM comes while the model is loaded."""
+    peer = Peer()
+    EngineClient(peer, HELLO, Peer, max_queue=0).close()
+    assert peer.closed
+    peer.theirs.close()
+
+
 def test_rows_go_and_events_come() -> None:
     async def test() -> None:
         peer = Peer()
