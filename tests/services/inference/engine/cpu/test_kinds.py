@@ -148,7 +148,7 @@ def rounded(values: torch.Tensor, bits_of_scale: int = 24) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_sequence_is_bitwise_the_same_in_every_company(name: str, tensors: Tensors) -> None:
-    """Alone or among others, in one step or in chunks, with one thread or three."""
+    """B71: alone or among others, in one step or in chunks, with one thread or three."""
     ids = prompts([14, 1, 16, 5])
     alone = [logits_of(runner(tensors, KINDS[name]), [one])[0] for one in ids]
     for num_threads, chunk in ((1, 64), (3, 64), (2, 1), (1, 5)):
@@ -157,6 +157,7 @@ def test_a_sequence_is_bitwise_the_same_in_every_company(name: str, tensors: Ten
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_sequence_that_is_not_finite_keeps_to_itself(name: str, tensors: Tensors) -> None:
+    """B48: a weight that is NaN spoils the sequence that meets it, and no other."""
     embedding = tensors["model.embed_tokens.weight"].clone()
     embedding[7, 3] = np.nan
     ids = [[1, 2, 3], [4, 7, 5], [6, 8]]
