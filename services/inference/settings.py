@@ -15,7 +15,9 @@ class InferenceSettings(ServiceSettings):
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
         "auto", description="Weights in memory; auto: float32 on cpu, bfloat16 on cuda"
     )
-    threads: int | None = Field(None, ge=1, le=1024, description="Cores that the model computes on; default: all")
+    threads: int | None = Field(
+        None, ge=1, le=1024, description="Cores that the model computes on; default: all, but for short steps one fewer"
+    )
     context_length: int | None = Field(
         None, ge=2, description="The most tokens of prompt and answer; default: all that the model has"
     )

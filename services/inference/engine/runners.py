@@ -107,6 +107,8 @@ def _on_cpu(config: EngineConfig) -> LoadedModel:
         max_rows=config.max_batch,
         max_step_tokens=config.max_batch + prefill_tokens,
         context_length=context_length,
+        # The last core is HTTP's, until a step is long enough for the work to pay.
+        short_step_threads=config.threads or max(1, threads - 1),
     )
     return LoadedModel(runner, _hello(config, folder, runner, "cpu", dtype), prefill_tokens)
 

@@ -1,7 +1,6 @@
 """Runs steps on the CPU, in compiled code over packed weights."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
@@ -18,6 +17,13 @@ from services.inference.engine.step import BLOCK_SIZE, Segment, StepResult
 from shared.kernels.compiling import Call, Kernel
 from shared.lm import ModelConfig
 
+_SHORT_STEP_BYTES = 64 << 20
+"""A step is short where it reads fewer bytes of matrices, at a row or at as many as that takes as long for. On two cores
+of which HTTP and a client take a share, one thread is faster than two for steps of up to some 2 ms: threads wait for each
+other at every part of a layer, and for whatever has taken the core of one of them."""
+
+_ROWS_AT_THE_PRICE_OF_ONE = 4
+
 
 class CpuRunner:
     """A model, its KV cache and room for one step, all allocated once; implements `step.Runner`.
@@ -31,6 +37,7 @@ class CpuRunner:
         max_rows: Rows that may be open.
         max_step_tokens: The most tokens of a step.
         context_length: The most tokens of a sequence.
+        short_step_threads: How many of the team's threads run a short step; all by default.
     """
 
     def __init__(
@@ -44,6 +51,7 @@ class CpuRunner:
         max_rows: int,
         max_step_tokens: int,
         context_length: int,
+        short_step_threads: int | None = None,
     ):
         self.num_blocks = num_blocks
         self.max_rows = max_rows
@@ -53,6 +61,7 @@ class CpuRunner:
         self._team = team
         self._context_length = context_length
         self._weights = weights
+        self._short_step_threads = short_step_threads or team.num_threads
         self._shape = _shape(config, num_blocks, context_length)
         self._cache = _cache(self._shape)
         self._work = _activations(self._shape, weights, max_rows, max_step_tokens, team.num_threads)
@@ -103,7 +112,7 @@ class CpuRunner:
         """Run all layers; returns where each segment's tokens end among those of the step."""
         num_rows, ends = self._lay_out(segments)
         self._sync.tickets[:] = 0
-        self._layers.run(num_rows)
+        self._layers.run(self._num_threads(num_rows), num_rows)
         return ends
 
     def logits(self, outputs: Sequence[int]) -> Floats:
@@ -112,8 +121,12 @@ class CpuRunner:
             raise ValueError(f"logits of {len(outputs)} tokens were asked for at once, of {self.max_rows} at most")
         self._plan.outputs[: len(outputs)] = outputs
         self._sync.tickets[-1] = 0
-        self._head.run(0, len(outputs))
+        self._head.run(self._num_threads(len(outputs)), 0, len(outputs))
         return self._logits[: len(outputs)]
+
+    def _num_threads(self, num_rows: int) -> int:
+        is_short = max(1, num_rows // _ROWS_AT_THE_PRICE_OF_ONE) * self._weights.packed.size < _SHORT_STEP_BYTES
+        return self._short_step_threads if is_short else self._team.num_threads
 
     def _lay_out(self, segments: Sequence[Segment]) -> tuple[int, list[int]]:
         """Write the plan of a step, after looking at all that compiled code takes for granted.
@@ -165,7 +178,7 @@ def _check_below(numbers: Words, limit: int, name: str) -> None:
 
 
 class _TeamCall:
-    """A kernel that all threads of a team run at once; `thread` and `num_threads` are its first two arguments.
+    """A kernel that threads of a team run at once; `thread` and `num_threads` are its first two arguments.
 
     Args:
         kernel: Its arguments that are whole numbers in `values` may be set anew for each run.
@@ -177,14 +190,16 @@ class _TeamCall:
         self._calls: list[Call] = [
             kernel.prepare(thread, team.num_threads, *values) for thread in range(team.num_threads)
         ]
-        self._run = partial(team.run, self._calls)
+        self._run = team.run
         self._places = _places_of_numbers(values)
 
-    def run(self, *numbers: int) -> None:
-        for call in self._calls:
+    def run(self, num_threads: int, *numbers: int) -> None:
+        calls = self._calls[:num_threads]
+        for call in calls:
+            call.words[1] = num_threads
             for place, number in zip(self._places, numbers, strict=True):
                 call.words[place] = number
-        self._run()
+        self._run(calls)
 
 
 def _places_of_numbers(values: Sequence[object]) -> list[int]:

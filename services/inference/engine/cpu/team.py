@@ -18,11 +18,16 @@ class ThreadTeam:
         self._members = [_Member(number) for number in range(1, num_threads)]
 
     def run(self, calls: Sequence[Call]) -> None:
-        """Run one call in each thread, the first in the caller's, and wait for all. They may wait for each other."""
-        for member, call in zip(self._members, calls[1:], strict=True):
+        """Run each call in a thread, the first in the caller's, and wait for all. They may wait for each other.
+
+        Args:
+            calls: At most `num_threads`; the other threads sleep on.
+        """
+        members = self._members[: len(calls) - 1]
+        for member, call in zip(members, calls[1:], strict=True):
             member.start(call)
         calls[0].run_only()
-        for member in self._members:
+        for member in members:
             member.join()
 
     def close(self) -> None:

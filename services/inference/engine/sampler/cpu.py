@@ -17,6 +17,7 @@ RunCalls = Callable[[Sequence[Call]], object]
 """Runs some calls, at the same time or one after the other, and returns when all are done."""
 
 _SCORED_TOGETHER = 256
+_WORTH_WAKING = 1 << 19  # logits that one thread draws from before others would have woken and done their part
 
 
 def run_in_turn(calls: Sequence[Call]) -> None:
@@ -98,10 +99,8 @@ class CpuSampler:
             call.words[0] = logits.ctypes.data
             call.words[2] = len(rows)
             call.words[3] = logits.strides[0] // logits.itemsize
-        if len(rows) == 1:
-            self._calls[0].run_only()  # the other threads would be woken for nothing
-        else:
-            self._run(self._calls)
+        run = run_in_turn if len(rows) * self._size < _WORTH_WAKING else self._run
+        run(self._calls)
         self._parameters.refresh(self._places[: len(rows)])
         tokens = self._results.tokens[: len(rows)].tolist()
         wants = (self._parameters.num_logprobs[rows] >= 0).tolist()
