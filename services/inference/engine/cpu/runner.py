@@ -18,9 +18,9 @@ from shared.kernels.compiling import Call, Kernel
 from shared.lm import ModelConfig
 
 _SHORT_STEP_BYTES = 64 << 20
-"""A step is short where it reads fewer bytes of matrices, at a row or at as many as that takes as long for. On two cores
-of which HTTP and a client take a share, one thread is faster than two for steps of up to some 2 ms: threads wait for each
-other at every part of a layer, and for whatever has taken the core of one of them."""
+"""A step is short where it reads fewer bytes of matrices, at a row or at as many as that takes as long for. On two
+cores of which HTTP and a client take a share, one thread is faster than two for steps of up to some 2 ms: threads wait
+for each other at every part of a layer, and for whatever has taken the core of one of them."""
 
 _ROWS_AT_THE_PRICE_OF_ONE = 4
 

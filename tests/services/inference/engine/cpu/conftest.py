@@ -61,7 +61,7 @@ def make_runner() -> Iterator[MakeRunner]:
     """Makes runners of a model, whose threads end with the test."""
     teams = []
 
-    def make(model: Transformer, num_threads: int = 1) -> CpuRunner:
+    def make(model: Transformer, num_threads: int = 1, short_step_threads: int | None = None) -> CpuRunner:
         team = ThreadTeam(num_threads)
         teams.append(team)
         return CpuRunner(
@@ -73,6 +73,7 @@ def make_runner() -> Iterator[MakeRunner]:
             max_rows=MAX_ROWS,
             max_step_tokens=MAX_STEP_TOKENS,
             context_length=CONTEXT_LENGTH,
+            short_step_threads=short_step_threads,
         )
 
     yield make

@@ -1,6 +1,7 @@
 """Steps with draws and log-probabilities, as the engine's core asks for them."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from services.inference.engine.request import RowRequest
 from services.inference.engine.step import Segment
+from shared.kernels.compiling import Call
 from shared.lm import SamplingParams, Transformer
 from tests.services.inference.engine.cpu.conftest import (
     CONTEXT_LENGTH,
@@ -15,6 +17,7 @@ from tests.services.inference.engine.cpu.conftest import (
     MAX_STEP_TOKENS,
     NUM_BLOCKS,
     MakeRunner,
+    logits_of,
 )
 
 GREEDY = SamplingParams(temperature=0.0, seed=0)
@@ -41,6 +44,29 @@ def test_greedy_rows_draw_what_torch_finds_likeliest(
                 assert draw.token == int(model(torch.tensor([prompt]))[0, -1].argmax())
             prompt.append(draw.token)
         segments = [Segment(prompt[-1:], len(prompt) - 1, [row], (row,)) for row, prompt in enumerate(prompts)]
+
+
+def test_a_short_step_leaves_threads_asleep_and_changes_no_bit(
+    models: dict[str, Transformer], make_runner: MakeRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = models["grouped heads"]
+    bytes_of_a_row = make_runner(model)._weights.packed.size
+    monkeypatch.setattr("services.inference.engine.cpu.runner._SHORT_STEP_BYTES", 2 * bytes_of_a_row)
+    runner = make_runner(model, 3, short_step_threads=1)
+    teams: list[int] = []
+    run = runner._team.run
+
+    def counted(calls: Sequence[Call]) -> None:
+        teams.append(len(calls))
+        run(calls)
+
+    for call in (runner._layers, runner._head):
+        monkeypatch.setattr(call, "_run", counted)
+    for length, num_threads in ((4, 1), (8, 3)):
+        segments = [Segment(list(range(1, length + 1)), 0, [0])]
+        assert np.array_equal(logits_of(runner, segments), logits_of(make_runner(model), segments))
+        assert teams[0] == num_threads
+        teams.clear()
 
 
 def test_rows_that_share_a_prompt_draw_what_they_draw_alone(

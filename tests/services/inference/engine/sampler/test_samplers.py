@@ -225,10 +225,11 @@ def assert_drawn_from(counts: np.ndarray, probabilities: np.ndarray) -> None:
 
 
 def test_threads_draw_what_one_does():
-    logits = np.random.default_rng(1).normal(size=(32, 999)).astype(np.float32)
+    """From as many logits as are worth more than one thread."""
+    logits = np.random.default_rng(1).normal(size=(32, 20_000)).astype(np.float32)
     team = ThreadTeam(2)
     results = []
-    for sampler in (CpuSampler(999, 32), CpuSampler(999, 32, num_threads=2, run=team.run)):
+    for sampler in (CpuSampler(20_000, 32), CpuSampler(20_000, 32, num_threads=2, run=team.run)):
         for row in range(32):
             sampler.open(row, request(seed=row, top_p=0.9, num_logprobs=3))
         results.append([sampler.draw(logits, range(32)), sampler.draw(logits, range(31, -1, -1))])
