@@ -62,7 +62,7 @@ class EngineCore:
 
     @property
     def failures_in_a_row(self) -> int:
-        """Steps that raised, since the last one that did not."""
+        """Rows that failed and after which the runner could not run anything else either, since the last good step."""
         return self._failures_in_a_row
 
     def submit(self, job_id: int, requests: Sequence[RowRequest]) -> None:
@@ -125,12 +125,12 @@ class EngineCore:
             result = self._runner.run(segments)
             _check(segments, result)
         except Exception as error:
-            self._failures_in_a_row += 1
-            _log.error("step failed", rows=len(work), failures_in_a_row=self._failures_in_a_row, exc_info=error)
+            _log.error("step failed", rows=len(work), exc_info=error)
             if len(work) > 1:
                 self._suspect(work)
             else:
                 self._fail_all(work[0].row, error)
+                self._probe()
         else:
             self._failures_in_a_row = 0
             self._count(work, result)
@@ -148,6 +148,19 @@ class EngineCore:
                 except Exception as error:
                     self._fail(row, _cause(error))
             self._suspects.append(one.row)
+
+    def _probe(self) -> None:
+        """Tell a row that is to blame from a runner that is: run one token that is nobody's."""
+        block = self._scheduler.pool.allocate()  # the row that failed has just left one
+        try:
+            self._runner.run([Segment((0,), 0, (block,))])
+        except Exception as error:
+            self._failures_in_a_row += 1
+            _log.error("the runner runs nothing", failures_in_a_row=self._failures_in_a_row, exc_info=error)
+        else:
+            self._failures_in_a_row = 0
+        finally:
+            self._scheduler.pool.release([block])
 
     def _count(self, work: list[Work], result: StepResult) -> None:
         prefilled = sum(end - start for row, start, end in work if not row.decoding)

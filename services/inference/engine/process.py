@@ -93,14 +93,14 @@ class ModelLoop:
         self._failure = ""  # what the last row that failed was told
 
     def run(self) -> None:
-        """Run until the model fails so often that only another process may help.
+        """Run until the model has failed so often, whatever it ran, that only another process may help.
 
         Raises:
             OSError: The other side has closed.
         """
         while self._core.failures_in_a_row < _MAX_FAILURES_IN_A_ROW:
             self.turn()
-        self._connection.sendall(encode(LastWords(f"{_MAX_FAILURES_IN_A_ROW} steps in a row failed, {self._failure}")))
+        self._connection.sendall(encode(LastWords(f"the model runs no step any more, {self._failure}")))
 
     def turn(self) -> None:
         """Take what has come, waiting for it where there is nothing to do, and run a step."""

@@ -33,11 +33,8 @@ def test_a_row_alone_in_a_failed_step_gets_the_true_cause() -> None:  # B74
 def test_a_step_that_failed_once_costs_nobody_a_token() -> None:  # B74
     driver = started(Driver(FakeRunner()))
     driver.runner.faults = [RuntimeError("once")]
-    driver.step()
-    assert driver.core.failures_in_a_row == 1
-    driver.step()
-    assert driver.core.failures_in_a_row == 0
     driver.run()
+    assert driver.core.failures_in_a_row == 0
     assert [driver.tokens(job) for job in range(4)] == [[reference(row)] for row in ROWS]
 
 
@@ -60,13 +57,43 @@ def test_choices_that_share_the_failing_prompt_fail_together() -> None:
     driver.check_empty()
 
 
-def test_a_broken_runner_is_seen_as_failures_in_a_row() -> None:
+def test_a_broken_runner_is_told_from_rows_that_are_to_blame() -> None:
     driver = started(Driver(FakeRunner()))
     driver.runner.faults = [OSError("gone")] * 50
-    for failures in range(1, 6):
+    for failures in range(5):
         driver.step()
         assert driver.core.failures_in_a_row == failures
     assert [driver.answers[job, 0].failure for job in range(4)] == ["generation failed: OSError: gone"] * 4
+    driver.check_empty()
+    driver.runner.faults = []
+    driver.submit(4, request(9))
+    driver.run()
+    assert driver.core.failures_in_a_row == 0
+
+
+def test_many_rows_that_fail_alone_are_not_taken_for_a_broken_runner() -> None:
+    """Nor do they use up what would be left to a runner that does break."""
+    driver = Driver(FakeRunner(poison=POISON, max_rows=8, max_step_tokens=40))
+    for job in range(7):
+        driver.submit(job, request([POISON, job] * 10))
+    driver.submit(7, request(9))
+    most = 0
+    while driver.core.has_work:
+        driver.step()
+        most = max(most, driver.core.failures_in_a_row)
+    assert most == 0
+    assert {driver.answers[job, 0].failure for job in range(7)} == {f"generation failed: ValueError: token {POISON}"}
+    assert driver.tokens(7) == [reference(request(9))]
+    driver.check_empty()
+
+
+def test_the_runner_is_probed_where_the_cache_is_full() -> None:
+    driver = Driver(FakeRunner(num_blocks=2, max_rows=2, max_step_tokens=34, poison=POISON))
+    driver.submit(0, request([POISON] * 16, 1))
+    driver.submit(1, request(14, 2))
+    driver.run()
+    assert driver.core.failures_in_a_row == 0
+    assert driver.tokens(1) == [reference(request(14, 2))]
     driver.check_empty()
 
 
