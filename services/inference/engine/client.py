@@ -84,7 +84,7 @@ class EngineClient:
         self.hello = hello
         self._worker = worker
         self._launch = launch
-        self._max_rows = self.hello.max_rows + max_queue
+        self._max_rows = hello.max_rows + max_queue
         self._queue_timeout = queue_timeout
         self._request_timeout = request_timeout
         self._jobs: dict[int, _Open] = {}
@@ -92,7 +92,7 @@ class EngineClient:
         self._busy = 0  # rows of all jobs that the engine has not finished
         self._reader = MessageReader()
         self._unsent = bytearray()
-        self._stats = EngineStats()
+        self._stats = EngineStats(kv_blocks_total=hello.num_blocks)
         self._stats_before = EngineStats()  # what earlier processes counted
         self._last_words: str | None = None
         self._deaths: deque[float] = deque()
@@ -226,7 +226,8 @@ class EngineClient:
             if isinstance(event, StartEvent):
                 entry.job.start(message.began_at)
             elif isinstance(event, FailEvent):
-                self._fail(number, EngineError(event.message))
+                if entry.job.is_running(event.row):
+                    self._fail(number, EngineError(event.message))
             else:
                 before = entry.job.num_running
                 entry.job.receive(event)
@@ -356,6 +357,8 @@ class EngineClient:
             self._fault = Fault("the model folder now holds another model; start the service again", final=True)
             return True
         self.hello = hello
+        self.hello = hello  # with as many blocks as there is memory for now
+        self._stats = EngineStats(kv_blocks_total=hello.num_blocks)
         self._fault = None
         self._attach()
         _log.info("the model's process was restarted", restarts=self._stats_before.restarts)

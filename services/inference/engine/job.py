@@ -43,6 +43,10 @@ class Job(AsyncIterator["list[RowEvent]"]):
         """Rows that the engine works on, or will."""
         return len(self._running)
 
+    def is_running(self, row: int) -> bool:
+        """Whether the engine works on a row, or will, and the handler still wants it."""
+        return row in self._running
+
     def drop(self, row: int) -> None:
         """Stop one row; the engine frees its place at its next step."""
         self._unfinished.discard(row)

@@ -191,6 +191,20 @@ def test_a_row_that_fails_ends_its_request_and_no_other() -> None:  # B74
     run(test)
 
 
+def test_a_failure_of_a_row_that_nobody_wants_any_more_ends_nothing() -> None:
+    """An answer ended by a stop string while its row went on to fail; the request's other answers go on."""
+
+    async def test() -> None:
+        peer = Peer()
+        async with client_of(peer) as engine:
+            job = engine.submit([ROW, ROW])
+            job.drop(0)
+            peer.say((1, FailEvent(0, "logits")), (1, TokenEvent(1, 7, None, "stop")))
+            assert await read(job) == [TokenEvent(1, 7, None, "stop")]
+
+    run(test)
+
+
 def test_what_can_never_run_is_refused_at_once() -> None:  # B70
     async def test() -> None:
         async with client_of(Peer()) as engine:
@@ -244,7 +258,7 @@ def test_timeouts_of_the_queue_and_of_the_whole() -> None:
 
 def test_counters_go_on_where_a_process_ended() -> None:
     async def test() -> None:
-        peers = [Peer(), Peer()]
+        peers = [Peer(), Peer(HELLO._replace(num_blocks=1))]
         async with client_of(*peers) as engine:
             job = engine.submit([ROW])
             peers[0].say(stats=EngineStats(running_rows=1, steps=7, generated_tokens=70, kv_blocks_used=3))
@@ -258,6 +272,9 @@ def test_counters_go_on_where_a_process_ended() -> None:
             with pytest.raises(EngineRestartedError, match="enough"):
                 engine.submit([ROW])
             await until(lambda: engine.fault is None)
+            assert engine.stats().kv_blocks_total == 1
+            with pytest.raises(RequestTooLargeError, match="holds 16"):  # what has become too large is not even sent
+                engine.submit([RowRequest((1,) * 16, SamplingParams(), 5, frozenset())])
             engine.submit([ROW])
             assert [type(command) for command in await peers[1].heard(1)] == [Submit]
             peers[1].say(stats=EngineStats(waiting_rows=1, steps=1, generated_tokens=10))
