@@ -1,5 +1,5 @@
 """The fixtures of the services' fast tests: a tiny model folder, and services as processes."""
 
-from tests.services.conftest import model_dir, process, tokenizer
+from tests.services.conftest import model_dir, process, slow, tokenizer
 
-__all__ = ["model_dir", "process", "tokenizer"]
+__all__ = ["model_dir", "process", "slow", "tokenizer"]
