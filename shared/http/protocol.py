@@ -1,15 +1,18 @@
 """HTTP/1.1 as uvicorn speaks it, with limits on what a client may send before it is a request."""
 
 import asyncio
+import re
 from typing import Any, cast
 
 import orjson
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from shared.http.errors import error_envelope
 from shared.http.joined_writes import JoinedWrites
 
 MAX_HEAD_BYTES = 65_536
+
+_UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 
 class RequestProtocol(HttpToolsProtocol):
@@ -33,6 +36,7 @@ class RequestProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._reader_timer: asyncio.TimerHandle | None = None
         self._unread_bytes = 0
+        self._answered: RequestResponseCycle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Give the client its time for the first request."""
@@ -44,12 +48,18 @@ class RequestProtocol(HttpToolsProtocol):
         self._stop_timer()
         self._stop_reader_timer()
         super().connection_lost(exc)
+        # uvicorn tells the request that came last; behind it in a pipeline, the one that is being answered would go on.
+        if self._answered is not None and not self._answered.response_complete:
+            self._answered.disconnected = True
+            self._answered.message_event.set()
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, and watch over a request that is not complete yet."""
         if not self._receiving:
             self._receiving = True
             self._stop_timer()
+        if self._in_head:
+            data = _without_upgrade(data)
         super().data_received(data)
         if not self._receiving or self.transport.is_closing():
             return
@@ -67,8 +77,14 @@ class RequestProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The head is over; what comes now is the body."""
+        if self.parser.should_upgrade() and {b"content-length", b"transfer-encoding"} & {
+            name for name, _ in self.headers
+        }:
+            raise ValueError("the parser would take the body for another request")  # answered with 400
         self._in_head = False
         super().on_headers_complete()
+        if self._answered is None or self._answered.response_complete:
+            self._answered = self.cycle
         if self.cycle is not None:
             self.cycle.transport = cast("asyncio.Transport", JoinedWrites(self.transport, self.loop))
 
@@ -79,6 +95,12 @@ class RequestProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._stop_timer()
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """The next request of a pipeline has its turn."""
+        if self.pipeline:
+            self._answered = self.pipeline[-1][0]
+        super().on_response_complete()
 
     def pause_writing(self) -> None:
         """More of an answer waits than the client takes: watch whether it takes any."""
@@ -141,3 +163,16 @@ class RequestProtocol(HttpToolsProtocol):
         if self._reader_timer is not None:
             self._reader_timer.cancel()
             self._reader_timer = None
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """Hide from the parser that a client would like another protocol.
+
+    None is offered, so the wish may be ignored (RFC 9110, 7.8). httptools drops the body of a request that has it, as
+    those of Java's HttpClient and of `curl --http2` have.
+    """
+    end = data.find(b"\r\n\r\n")
+    if not _UPGRADE.search(data, 0, end if end >= 0 else len(data)):
+        return data
+    head, rest = (data[:end], data[end:]) if end >= 0 else (data, b"")
+    return _UPGRADE.sub(b"\r\nx-upgrade:", head) + rest

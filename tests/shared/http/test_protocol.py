@@ -1,15 +1,18 @@
 """What a client sends before it is a request: slow, endless or nonsense. Real sockets, since the client misbehaves."""
 
+import asyncio
 import json
 import socket
+import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 import uvicorn
+from fastapi.responses import StreamingResponse
 from structlog.testing import capture_logs
 
 from shared.http.protocol import MAX_HEAD_BYTES, RequestProtocol
@@ -27,6 +30,15 @@ def address(build: Any) -> Iterator[tuple[str, int]]:
     @app.get("/open")
     async def count() -> int:
         return len(server.server_state.connections)
+
+    @app.get("/endless")
+    async def write_on() -> StreamingResponse:
+        async def lines() -> AsyncIterator[bytes]:
+            while True:
+                yield b"line\n"
+                await asyncio.sleep(0.001)
+
+        return StreamingResponse(lines())
 
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -174,3 +186,42 @@ def test_a_client_that_leaves_within_its_body_is_counted_as_such(address: tuple[
         while not logs and time.monotonic() < deadline:
             time.sleep(0.01)
     assert [entry["status"] for entry in logs if entry["event"] == "request"] == [499]
+
+
+def test_a_client_that_leaves_behind_a_pipeline_ends_the_request_that_is_answered(address: tuple[str, int]) -> None:
+    """uvicorn tells only the newest request of a connection; the one before went on and failed with a traceback."""
+    with capture_logs() as logs:
+        with socket.create_connection(address, timeout=10) as connection:
+            connection.sendall(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
+            connection.recv(100)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        deadline = time.monotonic() + 10
+        while not logs and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert [entry["event"] for entry in logs if "event" in entry] == ["request"]
+
+
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUPGRADE: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n"
+
+
+def test_the_body_of_a_client_that_would_like_http_2_is_read(address: tuple[str, int]) -> None:
+    """Java's HttpClient and `curl --http2` ask for it with every first request; httptools dropped the body then."""
+    body = b'{"text": "Upgrade: h2c"}'
+    request = HEAD + UPGRADE + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    with socket.create_connection(address, timeout=10) as connection:
+        connection.sendall(request + HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        answers = read_all(connection)
+    assert answers.count(b"HTTP/1.1 200") == 2
+    assert answers.count(b"Upgrade: h2c") == 2
+
+
+def test_a_body_is_never_taken_for_a_request(address: tuple[str, int]) -> None:
+    """Where the wish cannot be hidden, as behind another request, the request is refused."""
+    body = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+    request = HEAD + UPGRADE + b"Content-Length: %d\r\n\r\n" % len(body)
+    with socket.create_connection(address, timeout=10) as connection:
+        connection.sendall(b"GET /open HTTP/1.1\r\nHost: x\r\n\r\n" + request)
+        connection.sendall(body)
+        answers = read_all(connection)
+    assert b"alive" not in answers
+    assert answers.count(b"HTTP/1.1 400") == 1
