@@ -1,20 +1,25 @@
 """The answer to a request: whole, or as Server-Sent Events, in the shape of its route."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
+import anyio.to_thread
 import orjson
 from fastapi import Request, Response
 
 from services.inference.choice import Delta
 from services.inference.engine import TokenLogprobs
 from services.inference.event_stream import DONE, EventStream, frame
-from services.inference.generation import Generation
+from services.inference.generation import Generation, Step
 from services.inference.plan import Plan
 from services.inference.schemas import Usage
 from shared.bpe import Tokenizer
 from shared.http import unless_disconnected
 from shared.lm.sampling_params import LOWEST_LOGPROB
+
+# Tokens with log-probabilities that are written at once; each may have 20 alternatives, a millisecond for all.
+_INLINE_LOGPROBS = 64
 
 
 class Shape(Protocol):
@@ -52,19 +57,30 @@ async def _whole(generation: Generation, shape: Shape) -> bytes:
     async for step in generation.steps():
         for index, delta in step:
             choices[index].extend(delta)
-    return orjson.dumps(shape.whole(choices, generation.usage()))
+    usage = generation.usage()
+    return await _written(lambda: orjson.dumps(shape.whole(choices, usage)), choices)
 
 
 async def _frames(generation: Generation, shape: Shape) -> AsyncIterator[bytes]:
     async for step in generation.steps():
         usage = generation.usage() if generation.finished else None
-        last = len(step) - 1
-        yield b"".join(
-            frame(shape.part(index, delta, usage if place == last else None))
-            for place, (index, delta) in enumerate(step)
-        )
+        yield await _written(partial(_parts, shape, step, usage), [delta for _, delta in step])
     end = shape.end(generation.usage())
     yield (frame(end) if end is not None else b"") + DONE
+
+
+def _parts(shape: Shape, step: Step, usage: Usage | None) -> bytes:
+    last = len(step) - 1
+    return b"".join(
+        frame(shape.part(index, delta, usage if place == last else None)) for place, (index, delta) in enumerate(step)
+    )
+
+
+async def _written(write: Callable[[], bytes], deltas: Sequence[Delta]) -> bytes:
+    """Call `write`, in a thread where that takes long: log-probabilities of long prompts take seconds."""
+    if sum(len(delta.logprobs) + len(delta.prompt_logprobs or ()) for delta in deltas) <= _INLINE_LOGPROBS:
+        return write()
+    return await anyio.to_thread.run_sync(write)
 
 
 class GenerateShape:
@@ -77,6 +93,7 @@ class GenerateShape:
         self._model = model
         self._fingerprint = tokenizer.fingerprint
         self._logprobs = logprobs
+        self._spellings: dict[int, tuple[str, list[int]]] = {}  # the likeliest tokens are nearly always the same
 
     def whole(self, choices: list[Delta], usage: Usage) -> dict[str, Any]:
         """See `Shape.whole`."""
@@ -124,10 +141,9 @@ class GenerateShape:
         ]
 
     def _entry(self, token: int, logprob: float) -> dict[str, Any]:
-        data = self._tokenizer.token_bytes(token)
-        return {
-            "id": token,
-            "token": data.decode("utf-8", errors="replace"),
-            "bytes": list(data),
-            "logprob": max(logprob, LOWEST_LOGPROB),
-        }
+        spelling = self._spellings.get(token)
+        if spelling is None:
+            data = self._tokenizer.token_bytes(token)
+            spelling = self._spellings[token] = data.decode("utf-8", errors="replace"), list(data)
+        text, numbers = spelling
+        return {"id": token, "token": text, "bytes": numbers, "logprob": max(logprob, LOWEST_LOGPROB)}

@@ -126,19 +126,16 @@ def make_plan(
         min_tokens=request.min_tokens or 0,
         num_prompt_logprobs=request.num_prompt_logprobs,
     )
+    # Checked once, and sent to the model's process once, however many rows share them.
+    seeded = [replace(params, seed=choice_seed(seed, index)) for index in range(request.num_choices)]
     limits = [_max_tokens(request, len(prompt.ids), model.context_length, default_max_tokens) for prompt in prompts]
     return Plan(
         prompts=prompts,
         num_choices=len(prompts) * request.num_choices,
         rows=[
-            replace(
-                template,
-                prompt_ids=prompt.ids,
-                max_tokens=max_tokens,
-                params=replace(params, seed=choice_seed(seed, index)),
-            )
+            replace(template, prompt_ids=prompt.ids, max_tokens=max_tokens, params=choice_params)
             for prompt, max_tokens in zip(prompts, limits, strict=True)
-            for index in range(request.num_choices)
+            for choice_params in seeded
             if max_tokens or request.num_prompt_logprobs is not None
         ],
         seed=seed,

@@ -1,11 +1,15 @@
 """How tokens are spelt in answers; the bytes of U+1F600 are from the Unicode standard's table of UTF-8."""
 
+import asyncio
 import json
+import threading
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from services.inference.answers import GenerateShape
+from services.inference.answers import GenerateShape, _frames, _whole
 from services.inference.choice import Delta
 from services.inference.completions.shape import CompletionShape
 from services.inference.engine import TokenLogprobs
@@ -48,3 +52,29 @@ def test_in_the_legacy_format_no_two_tokens_look_the_same(
     assert logprobs["tokens"] == ["bytes:\\xf0", "bytes:\\x9f", "bytes:\\x98", "bytes:\\x80"]
     assert logprobs["top_logprobs"][1] == {"bytes:\\x9f": -0.5, "bytes:\\xf0": -9999.0}
     assert logprobs["text_offset"] == [1, 1, 1, 1], "after the prompt, and all within one character"
+
+
+@pytest.mark.parametrize(("count", "beside"), [(3, False), (1000, True)])
+def test_long_lists_of_log_probabilities_are_written_beside_the_event_loop(count: int, beside: bool) -> None:
+    """Thousands of tokens with 20 alternatives each take seconds to write: other clients' tokens go out meanwhile."""
+    threads: list[int] = []
+
+    class Shape:
+        def whole(self, *_: Any) -> dict[str, Any]:
+            threads.append(threading.get_ident())
+            return {}
+
+        part, end = whole, lambda *_: None
+
+    async def steps() -> AsyncIterator[list[tuple[int, Delta]]]:
+        yield [(0, Delta("a", prompt_logprobs=(TokenLogprobs(-1.0, ()),) * count, finish_reason="length"))]
+
+    async def answer() -> None:
+        generation: Any = SimpleNamespace(
+            steps=steps, finished=True, usage=lambda: None, plan=SimpleNamespace(num_choices=1)
+        )
+        assert await _whole(generation, Shape()) == b"{}"
+        assert [part async for part in _frames(generation, Shape())] == [b"data: {}\n\n", b"data: [DONE]\n\n"]
+        assert [thread != threading.get_ident() for thread in threads] == [beside, beside]
+
+    asyncio.run(answer())
