@@ -129,8 +129,10 @@ async def in_all_company(servers: tuple[str, str], tokenizer: Tokenizer) -> None
         while await metric(client, roomy, "ownlm_running_rows") < 25:
             await asyncio.sleep(0.01)
         late = [await ask(client, roomy, body) for body in as_ids]
-        again = [await ask(client, roomy, body) for body in REQUESTS]
-        streamed = [await stream(client, roomy, body) for body in REQUESTS]
+        again, streamed = await asyncio.gather(
+            asyncio.gather(*[ask(client, roomy, body) for body in REQUESTS]),
+            asyncio.gather(*[stream(client, roomy, body) for body in REQUESTS]),
+        )
         stopped = True
         await asyncio.gather(*company)
         assert late[0][1] == 0, "joining late, with nothing in the cache"
