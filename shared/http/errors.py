@@ -17,6 +17,8 @@ from shared.http.record import note_error
 
 _MAX_SHOWN_VALUE = 80
 _MAX_SHOWN_FAULTS = 3
+_MAX_MESSAGE = 2_000  # what a client sent, such as a field's name, is not sent back by the megabyte
+_MAX_PARAM = 200
 
 _TYPES = {
     401: "authentication_error",
@@ -71,9 +73,14 @@ def error_envelope(
     status_code: int, message: str, *, param: str | None = None, code: str | None = None
 ) -> dict[str, Any]:
     """Build the envelope; the type follows from the status."""
+    message, param = _cut(message, _MAX_MESSAGE), param and _cut(param, _MAX_PARAM)
     fallback = "server_error" if status_code >= 500 else "invalid_request_error"
     detail = ErrorDetail(message=message, type=_TYPES.get(status_code, fallback), param=param, code=code)
     return ErrorEnvelope(error=detail).model_dump()
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[:limit] + "..."
 
 
 def error_responses(*status_codes: int) -> dict[int | str, dict[str, Any]]:

@@ -60,7 +60,7 @@ def _run(create_app: Callable[[SettingsT], FastAPI], settings_class: type[Settin
         listener = _listen(settings)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        message = f"cannot listen on {settings.host!r}, port {settings.port}: {reason}; set OWNLM_HOST or OWNLM_PORT"
+        message = f"cannot listen on {settings.host}:{settings.port}: {reason}; set OWNLM_HOST or OWNLM_PORT"
         return _fail(name, message, EXIT_FAILED)
     log.info("listening", service=name, host=settings.host, port=listener.getsockname()[1])
     if settings.api_keys is None and settings.api_keys_file is None and settings.host not in _LOCAL_HOSTS:

@@ -73,6 +73,12 @@ def test_a_busy_port(process: Callable[..., Any], model_dir: Path) -> None:
     assert "OWNLM_PORT" in stderr
 
 
+def test_a_host_that_is_no_name(process: Callable[..., Any], model_dir: Path) -> None:
+    code, _, stderr = process("-m", "services.tokenizer", model_dir=model_dir, host="\udcff").wait_exit()
+    assert code == 1
+    assert "OWNLM_HOST" in one_sentence(stderr)
+
+
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_an_orderly_end(process: Callable[..., Any], model_dir: Path, sent: signal.Signals) -> None:
     service = process("-m", "services.tokenizer", model_dir=model_dir).wait_ready()

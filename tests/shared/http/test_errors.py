@@ -109,6 +109,13 @@ def test_many_faults_are_told_shortly(client: TestClient) -> None:
     assert len(message) < 500
 
 
+def test_a_giant_name_is_not_sent_back(client: TestClient) -> None:
+    error = error_of(client.post("/echo", json={"x" * 1_000_000: 1}))
+    assert error["message"].startswith("xxx")
+    assert len(error["message"]) < 3_000
+    assert len(error["param"]) < 300
+
+
 def test_a_million_unknown_fields_are_refused_quickly(client: TestClient) -> None:
     body = "{" + ",".join(f'"f{index}":1' for index in range(1_000_000)) + "}"
     started = time.process_time()
