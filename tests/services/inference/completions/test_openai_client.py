@@ -80,3 +80,25 @@ def test_errors_are_the_packages_own(client: OpenAI) -> None:
     stream = client.completions.create(model="demo", prompt="broken", stream=True)
     with pytest.raises(openai.APIError, match=r"generation failed|no distribution"):
         list(stream)
+
+
+def test_keys_timeouts_and_a_full_queue(scripted: Any, serve: Callable[..., str]) -> None:
+    app, runner = scripted(SCRIPTS, max_batch=1, max_queue=0, max_choices=1, api_keys="secret")
+    url = serve(app)
+    with OpenAI(base_url=f"{url}/v1", api_key="wrong") as stranger, pytest.raises(openai.AuthenticationError):
+        stranger.completions.create(model="scripted", prompt="a")
+    with OpenAI(base_url=f"{url}/v1", api_key="secret", max_retries=0, timeout=30) as client:
+        stream = client.completions.create(model="scripted", prompt="other", max_tokens=5000, stream=True)
+        next(stream)
+        with pytest.raises(openai.RateLimitError) as full:
+            client.completions.create(model="scripted", prompt="a")
+        assert full.value.code == "queue_full"
+        assert int(full.value.response.headers["retry-after"]) >= 1
+        stream.close()  # a client that leaves gives its place back, and so does one that waits no longer
+        patient = client.with_options(max_retries=10)
+        assert patient.completions.create(model="scripted", prompt="Hello").choices[0].text == TEXT
+        runner.gate.clear()
+        with pytest.raises(openai.APITimeoutError):
+            patient.with_options(max_retries=0, timeout=0.5).completions.create(model="scripted", prompt="Hello")
+        runner.gate.set()
+        assert patient.completions.create(model="scripted", prompt="Hello").choices[0].text == TEXT
