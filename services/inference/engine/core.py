@@ -17,12 +17,10 @@ from services.inference.engine.request import (
 )
 from services.inference.engine.row import Row
 from services.inference.engine.scheduler import Plan, Scheduler, Work
-from services.inference.engine.step import BLOCK_SIZE, Draw, Runner, Segment, StepResult
+from services.inference.engine.step import BLOCK_SIZE, NO_DISTRIBUTION, Draw, Runner, Segment, StepResult
 from shared.lm.sampling_params import NO_TOKEN
 
 _log = structlog.get_logger("ownlm.engine")
-
-_NO_DISTRIBUTION = "the model gave no distribution to draw from: its logits are not finite"
 
 
 class EngineCore:
@@ -202,7 +200,7 @@ class EngineCore:
         if draw is None:
             self._drop(row)
         elif draw.token == NO_TOKEN:
-            self._fail(row, _NO_DISTRIBUTION)
+            self._fail(row, NO_DISTRIBUTION)
         else:
             finish_reason = row.append(draw.token)
             self._post(row, TokenEvent(row.index, draw.token, draw.logprobs, finish_reason))

@@ -13,6 +13,9 @@ from services.inference.engine.request import RowRequest, TokenLogprobs
 BLOCK_SIZE = 16
 """Tokens of one block of the KV cache."""
 
+NO_DISTRIBUTION = "the model gave no distribution to draw from: its logits are not finite"
+"""What a row is told that fails for this reason."""
+
 
 @dataclass(slots=True)
 class Segment:

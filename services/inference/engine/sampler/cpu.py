@@ -9,7 +9,7 @@ from services.inference.engine.request import RowRequest, TokenLogprobs
 from services.inference.engine.sampler.kernels.arrays import BLOCK, NUM_BUCKETS, Float32Array, Results, Rows, Scratch
 from services.inference.engine.sampler.kernels.drawing import draw_rows, score_rows
 from services.inference.engine.sampler.parameters import Parameters, bias_of, early_stops, seen_counts
-from services.inference.engine.step import Draw
+from services.inference.engine.step import NO_DISTRIBUTION, Draw
 from shared.kernels.compiling import Call
 from shared.lm.sampling_params import LOWEST_LOGPROB, NO_TOKEN
 
@@ -117,8 +117,11 @@ class CpuSampler:
             self._scored = _new_results(_SCORED_TOGETHER, num_top)
         scored = []
         for start in range(0, len(targets), _SCORED_TOGETHER):
+            self._scored.peaks.fill(np.nan)
             some = np.array(targets[start : start + _SCORED_TOGETHER], np.int64)
             self._run(self._prepare_scores(logits[start : start + len(some)], some, num_top))
+            if np.isnan(self._scored.peaks[: len(some)]).any():
+                raise ValueError(NO_DISTRIBUTION)
             scored += [_logprobs(self._scored, index) for index in range(len(some))]
         return scored
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from services.inference.engine.request import RowRequest, TokenLogprobs
 from services.inference.engine.sampler.kernels.arrays import NUM_UNIFORMS
 from services.inference.engine.sampler.parameters import Parameters, bias_of, early_stops, seen_counts
-from services.inference.engine.step import Draw
+from services.inference.engine.step import NO_DISTRIBUTION, Draw
 from shared.lm.sampling_params import LOWEST_LOGPROB, NO_TOKEN
 
 _LARGEST = torch.finfo(torch.float32).max
@@ -153,16 +153,19 @@ class TorchSampler:
     def score(self, logits: Tensor, targets: Sequence[int], num_logprobs: int) -> list[TokenLogprobs]:
         """See `Sampler.score`; the logits are float32 [targets, vocab_size]."""
         places = torch.tensor(targets, dtype=torch.int64, device=self._device)
-        return _unpack(self._score_on_device(logits, places, num_logprobs).cpu())
+        packed = self._score_on_device(logits, places, num_logprobs).cpu()
+        if packed.isnan().any():
+            raise ValueError(NO_DISTRIBUTION)
+        return _unpack(packed)
 
     def _score_on_device(self, logits: Tensor, targets: Tensor, num_logprobs: int) -> Tensor:
         """Return, in float64 for each row, the target's log-probability, then those of the likeliest ids, then the ids.
 
-        Ids are -1 where no more are possible.
+        Ids are -1 where no more are possible; log-probabilities of a row without a distribution are NaN.
         """
         scores = logits.where(self._valid, -torch.inf)
         logprobs = scores.double().log_softmax(-1)
-        logprobs = logprobs.where(scores.amax(-1, keepdim=True).isfinite(), -torch.inf)
+        logprobs = logprobs.where(scores.amax(-1, keepdim=True).isfinite(), torch.nan)
         ids = scores.sort(stable=True, descending=True).indices[:, :num_logprobs]
         values = logprobs.gather(1, ids)
         ids = ids.where(values > -torch.inf, -1)

@@ -61,10 +61,16 @@ def test_rows_without_a_distribution_fail_alone(kind):
         assert draws[0].logprobs is None
 
 
-def test_log_probabilities_of_no_distribution_are_numbers(kind):
-    """B48, for the prompt's."""
-    [scored] = AnySampler(kind, 2).score(np.array([[np.nan, 0.0]], np.float32), [1], 2)
-    assert scored == (-9999.0, ())
+@pytest.mark.parametrize("bad", [[np.nan, 0.0], [np.inf, 0.0], [-np.inf, -np.inf]])
+def test_log_probabilities_of_no_distribution_are_refused_not_made_up(kind, bad):
+    """B48, for the prompt's: a perplexity of -9999 a token looks like one."""
+    sampler = AnySampler(kind, 2)
+    good = [0.0, -np.inf]
+    for _ in range(2):
+        with pytest.raises(ValueError, match="not finite"):
+            sampler.score(np.array([good, bad], np.float32), [1, 1], 2)
+        [scored] = sampler.score(np.array([good], np.float32), [1], 2)
+        assert scored == (-9999.0, ((0, 0.0),))
 
 
 @pytest.mark.parametrize("seed", [0, 2**31, 2**63 - 1])
