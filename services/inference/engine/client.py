@@ -310,6 +310,15 @@ class EngineClient:
         self._stats_before = before._replace(restarts=before.restarts + 1)
         self._stats = EngineStats()
         self._restarting = self._loop.create_task(self._restart())
+        self._restarting.add_done_callback(self._restarted)
+
+    def _restarted(self, task: asyncio.Task[None]) -> None:
+        """End the service where restarting failed in a way that nobody foresaw: it would be restarting for ever."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("the restart failed", exc_info=error)
+            reason = f"the model's process cannot be started again: {type(error).__name__}: {error}"
+            self._fault = Fault(reason, final=True)
+            self._fail_all(EngineUnavailableError(reason))
 
     async def _restart(self) -> None:
         """Tell the running requests why they end, and start processes until one works or too many have ended."""

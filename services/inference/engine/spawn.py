@@ -107,6 +107,7 @@ class ModelProcess:
 def _how(returncode: int) -> str:
     if returncode >= 0:
         return f"with exit code {returncode}"
-    name = signal.Signals(-returncode).name
+    names = {number.value: number.name for number in signal.Signals}  # real-time signals have none
+    name = names.get(-returncode, str(-returncode))
     hint = ", as it does where the system's memory runs out" if name == "SIGKILL" else ""
     return f"by the signal {name}{hint}"

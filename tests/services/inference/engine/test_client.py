@@ -309,6 +309,20 @@ def test_what_a_restart_does_not_mend_is_final(
     run(test)
 
 
+def test_a_restart_that_fails_as_nobody_foresaw_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.inference.engine.client._RESTART_SECONDS", 0.001)
+
+    async def test() -> None:
+        peer = Peer()
+        async with client_of(peer) as engine:  # which has no other peer to start
+            peer.theirs.close()
+            await until(lambda: engine.fault is not None and engine.fault.final)
+            assert engine.fault is not None
+            assert "cannot be started again: IndexError: pop from empty list" in engine.fault.reason
+
+    run(test)
+
+
 def test_draining_refuses_what_waits_and_ends_what_is_left() -> None:  # B64
     async def test() -> None:
         peer = Peer()
