@@ -58,7 +58,7 @@ def _run(create_app: Callable[[SettingsT], FastAPI], settings_class: type[Settin
     log = structlog.get_logger("ownlm")
     try:
         listener = _listen(settings)
-    except (OSError, UnicodeError) as error:
+    except (OSError, TypeError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         message = f"cannot listen on {settings.host}:{settings.port}: {reason}; set OWNLM_HOST or OWNLM_PORT"
         return _fail(name, message, EXIT_FAILED)
