@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from services.inference.engine import Engine, EngineClient, EngineConfig, ModelProcess
+from services.inference.engine import Engine, EngineClient, EngineConfig, LoadError, ModelProcess, identity_of
 from services.inference.settings import InferenceSettings
 from shared.bpe import Tokenizer
 from shared.lm import GenerationDefaults, ModelConfig, read_description
@@ -26,7 +26,7 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
 
     Raises:
         ModelFolderError: Names the file and the fault.
-        LoadError: What the model's process could not do.
+        LoadError: What the model's process could not do, or the folder changed meanwhile.
     """
     config = EngineConfig(
         model_dir=settings.model_dir,
@@ -43,6 +43,8 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
         folder = read_description(settings.model_dir)
         folder.tokenizer.warm_up()
         hello = process.wait_hello()
+        if hello.identity != identity_of(folder.tokenizer.fingerprint, folder.config):
+            raise LoadError(f"{settings.model_dir} was replaced while it was being loaded; start again", told=True)
     except Exception:
         process.close()
         raise

@@ -44,7 +44,8 @@ def test_a_busy_port_is_one_sentence() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert f"port {port}" in refusal("--tokenizer-port", str(port))
+        [inference] = free_ports(1)
+        assert f"port {port}" in refusal("--inference-port", str(inference), "--tokenizer-port", str(port))
 
 
 def test_a_missing_folder_is_one_sentence(tmp_path: Path) -> None:

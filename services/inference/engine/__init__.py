@@ -2,7 +2,7 @@
 
 from services.inference.engine.client import EngineClient
 from services.inference.engine.job import Job
-from services.inference.engine.messages import EngineConfig
+from services.inference.engine.messages import EngineConfig, identity_of
 from services.inference.engine.request import (
     Engine,
     EngineError,
@@ -47,4 +47,5 @@ __all__ = [
     "StartEvent",
     "TokenEvent",
     "TokenLogprobs",
+    "identity_of",
 ]

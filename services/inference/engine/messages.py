@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import structlog
 
 from services.inference.engine.request import CoreEvent, EngineStats, RowRequest
+from shared.lm import ModelConfig
 
 _log = structlog.get_logger("ownlm.engine")
 
@@ -80,6 +81,11 @@ class Hello(NamedTuple):
     context_length: int
     num_blocks: int
     max_rows: int
+
+
+def identity_of(fingerprint: str, config: ModelConfig) -> str:
+    """What `Hello.identity` is for a tokenizer's fingerprint and a model's configuration."""
+    return f"{fingerprint} {config}"
 
 
 class LoadFault(NamedTuple):

@@ -12,7 +12,7 @@ from services.inference.engine.cpu.runner import CpuRunner, block_bytes
 from services.inference.engine.cpu.team import ThreadTeam
 from services.inference.engine.cpu.weights import pack_weights
 from services.inference.engine.limits import blocks_needed
-from services.inference.engine.messages import EngineConfig, Hello
+from services.inference.engine.messages import EngineConfig, Hello, identity_of
 from services.inference.engine.sampler import CpuSampler
 from services.inference.engine.step import BLOCK_SIZE, Runner
 from services.inference.engine.torch_runner import TorchRunner
@@ -142,7 +142,7 @@ def _read_folder(config: EngineConfig, device: torch.device, dtype: torch.dtype)
 
 def _hello(config: EngineConfig, folder: ModelFolder, runner: Runner, device: str, dtype: str) -> Hello:
     return Hello(
-        identity=f"{folder.tokenizer.fingerprint} {folder.config}",
+        identity=identity_of(folder.tokenizer.fingerprint, folder.config),
         device=device,
         dtype=dtype,
         context_length=served_context(config, folder.config),
