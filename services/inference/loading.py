@@ -1,11 +1,12 @@
 """Load a model folder for serving: what requests need of it here, and the weights in a process of their own."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from services.inference.engine import Engine, EngineClient, EngineConfig, LoadError, ModelProcess, identity_of
+from services.inference.engine import Engine, EngineClient, EngineConfig, Hello, LoadError, ModelProcess, identity_of
 from services.inference.settings import InferenceSettings
 from shared.bpe import Tokenizer
-from shared.lm import GenerationDefaults, ModelConfig, read_description
+from shared.lm import GenerationDefaults, ModelConfig, ModelDescription, read_description
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,7 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
         folder = read_description(settings.model_dir)
         folder.tokenizer.warm_up()
         hello = process.wait_hello()
-        if hello.identity != identity_of(folder.tokenizer.fingerprint, folder.config):
-            raise LoadError(f"{settings.model_dir} was replaced while it was being loaded; start again", told=True)
+        _check_same(folder, hello, settings.model_dir)
     except Exception:
         process.close()
         raise
@@ -64,3 +64,8 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
         device=hello.device,
         dtype=hello.dtype,
     )
+
+
+def _check_same(folder: ModelDescription, hello: Hello, model_dir: Path) -> None:
+    if hello.identity != identity_of(folder.tokenizer.fingerprint, folder.config):
+        raise LoadError(f"{model_dir} was replaced while it was being loaded; start again", told=True)

@@ -2,7 +2,7 @@
 
 from services.inference.engine.client import EngineClient
 from services.inference.engine.job import Job
-from services.inference.engine.messages import EngineConfig, identity_of
+from services.inference.engine.messages import EngineConfig, Hello, identity_of
 from services.inference.engine.request import (
     Engine,
     EngineError,
@@ -34,6 +34,7 @@ __all__ = [
     "EngineUnavailableError",
     "Fault",
     "FinishReason",
+    "Hello",
     "Job",
     "LoadError",
     "ModelProcess",

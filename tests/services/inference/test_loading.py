@@ -1,6 +1,7 @@
 """A model folder that changes while two processes read it."""
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -13,7 +14,7 @@ from services.inference.settings import InferenceSettings
 class OtherModel:
     """Stands for a model's process that read the folder after it was replaced."""
 
-    ended: list["OtherModel"] = []
+    ended: ClassVar[list["OtherModel"]] = []
 
     def __init__(self, config: EngineConfig) -> None:
         pass
