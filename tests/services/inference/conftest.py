@@ -94,7 +94,9 @@ class ThreadWorker:
         self.connection, theirs = socket.socketpair()
         self.connection.sendall(encode(EngineConfig(Path("scripted"))))
         hello = Hello("scripted", "cpu", "float32", CONTEXT_LENGTH, runner.num_blocks, runner.max_rows)
-        self.thread = threading.Thread(target=self._run, args=(theirs, LoadedModel(runner, hello, prefill_tokens, BLOCK_SIZE)))
+        self.thread = threading.Thread(
+            target=self._run, args=(theirs, LoadedModel(runner, hello, prefill_tokens, BLOCK_SIZE))
+        )
         self.thread.start()
 
     def _run(self, connection: socket.socket, model: LoadedModel) -> None:
