@@ -14,7 +14,7 @@ from trainer.corpus import CorpusError, check_signature
         ("text".encode("utf-16"), "iconv"),
         (b"\xfe\xff\x00t", "iconv"),
         ("text".encode("utf-32"), "iconv"),
-        (gzip.compress(b"text"), "gunzip"),
+        (gzip.compress(b"text", mtime=0), "gunzip"),
         (b"PK\x03\x04rest", "zip archive"),
     ],
 )
