@@ -81,7 +81,8 @@ def test_one_failure_is_told_truthfully_and_survived(
 def test_an_engine_that_fails_again_and_again_is_started_anew(scripted: Any, serve: Any, metric: Any) -> None:  # B74
     app, runner = scripted({})
     url = serve(app)
-    runner.failures = [RuntimeError("the device is gone")] * 3
+    # Each request's step, and the token after it that asks whether the request was to blame.
+    runner.failures = [RuntimeError("the device is gone")] * 6
     runner.may_start.clear()
     assert {post(url).status_code for _ in range(3)} == {500}
     for response in (httpx.get(f"{url}/readyz"), post(url)):
