@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from benchmarks.learning.curves import Curve
+from benchmarks.report import table
 
 _MISSING = "–"
 
@@ -24,7 +25,7 @@ def summary(curves: Sequence[Curve]) -> str:
         "recipe", "parameters", "tokens", "tokens/s", "minutes", "validation loss", "bits per byte",
         "share of that time after which ours is as low",
     ]  # fmt: skip
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def points(curves: Iterable[Curve]) -> str:
@@ -34,8 +35,4 @@ def points(curves: Iterable[Curve]) -> str:
         for curve in curves
         for p in curve.points
     ]
-    return _table(["recipe", "tokens", "minutes", "validation loss", "bits per byte"], rows)
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
+    return table(["recipe", "tokens", "minutes", "validation loss", "bits per byte"], rows)

@@ -1,7 +1,9 @@
 """The report as Markdown, and what it is held against."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.report import Verdict, table
 
 _RATIOS = {
     ("ownlm float32", "llama.cpp f32"): (1.0, 1.5, 2.0),
@@ -10,14 +12,6 @@ _RATIOS = {
 }
 _MOST_OF_FIRST_TOKEN = 0.5  # of llama.cpp's, with several clients
 _MOST_OF_MEDIAN = 2.0  # the 99th percentile of the time between tokens
-
-
-class Verdict(NamedTuple):
-    """A target, what was measured, and whether that meets it."""
-
-    target: str
-    measured: str
-    met: bool
 
 
 def judge(results: Sequence[dict[str, Any]]) -> list[Verdict]:
@@ -52,8 +46,8 @@ def render(report: dict[str, Any]) -> str:
     return "\n\n".join(
         [
             f"`{report['command']}` on {machine}; {versions}",
-            _table(("target", "measured", "met"), verdicts),
-            _table(header, map(_line, report["results"])),
+            table(("target", "measured", "met"), verdicts),
+            table(header, map(_line, report["results"])),
         ]
     )
 
@@ -66,8 +60,3 @@ def _line(result: dict[str, Any]) -> Sequence[object]:
 
 
 _TIMES = ("first_token_ms", "between_ms", "between_p99_ms")
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from benchmarks.report import table
+
 
 def render(report: dict[str, Any]) -> str:
     """The tables of a run: its targets and its steps."""
@@ -13,8 +15,8 @@ def render(report: dict[str, Any]) -> str:
     return "\n\n".join(
         [
             heading,
-            _table(("target", "measured", "met"), verdicts),
-            _table(
+            table(("target", "measured", "met"), verdicts),
+            table(
                 (
                     "trainer",
                     "batch",
@@ -42,8 +44,3 @@ def _steps(results: Sequence[dict[str, Any]]) -> Iterable[Sequence[object]]:
             *(f"{r['tokens_per_processor_second']:,.0f}", f"{r['gflops']:.0f}"),
             *(f"{r['utilisation']:.0%}", "" if r["trainer"] == "ownlm" else f"{ratio:.2f} times"),
         )
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)

@@ -1,14 +1,8 @@
 """The targets, and whether a run met them."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
-
-class Verdict(NamedTuple):
-    """A target, what was measured, and whether that meets it."""
-
-    target: str
-    measured: str
-    met: bool
+from benchmarks.report import Verdict
 
 
 def judge(results: list[dict[str, Any]], overhead: dict[str, float], start_up_seconds: float) -> list[Verdict]:
