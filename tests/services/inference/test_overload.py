@@ -85,6 +85,8 @@ def test_an_engine_that_fails_again_and_again_is_started_anew(scripted: Any, ser
     runner.failures = [RuntimeError("the device is gone")] * 6
     runner.may_start.clear()
     assert {post(url).status_code for _ in range(3)} == {500}
+    while httpx.get(f"{url}/readyz").status_code == 200:  # its end is seen a moment after its last answer
+        time.sleep(0.01)
     for response in (httpx.get(f"{url}/readyz"), post(url)):
         assert (response.status_code, response.json()["error"]["code"]) == (503, "restarting")
         assert int(response.headers["retry-after"]) >= 1
