@@ -52,9 +52,7 @@ class Saver:
         """
         model = whole_model(model)
         optimizer_state = whole_state(optimizer.state_dict(), keep=self.processes.is_first)
-        for name, parameter in model.named_parameters():
-            if not parameter.isfinite().all():
-                raise DivergedError(f"after step {state.step} {name} holds numbers that are not finite", state.step)
+        self._check_finite(model, state)
         folder = self.run.checkpoints
         if not self.processes.is_first:
             return checkpoint_path(folder, state.step)
@@ -76,6 +74,13 @@ class Saver:
         logger.info("step %d: saved %s", state.step, path)
         self.mark_best(state)
         return path
+
+    def _check_finite(self, model: Transformer, state: RunState) -> None:
+        """Raise in all processes where a weight of any is not finite: one alone would leave the others waiting."""
+        bad = next((name for name, weight in model.named_parameters() if not weight.isfinite().all()), None)
+        if sum(self.processes.total([float(bad is not None)])):
+            what = bad or "a weight of another process"
+            raise DivergedError(f"after step {state.step} {what} holds numbers that are not finite", state.step)
 
     def mark_best(self, state: RunState) -> None:
         """Let the link to the best checkpoint follow the state, and delete checkpoints beyond those to keep."""

@@ -4,6 +4,7 @@ Usage: runs_in_processes.py JOBS, a pickled list of `Job`.
 """
 
 import logging
+import math
 import os
 import pickle
 import shutil
@@ -16,7 +17,7 @@ from typing import Literal
 
 import torch
 
-from trainer.errors import InterruptedRunError, TrainerError
+from trainer.errors import DivergedError, InterruptedRunError, TrainerError
 from trainer.launch import rank_and_count
 from trainer.processes import Processes, join_processes
 from trainer.settings import MachineSettings, TrainSettings
@@ -33,11 +34,15 @@ class Job:
         settings: Its settings.
         start: A checkpoint to go on from.
         fault: What befalls the last process at step 2.
+        bad_batches: Numbers of batches, from 0; what the model makes of the last process's share of them is multiplied.
+        factor: By this.
     """
 
     settings: TrainSettings
     start: Path | None = None
-    fault: Literal["SIGTERM", "SIGKILL", "exit", "error"] | None = None
+    fault: Literal["SIGTERM", "SIGKILL", "exit", "error", "weight"] | None = None
+    bad_batches: tuple[int, ...] = ()
+    factor: float = math.nan
 
 
 def torchrun(file: Path, jobs: list[Job], processes: int = 2) -> subprocess.CompletedProcess[str]:
@@ -65,20 +70,62 @@ def run(job: Job, processes: Processes) -> None:
 
         def after_with_fault(step, report):  # type: ignore[no-untyped-def]
             if step.number == FAULT_STEP:
-                suffer(job.fault)
+                suffer(job.fault, trainer)
             after(step, report)
 
         trainer._after = after_with_fault  # type: ignore[method-assign]
+    note_steps(trainer)
+    if job.bad_batches and processes.rank == processes.count - 1:
+        spoil(trainer, job)
     try:
         trainer.train()
     except InterruptedRunError:
         (job.settings.output / f"stopped-{processes.rank}-{trainer.state.step}").touch()
         if job.fault is None:
             raise
+    except DivergedError as error:
+        note(trainer, f"stopped at {error.step}")
+        raise
 
 
-def suffer(fault: str | None) -> None:
-    """End this process, or ask it to."""
+def spoil(trainer: Trainer, job: Job) -> None:
+    """Multiply the hidden states of the job's bad batches."""
+    hidden = trainer.model.hidden
+
+    def spoilt(inputs):  # type: ignore[no-untyped-def]
+        batch = trainer.state.step + trainer.state.batches_left_out
+        return hidden(inputs) * (job.factor if batch in job.bad_batches else 1.0)
+
+    trainer.model.hidden = spoilt  # type: ignore[method-assign]
+
+
+def note_steps(trainer: Trainer) -> None:
+    """Write down each step that this process takes, and each time it goes back."""
+    after, recover = trainer._after, trainer._recover
+
+    def after_noted(step, report):  # type: ignore[no-untyped-def]
+        note(trainer, f"{step.number}{' left out' if step.fault else ''}, loss {step.loss!r}")
+        after(step, report)
+
+    def recover_noted(error):  # type: ignore[no-untyped-def]
+        recover(error)
+        note(trainer, f"back to {trainer.state.step}")
+
+    trainer._after, trainer._recover = after_noted, recover_noted  # type: ignore[method-assign]
+
+
+def note(trainer: Trainer, line: str) -> None:
+    """Add a line to what this process notes."""
+    with (trainer.settings.output / f"notes-{trainer.processes.rank}").open("a") as file:
+        file.write(line + "\n")
+
+
+def suffer(fault: str | None, trainer: Trainer) -> None:
+    """End this process, ask it to, or spoil a weight of its own, once."""
+    if fault == "weight":
+        if not trainer.state.rollbacks:
+            next(trainer.model.parameters()).data[0, 0] = math.inf
+        return
     if fault == "exit":
         os._exit(3)
     if fault == "error":
