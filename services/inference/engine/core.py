@@ -22,6 +22,8 @@ from shared.lm.sampling_params import NO_TOKEN
 
 _log = structlog.get_logger("ownlm.engine")
 
+_SOUND_STEPS = 100  # without a fault, after which steps of twice as many rows are tried again
+
 
 class EngineCore:
     """Continuous batching over a paged KV cache. Not thread-safe: whoever owns it calls everything.
@@ -48,7 +50,9 @@ class EngineCore:
         self._runner = runner
         self._scheduler = Scheduler(runner, min(room, prefill_tokens), min_prefill_tokens)
         self._rows: dict[int, dict[int, Row]] = {}
-        self._suspects: deque[Row] = deque()
+        self._parts: deque[list[Work]] = deque()  # of a planned step: each is to run by itself
+        self._most_segments = runner.max_rows
+        self._sound_steps = 0
         self._failures_in_a_row = 0
         self._events: list[tuple[int, CoreEvent]] = []
         self._counts = EngineStats(kv_blocks_total=runner.num_blocks)
@@ -86,7 +90,8 @@ class EngineCore:
         """Run one step and return what it gave, each event with its job.
 
         A fault of the runner fails rows, with the true cause, and never raises: a step of several rows that raises is
-        run again row by row, and those fail that raise alone. What does raise here is a fault of the core itself.
+        run again in halves, down to single rows, and those fail that raise alone. What does raise here is a fault of
+        the core itself.
         """
         self._events = []
         plan = self._plan()
@@ -111,11 +116,20 @@ class EngineCore:
         )
 
     def _plan(self) -> Plan:
-        while self._suspects:
-            row = self._suspects.popleft()
-            if row.place >= 0 and (plan := self._scheduler.plan_alone(row)).work:
-                return plan
-        return self._scheduler.plan()
+        """The next part of the step that was planned last, or of a new one."""
+        while self._parts:
+            # No step is planned meanwhile, so the parts still hold, but for the rows that are gone.
+            if work := [one for one in self._parts.popleft() if one.row.place >= 0]:
+                return Plan(self._first_part(work))
+        plan = self._scheduler.plan()
+        plan.work = self._first_part(plan.work)
+        return plan
+
+    def _first_part(self, work: list[Work]) -> list[Work]:
+        """As much as may run at once; the rest is to run next."""
+        first, *others = _cut(work, self._most_segments) or [[]]
+        self._parts.extendleft(reversed(others))
+        return first
 
     def _run(self, work: list[Work]) -> None:
         segments = [_segment(one) for one in work]
@@ -125,27 +139,32 @@ class EngineCore:
         except Exception as error:
             _log.error("step failed", rows=len(work), exc_info=error)
             if len(work) > 1:
-                self._suspect(work)
+                self._halve(work)
             else:
                 self._fail_all(work[0].row, error)
+                self._most_segments = self._runner.max_rows  # that row was to blame, not the number of rows
                 self._probe()
         else:
             self._failures_in_a_row = 0
+            self._sound_steps += 1
+            if self._sound_steps % _SOUND_STEPS == 0:
+                self._most_segments = min(2 * self._most_segments, self._runner.max_rows)
             self._count(work, result)
             self._emit(work, result)
 
-    def _suspect(self, work: list[Work]) -> None:
-        """Run the rows of a failed step one by one from here, so that only those fail that are to blame.
+    def _halve(self, work: list[Work]) -> None:
+        """Run a failed step again in two parts, and no larger ones for a while: so only rows fail that fail alone.
 
         Their keys and values count as far as the last good step, and so must their samplers.
         """
-        for one in work:
-            for row in _drawing(one):
-                try:
-                    self._scheduler.reopen(row)
-                except Exception as error:
-                    self._fail(row, _cause(error))
-            self._suspects.append(one.row)
+        for row in [row for one in work for row in _drawing(one)]:
+            try:
+                self._scheduler.reopen(row)
+            except Exception as error:
+                self._fail(row, _cause(error))
+        self._most_segments = -(-len(work) // 2)
+        self._sound_steps = 0
+        self._parts.appendleft(work)
 
     def _probe(self) -> None:
         """Tell a row that is to blame from a runner that is: run one token that is nobody's."""
@@ -240,6 +259,10 @@ class EngineCore:
 
     def _post(self, row: Row, event: CoreEvent) -> None:
         self._events.append((row.job_id, event))
+
+
+def _cut(work: list[Work], size: int) -> list[list[Work]]:
+    return [work[first : first + size] for first in range(0, len(work), size)]
 
 
 def _segment(work: Work) -> Segment:

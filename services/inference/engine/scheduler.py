@@ -60,13 +60,6 @@ class Scheduler:
         self._prefill(plan.work)
         return plan
 
-    def plan_alone(self, row: Row) -> Plan:
-        """Plan a step of one running row; empty where it has to give up its blocks."""
-        if row.decoding:
-            work = self._decode(row)
-            return Plan([] if work is None else [work])
-        return Plan([Work(row, row.num_computed, self._chunk_end(row, self._prefill_tokens))])
-
     def advance(self, work: Work) -> None:
         """Note that work is done: blocks that it filled can be found from now on."""
         row, start, end = work

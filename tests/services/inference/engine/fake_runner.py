@@ -35,6 +35,7 @@ class FakeRunner:
 
     Attributes:
         fault_if_several: The next step of several segments raises.
+        most_segments: A step of more segments raises.
         faults: Raised by the next steps, one each; None for a step that runs.
         poison: A step that holds this token raises; without a distribution where it is `blind`.
         steps: Numbers of tokens of each segment, step by step.
@@ -45,6 +46,7 @@ class FakeRunner:
     max_step_tokens: int = 36
     faults: list[Exception | None] = field(default_factory=list)
     fault_if_several: bool = False
+    most_segments: int | None = None
     open_faults: list[Exception | None] = field(default_factory=list)
     copy_faults: list[Exception] = field(default_factory=list)
     poison: int | None = None
@@ -86,6 +88,8 @@ class FakeRunner:
                     for index, target in enumerate(segment.targets)
                 ]
             )
+        if self.most_segments is not None and len(segments) > self.most_segments:
+            raise MemoryError(f"{len(segments)} segments")
         if self.fault_if_several and len(segments) > 1:
             self.fault_if_several = False
             raise MemoryError

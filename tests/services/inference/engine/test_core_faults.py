@@ -2,6 +2,7 @@
 
 import pytest
 
+from services.inference.engine.step import Segment, StepResult
 from tests.services.inference.engine.core_driver import Driver, expected_scores, request
 from tests.services.inference.engine.fake_runner import FakeRunner, reference
 
@@ -60,9 +61,11 @@ def test_choices_that_share_the_failing_prompt_fail_together() -> None:
 def test_a_broken_runner_is_told_from_rows_that_are_to_blame() -> None:
     driver = started(Driver(FakeRunner()))
     driver.runner.faults = [OSError("gone")] * 50
-    for failures in range(5):
+    failures = []
+    while driver.core.has_work:
         driver.step()
-        assert driver.core.failures_in_a_row == failures
+        failures.append(driver.core.failures_in_a_row)
+    assert failures == [0, 0, 1, 2, 2, 3, 4]  # of four rows, two, one, one, two, one, one
     assert [driver.answers[job, 0].failure for job in range(4)] == ["generation failed: OSError: gone"] * 4
     driver.check_empty()
     driver.runner.faults = []
@@ -87,6 +90,23 @@ def test_many_rows_that_fail_alone_are_not_taken_for_a_broken_runner() -> None:
     driver.check_empty()
 
 
+def test_a_row_that_fails_alone_is_found_by_halves() -> None:
+    """And others run together meanwhile, and all of them after it."""
+    driver = Driver(FakeRunner(poison=POISON, max_rows=32, max_step_tokens=160, num_blocks=80), prefill_tokens=128)
+    for job in range(32):
+        driver.submit(job, request([POISON if job == 20 else 9, job], 8, seed=job))
+    driver.step()
+    driver.runner.steps.clear()
+    while driver.core._parts:
+        driver.step()
+    driver.step()
+    # The second half holds it, then the second four, its first half; the runner is probed; what is left runs as it was.
+    assert [len(step) for step in driver.runner.steps] == [16, 16, 8, 4, 4, 2, 1, 1, 1, 2, 8, 31]
+    assert driver.answers[20, 0].failure == f"generation failed: ValueError: token {POISON}"
+    driver.run()
+    driver.check_empty()
+
+
 def test_the_runner_is_probed_where_the_cache_is_full() -> None:
     driver = Driver(FakeRunner(num_blocks=2, max_rows=2, max_step_tokens=34, poison=POISON))
     driver.submit(0, request([POISON] * 16, 1))
@@ -94,6 +114,69 @@ def test_the_runner_is_probed_where_the_cache_is_full() -> None:
     driver.run()
     assert driver.core.failures_in_a_row == 0
     assert driver.tokens(1) == [reference(request(14, 2))]
+    driver.check_empty()
+
+
+def eight_rows(runner: FakeRunner, max_tokens: int = 30) -> Driver:
+    driver = Driver(runner)
+    for job in range(8):
+        driver.submit(job, request([job, 9], max_tokens, seed=job))
+    return driver
+
+
+def check_nothing_was_lost(driver: Driver, max_tokens: int = 30) -> None:
+    assert [driver.tokens(job) for job in range(8)] == [
+        [reference(request([job, 9], max_tokens, seed=job))] for job in range(8)
+    ]
+    assert driver.core.failures_in_a_row == 0
+    driver.check_empty()
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_steps_of_more_rows_than_the_runner_can_run_get_smaller(most: int) -> None:
+    """They are not tried in vain before each token: here that would be 30 times."""
+    driver = eight_rows(FakeRunner(most_segments=most, max_rows=8, max_step_tokens=40))
+    driver.run()
+    check_nothing_was_lost(driver)
+    assert len(driver.log) <= 3 + len(driver.runner.steps) // 100
+
+
+def test_steps_get_larger_again_when_they_can() -> None:
+    driver = eight_rows(FakeRunner(most_segments=1, max_rows=8, max_step_tokens=40, num_blocks=64), max_tokens=100)
+    for _ in range(11):
+        driver.step()
+    assert len(driver.runner.steps[-1]) == 1
+    driver.runner.most_segments = None
+    driver.run()
+    assert len(driver.runner.steps[-1]) == 8
+    assert [line["rows"] for line in driver.log] == [8, 4, 2]
+    check_nothing_was_lost(driver, max_tokens=100)
+
+
+def test_rows_that_fail_only_together_both_get_through() -> None:
+    driver = eight_rows(FakeRunner(max_rows=8, max_step_tokens=40))
+    run = driver.runner.run
+
+    def run_apart(segments: list[Segment]) -> StepResult:
+        result = run(segments)
+        if {2, 3} <= {draw.row for draw in result.draws}:
+            raise MemoryError("for both")
+        return result
+
+    driver.runner.run = run_apart  # type: ignore[assignment,method-assign]
+    driver.run()
+    check_nothing_was_lost(driver)
+
+
+def test_a_row_that_is_cancelled_between_the_parts_of_a_step_is_not_run() -> None:
+    driver = eight_rows(FakeRunner(most_segments=4, max_rows=8, max_step_tokens=40))
+    driver.step()  # of eight rows, which fails
+    driver.step()  # of the first four
+    driver.core.cancel(5)
+    driver.step()
+    assert [len(step) for step in driver.runner.steps] == [8, 4, 3]
+    driver.run()
+    assert driver.tokens(5) == [[]]
     driver.check_empty()
 
 

@@ -59,6 +59,11 @@ class CoreMachine(RuleBasedStateMachine):
         """Whoever is run alone after it gets through: nobody fails."""
         self.driver.runner.fault_if_several = True
 
+    @rule(most=st.none() | st.integers(1, 4))
+    def limit_of_the_runner(self, most: int | None) -> None:
+        """What is too much at once gets through in parts."""
+        self.driver.runner.most_segments = most
+
     @invariant()
     def accounted_for(self) -> None:
         if hasattr(self, "driver"):
