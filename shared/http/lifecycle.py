@@ -9,6 +9,7 @@ from typing import Generic, Literal, TypeVar
 import structlog
 from fastapi import FastAPI
 
+from shared.errors import describe
 from shared.http.errors import ApiError
 
 _log = structlog.get_logger("ownlm.lifecycle")
@@ -119,13 +120,6 @@ class Lifecycle(Generic[T]):
                 loop.call_soon_threadsafe(finish, resource, failure)
 
         threading.Thread(target=work, name="load", daemon=True).start()
-
-
-def describe(error: Exception) -> str:
-    """An error as a sentence: those that are written for people as they are, others with their type."""
-    if isinstance(error, ValueError | OSError) and str(error):
-        return str(error)
-    return f"{type(error).__name__}: {error}".rstrip(": ")
 
 
 def not_ready(state: State, reason: str | None = None) -> ApiError:

@@ -28,6 +28,7 @@ from services.inference.engine.messages import (
     receive,
 )
 from services.inference.engine.request import FailEvent
+from shared.errors import describe
 
 if TYPE_CHECKING:
     from services.inference.engine.runners import LoadedModel
@@ -128,7 +129,7 @@ def serve(
     try:
         model = load(config)
     except Exception as error:
-        connection.sendall(encode(LoadFault(_describe(error))))
+        connection.sendall(encode(LoadFault(describe(error))))
         raise
     try:
         core = EngineCore(
@@ -139,7 +140,7 @@ def serve(
     except OSError:
         return  # the other side has closed
     except Exception as error:  # a fault of the core itself: only a fresh one is known to be sound
-        connection.sendall(encode(LastWords(_describe(error))))
+        connection.sendall(encode(LastWords(describe(error))))
         raise
 
 
@@ -183,13 +184,6 @@ def _log_through(connection: socket.socket) -> None:
         raise structlog.DropEvent
 
     structlog.configure(processors=[structlog.processors.format_exc_info, send])
-
-
-def _describe(error: Exception) -> str:
-    """An error as a sentence: those that are written for people as they are, others with their type."""
-    if isinstance(error, ValueError | OSError) and str(error):
-        return str(error)
-    return f"{type(error).__name__}: {error}".rstrip(": ")
 
 
 if __name__ == "__main__":

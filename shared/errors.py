@@ -1,0 +1,8 @@
+"""Errors in words, for people."""
+
+
+def describe(error: Exception) -> str:
+    """An error as a sentence: those that are written for people as they are, others with their type."""
+    if isinstance(error, ValueError | OSError) and str(error):
+        return str(error)
+    return f"{type(error).__name__}: {error}".rstrip(": ")
