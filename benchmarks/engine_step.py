@@ -79,9 +79,10 @@ def main() -> None:
 
 def _runner(model: Transformer, kind: int, threads: int) -> CpuRunner:
     team = ThreadTeam(threads)
+    tensors = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     return CpuRunner(
         CONFIG,
-        pack_weights(CONFIG, model.state_dict(), CONFIG.context_length, kind),
+        pack_weights(CONFIG, tensors, CONFIG.context_length, kind),
         CpuSampler(CONFIG.vocab_size, MAX_ROWS, num_threads=threads, run=team.run),
         team,
         num_blocks=MAX_ROWS * CONFIG.context_length // BLOCK_SIZE,

@@ -93,7 +93,8 @@ def _measure(
     folder: ModelFolder, kind: int, team: ThreadTeam, windows: Sequence[Tokens], references: Sequence[Logits]
 ) -> Result:
     config = folder.config
-    weights = pack_weights(config, folder.model.state_dict(), config.context_length, kind)
+    tensors = {name: tensor.numpy() for name, tensor in folder.model.state_dict().items()}
+    weights = pack_weights(config, tensors, config.context_length, kind)
     blocks = range(-(-config.context_length // BLOCK_SIZE))
     runner = CpuRunner(
         config,

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from shared.bpe import Tokenizer, TokenizerError
 from shared.lm.config import ModelConfig
 from shared.lm.errors import ModelConfigError, ModelFolderError
@@ -76,6 +79,21 @@ def read_config(path: str | Path, *, research: bool = False) -> ModelConfig:
             "opens (generate, evaluate, train --resume): serve a model trained without these switches"
         )
     return config
+
+
+def valid_tokens(tokenizer: Tokenizer, config: ModelConfig) -> NDArray[np.bool_]:
+    """Return bool [vocab_size]: True for the ids that stand for something in the tokenizer.
+
+    The others (padding of the embedding, gaps) must never be drawn.
+    """
+    mask = np.zeros(config.vocab_size, np.bool_)
+    for token in range(tokenizer.vocab_size):
+        try:
+            tokenizer.token_bytes(token)
+        except TokenizerError:
+            continue
+        mask[token] = True
+    return mask
 
 
 def check_vocabulary(place: Path, config: ModelConfig, tokenizer: Tokenizer) -> None:

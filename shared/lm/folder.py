@@ -10,9 +10,9 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from shared.bpe import Tokenizer, TokenizerError
+from shared.bpe import Tokenizer
 from shared.lm.config import ModelConfig
-from shared.lm.description import FORMAT_VERSION, check_eos, check_vocabulary, read_description
+from shared.lm.description import FORMAT_VERSION, check_eos, check_vocabulary, read_description, valid_tokens
 from shared.lm.errors import ModelFolderError
 from shared.lm.folder_swap import replace_folder
 from shared.lm.generation_config import GenerationDefaults
@@ -31,8 +31,7 @@ class ModelFolder:
         config: The model's architecture.
         tokenizer: Its ids all have a row in the model's embedding.
         generation: Default sampling parameters and end-of-text ids.
-        valid_tokens: bool [vocab_size] on the CPU: the ids that the tokenizer knows. The others (padding of the
-            embedding, gaps) must never be drawn.
+        valid_tokens: bool [vocab_size] on the CPU, see `description.valid_tokens`.
         provenance: The content of `ownlm.json`; empty where there is none.
         notes: What was ignored, for people.
     """
@@ -126,15 +125,8 @@ def save_model_folder(
 
 
 def valid_token_mask(tokenizer: Tokenizer, config: ModelConfig) -> Tensor:
-    """Return bool [vocab_size]: True for the ids that stand for something in the tokenizer."""
-    mask = torch.zeros(config.vocab_size, dtype=torch.bool)
-    for token in range(tokenizer.vocab_size):
-        try:
-            tokenizer.token_bytes(token)
-        except TokenizerError:
-            continue
-        mask[token] = True
-    return mask
+    """Return `valid_tokens` as a tensor on the CPU."""
+    return torch.from_numpy(valid_tokens(tokenizer, config))
 
 
 def _check_replaceable(path: Path, *, overwrite: bool) -> None:

@@ -1,27 +1,9 @@
 """Rotary position embeddings (RoPE), in the half-split layout of Hugging Face's Llama."""
 
-import math
-
 import torch
 from torch import Tensor, nn
 
-from shared.lm.rope_config import RopeConfig
-
-
-def rope_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
-    """Return the radians per position of each pair of channels, [head_dim / 2] in float32.
-
-    Sources: Su et al. 2021, "RoFormer" (arXiv 2104.09864); the scaling is the `apply_scaling` of Meta's llama-models.
-    """
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.int64, device="cpu").float() / head_dim
-    frequencies = 1.0 / rope.theta**exponents
-    if rope.scaling is None:
-        return frequencies
-    scaling = rope.scaling
-    turns = scaling.original_context_length * frequencies / (2 * math.pi)
-    kept = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
-    kept = kept.clamp(0.0, 1.0)
-    return kept * frequencies + (1 - kept) * frequencies / scaling.factor
+from shared.lm.rope_config import RopeConfig, rope_frequencies
 
 
 class RotaryEmbedding(nn.Module):
@@ -33,12 +15,12 @@ class RotaryEmbedding(nn.Module):
         super().__init__()
         self._rope = rope
         self._head_dim = head_dim
-        self.register_buffer("frequencies", rope_frequencies(rope, head_dim), persistent=False)
+        self.register_buffer("frequencies", torch.from_numpy(rope_frequencies(rope, head_dim)), persistent=False)
 
     def _apply(self, *args: object, **kwargs: object) -> "RotaryEmbedding":
         # A model cast to bfloat16 keeps its frequencies in float32: rounded ones would put far positions turns away.
         super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
-        self.frequencies = rope_frequencies(self._rope, self._head_dim).to(self.frequencies.device)
+        self.frequencies = torch.from_numpy(rope_frequencies(self._rope, self._head_dim)).to(self.frequencies.device)
         return self
 
     def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,10 @@
-"""What a config says of rotary position embeddings. No torch."""
+"""What a config says of rotary position embeddings, and the frequencies that follow from it. No torch."""
 
 import math
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from shared.lm.errors import ModelConfigError
 
@@ -46,3 +49,22 @@ class RopeConfig:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.theta) and self.theta > 0):
             raise ModelConfigError(f"rope theta must be a positive number, got {self.theta}")
+
+
+def rope_frequencies(rope: RopeConfig, head_dim: int) -> NDArray[np.float32]:
+    """Return the radians per position of each pair of channels, [head_dim / 2].
+
+    Sources: Su et al. 2021, "RoFormer" (arXiv 2104.09864); the scaling is the `apply_scaling` of Meta's llama-models.
+    """
+    exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
+    # The power is rounded once: NumPy's in float32 is off by more, and by something else on each processor.
+    powers = np.power(rope.theta, exponents, dtype=np.float64).astype(np.float32)
+    frequencies: NDArray[np.float32] = np.float32(1) / powers
+    if rope.scaling is None:
+        return frequencies
+    scaling = rope.scaling
+    turns = scaling.original_context_length * frequencies / (2 * math.pi)
+    kept = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
+    kept = kept.clip(0.0, 1.0)
+    stretched: NDArray[np.float32] = kept * frequencies + (1 - kept) * frequencies / scaling.factor
+    return stretched

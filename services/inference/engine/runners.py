@@ -1,11 +1,13 @@
-"""Load the model in the model's process: device, dtype, memory, and the runner that goes with them."""
+"""Load the model in the model's process: device, dtype, memory, and the runner that goes with them.
+
+torch is imported for a GPU only: it takes 200 MB and a second.
+"""
 
 import ctypes
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import structlog
-import torch
 
 from services.inference.engine.cpu.panels import KINDS
 from services.inference.engine.cpu.runner import CpuRunner, block_bytes
@@ -15,14 +17,16 @@ from services.inference.engine.limits import blocks_needed
 from services.inference.engine.messages import EngineConfig, Hello, identity_of
 from services.inference.engine.sampler import CpuSampler
 from services.inference.engine.step import BLOCK_SIZE, Runner
-from services.inference.engine.torch_runner import TorchRunner
+from shared.bpe import Tokenizer
 from shared.bpe.processors import available_processors
-from shared.lm import ModelConfig, ModelFolder, load_model_folder
+from shared.lm import ModelConfig, read_description
+from shared.lm.description import valid_tokens
 from shared.lm.free_memory import free_memory
+from shared.lm.stored_weights import StoredWeights
 
 _log = structlog.get_logger("ownlm.engine")
 
-_CUDA_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_CUDA_DTYPES = ("float32", "bfloat16", "float16")
 _SHARE_OF_FREE_MEMORY = 0.5
 # On the CPU a chunk of a prompt delays others by the time of its tokens; on CUDA by that of its tiles (`TorchRunner`).
 _CPU_PREFILL_TOKENS, _CUDA_PREFILL_TOKENS = 128, 512
@@ -63,8 +67,8 @@ def load_model(config: EngineConfig) -> LoadedModel:
     """
     device = _device(config.device)
     try:
-        model = _on_cpu(config) if device.type == "cpu" else _on_cuda(config, device)
-    except (MemoryError, torch.OutOfMemoryError) as error:
+        model = _on_cpu(config) if device == "cpu" else _on_cuda(config, device)
+    except MemoryError as error:
         raise CacheError(
             f"no memory for the model and the cache of {config.max_batch} sequences, lower OWNLM_MAX_BATCH, "
             f"OWNLM_CONTEXT_LENGTH or OWNLM_KV_CACHE_BYTES ({str(error).partition(chr(10))[0] or 'out of memory'})"
@@ -84,18 +88,19 @@ def _give_back_memory() -> None:
 
 def _on_cpu(config: EngineConfig) -> LoadedModel:
     threads = config.threads or available_processors()
-    torch.set_num_threads(threads)
     dtype = _dtype(config, "float32", KINDS)
-    folder = _read_folder(config, torch.device("cpu"), torch.float32)
+    folder = read_description(config.model_dir)
     model = folder.config
     context_length = served_context(config, model)
     prefill_tokens = config.prefill_tokens or _CPU_PREFILL_TOKENS
-    weights = pack_weights(model, folder.model.state_dict(), context_length, KINDS[dtype])
+    with StoredWeights(config.model_dir, model) as stored:
+        _log_notes(stored.notes)
+        weights = pack_weights(model, stored, context_length, KINDS[dtype])
     team = ThreadTeam(threads)
     sampler = CpuSampler(
         model.vocab_size,
         config.max_batch,
-        valid_tokens=folder.valid_tokens.numpy(),
+        valid_tokens=valid_tokens(folder.tokenizer, model),
         num_threads=threads,
         run=team.run,
     )
@@ -111,43 +116,52 @@ def _on_cpu(config: EngineConfig) -> LoadedModel:
         # The last core is HTTP's, until a step is long enough for the work to pay.
         short_step_threads=config.threads or max(1, threads - 1),
     )
-    hello = _hello(config, folder, runner, "cpu", dtype)
+    hello = _hello(config, folder.tokenizer, model, runner, device="cpu", dtype=dtype)
     return LoadedModel(runner, hello, prefill_tokens, min_prefill_tokens=_CPU_MIN_PREFILL_TOKENS)
 
 
-def _on_cuda(config: EngineConfig, device: torch.device) -> LoadedModel:
+def _on_cuda(config: EngineConfig, device: str) -> LoadedModel:
+    import torch
+
+    from services.inference.engine.torch_runner import TorchRunner
+    from shared.lm import load_model_folder
+
     dtype = _dtype(config, "bfloat16", _CUDA_DTYPES)
-    folder = _read_folder(config, device, _CUDA_DTYPES[dtype])
-    model = folder.config
+    torch_dtype: torch.dtype = getattr(torch, dtype)
     prefill_tokens = config.prefill_tokens or _CUDA_PREFILL_TOKENS
-    channels = 2 * model.num_layers * model.num_kv_heads * model.head_dim
-    block_bytes = channels * BLOCK_SIZE * _CUDA_DTYPES[dtype].itemsize
-    free, _ = torch.cuda.mem_get_info(device)
-    runner = TorchRunner(
-        folder.model,
-        num_blocks=num_blocks(config, model, block_bytes, free),
-        max_rows=config.max_batch,
-        max_length=served_context(config, model),
-        max_step_tokens=config.max_batch + prefill_tokens,
-        valid_tokens=folder.valid_tokens,
-    )
-    hello = _hello(config, folder, runner, str(device), dtype)
+    try:
+        folder = load_model_folder(config.model_dir, device=device, dtype=torch_dtype)
+        _log_notes(folder.notes)
+        model = folder.config
+        channels = 2 * model.num_layers * model.num_kv_heads * model.head_dim
+        free, _ = torch.cuda.mem_get_info(device)
+        runner = TorchRunner(
+            folder.model,
+            num_blocks=num_blocks(config, model, channels * BLOCK_SIZE * torch_dtype.itemsize, free),
+            max_rows=config.max_batch,
+            max_length=served_context(config, model),
+            max_step_tokens=config.max_batch + prefill_tokens,
+            valid_tokens=folder.valid_tokens,
+        )
+    except torch.OutOfMemoryError as error:
+        raise MemoryError(str(error)) from error
+    hello = _hello(config, folder.tokenizer, model, runner, device=device, dtype=dtype)
     return LoadedModel(runner, hello, prefill_tokens, min_prefill_tokens=_CUDA_TILE_TOKENS)
 
 
-def _read_folder(config: EngineConfig, device: torch.device, dtype: torch.dtype) -> ModelFolder:
-    folder = load_model_folder(config.model_dir, device=device, dtype=dtype)
-    for note in folder.notes:
+def _log_notes(notes: Iterable[str]) -> None:
+    for note in notes:
         _log.warning("model folder", note=note)
-    return folder
 
 
-def _hello(config: EngineConfig, folder: ModelFolder, runner: Runner, device: str, dtype: str) -> Hello:
+def _hello(
+    config: EngineConfig, tokenizer: Tokenizer, model: ModelConfig, runner: Runner, *, device: str, dtype: str
+) -> Hello:
     return Hello(
-        identity=identity_of(folder.tokenizer.fingerprint, folder.config),
+        identity=identity_of(tokenizer.fingerprint, model),
         device=device,
         dtype=dtype,
-        context_length=served_context(config, folder.config),
+        context_length=served_context(config, model),
         num_blocks=runner.num_blocks,
         max_rows=runner.max_rows,
     )
@@ -191,10 +205,23 @@ def num_blocks(config: EngineConfig, model: ModelConfig, block_bytes: int, free:
     return min(config.max_batch * full_context, room)
 
 
-def _device(name: str) -> torch.device:
+def _device(name: str) -> str:
+    """The device that is meant: "cpu", "cuda" or "cuda:1"."""
+    if name == "cpu" or (name == "auto" and not _has_cuda_driver()):
+        return "cpu"
+    import torch
+
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(name)
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if (torch.device(name).index or 0) >= torch.cuda.device_count():
         raise DeviceError(f"OWNLM_DEVICE is {name}, but torch sees {torch.cuda.device_count()} CUDA devices; try cpu")
-    return device
+    return name
+
+
+def _has_cuda_driver() -> bool:
+    """Whether torch may see a GPU at all: it does so through this library, which the driver brings along."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True

@@ -13,59 +13,106 @@ outputs, so that a panel holds gates and what they gate.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from services.inference.engine.cpu.kernels.intrinsics import FLOAT16, FLOAT32, LANES, PANEL
 from services.inference.engine.cpu.kernels.layout import Floats, Weights
 from services.inference.engine.cpu.kernels.linear import MATRIX_WORDS, panel_bytes
 from services.inference.engine.cpu.panels import pack_panels
 from shared.lm import ModelConfig, ModelFolderError
-from shared.lm.rope import RotaryEmbedding
+from shared.lm.rope_config import rope_frequencies
+from shared.lm.weight_shapes import EMBEDDING, OUTPUT, weight_shapes
 
 _ALIGNMENT = 64
-_EMBEDDING = "model.embed_tokens.weight"
+_PANELS_AT_ONCE = 64  # while they are packed there are several copies of them
 
 
 def pack_weights(
-    config: ModelConfig, tensors: Mapping[str, Tensor], context_length: int, kind: int = FLOAT32
+    config: ModelConfig, tensors: Mapping[str, Floats], context_length: int, kind: int = FLOAT32
 ) -> Weights:
     """Pack all that a step reads of a model.
 
     Args:
         config: The architecture, no research model.
-        tensors: In float32 on the CPU, under Hugging Face's names, as of `Transformer.state_dict`. The embedding goes
-            on to be used as it is; all else is copied.
+        tensors: Under Hugging Face's names, see `weight_shapes`. Those of one matrix at a time are asked for, so that a
+            mapping which reads them then (`StoredWeights`) never holds the whole model. The embedding goes on to be
+            used as it is; all else is copied.
         context_length: Positions whose angles are wanted.
         kind: What the matrices are stored as.
 
     Raises:
         ModelFolderError: Names a tensor that float16 cannot hold.
     """
-    if kind == FLOAT16:
-        _check_range(tensors)
-    matrices = [_Matrix(parts, kind) for parts in _matrices(config, tensors)]
+    matrices = list(_matrices(config, kind))
     begins = np.cumsum([0, *(matrix.size for matrix in matrices)])
     packed = _aligned_bytes(int(begins[-1]))
     words = np.zeros((len(matrices), MATRIX_WORDS), np.int64)
     for number, (matrix, begin) in enumerate(zip(matrices, begins[:-1], strict=True)):
-        matrix.pack(packed[begin : begin + matrix.size])
+        matrix.pack(tensors, packed[begin : begin + matrix.size])
         words[number] = begin, matrix.panels, matrix.depth, kind
     return Weights(
         packed=packed,
         matrices=words.reshape(-1),
         gains=_gains(config, tensors),
-        embedding=_array(tensors[_EMBEDDING]).reshape(-1),
+        embedding=tensors[EMBEDDING].reshape(-1),
         rotation=_rotation(config, context_length),
     )
 
 
-def _check_range(tensors: Mapping[str, Tensor]) -> None:
+@dataclass(frozen=True)
+class _Matrix:
+    """One that is to be packed.
+
+    Attributes:
+        parts: The names of weights [outputs, inputs] that lie one after the other, or in turns.
+        in_turns: LANES outputs of each of two parts in turns, each filled up to a multiple of LANES.
+        outputs: Of all parts.
+        inputs: Of each.
+        kind: How to store them.
+    """
+
+    parts: tuple[str, ...]
+    in_turns: bool
+    outputs: int
+    inputs: int
+    kind: int
+
+    @property
+    def panels(self) -> int:
+        """Their number."""
+        return -(-self.outputs // PANEL)
+
+    @property
+    def depth(self) -> int:
+        """Inputs, filled up."""
+        return round_up(self.inputs, PANEL)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all panels."""
+        return self.panels * int(panel_bytes.function(self.depth, self.kind))
+
+    def pack(self, tensors: Mapping[str, Floats], target: NDArray[np.uint8]) -> None:
+        """Write the panels; `target` is all zero."""
+        parts = [tensors[name] for name in self.parts]
+        if self.kind == FLOAT16:
+            _check_range(dict(zip(self.parts, parts, strict=True)))
+        rows = _in_turns(*parts) if self.in_turns else np.concatenate(parts) if len(parts) > 1 else parts[0]
+        panels = target.reshape(self.panels, -1)
+        for first in range(0, self.panels, _PANELS_AT_ONCE):
+            some = panels[first : first + _PANELS_AT_ONCE]
+            weights = np.zeros((len(some) * PANEL, self.depth), np.float32)
+            of_panels = rows[first * PANEL :][: len(weights)]
+            weights[: len(of_panels), : self.inputs] = of_panels
+            pack_panels(weights, self.kind, some.reshape(-1))
+
+
+def _check_range(tensors: Mapping[str, Floats]) -> None:
     for name, tensor in tensors.items():
-        largest = float(tensor.abs().max())
+        largest = float(np.abs(tensor).max())
         if largest >= 65520:  # from here on, the nearest float16 is infinite
             raise ModelFolderError(
                 f"{name} holds a weight of magnitude {largest:g}, but float16 ends at 65,504: "
@@ -73,76 +120,50 @@ def _check_range(tensors: Mapping[str, Tensor]) -> None:
             )
 
 
-class _Matrix:
-    """One that is to be packed.
+def _matrices(config: ModelConfig, kind: int) -> Iterator[_Matrix]:
+    """The matrices in the order in which the step numbers them."""
+    shapes = weight_shapes(config)
 
-    Args:
-        parts: Weights [outputs, inputs] that lie one after the other.
-        kind: How to store them.
-    """
+    def matrix(*parts: str, in_turns: bool = False) -> _Matrix:
+        multiple = LANES if in_turns else 1
+        outputs = sum(round_up(shapes[name][0], multiple) for name in parts)
+        return _Matrix(parts, in_turns, outputs, shapes[parts[0]][1], kind)
 
-    def __init__(self, parts: list[Tensor], kind: int):
-        self._parts = parts
-        self.kind = kind
-        self.outputs = sum(len(part) for part in parts)
-        self.inputs = parts[0].shape[1]
-        self.panels = -(-self.outputs // PANEL)
-        self.depth = round_up(self.inputs, PANEL)
-        self.size = self.panels * panel_bytes.function(self.depth, kind)
-
-    def pack(self, target: NDArray[np.uint8]) -> None:
-        """Write the panels."""
-        weights = np.zeros((self.panels * PANEL, self.depth), np.float32)
-        weights[: self.outputs, : self.inputs] = np.concatenate([_array(part) for part in self._parts])
-        pack_panels(weights, self.kind, target)
-
-
-def _matrices(config: ModelConfig, tensors: Mapping[str, Tensor]) -> Iterator[list[Tensor]]:
-    """The parts of each matrix, in the order in which the step numbers them."""
     for layer in range(config.num_layers):
         of_layer = f"model.layers.{layer}"
-        yield [tensors[f"{of_layer}.self_attn.{name}_proj.weight"] for name in "qkv"]
-        yield [tensors[f"{of_layer}.self_attn.o_proj.weight"]]
-        yield [_in_turns(*(tensors[f"{of_layer}.mlp.{name}_proj.weight"] for name in ("gate", "up")))]
-        yield [tensors[f"{of_layer}.mlp.down_proj.weight"]]
-    yield [tensors[_EMBEDDING if config.tie_embeddings else "lm_head.weight"]]
+        yield matrix(*(f"{of_layer}.self_attn.{name}_proj.weight" for name in "qkv"))
+        yield matrix(f"{of_layer}.self_attn.o_proj.weight")
+        yield matrix(*(f"{of_layer}.mlp.{name}_proj.weight" for name in ("gate", "up")), in_turns=True)
+        yield matrix(f"{of_layer}.mlp.down_proj.weight")
+    yield matrix(EMBEDDING if config.tie_embeddings else OUTPUT)
 
 
-def _in_turns(gate: Tensor, up: Tensor) -> Tensor:
+def _in_turns(gate: Floats, up: Floats) -> Floats:
     """LANES outputs of one, then of the other; [2 * d_ff rounded up to LANES, d_model]."""
-    inner, inputs = gate.shape
-    turns = gate.new_zeros(round_up(inner, LANES), 2, inputs).view(-1, 2, LANES, inputs)
-    for which, matrix in enumerate((gate, up)):
-        padded = matrix.new_zeros(round_up(inner, LANES), inputs)
-        padded[:inner] = matrix.detach()
-        turns[:, which] = padded.view(-1, LANES, inputs)
-    return turns.view(-1, inputs)
+    padding = ((0, -len(gate) % LANES), (0, 0))
+    both = [np.pad(matrix, padding).reshape(-1, LANES, gate.shape[1]) for matrix in (gate, up)]
+    return np.stack(both, axis=1).reshape(-1, gate.shape[1])
 
 
-def _gains(config: ModelConfig, tensors: Mapping[str, Tensor]) -> Floats:
+def _gains(config: ModelConfig, tensors: Mapping[str, Floats]) -> Floats:
     parts: list[Floats] = []
     for layer in range(config.num_layers):
         of_layer = f"model.layers.{layer}"
         parts += [_padded(tensors[f"{of_layer}.{name}_layernorm.weight"]) for name in ("input", "post_attention")]
         if config.qk_norm:
-            parts += [_array(tensors[f"{of_layer}.self_attn.{name}_norm.weight"]) for name in "qk"]
+            parts += [tensors[f"{of_layer}.self_attn.{name}_norm.weight"] for name in "qk"]
     return np.concatenate([*parts, _padded(tensors["model.norm.weight"])])
 
 
-def _padded(gain: Tensor) -> Floats:
-    padded = np.zeros(round_up(len(gain), LANES), np.float32)
-    padded[: len(gain)] = _array(gain)
-    return padded
+def _padded(gain: Floats) -> Floats:
+    return np.pad(gain, (0, -len(gain) % LANES))
 
 
 def _rotation(config: ModelConfig, context_length: int) -> Floats:
-    cosines, sines = RotaryEmbedding(config.rope, config.head_dim)(torch.arange(context_length))
-    return _array(torch.cat((cosines, sines), dim=-1)).reshape(-1)
-
-
-def _array(tensor: Tensor) -> Floats:
-    array: Floats = tensor.detach().contiguous().numpy()
-    return array
+    """Cosines and sines of the angles at each position, which are rounded to float32 as they are everywhere else."""
+    positions = np.arange(context_length, dtype=np.float32)
+    angles = (positions[:, None] * rope_frequencies(config.rope, config.head_dim)).astype(np.float64)
+    return np.concatenate((np.cos(angles), np.sin(angles)), axis=1).astype(np.float32).reshape(-1)
 
 
 def _aligned_bytes(size: int) -> NDArray[np.uint8]:
@@ -155,19 +176,3 @@ def _aligned_bytes(size: int) -> NDArray[np.uint8]:
 def round_up(number: int, multiple: int) -> int:
     """The least multiple that is not less."""
     return -(-number // multiple) * multiple
-
-
-def packed_bytes(config: ModelConfig, kind: int = FLOAT32) -> int:
-    """Bytes of the matrices of a model."""
-    heads = config.num_heads + 2 * config.num_kv_heads
-    layer = [
-        (heads * config.head_dim, config.d_model),
-        (config.d_model, config.num_heads * config.head_dim),
-        (2 * round_up(config.d_ff, LANES), config.d_model),
-        (config.d_model, config.d_ff),
-    ]
-    sizes = [
-        -(-outputs // PANEL) * panel_bytes.function(round_up(inputs, PANEL), kind)
-        for outputs, inputs in [*layer * config.num_layers, (config.vocab_size, config.d_model)]
-    ]
-    return sum(sizes)

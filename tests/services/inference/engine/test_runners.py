@@ -1,8 +1,12 @@
 """What the model's process decides before it loads: blocks, device, dtype."""
 
+import ctypes
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from services.inference.engine.messages import EngineConfig
 from services.inference.engine.runners import CacheError, DeviceError, load_model, num_blocks
@@ -39,3 +43,34 @@ def test_too_little_memory_is_told_with_what_to_do(model: ModelConfig, kv_cache_
 def test_a_device_that_is_not_there(model_dir: Path) -> None:
     with pytest.raises(DeviceError, match="OWNLM_DEVICE is cuda:99"):
         load_model(EngineConfig(model_dir, device="cuda:99"))
+
+
+@pytest.mark.parametrize("device", ["cpu", "auto"])
+def test_without_a_gpus_driver_a_model_is_loaded_without_torch(
+    model_dir: Path, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", libraries(has_driver=False))
+    monkeypatch.setitem(sys.modules, "torch", None)  # to import it is an error
+    loaded = load_model(EngineConfig(model_dir, device=device, threads=1))
+    assert (loaded.hello.device, loaded.hello.dtype) == ("cpu", "float32")
+
+
+def test_a_driver_without_a_gpu(model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image for GPUs on a host that has none, or torch built for CPUs on one that has."""
+    monkeypatch.setattr(ctypes, "CDLL", libraries(has_driver=True))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert load_model(EngineConfig(model_dir, threads=1)).hello.device == "cpu"
+
+
+def libraries(*, has_driver: bool) -> Callable[[str | None], ctypes.CDLL]:
+    """`ctypes.CDLL` on a machine with a GPU's driver or without."""
+    load = ctypes.CDLL
+
+    def find(name: str | None) -> ctypes.CDLL:
+        if name != "libcuda.so.1":
+            return load(name)
+        if not has_driver:
+            raise OSError(name)
+        return load(None)
+
+    return find

@@ -64,9 +64,10 @@ def make_runner() -> Iterator[MakeRunner]:
     def make(model: Transformer, num_threads: int = 1, short_step_threads: int | None = None) -> CpuRunner:
         team = ThreadTeam(num_threads)
         teams.append(team)
+        tensors = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
         return CpuRunner(
             model.config,
-            pack_weights(model.config, model.state_dict(), CONTEXT_LENGTH),
+            pack_weights(model.config, tensors, CONTEXT_LENGTH),
             CpuSampler(model.config.vocab_size, MAX_ROWS, num_threads=num_threads, run=team.run),
             team,
             num_blocks=NUM_BLOCKS,
