@@ -3,13 +3,13 @@
 import contextlib
 import gc
 import os
+import select
 import signal
 import socket
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
@@ -24,8 +24,10 @@ from services.inference.engine.messages import (
     LogLine,
     Step,
     Submit,
+    decode,
     encode,
     receive,
+    receive_encoded,
 )
 from services.inference.engine.request import FailEvent
 from shared.errors import describe
@@ -37,10 +39,15 @@ _log = structlog.get_logger("ownlm.engine")
 
 _MAX_FAILURES_IN_A_ROW = 3
 _EXIT_FAILED = 1
+_MAX_HELD_BYTES = 16 * 1024 * 1024  # as they travel: 5 million tokens of prompts
+_LOOK_SECONDS = 0.1  # within which the other side's end is seen while no more is read
 
 
 class Inbox:
     """Commands as they come, read by a thread: a step, or loading, may take seconds, and the other side's end is seen.
+
+    It holds `_MAX_HELD_BYTES` and a message at most: clients that come and go during a long step would fill the memory.
+    What comes then stays in the socket, and the other side, which sees that, refuses requests in time.
 
     Args:
         connection: Where commands come from.
@@ -50,32 +57,48 @@ class Inbox:
     def __init__(self, connection: socket.socket, on_end: Callable[[], None]) -> None:
         self._connection = connection
         self._on_end = on_end
-        self._commands: deque[Command] = deque()
-        self._arrived = threading.Event()
+        self._commands: list[bytes] = []
+        self._held = 0  # their bytes
+        self._changed = threading.Condition()
         self._ended = False
         threading.Thread(target=self._read, name="inbox", daemon=True).start()
 
-    def take(self, *, wait: bool) -> Iterator[Command]:
-        """Yield the commands that have come; `wait` for one where there is none.
+    def take(self, *, wait: bool) -> list[Command]:
+        """Return the commands that have come; `wait` for one where there is none.
 
         Raises:
             ConnectionError: The other side has closed.
         """
-        if wait:
-            self._arrived.wait()
-        self._arrived.clear()
-        if self._ended:
-            raise ConnectionError("the other side has closed")
-        while self._commands:
-            yield self._commands.popleft()
+        with self._changed:
+            if wait:
+                self._changed.wait_for(lambda: self._commands or self._ended)
+            if self._ended:
+                raise ConnectionError("the other side has closed")
+            commands, self._commands, self._held = self._commands, [], 0
+            self._changed.notify()
+        return [decode(command) for command in commands]
 
     def _read(self) -> None:
-        while (command := receive(self._connection)) is not None:
-            self._commands.append(command)
-            self._arrived.set()
-        self._ended = True
-        self._arrived.set()
+        while self._wait_for_room() and (command := receive_encoded(self._connection)) is not None:
+            with self._changed:
+                self._commands.append(command)
+                self._held += len(command)
+                self._changed.notify()
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
         self._on_end()
+
+    def _wait_for_room(self) -> bool:
+        """Wait until more may be read; False where the other side has closed meanwhile, which no reading tells."""
+        end = select.poll()
+        end.register(self._connection, 0)
+        while True:
+            with self._changed:
+                if self._changed.wait_for(lambda: self._held < _MAX_HELD_BYTES, _LOOK_SECONDS):
+                    return True
+            if end.poll(0):
+                return False
 
 
 class ModelLoop:

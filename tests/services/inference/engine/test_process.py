@@ -1,5 +1,6 @@
 """The model's side of the socket, on a runner of the tests."""
 
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator
@@ -7,10 +8,12 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
+from services.inference.engine import process
 from services.inference.engine.messages import EngineConfig, LastWords, Step, Submit, encode, receive
-from services.inference.engine.process import serve
+from services.inference.engine.process import Inbox, serve
 from services.inference.engine.request import FailEvent, TokenEvent
 from tests.services.inference.engine.core_driver import request
 from tests.services.inference.engine.fake_runner import FakeRunner
@@ -58,3 +61,54 @@ def test_requests_that_fail_alone_end_nothing_and_a_model_that_always_fails_ends
             assert last_event(connection) == FailEvent(0, "generation failed: OSError: gone")
         reason = last_event(connection)
         assert reason == "the model runs no step any more, generation failed: OSError: gone"
+
+
+class FullInbox:
+    """An inbox that holds as much as it may, and a thread that is about to send more."""
+
+    SIZE, COMMANDS = 10_000, 500
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self.ours, self.theirs = socket.socketpair()
+        self.inbox = Inbox(self.theirs, self.ended.set)
+        self._sender = threading.Thread(target=self._send)
+        self._sender.start()
+        with self.inbox._changed:
+            assert self.inbox._changed.wait_for(lambda: self.inbox._held >= self.SIZE, 60)
+        self._sender.join(0.2)
+        assert self._sender.is_alive()
+
+    def _send(self) -> None:
+        with contextlib.suppress(OSError):  # the end
+            for job in range(self.COMMANDS):
+                self.ours.sendall(encode(Submit(job, [request(1000)])))
+
+    def close(self) -> None:
+        self.ours.shutdown(socket.SHUT_RDWR)
+        self._sender.join()
+        assert self.ended.wait(60)
+        self.ours.close()
+        self.theirs.close()
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> FullInbox:
+    monkeypatch.setattr(process, "_MAX_HELD_BYTES", FullInbox.SIZE)
+    return FullInbox()
+
+
+def test_what_the_inbox_cannot_hold_waits_in_the_socket(full: FullInbox) -> None:
+    jobs: list[int] = []
+    while len(jobs) < full.COMMANDS:
+        commands = full.inbox.take(wait=True)
+        assert sum(len(encode(command)) for command in commands) < full.SIZE + 4000
+        jobs += [command.job for command in commands]
+    assert jobs == list(range(full.COMMANDS))
+    full.close()
+
+
+def test_a_full_inbox_sees_the_end(full: FullInbox) -> None:
+    full.close()
+    with pytest.raises(ConnectionError):
+        full.inbox.take(wait=True)
