@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shared.bpe.files import write_text
+from shared.locks import lock
 from trainer.checkpoint_folders import BEST, list_checkpoints
 from trainer.errors import TrainerError, UsageError
 from trainer.settings import TrainSettings, to_toml
@@ -82,15 +83,7 @@ def _keep_others_out(folder: Path) -> None:
     Raises:
         TrainerError: another process holds the lock.
     """
-    try:
-        import fcntl
-    except ImportError:  # a system without it: nobody is kept out
-        return
     # Never closed: the lock is the process's, and ends with it.
     handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        raise TrainerError(f"another process trains into {folder}; wait for it, or take another --output") from None
-    except OSError:  # a file system without locks
-        return
+    if not lock(handle, holder="process"):
+        raise TrainerError(f"another process trains into {folder}; wait for it, or take another --output")

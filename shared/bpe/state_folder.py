@@ -10,6 +10,7 @@ from typing import Any
 
 from shared.bpe.errors import TokenizerError
 from shared.bpe.files import to_json, write_text
+from shared.locks import lock
 
 
 class StateError(TokenizerError):
@@ -46,7 +47,8 @@ class StateFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path, os.O_RDONLY)
         try:
-            _lock(handle, self.path)
+            if not lock(handle, holder="file"):
+                raise StateError(f"another process works in {self.path}; wait for it, or take another output folder")
             yield
         finally:
             os.close(handle)
@@ -89,19 +91,6 @@ class StateFolder:
         self.manifest.unlink(missing_ok=True)
         with suppress(OSError):
             self.path.rmdir()
-
-
-def _lock(handle: int, path: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:  # a system without it: nobody is kept out
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise StateError(f"another process works in {path}; wait for it, or take another output folder") from None
-    except OSError:  # a file system without locks
-        return
 
 
 def _difference(key: str, before: Any, now: Any) -> str:

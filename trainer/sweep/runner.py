@@ -7,12 +7,13 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import orjson
 
+from shared.locks import lock
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
 from trainer.progress import progress
 from trainer.run import RunFolder
@@ -217,29 +218,19 @@ def _last_logged(path: Path) -> tuple[int, str]:
 
 @contextmanager
 def _exclusive(folder: Path) -> Iterator[int | None]:
-    """Keep other sweeps out; the lock lives as long as any process that holds the file."""
-    try:
-        import fcntl
-    except ImportError:  # a system without it: nobody is kept out
-        yield None
-        return
+    """Keep other sweeps out; the lock lives as long as any process that holds the file, for children to inherit."""
     with (folder / ".lock").open("w", encoding="utf-8") as file:
-        _wait_for(lambda: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB), folder)
-        yield file.fileno()
+        _wait_for(file.fileno(), folder)
+        yield file.fileno() if os.name == "posix" else None  # elsewhere none can be inherited
 
 
-def _wait_for(lock: Callable[[], None], folder: Path) -> None:
+def _wait_for(file: int, folder: Path) -> None:
     deadline = time.monotonic() + _LOCK_SECONDS
     for attempt in itertools.count():
-        try:
-            lock()
-        except BlockingIOError:
-            if not attempt:
-                logger.info("another sweep works in %s, or its last run is still stopping: waiting", folder)
-            if time.monotonic() > deadline:
-                raise TrainerError(f"another sweep works in {folder}; wait for it, or take another --output") from None
-            time.sleep(0.5)
-        except OSError:  # a file system without locks
+        if lock(file, holder="file"):
             return
-        else:
-            return
+        if not attempt:
+            logger.info("another sweep works in %s, or its last run is still stopping: waiting", folder)
+        if time.monotonic() > deadline:
+            raise TrainerError(f"another sweep works in {folder}; wait for it, or take another --output")
+        time.sleep(0.5)

@@ -11,6 +11,7 @@ import pytest
 
 import trainer.sweep.runner as module
 from shared.lm import load_model_folder
+from shared.locks import lock
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
 from trainer.settings import TrainSettings
 from trainer.settings_file import parse_train_settings, read_settings_file
@@ -202,3 +203,15 @@ def test_a_folder_named_after_divergence_is_none(settings: TrainSettings, child:
 
     child.before = finish
     assert [outcome.status for outcome in sweep(settings, seed=[1])] == ["finished"]
+
+
+def test_a_folder_that_another_sweep_works_in_is_left_alone(
+    settings: TrainSettings, child: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LOCK_SECONDS", 0.0)
+    settings.output.mkdir()
+    with (settings.output / ".lock").open("w") as other:
+        assert lock(other.fileno(), holder="file")
+        with pytest.raises(TrainerError, match="another sweep works in"):
+            sweep(settings, seed=[1, 2])
+    assert not child.commands
