@@ -59,6 +59,7 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
             max_queue=settings.max_queue,
             queue_timeout=settings.queue_timeout or None,
             request_timeout=settings.request_timeout or None,
+            step_timeout=settings.step_timeout or None,
         ),
         context_length=hello.context_length,
         device=hello.device,

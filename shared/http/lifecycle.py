@@ -18,6 +18,10 @@ T = TypeVar("T")
 State = Literal["loading", "ready", "restarting", "draining", "failed"]
 
 
+async def _nothing_to_start(_resource: object) -> None:
+    """What was loaded has no part on the event loop."""
+
+
 async def _nothing_to_drain(_resource: object, _timeout: float) -> None:
     """Requests that need no help simply finish."""
 
@@ -27,7 +31,7 @@ class Lifecycle(Generic[T]):
 
     Args:
         load: Builds the resource; runs in its own thread, so that /livez answers meanwhile.
-        start: Called on the event loop once the resource is there, for the part of it that lives on the loop.
+        start: Awaited on the event loop once the resource is there, for the part of it that lives on the loop.
         drain: Awaited once after SIGTERM with the seconds that are left; must end what still runs.
         close: Called last, whatever came before.
         health: Why a resource that was loaded cannot serve, and whether that is for good; None where it can.
@@ -37,7 +41,7 @@ class Lifecycle(Generic[T]):
         self,
         load: Callable[[], T],
         *,
-        start: Callable[[T], None] = lambda _resource: None,
+        start: Callable[[T], Awaitable[None]] = _nothing_to_start,
         drain: Callable[[T, float], Awaitable[None]] = _nothing_to_drain,
         close: Callable[[T], None] = lambda _resource: None,
         health: Callable[[T], tuple[str, bool] | None] = lambda _resource: None,
@@ -53,6 +57,7 @@ class Lifecycle(Generic[T]):
         # Whether the port is to open only then: where other processes serve meanwhile.
         self.loads_first = False
         self._is_loaded = asyncio.Event()
+        self._taking_over: asyncio.Task[None] | None = None
 
     def status(self) -> tuple[State, str | None]:
         """The state, and the reason where it is `failed` or `restarting`."""
@@ -98,17 +103,8 @@ class Lifecycle(Generic[T]):
     def _start_loading(self, loop: asyncio.AbstractEventLoop) -> None:
         """Load in a daemon thread: unlike a pool's worker, it does not hold up a process that is told to end."""
 
-        def finish(resource: T | None, failure: Exception | None) -> None:
-            if self._state != "loading":
-                if resource is not None:
-                    self._close(resource)
-                return
-            if resource is not None:
-                self._start(resource)
-            self.loaded, self.failure = resource, failure
-            self._state = "ready" if failure is None else "failed"
-            self._is_loaded.set()
-            _log.info("ready") if failure is None else _log.debug("loading failed", exc_info=failure)
+        def take_over(resource: T | None, failure: Exception | None) -> None:
+            self._taking_over = loop.create_task(self._take_over(resource, failure))
 
         def work() -> None:
             resource, failure = None, None
@@ -117,9 +113,26 @@ class Lifecycle(Generic[T]):
             except Exception as error:  # whatever went wrong is the state to report
                 failure = error
             if not loop.is_closed():
-                loop.call_soon_threadsafe(finish, resource, failure)
+                loop.call_soon_threadsafe(take_over, resource, failure)
 
         threading.Thread(target=work, name="load", daemon=True).start()
+
+    async def _take_over(self, resource: T | None, failure: Exception | None) -> None:
+        """Use what was loaded, unless the service has begun to end meanwhile."""
+        if resource is not None and self._state == "loading":
+            try:
+                await self._start(resource)
+            except Exception as error:
+                self._close(resource)
+                resource, failure = None, error
+        if self._state != "loading":
+            if resource is not None:
+                self._close(resource)
+            return
+        self.loaded, self.failure = resource, failure
+        self._state = "ready" if failure is None else "failed"
+        self._is_loaded.set()
+        _log.info("ready") if failure is None else _log.debug("loading failed", exc_info=failure)
 
 
 def not_ready(state: State, reason: str | None = None) -> ApiError:

@@ -61,7 +61,8 @@ class Inbox:
         self._held = 0  # their bytes
         self._changed = threading.Condition()
         self._ended = False
-        threading.Thread(target=self._read, name="inbox", daemon=True).start()
+        self._thread = threading.Thread(target=self._read, name="inbox", daemon=True)
+        self._thread.start()
 
     def take(self, *, wait: bool) -> list[Command]:
         """Return the commands that have come; `wait` for one where there is none.
@@ -77,6 +78,11 @@ class Inbox:
             commands, self._commands, self._held = self._commands, [], 0
             self._changed.notify()
         return [decode(command) for command in commands]
+
+    def wait_for_end(self) -> None:
+        """Read until the other side closes, without telling `on_end`."""
+        self._on_end = lambda: None
+        self._thread.join()
 
     def _read(self) -> None:
         while self._wait_for_room() and (command := receive_encoded(self._connection)) is not None:
@@ -116,15 +122,18 @@ class ModelLoop:
         self._core = core
         self._failure = ""  # what the last row that failed was told
 
-    def run(self) -> None:
+    def run(self) -> str:
         """Run until the model has failed so often, whatever it ran, that only another process may help.
+
+        Returns:
+            Why it ended.
 
         Raises:
             OSError: The other side has closed.
         """
         while self._core.failures_in_a_row < _MAX_FAILURES_IN_A_ROW:
             self.turn()
-        self._connection.sendall(encode(LastWords(f"the model runs no step any more, {self._failure}")))
+        return f"the model runs no step any more, {self._failure}"
 
     def turn(self) -> None:
         """Take what has come, waiting for it where there is nothing to do, and run a step."""
@@ -159,12 +168,24 @@ def serve(
             model.runner, prefill_tokens=model.prefill_tokens, min_prefill_tokens=model.min_prefill_tokens
         )
         connection.sendall(encode(model.hello))
-        ModelLoop(connection, inbox, core).run()
+        reason = ModelLoop(connection, inbox, core).run()
     except OSError:
         return  # the other side has closed
     except Exception as error:  # a fault of the core itself: only a fresh one is known to be sound
-        connection.sendall(encode(LastWords(describe(error))))
+        _take_leave(connection, inbox, describe(error))
         raise
+    _take_leave(connection, inbox, reason)
+
+
+def _take_leave(connection: socket.socket, inbox: Inbox, reason: str) -> None:
+    """Say why this ends, and wait until the other side has heard it.
+
+    It still sends commands meanwhile, and a socket that is closed with data unread loses what was written to it.
+    """
+    with contextlib.suppress(OSError):
+        connection.sendall(encode(LastWords(reason)))
+        connection.shutdown(socket.SHUT_WR)
+    inbox.wait_for_end()
 
 
 def load_model(config: EngineConfig) -> "LoadedModel":

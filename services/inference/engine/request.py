@@ -179,7 +179,7 @@ class Engine(Protocol):
     def fault(self) -> Fault | None:
         """Why the engine cannot run anything now, or None."""
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Begin; called once, on the event loop."""
 
     def check_room(self, num_rows: int) -> None:

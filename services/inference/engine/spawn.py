@@ -30,7 +30,12 @@ class LoadError(ValueError):
 
 
 class Worker(Protocol):
-    """Something that runs the model at the other end of a socket."""
+    """Something that runs the model at the other end of a socket.
+
+    Attributes:
+        connection: This end of it. Where the event loop has a transport on it, closing it takes effect in the loop's
+            next turn only, shutting it down at once.
+    """
 
     connection: socket.socket
 
@@ -92,6 +97,8 @@ class ModelProcess:
 
     def end(self) -> str:
         """See `Worker.end`."""
+        with contextlib.suppress(OSError):  # it is the other side that has closed
+            self.connection.shutdown(socket.SHUT_RDWR)  # at once, where closing waits for the event loop's transport
         self.connection.close()
         try:
             self._popen.wait(_END_SECONDS)

@@ -1,5 +1,6 @@
 """A model that says what a test tells it to, token by token, behind the real engine and the real app."""
 
+import contextlib
 import socket
 import threading
 import time
@@ -110,6 +111,8 @@ class ThreadWorker:
         return receive(self.connection)
 
     def end(self) -> str:
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
         self.connection.close()
         self.thread.join()
         return "with exit code 1"

@@ -1,0 +1,196 @@
+"""Keeps a process running that runs the model: starts another one where it ends, or no longer moves."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+
+import anyio.to_thread
+import structlog
+
+from services.inference.engine.connection import Connection
+from services.inference.engine.messages import Command, Hello, LastWords, LogLine, Step, log
+from services.inference.engine.request import EngineRestartedError, EngineUnavailableError, Fault
+from services.inference.engine.spawn import LoadError, Worker
+
+_log = structlog.get_logger("ownlm.engine")
+
+_MAX_DEATHS = 3
+_DEATHS_WINDOW_SECONDS = 60.0
+_RESTART_SECONDS = 0.25  # before the first restart; doubles with each death in the window
+_LOOKS_PER_TIMEOUT = 4
+
+
+class Supervisor:
+    """The model's process, whichever it is at the time.
+
+    Args:
+        worker: The first one, which has loaded the model.
+        hello: What it said then.
+        launch: Starts another one like it, at once; it loads in the background.
+        is_busy: Whether the process has something to do, and so to tell.
+        on_step: Told what each step gave.
+        on_end: Told, once for each process that has ended, with what its requests are to fail.
+        step_timeout: Seconds without a word from a busy process after which it is replaced; None waits for ever.
+
+    Attributes:
+        hello: What the process said that runs now.
+        fault: Why none can run anything now, or None.
+        num_restarts: How many have ended.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        hello: Hello,
+        launch: Callable[[], Worker],
+        *,
+        is_busy: Callable[[], bool],
+        on_step: Callable[[Step], None],
+        on_end: Callable[[EngineUnavailableError], None],
+        step_timeout: float | None = None,
+    ) -> None:
+        self.hello = hello
+        self.fault: Fault | None = None
+        self.num_restarts = 0
+        self._worker = worker
+        self._launch = launch
+        self._is_busy = is_busy
+        self._on_step = on_step
+        self._on_end = on_end
+        self._step_timeout = step_timeout
+        self._connection: Connection | None = None
+        self._last_words: str | None = None
+        self._deaths: deque[float] = deque()
+        self._may_restart = True
+        self._restarting: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._heard_at = 0.0
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Of commands that the process has not read yet."""
+        return self._connection.unsent_bytes if self._connection is not None else 0
+
+    async def start(self) -> None:
+        """Begin to listen; called once, on the event loop."""
+        await self._attach()
+
+    def send(self, command: Command) -> None:
+        """Send a command; one to a process that has ended is lost, as its requests are."""
+        if self._connection is not None:
+            self._connection.send(command)
+
+    def stop_restarting(self) -> None:
+        """Replace no process any more."""
+        self._may_restart = False
+
+    def close(self) -> None:
+        """End the process; also where it was never started."""
+        self._may_restart = False
+        if self._restarting is not None:
+            self._restarting.cancel()
+        self._detach()
+        self._worker.close()
+
+    async def _attach(self) -> None:
+        self._connection = Connection(self._receive, self._lost)
+        await self._connection.open(self._worker.connection)
+        if self._step_timeout is not None:
+            self._watching = asyncio.get_running_loop().create_task(self._watch(self._step_timeout))
+
+    def _detach(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _receive(self, message: Step | LastWords | LogLine) -> None:
+        self._heard_at = time.monotonic()
+        if isinstance(message, LogLine):
+            log(message)
+        elif isinstance(message, LastWords):
+            self._last_words = message.reason
+        else:
+            self._on_step(message)
+
+    async def _watch(self, timeout: float) -> None:
+        """Replace a process that hangs, as in a driver's call that does not return."""
+        self._heard_at = time.monotonic()
+        while time.monotonic() - self._heard_at < timeout:
+            await asyncio.sleep(timeout / _LOOKS_PER_TIMEOUT)
+            if not self._is_busy():
+                self._heard_at = time.monotonic()
+        self._last_words = f"it was busy and gave no sign for {timeout:g} seconds, the limit"
+        self._watching = None
+        self._lost()
+
+    def _lost(self) -> None:
+        """The process has closed its side, so it has ended or is about to; or it is not waited for any longer."""
+        self._detach()
+        self.fault = Fault("the process that runs the model ended", final=False)
+        self.num_restarts += 1
+        self._restarting = asyncio.get_running_loop().create_task(self._restart())
+        self._restarting.add_done_callback(self._restarted)
+
+    def _restarted(self, task: asyncio.Task[None]) -> None:
+        """End the service where restarting failed in a way that nobody foresaw: it would be restarting for ever."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("the restart failed", exc_info=error)
+            self._give_up(f"the model's process cannot be started again: {type(error).__name__}: {error}")
+
+    def _give_up(self, reason: str) -> None:
+        self.fault = Fault(reason, final=True)
+        self._on_end(EngineUnavailableError(reason))
+
+    async def _restart(self) -> None:
+        """Tell the running requests why they end, and start processes until one works or too many have ended."""
+        while True:
+            how = await anyio.to_thread.run_sync(self._worker.end, abandon_on_cancel=True)
+            reason = f"the process that runs the model ended {how}" + (
+                f": {self._last_words}" if self._last_words else ""
+            )
+            self._last_words = None
+            _log.error("the model's process ended", reason=reason)
+            if self._count_death():
+                self._give_up(f"{reason}, the {_MAX_DEATHS}rd time within a minute")
+                return
+            self.fault = Fault(reason, final=False)
+            self._on_end(EngineRestartedError(f"{reason}; it is being restarted, send the request again"))
+            if not self._may_restart:
+                return
+            await asyncio.sleep(_RESTART_SECONDS * 2 ** len(self._deaths))
+            if await self._relaunch():
+                return
+
+    def _count_death(self) -> bool:
+        """Whether that was one too many."""
+        now = time.monotonic()
+        self._deaths.append(now)
+        while now - self._deaths[0] > _DEATHS_WINDOW_SECONDS:
+            self._deaths.popleft()
+        return len(self._deaths) >= _MAX_DEATHS
+
+    async def _relaunch(self) -> bool:
+        """Start another process; False where it ended before it was ready."""
+        try:
+            self._worker = self._launch()
+            hello = await anyio.to_thread.run_sync(self._worker.wait_hello, abandon_on_cancel=True)
+        except LoadError as error:
+            if not error.told:
+                return False
+            self.fault = Fault(f"the model cannot be loaded again: {error}", final=True)
+            return True
+        except OSError as error:
+            self._last_words = f"and it could not be started again ({error})"
+            return False
+        if hello.identity != self.hello.identity:
+            self.fault = Fault("the model folder now holds another model; start the service again", final=True)
+            return True
+        self.hello = hello  # with as many blocks as there is memory for now
+        await self._attach()
+        self.fault = None
+        _log.info("the model's process was restarted", restarts=self.num_restarts)
+        return True
