@@ -2,11 +2,8 @@
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import cached_property, lru_cache
-from itertools import islice
-from operator import index as as_index
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -15,34 +12,24 @@ import numpy as np
 import numpy.typing as npt
 
 from shared.bpe import gpt2_files, tiktoken_files, tokenizer_json
-from shared.bpe.added_tokens import AddedTokenMatcher
 from shared.bpe.chunks import Chunker
 from shared.bpe.errors import TokenizerError
 from shared.bpe.normalization import nfc_with_origins
 from shared.bpe.patterns import is_named, split
 from shared.bpe.pieces import Piece, place_tokens
 from shared.bpe.text_memory import utf8_of
+from shared.bpe.text_parts import AllowedSpecial, Ids, Layout, TextCutter, assemble
+from shared.bpe.token_bytes import TokenBytes
 from shared.bpe.vocabulary import Vocabulary, encode_utf8
 
 # Numba takes a while to import, and the kernels to load: a tokenizer that only tells its size needs neither.
 if TYPE_CHECKING:
-    from shared.bpe.decoder import Decoder
     from shared.bpe.encoder import Encoder
-
-AllowedSpecial = Collection[str] | Literal["all"]
-Ids = npt.NDArray[np.uint32]
 
 # Characters of which each has four bytes at most, so that they are a short text to the encoder.
 _SHORT = 1 << 14
-# Ids up to this number are looked up one by one, which takes less time than to call compiled code.
-_FEW = 1 << 8
 # Characters beyond which a text is cut into blocks, for threads to share.
 _LONG = 3 << 18
-
-
-# The parts of a text in order: the id of an added token, or None for plain text.
-_Layout = list[int | None]
-_PLAIN: _Layout = [None]
 
 
 class Tokenizer:
@@ -55,12 +42,11 @@ class Tokenizer:
     def __init__(self, vocabulary: Vocabulary):
         self.vocabulary = vocabulary
         self.pattern = vocabulary.pattern
-        controls = {t.content: t.id for t in vocabulary.added if t.special}
-        self.special_tokens: Mapping[str, int] = MappingProxyType(controls)
+        self._cutter = TextCutter(vocabulary)
+        self.special_tokens = self._cutter.special_tokens
         self._bytes = {**vocabulary.tokens, **{t.id: encode_utf8(t.content) for t in vocabulary.added}}
         self.tokens: Mapping[int, bytes] = MappingProxyType(self._bytes)
-        self._control_ids = frozenset(controls.values())
-        self._matcher = lru_cache(maxsize=64)(self._build_matcher)
+        self._token_bytes = TokenBytes(self._bytes, self.special_tokens.values())
 
     @classmethod
     def from_files(cls, path: str | Path, merges_path: str | Path | None = None) -> "Tokenizer":
@@ -147,12 +133,12 @@ class Tokenizer:
         """`encode` to an array, which takes a tenth of the memory of a list; a long text on all processors."""
         if not allowed_special and not add_special_tokens and len(text) <= _SHORT and self._is_plain:
             return self._encoder.encode_short(encode_utf8(text))
-        matcher = self._matcher_for(allowed_special)
+        matcher = self._cutter.matcher(allowed_special)
         if len(text) > _LONG and self.is_cut_by_bytes and not matcher.may_occur_in(text):
             ids = self._encoder.encode_long(utf8_of(text))
         else:
-            plain, layout = self._take_apart(text, matcher)
-            ids = _assemble(layout, self._encoder.encode_each(plain, max_threads=1))
+            plain, layout = self._cutter.take_apart(text, matcher)
+            ids = assemble(layout, self._encoder.encode_each(plain, max_threads=1))
         return self._with_template(ids) if add_special_tokens else ids
 
     def encode_batch(
@@ -176,10 +162,10 @@ class Tokenizer:
 
         The arrays are parts of larger ones: copy those that are to outlive the others.
         """
-        layouts: list[_Layout] = []
-        parts = self._parts(texts, self._matcher_for(allowed_special), layouts)
+        layouts: list[Layout] = []
+        parts = self._cutter.take_each_apart(texts, self._cutter.matcher(allowed_special), layouts)
         encoded = iter([*self._encoder.encode_each(parts, max_threads=max_threads)])
-        batch = [_assemble(layout, encoded) for layout in layouts]
+        batch = [assemble(layout, encoded) for layout in layouts]
         return [self._with_template(ids) for ids in batch] if add_special_tokens else batch
 
     def encode_documents(
@@ -195,7 +181,7 @@ class Tokenizer:
         allowed = () if separator is None else (separator,)
         if not self.is_cut_by_bytes:
             return self.encode_to_numpy(str(data, "utf-8"), allowed_special=allowed).astype(dtype)
-        self._matcher_for(allowed)
+        self._cutter.matcher(allowed)
         bounds = [0]
         if separator is not None:
             for match in re.finditer(re.escape(separator.encode()), data):
@@ -230,7 +216,7 @@ class Tokenizer:
         """`encode`, with the bytes and the place of every token; ids put around the text have an empty place."""
         pieces: list[Piece] = []
         encode_utf8(text)
-        for start, part, token in self._matcher_for(allowed_special).split(text):
+        for start, part, token in self._cutter.matcher(allowed_special).split(text):
             if token is not None:
                 pieces.append(self._added_piece(token.id, start, start + len(part)))
             else:
@@ -259,7 +245,7 @@ class Tokenizer:
         """
         if errors not in {"replace", "strict"}:
             raise TokenizerError(f'errors must be "replace" or "strict", not {errors!r}')
-        data = self._join(ids, skip_special_tokens=skip_special_tokens)
+        data = self._token_bytes.join(ids, skip_control=skip_special_tokens)
         try:
             return data.decode(errors=errors)
         except UnicodeDecodeError as error:
@@ -274,7 +260,7 @@ class Tokenizer:
         Raises:
             TokenizerError: If an id is no token's; names its index.
         """
-        return self._join(ids, skip_special_tokens=skip_special_tokens)
+        return self._token_bytes.join(ids, skip_control=skip_special_tokens)
 
     def token_bytes(self, id: int) -> bytes:  # noqa: A002  # the name that the whole interface uses
         """The bytes of one id.
@@ -282,11 +268,11 @@ class Tokenizer:
         Raises:
             TokenizerError: If it is no token's.
         """
-        return self._bytes[self._check_id(id, "the token")]
+        return self._token_bytes.of(id)
 
     def chunker(self, *, allowed_special: AllowedSpecial = ()) -> Chunker:
         """A `Chunker` whose blocks this tokenizer encodes as it would the whole text."""
-        return Chunker(self.pattern, self._matcher_for(allowed_special), nfc=self.vocabulary.nfc)
+        return Chunker(self.pattern, self._cutter.matcher(allowed_special), nfc=self.vocabulary.nfc)
 
     def warm_up(self) -> None:
         """Load the kernels and lay out the vocabulary now, so that the first text need not wait for it."""
@@ -306,52 +292,11 @@ class Tokenizer:
         return Encoder(self.vocabulary)
 
     @cached_property
-    def _decoder(self) -> "Decoder":
-        from shared.bpe.decoder import Decoder
-
-        return Decoder(self._bytes, self._control_ids)
-
-    @cached_property
     def _is_plain(self) -> bool:
         """Whether text is encoded as it is, where no special token is allowed."""
         return (
             not self.vocabulary.nfc and all(token.special for token in self.vocabulary.added) and is_named(self.pattern)
         )
-
-    def _parts(self, texts: Iterable[str], matcher: AddedTokenMatcher, layouts: list[_Layout]) -> Iterator[bytes]:
-        """The parts of plain text of all texts, whose layouts are added to a list on the way."""
-        for index, text in enumerate(texts):
-            try:
-                plain, layout = self._take_apart(text, matcher)
-            except TokenizerError as error:
-                raise TokenizerError(f"text {index}: {error}") from None
-            layouts.append(layout)
-            yield from plain
-
-    def _take_apart(self, text: str, matcher: AddedTokenMatcher) -> tuple[list[bytes], _Layout]:
-        """The parts of a text that are plain, normalized, as UTF-8; and its layout."""
-        data = encode_utf8(text)
-        if not self.vocabulary.nfc and not matcher.may_occur_in(text):
-            return [data], _PLAIN
-        plain: list[bytes] = []
-        layout: _Layout = []
-        for _, part, token in matcher.split(text):
-            layout.append(None if token is None else token.id)
-            if token is None:
-                plain.append((unicodedata.normalize("NFC", part) if self.vocabulary.nfc else part).encode())
-        return plain, layout
-
-    def _join(self, ids: Sequence[int], *, skip_special_tokens: bool) -> bytes:
-        skipped = self._control_ids if skip_special_tokens else frozenset()
-        if len(ids) <= _FEW and set(map(type, ids)) <= {int}:
-            with suppress(KeyError):
-                return b"".join([self._bytes[token_id] for token_id in ids if token_id not in skipped])
-        joined = self._decoder.join(ids, skip_control=skip_special_tokens)
-        if joined is not None:
-            return joined
-        # Integers of other types, or an id that is wrong: one by one, to say which.
-        checked = [self._check_id(token_id, f"token {index}") for index, token_id in enumerate(ids)]
-        return b"".join([self._bytes[token_id] for token_id in checked if token_id not in skipped])
 
     def _with_template(self, ids: Ids) -> Ids:
         before, after = self._template_around(ids.tolist())
@@ -378,39 +323,5 @@ class Tokenizer:
         after = () if tuple(ids[len(ids) - len(suffix) :]) == suffix else suffix
         return before, after
 
-    def _matcher_for(self, allowed_special: AllowedSpecial) -> AddedTokenMatcher:
-        if allowed_special == "all":
-            return self._matcher(frozenset(self.special_tokens))
-        if isinstance(allowed_special, str):
-            raise TokenizerError(f'allowed_special must be "all" or a list of special tokens, not {allowed_special!r}')
-        for name in allowed_special:
-            if name not in self.special_tokens:
-                known = ", ".join(map(repr, islice(self.special_tokens, 20))) or "none"
-                raise TokenizerError(f"allowed_special names {name!r}, which is no special token; known are {known}")
-        return self._matcher(frozenset(allowed_special))
-
-    def _build_matcher(self, allowed: frozenset[str]) -> AddedTokenMatcher:
-        return AddedTokenMatcher(t for t in self.vocabulary.added if not t.special or t.content in allowed)
-
     def _added_id(self, content: str | None) -> int | None:
         return next((t.id for t in self.vocabulary.added if t.content == content), None)
-
-    def _check_id(self, token_id: object, what: str) -> int:
-        try:
-            number = as_index(token_id)  # type: ignore[arg-type]  # what is no integer raises TypeError
-        except TypeError:
-            raise TokenizerError(f"{what} is {token_id!r}, which is not an integer") from None
-        if isinstance(token_id, bool):
-            raise TokenizerError(f"{what} is {token_id!r}, which is not an integer")
-        if number not in self._bytes:
-            reason = "no token has that id" if 0 <= number < self.vocab_size else f"ids are 0 to {self.vocab_size - 1}"
-            raise TokenizerError(f"{what} is {number}, but {reason}")
-        return number
-
-
-def _assemble(layout: _Layout, encoded: Iterator[Ids]) -> Ids:
-    """The ids of a text, with those of its plain parts taken from an iterator."""
-    if layout == _PLAIN:
-        return next(encoded)
-    parts = [next(encoded) if token_id is None else np.array([token_id], np.uint32) for token_id in layout]
-    return np.concatenate(parts) if parts else np.empty(0, np.uint32)
