@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.bpe.jobs import OURS, Measurement, Results
-from benchmarks.bpe.targets import Verdict
+from benchmarks.report import Verdict
 
 _BEGIN, _END = "<!-- written by python -m benchmarks.bpe: do not edit -->", "<!-- end of what was written -->"
 _MB = 1e6
@@ -32,8 +32,8 @@ def tables(results: Results) -> list[str]:
 
 def verdict_table(verdicts: Sequence[Verdict]) -> str:
     """The targets, and whether they were met."""
-    rows = [[v.work, v.target, v.reached, "yes" if v.met else "**no**"] for v in verdicts]
-    return _table("Targets", "", ["work", "target", "reached", "met"], rows)
+    rows = [[v.target, v.measured, "yes" if v.met else "**no**"] for v in verdicts]
+    return _table("Targets", "", ["target", "measured", "met"], rows)
 
 
 def write(path: Path, text: str) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from benchmarks.bpe.jobs import OURS, Measurement, Results
+from benchmarks.report import Verdict
 
 # Of text that grows to many times the common size: the share of the rate that is left, and the growth of memory.
 _COMMON_MB = 200
@@ -28,15 +29,6 @@ class Limit(NamedTuple):
     job: str
     disciplines: tuple[str, ...]
     seconds: float
-
-
-class Verdict(NamedTuple):
-    """One target beside what was reached."""
-
-    work: str
-    target: str
-    reached: str
-    met: bool
 
 
 AHEAD = (
@@ -79,12 +71,9 @@ def _judge_ahead(target: Ahead, results: Results, *, quick: bool) -> Iterator[Ve
     fastest = max(rates, key=rates.__getitem__)
     reached = measured[OURS].rate(target.discipline) / rates[fastest]
     factor = min(1.0, target.factor) if quick else target.factor
-    yield Verdict(
-        f"{target.job}, {target.discipline}",
-        f"{'level with' if factor == 1 else f'{factor:g} times'} {target.peer or 'the fastest peer'}",
-        f"{reached:.2f} times {fastest}",
-        reached >= factor,
-    )
+    level = "level with" if factor == 1 else f"{factor:g} times"
+    wanted = f"{target.job}, {target.discipline}: {level} {target.peer or 'the fastest peer'}"
+    yield Verdict(wanted, f"{reached:.2f} times {fastest}", reached >= factor)
 
 
 def _rate(measurement: Measurement, discipline: str) -> float:
@@ -95,7 +84,7 @@ def _judge_limit(limit: Limit, results: Results) -> Verdict:
     ours = results[limit.job][OURS]
     seconds = sum(ours.seconds[discipline] for discipline in limit.disciplines)
     work = f"{limit.job}, {' + '.join(limit.disciplines)}"
-    return Verdict(work, f"under {limit.seconds:g} s", f"{seconds:.3g} s", seconds < limit.seconds)
+    return Verdict(f"{work}: under {limit.seconds:g} s", f"{seconds:.3g} s", seconds < limit.seconds)
 
 
 def _judge_memory(results: Results) -> Iterator[Verdict]:
@@ -104,8 +93,8 @@ def _judge_memory(results: Results) -> Iterator[Verdict]:
         peer = measured.get("tokenizers")
         if peer and peer.num_bytes == measured[OURS].num_bytes:
             share = measured[OURS].peak / peer.peak
-            work = f"training {size}, memory"
-            yield Verdict(work, "under half of tokenizers", f"{share:.2f} of it", share < 0.5)
+            target = f"training {size}, memory: under half of tokenizers"
+            yield Verdict(target, f"{share:.2f} of it", share < 0.5)
 
 
 def _judge_scaling(results: Results) -> Iterator[Verdict]:
@@ -120,8 +109,9 @@ def _judge_scaling(results: Results) -> Iterator[Verdict]:
             continue
         common, work = ours[_COMMON_MB], f"scaling of {kind}, {largest:,} MB"
         share = ours[largest].rate("first") / common.rate("first")
-        yield Verdict(work, f"{_LINEAR} of the rate at {_COMMON_MB} MB", f"{share:.2f} of it", share >= _LINEAR)
+        target = f"{work}: {_LINEAR} of the rate at {_COMMON_MB} MB"
+        yield Verdict(target, f"{share:.2f} of it", share >= _LINEAR)
         if kind == "file":
             growth = ours[largest].peak / common.peak
-            target = f"at most {_FLAT} of the memory at {_COMMON_MB} MB"
-            yield Verdict(work, target, f"{growth:.2f} of it", growth <= _FLAT)
+            target = f"{work}: at most {_FLAT} of the memory at {_COMMON_MB} MB"
+            yield Verdict(target, f"{growth:.2f} of it", growth <= _FLAT)

@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 
 from benchmarks.bpe.jobs import Measurement
-from benchmarks.bpe.targets import Verdict, judge
+from benchmarks.bpe.targets import judge
+from benchmarks.report import Verdict
 
 
 def measured(first: float, **others: Any) -> Measurement:
@@ -18,7 +19,7 @@ def judged(job: str, packages: dict[str, Measurement], *, quick: bool = True) ->
 def test_ours_is_to_be_ahead(peer: float, met: bool):
     (verdict,) = judged("stories", {"ownlm": measured(1.0), "gigatoken": measured(peer), "tokenizers": measured(9.0)})
     assert verdict.met is met
-    assert verdict.reached == f"{peer:.2f} times gigatoken"
+    assert verdict.measured == f"{peer:.2f} times gigatoken"
 
 
 def test_a_full_run_asks_for_the_whole_factor():
@@ -31,7 +32,7 @@ def test_rates_are_compared_where_a_peer_had_less_text():
     slice_of_it = Measurement(seconds={"first": 0.5}, num_bytes=2 * 10**5)
     (verdict,) = judged("stories", {"ownlm": measured(1.0), "tokenizers": slice_of_it})
     assert verdict.met
-    assert verdict.reached == "2.50 times tokenizers"
+    assert verdict.measured == "2.50 times tokenizers"
 
 
 def test_peers_with_other_ids_do_not_count():
@@ -47,15 +48,15 @@ def test_peers_that_failed_do_not_count():
 def test_one_call_of_a_peer_stands_for_the_second():
     ours = Measurement(seconds={"first": 1.0, "again": 0.5}, num_bytes=10**6)
     verdicts = judged("training 32000", {"ownlm": ours, "rustbpe": measured(3.0)}, quick=False)
-    assert [(v.reached, v.met) for v in verdicts] == [("3.00 times rustbpe", True), ("6.00 times rustbpe", True)]
+    assert [(v.measured, v.met) for v in verdicts] == [("3.00 times rustbpe", True), ("6.00 times rustbpe", True)]
 
 
 def test_some_peers_have_a_target_of_their_own():
     packages = {"ownlm": measured(1.0), "tiktoken": measured(9.0), "tokenizers": measured(5.0)}
     verdicts = judged("documents", packages, quick=False)
     assert [(v.target, v.met) for v in verdicts] == [
-        ("level with the fastest peer", True),
-        ("10 times tiktoken", False),
+        ("documents, first: level with the fastest peer", True),
+        ("documents, first: 10 times tiktoken", False),
     ]
 
 
@@ -71,13 +72,13 @@ def test_limits_are_of_seconds():
 def test_memory_is_half_of_tokenizers(peak: int, met: bool):
     ours = Measurement(seconds={"first": 1.0, "again": 1.0}, num_bytes=10**6, peak=peak)
     verdicts = judged("training 32000", {"ownlm": ours, "tokenizers": measured(9.0, peak=100)})
-    assert [v.met for v in verdicts if "memory" in v.work] == [met]
+    assert [v.met for v in verdicts if "memory" in v.target] == [met]
 
 
 def test_memory_is_not_compared_on_different_texts():
     ours = Measurement(seconds={"first": 1.0, "again": 1.0}, num_bytes=10**7, peak=100)
     verdicts = judged("training 32000", {"ownlm": ours, "tokenizers": measured(9.0, peak=100)})
-    assert [v for v in verdicts if "memory" in v.work] == []
+    assert [v for v in verdicts if "memory" in v.target] == []
 
 
 @pytest.mark.parametrize(("seconds", "peak", "met"), [(1.2, 110, [True, True]), (1.3, 130, [False, False])])
