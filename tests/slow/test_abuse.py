@@ -5,16 +5,16 @@ Figures are printed: `pytest -m slow -s tests/slow/test_abuse.py`.
 """
 
 import json
-import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
+
+from tests.slow.bodies import chunked, peak_memory, reset_peak, send
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -83,29 +83,7 @@ class Service:
     def __init__(self, running: Any) -> None:
         threading.Thread(target=running.popen.stdout.read, daemon=True).start()
         self.url: str = running.url
-        self.process = psutil.Process(running.popen.pid)
-
-    def send(self, headers: str, pieces: Iterator[bytes] | list[bytes]) -> bytes:
-        """The status line that comes back; a server that hangs up meanwhile has had enough."""
-        head = f"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{headers}\r\n"
-        with socket.create_connection(("127.0.0.1", int(self.url.rsplit(":", 1)[1])), timeout=60) as connection:
-            connection.sendall(head.encode())
-            try:
-                for piece in pieces:
-                    connection.sendall(piece)
-            except ConnectionError:
-                pass
-            try:
-                return connection.recv(65536).split(b"\r\n")[0]
-            except ConnectionError:
-                return b"reset"
-
-    def reset_peak(self) -> None:
-        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
-
-    def peak_memory(self) -> int:
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(status.split("VmHWM:")[1].split()[0]) * 1024
+        self.pid: int = running.popen.pid
 
     def assert_idle(self) -> None:
         page = httpx.get(f"{self.url}/metrics", timeout=60).text.splitlines()
@@ -173,21 +151,20 @@ def test_values_that_no_field_has(service: Service, route: str) -> None:
 def test_bodies_of_300_megabytes(service: Service, beside: list[float]) -> None:
     """B69: announced, in chunks without a length, and one that is longer than it says."""
 
-    def chunked() -> Iterator[bytes]:
-        for _ in range(HUGE // len(PIECE)):
-            yield f"{len(PIECE):x}\r\n".encode() + PIECE + b"\r\n"
+    def send_huge(headers: str, pieces: Iterable[bytes]) -> bytes:
+        return send(port, "/generate", headers, pieces)[:12]
 
-    def whole() -> Iterator[bytes]:
-        yield from [PIECE] * (HUGE // len(PIECE))
-
+    port = int(service.url.rsplit(":", 1)[1])
+    whole = [PIECE] * (HUGE // len(PIECE))
+    refused = (b"HTTP/1.1 413", b"reset")
     while not beside:
         time.sleep(0.01)
-    service.reset_peak()
-    before = service.peak_memory()
+    reset_peak(service.pid)
+    before = peak_memory(service.pid)
     started = time.monotonic()
-    assert service.send(f"Content-Length: {HUGE}\r\n", whole())[:12] in (b"HTTP/1.1 413", b"reset")
-    assert service.send("Transfer-Encoding: chunked\r\n", chunked())[:12] in (b"HTTP/1.1 413", b"reset")
-    assert service.send("Content-Length: 10\r\n", whole())[:12] in (b"HTTP/1.1 422", b"HTTP/1.1 400", b"reset")
-    rise = service.peak_memory() - before
+    assert send_huge(f"Content-Length: {HUGE}\r\n", whole) in refused
+    assert send_huge("Transfer-Encoding: chunked\r\n", chunked(PIECE, HUGE)) in refused
+    assert send_huge("Content-Length: 10\r\n", whole) in (b"HTTP/1.1 422", b"HTTP/1.1 400", b"reset")
+    rise = peak_memory(service.pid) - before
     print(f"\nthree bodies of 300 MB: {time.monotonic() - started:.1f} s, {rise / 1e6:.1f} MB more memory")
     assert rise < 2 * LIMIT + 8_000_000  # and what the client beside it takes

@@ -3,12 +3,14 @@
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+
+from tests.slow.bodies import chunked, peak_memory, reset_peak, send
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -30,44 +32,16 @@ def address(process: Callable[..., Any], model_dir: Path) -> tuple[str, int, int
     return "127.0.0.1", int(running.url.rsplit(":", 1)[1]), running.popen.pid
 
 
-def peak_memory(pid: int) -> int:
-    """The most bytes that the process had in memory, since it was reset."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) * 1024
-
-
-def send(address: tuple[str, int, int], headers: str, pieces: Iterator[bytes] | list[bytes]) -> bytes:
-    """The status line that comes back; a server that hangs up meanwhile has had enough."""
-    with socket.create_connection(address[:2], timeout=30) as connection:
-        connection.sendall((HEAD + headers + "\r\n").encode())
-        try:
-            for piece in pieces:
-                connection.sendall(piece)
-        except ConnectionError:
-            pass
-        try:
-            return connection.recv(65536).split(b"\r\n")[0]
-        except ConnectionError:
-            return b"reset"
-
-
-def chunked(piece: bytes, total: int) -> Iterator[bytes]:
-    for _ in range(total // len(piece)):
-        yield f"{len(piece):x}\r\n".encode() + piece + b"\r\n"
-
-
 def test_bodies_over_the_limit_cost_no_memory(address: tuple[str, int, int], piece: bytes) -> None:  # B69
-    pid = address[2]
-    assert send(address, "Content-Length: 10\r\n", [b'{"text":1}']).startswith(b"HTTP/1.1 422")
-    Path(f"/proc/{pid}/clear_refs").write_text("5")  # resets the peak
+    _, port, pid = address
+    assert send(port, "/encode", "Content-Length: 10\r\n", [b'{"text":1}']).startswith(b"HTTP/1.1 422")
+    reset_peak(pid)
     before = peak_memory(pid)
     total = 300_000_000
     started = time.monotonic()
-    assert send(address, f"Content-Length: {total}\r\n", [piece] * (total // len(piece)))[:12] in (
-        b"HTTP/1.1 413",
-        b"reset",
-    )
-    assert send(address, "Transfer-Encoding: chunked\r\n", chunked(piece, total))[:12] in (b"HTTP/1.1 413", b"reset")
+    refused = (b"HTTP/1.1 413", b"reset")
+    assert send(port, "/encode", f"Content-Length: {total}\r\n", [piece] * (total // len(piece)))[:12] in refused
+    assert send(port, "/encode", "Transfer-Encoding: chunked\r\n", chunked(piece, total))[:12] in refused
     seconds = time.monotonic() - started
     rise = peak_memory(pid) - before
     print(f"two bodies of 300 MB: {seconds:.1f} s, {rise / 1e6:.1f} MB more memory")
