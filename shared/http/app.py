@@ -40,7 +40,7 @@ def build_app(
 ) -> FastAPI:
     """Create an app with everything but the service's own routes.
 
-    `app.state.lifecycle` is what `shared.http.run` drains at the end.
+    `app.state.lifecycle` is what `shared.http.run` drains at the end, and `app.state.metrics` where it counts.
 
     `refusal` may refuse a request by its method and path, before its body is read.
 
@@ -66,6 +66,7 @@ def build_app(
     )
     app.router.route_class = JsonRoute
     app.state.lifecycle = lifecycle
+    app.state.metrics = metrics
     install_error_handlers(app)
     # The last one added is the outermost: all refusals are observed, and a browser's page may read them.
     app.add_middleware(BodyLimitMiddleware, max_bytes=settings.max_body_bytes)
@@ -84,11 +85,14 @@ def build_app(
 
 
 def _add_probes(app: FastAPI, lifecycle: Lifecycle[Any], metrics: HttpMetrics) -> None:
+    # Load balancers ask with HEAD. The server leaves the body out.
+    @app.head("/livez", include_in_schema=False)
     @app.get("/livez", tags=["operations"])
     async def livez() -> ProbeResponse:
         """Whether the process answers at all; true while loading and draining."""
         return ProbeResponse(status="alive")
 
+    @app.head("/readyz", include_in_schema=False)
     @app.get("/readyz", tags=["operations"], responses=error_responses(503))
     async def readyz() -> ProbeResponse:
         """Whether requests will be served: 503 with the reason while loading, draining or failed."""

@@ -21,13 +21,14 @@ def test_loading_then_ready(build: Any, gate: threading.Event) -> None:
         return "loaded"
 
     with TestClient(build(load)) as client:
-        assert client.get("/readyz").status_code == 503
+        assert client.get("/readyz").status_code == client.head("/readyz").status_code == 503
         loading = client.get("/items/a")
         assert (loading.status_code, loading.json()["error"]["code"]) == (503, "loading")
         assert int(loading.headers["retry-after"]) >= 1
         assert client.get("/livez").status_code == 200
         gate.set()
         wait_for(client, 200)
+        assert client.head("/readyz").status_code == 200
         assert client.get("/items/a").json() == "loaded"
 
 
