@@ -51,6 +51,10 @@ class HttpMetrics:
         # Looking labels up takes longer than counting.
         self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
+    def refuse(self, reason: str) -> None:
+        """Count one refused request."""
+        self.refusals.labels(reason).inc()
+
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered request."""
         children = self._children.get((method, route, status))

@@ -70,7 +70,7 @@ class ObserveMiddleware:
         if record.error_code is not None:
             fields["error"] = record.error_code
             if status in _REFUSED:
-                self._metrics.refusals.labels(record.error_code).inc()
+                self._metrics.refuse(record.error_code)
         log = _log.debug if route in _PROBES else _log.info
         log("request", method=method, route=route, status=status, ms=round(seconds * 1000, 1), id=record.id, **fields)
 

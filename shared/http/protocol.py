@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Callable
 from typing import Any, cast
 
 import orjson
@@ -15,6 +16,10 @@ MAX_HEAD_BYTES = 65_536
 _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 
+class _HeadTooLargeError(Exception):
+    """Ends the parsing of a request whose head is over the limit."""
+
+
 class RequestProtocol(HttpToolsProtocol):
     """Closes connections whose request does not arrive in time, whose head does not end, or whose answer nobody reads.
 
@@ -24,16 +29,25 @@ class RequestProtocol(HttpToolsProtocol):
     Args:
         client_timeout: Seconds from a request's first byte, or a connection's start, to the request's last byte; and
             seconds in which a client that has an answer waiting must take some of it.
+        on_refusal: Told the code of each request that is refused here, which the app never sees or sees no end of.
         arguments: uvicorn's own.
     """
 
-    def __init__(self, *arguments: Any, client_timeout: float, **named_arguments: Any) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        client_timeout: float,
+        on_refusal: Callable[[str], None],
+        **named_arguments: Any,
+    ) -> None:
         super().__init__(*arguments, **named_arguments)
         self._client_timeout = client_timeout
+        self._on_refusal = on_refusal
         self._timer: asyncio.TimerHandle | None = None
         self._receiving = False
         self._in_head = True
-        self._head_bytes = 0
+        self._head_bytes = 0  # of the parsed part of a head and its trailer
+        self._bodiless_bytes = 0  # that came since the last part of a body
         self._reader_timer: asyncio.TimerHandle | None = None
         self._unread_bytes = 0
         self._answered: RequestResponseCycle | None = None
@@ -60,20 +74,31 @@ class RequestProtocol(HttpToolsProtocol):
             self._stop_timer()
         if self._in_head:
             data = _without_upgrade(data)
+        self._bodiless_bytes += len(data)
         super().data_received(data)
         if not self._receiving or self.transport.is_closing():
             return
         if self._timer is None:
             self._timer = self.loop.call_later(self._client_timeout, self._too_slow)
-        if self._in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self._refuse(431, f"the request's headers are over {MAX_HEAD_BYTES:,} bytes", "headers_too_large")
+        # A line without an end, in a head or behind a body in chunks, is not parsed before it has one.
+        if self._bodiless_bytes > MAX_HEAD_BYTES:
+            self._refuse_head()
 
     def on_message_begin(self) -> None:
         """A request begins, perhaps in the packet that ended the one before."""
         self._receiving = True
+        self._head_bytes = 0
         super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the address."""
+        self._count_head(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or a line of the trailer behind a body in chunks."""
+        self._count_head(len(name) + len(value) + len(": \r\n"))
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The head is over; what comes now is the body."""
@@ -88,11 +113,16 @@ class RequestProtocol(HttpToolsProtocol):
         if self.cycle is not None:
             self.cycle.transport = cast("asyncio.Transport", JoinedWrites(self.transport, self.loop))
 
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        self._bodiless_bytes = 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         """The request is complete, and its time no longer runs."""
         self._receiving = False
         self._in_head = True
-        self._head_bytes = 0
+        self._bodiless_bytes = 0
         self._stop_timer()
         super().on_message_complete()
 
@@ -119,7 +149,10 @@ class RequestProtocol(HttpToolsProtocol):
         super().timeout_keep_alive_handler()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP."""
+        """Answer what is no HTTP, or has too large a head."""
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse_head()
+            return
         self._refuse(400, f"this is no HTTP/1.1 request ({msg.rstrip('.')})", "invalid_http")
 
     def _too_slow(self) -> None:
@@ -144,6 +177,14 @@ class RequestProtocol(HttpToolsProtocol):
             self.logger.info("gave up a client that takes nothing of its answer")
             self.transport.abort()
 
+    def _count_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise _HeadTooLargeError  # the parser gives up, and `send_400_response` is called
+
+    def _refuse_head(self) -> None:
+        self._refuse(431, f"the request's headers are over {MAX_HEAD_BYTES:,} bytes", "headers_too_large")
+
     def _refuse(self, status: int, message: str, code: str) -> None:
         """Answer, unless an answer is going out already, and hang up."""
         self._stop_timer()
@@ -151,6 +192,7 @@ class RequestProtocol(HttpToolsProtocol):
             body = orjson.dumps(error_envelope(status, message, code=code))
             head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
             self.transport.write(STATUS_LINE[status] + head + body)
+            self._on_refusal(code)
         self.logger.info("refused a connection: %s", message)
         self.transport.close()
 

@@ -105,10 +105,11 @@ class _Server(uvicorn.Server):
     """
 
     def __init__(self, app: FastAPI, settings: ServiceSettings, link: WorkerLink | None) -> None:
+        protocol = partial(RequestProtocol, client_timeout=settings.client_timeout, on_refusal=app.state.metrics.refuse)
         super().__init__(
             uvicorn.Config(
                 app,
-                http=cast("type[asyncio.Protocol]", partial(RequestProtocol, client_timeout=settings.client_timeout)),
+                http=cast("type[asyncio.Protocol]", protocol),
                 ws="none",
                 log_config=None,
                 access_log=False,

@@ -10,10 +10,12 @@ from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import Any
 
+import httpx
 import pytest
 import uvicorn
 from fastapi.responses import StreamingResponse
 from structlog.testing import capture_logs
+from uvicorn.server import ServerState
 
 from shared.http.protocol import MAX_HEAD_BYTES, RequestProtocol
 
@@ -23,8 +25,8 @@ HEAD = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 
 @pytest.fixture
 def address(build: Any) -> Iterator[tuple[str, int]]:
-    protocol: Any = partial(RequestProtocol, client_timeout=TIMEOUT)
     app = build()
+    protocol: Any = partial(RequestProtocol, client_timeout=TIMEOUT, on_refusal=app.state.metrics.refuse)
     server = uvicorn.Server(uvicorn.Config(app, http=protocol, port=0, log_config=None))
 
     @app.get("/open")
@@ -66,6 +68,12 @@ def error_of(answer: bytes) -> Any:
     return json.loads(body)["error"]
 
 
+def refusals(address: tuple[str, int], reason: str) -> float:
+    page = httpx.get(f"http://{address[0]}:{address[1]}/metrics").text.splitlines()
+    name = f'ownlm_refused_requests_total{{reason="{reason}"}} '
+    return sum(float(line.removeprefix(name)) for line in page if line.startswith(name))
+
+
 @pytest.mark.parametrize(
     "sent",
     [
@@ -85,6 +93,7 @@ def test_a_request_that_does_not_arrive_is_told_408(address: tuple[str, int], se
     answer = answer[answer.rindex(b"HTTP/1.1 ") :]
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert error_of(answer)["message"] == "the request did not arrive within 0.3 s (OWNLM_CLIENT_TIMEOUT)"
+    assert refusals(address, "request_timeout") == 1
 
 
 def test_a_drip_does_not_keep_a_connection_open(address: tuple[str, int]) -> None:
@@ -102,6 +111,7 @@ def test_a_drip_does_not_keep_a_connection_open(address: tuple[str, int]) -> Non
 def test_a_connection_that_says_nothing_is_closed(address: tuple[str, int]) -> None:
     with socket.create_connection(address, timeout=10) as connection:
         assert read_all(connection) == b""
+    assert refusals(address, "request_timeout") == 0
 
 
 def test_a_kept_connection_serves_longer_than_one_request_may_take(address: tuple[str, int]) -> None:
@@ -134,12 +144,87 @@ def test_large_headers_below_the_limit_are_served(address: tuple[str, int]) -> N
         assert read_all(connection).startswith(b"HTTP/1.1 200 ")
 
 
+class Transport:
+    """A connection whose reads are as large as the test wants them."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def get_extra_info(self, name: str) -> None:
+        """Nothing is known."""
+
+
+LONG = b"x" * MAX_HEAD_BYTES
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n"
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        [b"GET /livez HTTP/1.1\r\nX: " + LONG + b"\r\n\r\n"],
+        [b"GET /livez HTTP/1.1\r\n" + b"X: 1\r\n" * 11_000 + b"\r\n"],
+        [b"GET /livez?" + LONG + b" HTTP/1.1\r\nHost: x\r\n\r\n"],
+        [b"GET /livez HTTP/1.1\r\nX: ", LONG, LONG],
+        [CHUNKED + b"X: " + LONG + b"\r\n\r\n"],
+        [CHUNKED + b"X: ", LONG, LONG],
+    ],
+)
+def test_a_head_over_the_limit_is_refused_however_it_comes(build: Any, reads: list[bytes]) -> None:
+    """uvloop reads up to 256 KiB at once; a trailer is as good as a head."""
+    transport = Transport()
+    refused: list[str] = []
+
+    async def receive() -> None:
+        config = uvicorn.Config(build(), log_config=None)
+        config.load()
+        protocol = RequestProtocol(
+            config=config, server_state=ServerState(), app_state={}, client_timeout=60, on_refusal=refused.append
+        )
+        protocol.connection_made(transport)  # type: ignore[arg-type]
+        for data in reads:
+            if not transport.closed:
+                protocol.data_received(data)
+        protocol.connection_lost(None)
+
+    asyncio.run(receive())
+    assert transport.written.startswith(b"HTTP/1.1 431 ")
+    assert transport.closed
+    assert refused == ["headers_too_large"]
+
+
+def test_heads_in_a_row_are_not_added_up(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, timeout=10) as connection:
+        for end in (b"", b"", b"Connection: close\r\n"):
+            connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n%sX: %s\r\n\r\n" % (end, b"x" * 40_000))
+        assert read_all(connection).count(b"HTTP/1.1 200 ") == 3
+
+
+def test_a_probe_by_head_gets_no_body(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, timeout=10) as connection:
+        connection.sendall(b"HEAD /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        answer = read_all(connection)
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert answer.endswith(b"\r\n\r\n")
+    assert b"content-length: 18\r\n" in answer  # as GET would say
+
+
 def test_what_is_no_http_gets_the_envelope(address: tuple[str, int]) -> None:
     with socket.create_connection(address, timeout=10) as connection:
         connection.sendall(b"\x16\x03\x01 this is TLS\r\n\r\n")
         answer = read_all(connection)
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert error_of(answer)["code"] == "invalid_http"
+    assert refusals(address, "invalid_http") == 1
 
 
 def test_an_answer_that_nobody_takes_is_given_up(address: tuple[str, int]) -> None:
