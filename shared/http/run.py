@@ -1,5 +1,6 @@
 """Run a service: settings, logging, socket, server, and an orderly end."""
 
+import gc
 import os
 import signal
 import socket
@@ -30,6 +31,7 @@ _LOCAL_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 _KEEP_ALIVE_SECONDS = 75  # longer than the 60 s after which common proxies drop an idle connection themselves
 _LAST_BYTES_SECONDS = 1.0
 _BACKLOG = 2048  # uvicorn's
+_ACCEPTED_A_TURN = 16
 
 
 def run(create_app: Callable[[SettingsT], FastAPI], settings_class: type[SettingsT], name: str) -> NoReturn:
@@ -86,7 +88,8 @@ def _serve(
     except SettingsError as error:
         return _fail(name, str(error), EXIT_USAGE)
     server = _Server(app, settings, link)
-    server.run(sockets=[listener])
+    # Workers share out what waits among them, each one connection at a time.
+    server.run(sockets=[listener] if link is not None else several(listener))
     state, reason = server.lifecycle.status()
     return _fail(name, str(reason), EXIT_FAILED) if state == "failed" else 0
 
@@ -121,7 +124,7 @@ class _Server(uvicorn.Server):
         self.lifecycle: Lifecycle[Any] = app.state.lifecycle
         self.lifecycle.loads_first = link is not None and not link.is_first
         self._link = link
-        self._is_told = False
+        self._is_ready = False
         self._shutdown_timeout = settings.shutdown_timeout
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
@@ -134,12 +137,20 @@ class _Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Also stop where there will never be anything to serve, and where a worker has lost its supervisor."""
         state = self.lifecycle.status()[0]
+        if state == "ready" and not self._is_ready:
+            self._is_ready = True
+            self._settle()
         if self._link is not None:
-            if state == "ready" and not self._is_told:
-                self._link.tell_ready()
-                self._is_told = True
             self.should_exit = self.should_exit or self._link.is_orphan()
         return await super().on_tick(counter) or state == "failed"
+
+    def _settle(self) -> None:
+        """All is loaded: what is there now stays."""
+        # To look at it takes the collector 50 ms and more, in which nobody is answered.
+        gc.collect()
+        gc.freeze()
+        if self._link is not None:
+            self._link.tell_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let running requests finish while new ones are told 503, then close."""
@@ -149,6 +160,15 @@ class _Server(uvicorn.Server):
         left = max(_LAST_BYTES_SECONDS, deadline - time.monotonic())
         self.config.timeout_graceful_shutdown = left  # type: ignore[assignment]
         await super().shutdown(sockets)
+
+
+def several(listener: socket.socket) -> list[socket.socket]:
+    """Return a socket with copies of itself, to be watched like so many.
+
+    libuv accepts one connection of each in a turn of the event loop. In a storm a turn takes milliseconds, and those
+    behind would wait as many turns as there are before them.
+    """
+    return [listener, *(listener.dup() for _ in range(_ACCEPTED_A_TURN - 1))]
 
 
 def _listen(settings: ServiceSettings) -> socket.socket:
