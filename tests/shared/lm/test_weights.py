@@ -184,6 +184,17 @@ def test_shards_load_like_one_file(model, tmp_path):
     assert notes == ("adapter.safetensors is not among the model's weight files and was ignored",)
 
 
+def test_the_index_says_which_shard_counts(model, tmp_path):
+    """A tensor that a shard holds beyond those that the index gives it is nobody's."""
+    name = "model.norm.weight"
+    for shard in store_shards(tmp_path, model.state_dict()):
+        weights = load_file(shard)
+        if name not in weights:
+            save_file({**weights, name: torch.zeros(32), "other": torch.zeros(1)}, shard)
+    loaded, _ = load_weights(tmp_path, model.config)
+    assert_same_weights(loaded, model)
+
+
 def test_damaged_shards_are_refused_by_name(model, tmp_path):
     """B101."""
     first, second = store_shards(tmp_path, model.state_dict())

@@ -1,6 +1,7 @@
 """What the model's process decides before it loads: blocks, device, dtype."""
 
 import ctypes
+import dataclasses
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,9 +9,20 @@ from pathlib import Path
 import pytest
 import torch
 
+from services.inference.engine import runners
 from services.inference.engine.messages import EngineConfig
+from services.inference.engine.request import RowRequest
 from services.inference.engine.runners import CacheError, DeviceError, load_model, num_blocks
-from shared.lm import ModelConfig, read_description
+from services.inference.engine.step import Segment
+from shared.bpe import Tokenizer
+from shared.lm import (
+    GenerationDefaults,
+    ModelConfig,
+    SamplingParams,
+    Transformer,
+    read_description,
+    save_model_folder,
+)
 
 GIB = 1 << 30
 
@@ -60,6 +72,35 @@ def test_a_driver_without_a_gpu(model_dir: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(ctypes, "CDLL", libraries(has_driver=True))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert load_model(EngineConfig(model_dir, threads=1)).hello.device == "cpu"
+
+
+def test_a_driver_and_a_gpu(model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_config: EngineConfig, device: str) -> None:
+        raise DeviceError(f"would run on {device}")
+
+    monkeypatch.setattr(ctypes, "CDLL", libraries(has_driver=True))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(runners, "_on_cuda", refuse)
+    with pytest.raises(DeviceError, match=r"would run on cuda$"):
+        load_model(EngineConfig(model_dir))
+
+
+def test_ids_that_the_tokenizer_does_not_know_are_never_drawn(
+    model_dir: Path, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """Half of the embedding is padding, and the draws are as good as even. The file is in bfloat16."""
+    config = dataclasses.replace(read_description(model_dir).config, vocab_size=2 * tokenizer.vocab_size)
+    model = Transformer(config).to(torch.bfloat16)
+    save_model_folder(
+        tmp_path / "padded", model=model, tokenizer=tokenizer, generation=GenerationDefaults(), provenance={}
+    )
+    runner = load_model(EngineConfig(tmp_path / "padded", device="cpu", threads=1, max_batch=64)).runner
+    for row in range(64):
+        params = SamplingParams(temperature=100.0, seed=row)
+        runner.open_row(row, RowRequest((1, 2), params, max_tokens=1, stop_ids=frozenset()))
+    draws = runner.run([Segment([1, 2], 0, [0], draws=tuple(range(64)))]).draws
+    assert min(draw.token for draw in draws) >= 0
+    assert max(draw.token for draw in draws) < tokenizer.vocab_size
 
 
 def libraries(*, has_driver: bool) -> Callable[[str | None], ctypes.CDLL]:

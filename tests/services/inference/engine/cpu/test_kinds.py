@@ -175,6 +175,16 @@ def test_packed_weights_take_what_is_said(tensors: Tensors) -> None:
         assert weights.packed.nbytes == (2 * layer + 96 * 96) * bits / 8
 
 
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
+def test_panels_are_the_same_however_many_are_packed_at_once(
+    tensors: Tensors, kind: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = pack_weights(CONFIG, tensors, CONTEXT_LENGTH, kind).packed
+    for count in (1, 2):
+        monkeypatch.setattr("services.inference.engine.cpu.weights._PANELS_AT_ONCE", count)
+        assert np.array_equal(pack_weights(CONFIG, tensors, CONTEXT_LENGTH, kind).packed, expected)
+
+
 def test_a_tied_embedding_is_rounded_as_the_output_only(tensors: Tensors) -> None:
     config = dataclasses.replace(CONFIG, tie_embeddings=True)
     tied = {name: value for name, value in tensors.items() if name != "lm_head.weight"}
