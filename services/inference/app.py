@@ -31,7 +31,10 @@ def create_app(
         close=lambda model: model.engine.close(),
         health=lambda model: model.engine.fault,
     )
-    metrics = InferenceMetrics(lambda: lifecycle.loaded.engine.stats() if lifecycle.loaded else None)
+    metrics = InferenceMetrics(
+        stats=lambda: lifecycle.loaded.engine.stats() if lifecycle.loaded else None,
+        model_process=lambda: lifecycle.loaded.process_id() if lifecycle.loaded else None,
+    )
     serving = Serving(settings, lifecycle, metrics)
     app = build_app(
         settings,

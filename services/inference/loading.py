@@ -1,5 +1,6 @@
 """Load a model folder for serving: what requests need of it here, and the weights in a process of their own."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,10 @@ from shared.lm import GenerationDefaults, ModelConfig, ModelDescription, read_de
 
 @dataclass(frozen=True)
 class ServedModel:
-    """What requests need of a loaded model; the engine alone touches its weights."""
+    """What requests need of a loaded model; the engine alone touches its weights.
+
+    `process_id` is that of the process which runs the model now, where it has one of its own.
+    """
 
     tokenizer: Tokenizer
     generation: GenerationDefaults
@@ -20,6 +24,22 @@ class ServedModel:
     context_length: int
     device: str
     dtype: str
+    process_id: Callable[[], int | None] = lambda: None
+
+
+class _Launcher:
+    """Starts the model's process, and others in its place."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        self._newest: ModelProcess | None = None
+
+    def __call__(self) -> ModelProcess:
+        self._newest = ModelProcess(self._config)
+        return self._newest
+
+    def process_id(self) -> int | None:
+        return self._newest.pid if self._newest is not None else None
 
 
 def load_served_model(settings: InferenceSettings) -> ServedModel:
@@ -39,7 +59,8 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
         prefill_tokens=settings.prefill_tokens,
         kv_cache_bytes=settings.kv_cache_bytes,
     )
-    process = ModelProcess(config)
+    launch = _Launcher(config)
+    process = launch()
     try:
         folder = read_description(settings.model_dir)
         folder.tokenizer.warm_up()
@@ -55,7 +76,7 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
         engine=EngineClient(
             process,
             hello,
-            lambda: ModelProcess(config),
+            launch,
             max_queue=settings.max_queue,
             queue_timeout=settings.queue_timeout or None,
             request_timeout=settings.request_timeout or None,
@@ -64,6 +85,7 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
         context_length=hello.context_length,
         device=hello.device,
         dtype=hello.dtype,
+        process_id=launch.process_id,
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -32,10 +32,19 @@ _TOKEN_SECONDS = (
 
 
 class InferenceMetrics(HttpMetrics):
-    """Tokens and latencies; `stats` gives the engine's numbers at each scrape, and None while there is no engine."""
+    """Tokens and latencies.
 
-    def __init__(self, stats: Callable[[], EngineStats | None]) -> None:
+    Args:
+        stats: Gives the engine's numbers at each scrape, and None while there is no engine.
+        model_process: Gives the id of the process that runs the model, and None while there is none.
+    """
+
+    def __init__(
+        self, stats: Callable[[], EngineStats | None], model_process: Callable[[], int | None] = lambda: None
+    ) -> None:
         super().__init__()
+        # An id that no process has is one without measurements.
+        ProcessCollector(namespace="ownlm_model", pid=lambda: model_process() or "none", registry=self.registry)
         self.prompt_tokens = self._counter("ownlm_prompt_tokens", "Prompt tokens of answered requests")
         self.cached_tokens = self._counter("ownlm_cached_prompt_tokens", "Those that the prefix cache had")
         self.generated_tokens = self._counter("ownlm_generated_tokens", "Tokens generated for clients")

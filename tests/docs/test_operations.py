@@ -1,6 +1,7 @@
 """docs/operations.md says what the code does: its settings, its metrics, its files."""
 
 import importlib.util
+import os
 import re
 from pathlib import Path
 from types import ModuleType
@@ -39,7 +40,7 @@ def test_every_setting_that_is_spoken_of_exists() -> None:
 
 def test_every_metric_is_described_and_no_other() -> None:
     names = set()
-    for line in InferenceMetrics(lambda: None).page().decode().splitlines():
+    for line in InferenceMetrics(lambda: None, os.getpid).page().decode().splitlines():
         if line.startswith("# TYPE ownlm_"):
             names.add(line.split()[2])
     described = set(re.findall(r"`(ownlm_[a-z_]+)", PAGE.split("## Metrics")[1].split("Useful alerts")[0]))

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import psutil
+import pytest
 
 STORY = {"prompt": "Once upon a time", "max_tokens": 20, "ignore_eos": True, "seed": 3}
 
@@ -38,6 +39,11 @@ def tell(service: Any) -> httpx.Response:
     return httpx.post(f"{service.url}/generate", json=STORY, timeout=60)
 
 
+def metric(service: Any, name: str) -> float:
+    lines = httpx.get(f"{service.url}/metrics").text.splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
+
+
 def cpu_seconds(process: psutil.Process) -> float:
     times = process.cpu_times()
     return times.user + times.system
@@ -58,6 +64,7 @@ def test_the_life_of_the_models_process(slow: Callable[..., Any]) -> None:
     for _ in range(100):
         httpx.get(f"{service.url}/livez")
     assert cpu_seconds(child) - at_rest < 0.1, "a process without work takes no time"
+    assert metric(service, "ownlm_model_process_start_time_seconds") == pytest.approx(child.create_time(), abs=0.1)
 
     with httpx.stream(
         "POST", f"{service.url}/generate", json={**STORY, "n": 4, "max_tokens": 100, "stream": True}, timeout=60
@@ -77,9 +84,10 @@ def test_the_life_of_the_models_process(slow: Callable[..., Any]) -> None:
 
     wait_for(lambda: httpx.get(f"{service.url}/readyz").status_code == 200)
     assert tell(service).json()["choices"] == before
-    assert "ownlm_engine_restarts_total 1.0" in httpx.get(f"{service.url}/metrics").text.splitlines()
+    assert metric(service, "ownlm_engine_restarts_total") == 1
 
     child = child_of(service)
+    assert metric(service, "ownlm_model_process_start_time_seconds") == pytest.approx(child.create_time(), abs=0.1)
     child.kill()
     child = child_of(service, after=child)
     child.kill()
