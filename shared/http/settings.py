@@ -1,5 +1,6 @@
 """Settings from the environment: what both services share, and how a bad value is told."""
 
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -59,9 +60,9 @@ class ServiceSettings(BaseSettings):
         """How many worker processes share the port."""
         return 1
 
-    @property
+    @cached_property
     def served_name(self) -> str:
-        """The model's name in answers."""
+        """The model's name in answers, found once: a path is resolved by a dozen system calls."""
         return self.model_name or self.model_dir.resolve().name
 
 
