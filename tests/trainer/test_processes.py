@@ -1,9 +1,10 @@
-"""Runs of two processes against runs of one. What happens when one fails is in test_processes_failing.py."""
+"""Runs of two processes against runs of one, sound or diverging. Of processes that fail: test_processes_failing.py."""
 
 import math
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.trainer.runs_in_processes import Job, prepare, torchrun
+from tests.trainer.runs_in_processes import Job, prepare, run, torchrun
 from trainer.device import choose_device
 from trainer.errors import UsageError
 from trainer.evaluation import Evaluation, evaluate
@@ -31,6 +32,8 @@ from trainer.settings import (
 from trainer.training import Trainer
 
 STEPS, HALF = 6, 3
+NAN, SPIKE = 3, 21
+"""Batches that are bad in one process; 21 losses come before the second, enough to tell a spike by."""
 
 
 def run_settings(data: Path, output: Path) -> TrainSettings:
@@ -93,14 +96,35 @@ def runs(token_folder: Path, change: Callable[..., TrainSettings], tmp_path_fact
         )
     ]
     stopped = [Job(settings("stopped", max_steps=100), fault="SIGTERM")]
-    for job in alone:
-        Trainer(job.settings).train()
-    done = torchrun(folder / "jobs", [*together, *resumed, *stopped])
-    assert done.returncode == 0, done.stderr
+    bad = diverging(settings)
+    for job in (*alone, *diverging(lambda name, **changes: settings(f"one-{name}", **changes))[:2]):
+        run(job, ONE_PROCESS)
+    done = torchrun(folder / "jobs", [*together, *resumed, *stopped, *bad])
+    (folder / "stderr").write_text(done.stderr)
+    assert "training diverged at step 4" in done.stderr, done.stderr  # as the last one is to
     last = Job(settings("one-from-fsdp", resume=True), start=folder / "fsdp" / half)
     prepare(last)
     Trainer(last.settings).train()
     return folder
+
+
+def diverging(settings: Callable[..., TrainSettings]) -> list[Job]:
+    """Runs of which the last process gets bad data or, in one, a bad weight; the last of them ends so."""
+
+    def job(name: str, batch: int = NAN, factor: float = float("nan"), **changes: object) -> Job:
+        changes = {"on_divergence": "rollback", "checkpoint_interval": 2, **changes}
+        quiet = settings(name, eval_interval=0, sample_interval=0, **changes)
+        return Job(quiet, bad_batches=(batch,), factor=factor)
+
+    return [
+        job("rollback", rollback_learning_rate_factor=0.5),
+        job("spike", SPIKE, 100.0, spike_threshold=10.0, max_steps=SPIKE + 1, checkpoint_interval=10),
+        job("skip", on_divergence="skip"),
+        job("fsdp-rollback", parallel="fsdp"),
+        job("last", max_steps=NAN + 1),
+        replace(job("weight"), bad_batches=(), fault="weight"),
+        job("stop", on_divergence="stop"),
+    ]
 
 
 def losses(run: Path) -> dict[int, float]:
@@ -188,6 +212,50 @@ def test_a_signal_to_one_process_stops_all_at_the_same_step(runs: Path) -> None:
     assert len(marks) == 2
     assert {mark.split("-")[2] for mark in marks} == {"3"}
     assert [path.name for path in sorted((runs / "stopped/checkpoints").iterdir())] == ["step-00000003"]
+
+
+def notes(run: Path, rank: int) -> list[str]:
+    """What a process did, without its losses."""
+    return [line.split(",")[0] for line in (run / f"notes-{rank}").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("skip", ["1", "2", "3", "4 left out", "5", "6"]),
+        ("rollback", ["1", "2", "3", "back to 2", "3", "4", "5", "6"]),
+        ("fsdp-rollback", ["1", "2", "3", "back to 2", "3", "4", "5", "6"]),
+        ("last", ["1", "2", "3", "back to 2", "3", "4"]),
+        ("spike", [*map(str, range(1, 22)), "back to 20", "21", "22"]),
+        ("weight", ["1", "2", "back to 0", "1", "2", "3", "4", "5", "6"]),
+        ("stop", ["1", "2", "3", "stopped at 4"]),
+    ],
+)
+def test_both_processes_do_the_same_at_the_same_step(runs: Path, name: str, steps: list[str]) -> None:
+    """Their losses are equal to the bit: else they would not train one model any more."""
+    assert notes(runs / name, 0) == steps
+    assert (runs / name / "notes-0").read_text() == (runs / name / "notes-1").read_text()
+
+
+@pytest.mark.parametrize("name", ["rollback", "spike"])
+def test_a_bad_share_of_a_batch_is_left_out_like_a_bad_batch(runs: Path, name: str) -> None:
+    """Of one process all windows are bad: either way none of them is learnt."""
+    assert_equal(runs / name, runs / f"one-{name}", 1e-5)
+
+
+def test_the_reason_to_stop_is_said_once(runs: Path) -> None:
+    stderr = (runs / "stderr").read_text()
+    assert stderr.count("error: ") == 1
+    assert "training diverged at step 4: loss nan" in stderr
+    assert f"the last good checkpoint is {runs}/stop/checkpoints/step-00000002" in stderr
+
+
+def test_a_weight_that_went_wrong_in_one_process_is_told(runs: Path) -> None:
+    """The first process writes the metrics, the second has the weight."""
+    assert (
+        "after step 2 a weight of another process holds numbers that are not finite"
+        in (runs / "weight/metrics.jsonl").read_text()
+    )
 
 
 def test_evaluation_shared_unevenly_equals_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
