@@ -137,10 +137,14 @@ def check_batch(settings: TrainSettings, processes: Processes) -> None:
 
 
 @contextmanager
-def join_processes(settings: MachineSettings) -> Iterator[tuple[Processes, Device]]:
+def join_processes(settings: MachineSettings, d_model: int = 0) -> Iterator[tuple[Processes, Device]]:
     """Take this process's place among those that `torchrun` started, and leave it at the end.
 
     If one fails, the first to fail says why, the others end silently.
+
+    Args:
+        settings: Which device, in which precision.
+        d_model: See `choose_device`.
 
     Yields:
         The processes, and this one's device: the GPU of its rank on the machine, where they train on GPUs.
@@ -153,14 +157,14 @@ def join_processes(settings: MachineSettings) -> Iterator[tuple[Processes, Devic
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     if count == 1:
-        yield ONE_PROCESS, choose_device(settings.device, settings.dtype)
+        yield ONE_PROCESS, choose_device(settings.device, settings.dtype, d_model=d_model)
         return
     processes = Processes(rank, count, os.getppid())
     store, _, _ = next(rendezvous("env://", timeout=_PATIENCE))
     try:
         if settings.threads is None:
             _divide_threads()
-        device = choose_device(_device_of_rank(settings.device), settings.dtype)
+        device = choose_device(_device_of_rank(settings.device), settings.dtype, d_model=d_model)
         backend = "cpu:gloo,cuda:nccl" if device.torch_device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=processes.rank, world_size=count, timeout=_PATIENCE)
         yield processes, device

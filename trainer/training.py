@@ -57,7 +57,9 @@ class Trainer:
         require_trackers(settings.watch)
         if settings.machine.deterministic:
             compute_deterministically()
-        self.device = device or choose_device(settings.machine.device, settings.machine.dtype)
+        self.device = device or choose_device(
+            settings.machine.device, settings.machine.dtype, d_model=settings.model.d_model
+        )
         check_batch(settings, processes)
         self.data = open_training_data(settings.data)
         self.windows = ShuffledWindows(self.data.train, settings.model.context_length, o.seed)
@@ -305,7 +307,7 @@ def train(settings: TrainSettings) -> Path:
     Returns:
         The finished model's folder.
     """
-    with join_processes(settings.machine) as (processes, device):
+    with join_processes(settings.machine, settings.model.d_model) as (processes, device):
         trainer = Trainer(settings, processes, device)
         followed = nullcontext() if trainer.metrics is None else trackers(trainer.metrics, trainer.run, settings)
         with followed:

@@ -32,3 +32,21 @@ def test_the_cpu_computes_in_float32_unless_told() -> None:
     device = choose_device("cpu", "bfloat16")
     with device.autocast():
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "d_model", "expected"),
+    [
+        ({"avx512_bf16": True}, 256, torch.bfloat16),
+        ({"avx512_bf16": False, "amx_bf16": True}, 512, torch.bfloat16),
+        ({"avx512_bf16": True}, 255, torch.float32),
+        ({"avx512_bf16": False}, 4096, torch.float32),
+        ({}, 4096, torch.float32),
+    ],
+)
+def test_a_cpu_with_instructions_for_bfloat16_uses_them_for_wide_models(
+    monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool], d_model: int, expected: torch.dtype
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    assert choose_device("cpu", d_model=d_model).dtype == expected
+    assert choose_device("cpu", "float32", d_model=d_model).dtype == torch.float32

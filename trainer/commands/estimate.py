@@ -72,7 +72,7 @@ def estimate(
     size = _vocab_size(settings.data) if vocab_size is None else vocab_size
     if settings.machine.threads is not None:
         torch.set_num_threads(settings.machine.threads)
-    device = choose_device(settings.machine.device, settings.machine.dtype)
+    device = choose_device(settings.machine.device, settings.machine.dtype, d_model=settings.model.d_model)
     found = estimate_run(settings, model_config(settings.model, size), device, measure=measure)
     table = to_json(found, tokens=tokens or found.run_tokens, length=sequence_length)
     if json:
