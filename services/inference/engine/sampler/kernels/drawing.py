@@ -38,10 +38,10 @@ def _is_finite(score):
 @compiled(float32, SCRATCH, _LOGITS, int64, INT32S, int64)
 def _read_scores(scratch, logits, start, invalid, size):
     """Take a row's logits without the ids that must not be drawn, and return the greatest one."""
-    copy_scores(logits, start, scratch.scores, size)
+    peak = copy_scores(logits, start, scratch.scores, size)
     for index in range(len(invalid)):
         scratch.scores[invalid[index]] = -_INFINITY
-    return greatest(scratch.scores)
+    return greatest(scratch.scores) if len(invalid) > 0 else peak
 
 
 @compiled(void, ROWS, SCRATCH, int64, int64)

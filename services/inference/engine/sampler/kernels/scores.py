@@ -12,39 +12,60 @@ from services.inference.engine.sampler.kernels.operations import (
     sum_any_order,
 )
 from shared.kernels.compiling import compiled
-from shared.kernels.types import FLOAT32S, FLOAT64S, INT32S, Array, float32, float64, int64, void
+from shared.kernels.types import FLOAT32S, FLOAT64S, INT32S, Array, float32, float64, int32, int64, void
 
 _INFINITY = 0x7F800000  # bits of +inf in float32
 _MAGNITUDE = 0x7FFFFFFF
 _NOT_A_NUMBER = float("nan")
 
 _LOG2_E = float.fromhex("0x1.71547652b82fep+0")
-_LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")  # its last bits are 0: times a whole number it is exact
-_LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
-_ROUNDER = 1.5 * 2.0**52  # added to a number, it leaves the nearest whole number in the low bits
-_LOWEST = -708.0  # below it, the weight is 0
+_LEAST = -_MAGNITUDE - 1
+_LOWEST = -1023.0  # the exponent of a power of two whose bits are those of 0
+_TO_BITS = 1.5 * 2.0**52 + 1023  # added to an exponent, it leaves the upper bits of the nearest whole one's power below
+
+# 2**x = 1 + x * (C1 + C2 * x + ...), a polynomial through the function at ten Chebyshev nodes of [-1/2, 1/2].
+_C1, _C2 = float.fromhex("0x1.62e42fefa39f7p-1"), float.fromhex("0x1.ebfbdff82c590p-3")
+_C3, _C4 = float.fromhex("0x1.c6b08d7044119p-5"), float.fromhex("0x1.3b2ab6fba385fp-7")
+_C5, _C6 = float.fromhex("0x1.5d87fe908f88ap-10"), float.fromhex("0x1.4309130378460p-13")
+_C7, _C8 = float.fromhex("0x1.ffcb76789860fp-17"), float.fromhex("0x1.62bfe46117445p-20")
+_C9, _C10 = float.fromhex("0x1.b6571de2f2351p-24"), float.fromhex("0x1.e5e9f548e5725p-28")
 
 
-@compiled(void, Array(float32, readonly=True), int64, FLOAT32S, int64)
+@compiled(int32, int32, inline=True)
+def _in_order(word):
+    """Map the bits of float32 to whole numbers in the order of the floats, and back.
+
+    Whole numbers' maximum is vectorized, unlike that of floats, which has to look at NaN.
+    """
+    return word ^ ((word >> 31) & _MAGNITUDE)
+
+
+@compiled(float32, int32, int32, inline=True)
+def _peak_of(best, magnitude):
+    """The float that is greatest in order; NaN if a magnitude beyond infinity tells of one."""
+    return _NOT_A_NUMBER if magnitude > _INFINITY else from_bits32(_in_order(best))
+
+
+@compiled(float32, Array(float32, readonly=True), int64, FLOAT32S, int64)
 def copy_scores(logits, start, scores, size):
-    """Take a row's logits."""
+    """Take a row's logits, and return the greatest one; NaN if there is one."""
+    best, magnitude = np.int32(_LEAST), np.int32(0)
     for index in range(size):
-        scores[index] = logits[start + index]
+        score = logits[start + index]
+        scores[index] = score
+        best = max(best, _in_order(bits32(score)))
+        magnitude = max(magnitude, np.int32(bits32(score) & _MAGNITUDE))
+    return _peak_of(best, magnitude)
 
 
 @compiled(float32, FLOAT32S)
 def greatest(scores):
     """The greatest score; NaN if there is one."""
-    # Bits of a float, with those of a negative one turned around, are in the order of the numbers; whole numbers'
-    # maximum is vectorized, unlike that of floats, which has to look at NaN.
-    best, magnitude = -_MAGNITUDE - 1, 0
+    best, magnitude = np.int32(_LEAST), np.int32(0)
     for index in range(len(scores)):
-        word = bits32(scores[index])
-        best = max(best, word ^ ((word >> 31) & _MAGNITUDE))
-        magnitude = max(magnitude, word & _MAGNITUDE)
-    if magnitude > _INFINITY:
-        return _NOT_A_NUMBER
-    return from_bits32(best ^ ((best >> 31) & _MAGNITUDE))
+        best = max(best, _in_order(bits32(scores[index])))
+        magnitude = max(magnitude, np.int32(bits32(scores[index]) & _MAGNITUDE))
+    return _peak_of(best, magnitude)
 
 
 @compiled(int64, FLOAT32S, float32)
@@ -64,39 +85,34 @@ def add_bias(scores, bias, start, size):
         scores[index] += bias[start + index]
 
 
+@compiled(float64, float64, inline=True)
+def _power_of_two(exponent):
+    """2**exponent, off by less than 1e-15 of it; 0 for `_LOWEST`."""
+    rounded = exponent + _TO_BITS
+    rest = exponent - (rounded - _TO_BITS)
+    value = multiply_add(_C10, rest, _C9)
+    value = multiply_add(value, rest, _C8)
+    value = multiply_add(value, rest, _C7)
+    value = multiply_add(value, rest, _C6)
+    value = multiply_add(value, rest, _C5)
+    value = multiply_add(value, rest, _C4)
+    value = multiply_add(value, rest, _C3)
+    value = multiply_add(value, rest, _C2)
+    value = multiply_add(value, rest, _C1)
+    value = multiply_add(value, rest, 1.0)
+    return value * from_bits(bits(rounded) << 52)
+
+
 @compiled(float64, FLOAT32S, FLOAT64S, FLOAT64S, float64, float64)
 def fill_weights(scores, weights, sums, peak, inverse_temperature):
-    """Compute exp((score - peak) / temperature), and return the sum.
-
-    The exponential is 2**k times the Taylor series of a remainder below ln(2) / 2, whose first term left out is below
-    the last bit; it is off by less than 3e-16.
-    """
+    """Compute exp((score - peak) / temperature), and return the sum."""
+    to_exponent = inverse_temperature * _LOG2_E
     total = 0.0
     for block in range(len(sums)):
         block_sum = 0.0
         for offset in range(BLOCK):
             index = block * BLOCK + offset
-            scaled = (np.float64(scores[index]) - peak) * inverse_temperature
-            power = max(scaled, _LOWEST)
-            rounded = multiply_add(power, _LOG2_E, _ROUNDER)
-            whole = rounded - _ROUNDER
-            rest = multiply_add(-whole, _LN2_LOW, multiply_add(-whole, _LN2_HIGH, power))
-            value = 1.0 / 6227020800.0
-            value = multiply_add(value, rest, 1.0 / 479001600.0)
-            value = multiply_add(value, rest, 1.0 / 39916800.0)
-            value = multiply_add(value, rest, 1.0 / 3628800.0)
-            value = multiply_add(value, rest, 1.0 / 362880.0)
-            value = multiply_add(value, rest, 1.0 / 40320.0)
-            value = multiply_add(value, rest, 1.0 / 5040.0)
-            value = multiply_add(value, rest, 1.0 / 720.0)
-            value = multiply_add(value, rest, 1.0 / 120.0)
-            value = multiply_add(value, rest, 1.0 / 24.0)
-            value = multiply_add(value, rest, 1.0 / 6.0)
-            value = multiply_add(value, rest, 0.5)
-            value = multiply_add(value, rest, 1.0)
-            value = multiply_add(value, rest, 1.0)
-            weight = value * from_bits((bits(rounded) + 1023) << 52)
-            weight = weight if scaled >= _LOWEST else 0.0
+            weight = _power_of_two(max((np.float64(scores[index]) - peak) * to_exponent, _LOWEST))
             weights[index] = weight
             block_sum = sum_any_order(block_sum, weight)
         sums[block] = block_sum
