@@ -62,3 +62,20 @@ def bits32(typing_context, number):
 def from_bits32(typing_context, word):
     """The number in float32 with these bits."""
     return _cast(types.int32, types.float32, ir.FloatType())
+
+
+@intrinsic
+def equal_mask(typing_context, numbers, index, number):
+    """Bit k is set where `numbers[index + k] == number`, for the 64 numbers from index on."""
+
+    def generate(context, builder, signature, arguments):
+        array, index, number = arguments
+        data = context.make_array(signature.args[0])(context, builder, array).data
+        several = ir.VectorType(number.type, 64)
+        pointer = builder.bitcast(builder.gep(data, [index]), several.as_pointer())
+        first = builder.insert_element(ir.Constant(several, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
+        everywhere = builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(ir.IntType(32), 64), None))
+        is_equal = builder.icmp_signed("==", builder.load(pointer, align=4), everywhere)
+        return builder.bitcast(is_equal, ir.IntType(64))
+
+    return types.uint64(numbers, types.int64, types.int32), generate

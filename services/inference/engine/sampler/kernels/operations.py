@@ -4,6 +4,7 @@ multiply_add(a, b, c)   a * b + c, rounded once where the processor can
 sum_any_order(a, b)     a + b, of whose repetition LLVM may choose the order: the same one whenever the code runs
 bits(x), from_bits(n)   the 64 bits of a float, and the float with these bits
 bits32(x), from_bits32  the same for 32 bits
+equal_mask(a, i, n)     bit k is set where a[i + k] == n, for the 64 numbers of 32 bits from i on
 """
 
 from shared.kernels.intrinsics import Intrinsic
@@ -16,3 +17,4 @@ bits = Intrinsic("bits", _MACHINE)
 from_bits = Intrinsic("from_bits", _MACHINE)
 bits32 = Intrinsic("bits32", _MACHINE)
 from_bits32 = Intrinsic("from_bits32", _MACHINE)
+equal_mask = Intrinsic("equal_mask", _MACHINE)

@@ -8,8 +8,10 @@ float32 scores is exact whatever the rounding of the classes' edges.
 
 import numpy as np
 
-from services.inference.engine.sampler.kernels.arrays import BLOCK, NUM_BUCKETS, SCRATCH
+from services.inference.engine.sampler.kernels.arrays import NUM_BUCKETS, SCRATCH
+from services.inference.engine.sampler.kernels.operations import equal_mask
 from shared.kernels.compiling import compiled
+from shared.kernels.intrinsics import trailing_zeros
 from shared.kernels.types import FLOAT32S, FLOAT64S, INT32S, boolean, float32, float64, int64, void
 
 _FEW = 24
@@ -88,12 +90,17 @@ def _walk(scratch, count, wanted, by_count):
     scratch.cut[0], scratch.cut[1], scratch.cut[2] = cut, last - group + 1, ties
 
 
-@compiled(boolean, INT32S, int64, int64)
-def _is_in_block(buckets, start, bucket):
-    found = 0
-    for offset in range(BLOCK):
-        found += 1 if buckets[start + offset] == bucket else 0
-    return found > 0
+@compiled(int64, INT32S, INT32S, int64)
+def _gather(buckets, members, bucket):
+    """Make members of the ids in a class, and return how many they are."""
+    count = 0
+    for start in range(0, len(buckets), 64):
+        mask = equal_mask(buckets, start, np.int32(bucket))
+        while mask != 0:
+            members[count] = start + trailing_zeros(mask)
+            count += 1
+            mask &= mask - np.uint64(1)
+    return count
 
 
 @compiled(void, SCRATCH, float64, boolean)
@@ -113,12 +120,7 @@ def find_cut(scratch, wanted, by_count):
         scratch.cut[0], scratch.cut[1], scratch.cut[2] = -_INFINITY, 0, 0
         return
     wanted -= before
-    count = 0
-    for start in range(0, len(buckets), BLOCK):
-        if _is_in_block(buckets, start, bucket):
-            for index in range(start, start + BLOCK):
-                members[count] = index
-                count += buckets[index] == bucket
+    count = _gather(buckets, members, bucket)
     while count > _FEW:
         high, low = scores[members[0]], scores[members[0]]
         for position in range(count):
