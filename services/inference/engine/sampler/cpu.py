@@ -53,6 +53,7 @@ class CpuSampler:
             np.zeros(0, np.int32) if valid_tokens is None else np.flatnonzero(~valid_tokens).astype(np.int32)
         )
         self._parameters = Parameters(max_rows)
+        self._wanting: set[int] = set()  # rows whose log-probabilities are wanted
         self._num_stops = np.zeros(max_rows, np.int64)
         self._stops = np.zeros((max_rows, 1), np.int32)
         self._bias = np.zeros((max_rows, vocab_size), np.float32)
@@ -76,6 +77,10 @@ class CpuSampler:
         if parameters.biased[row]:
             self._bias[row] = 0
         parameters.open(row, request, len(output))
+        if request.num_logprobs is None:
+            self._wanting.discard(row)
+        else:
+            self._wanting.add(row)
         if parameters.penalized[row]:
             self._seen[row] = seen_counts(request, output, self._size)
         if ids:
@@ -95,18 +100,17 @@ class CpuSampler:
         """See `Sampler.draw`; the logits are contiguous but for the distance of their rows."""
         self._check(logits, len(rows))
         self._places[: len(rows)] = rows
+        address, stride = logits.ctypes.data, logits.strides[0] // logits.itemsize
         for call in self._calls:
-            call.words[0] = logits.ctypes.data
-            call.words[2] = len(rows)
-            call.words[3] = logits.strides[0] // logits.itemsize
+            call.words[0], call.words[2], call.words[3] = address, len(rows), stride
         run = run_in_turn if len(rows) * self._size < _WORTH_WAKING else self._run
         run(self._calls)
-        self._parameters.refresh(self._places[: len(rows)])
-        tokens = self._results.tokens[: len(rows)].tolist()
-        wants = (self._parameters.num_logprobs[rows] >= 0).tolist()
+        if any(call.words[call.num_arguments] for call in self._calls):
+            self._parameters.refresh(self._places[: len(rows)])
+        tokens, wanting = self._results.tokens[: len(rows)].tolist(), self._wanting
         return [
-            Draw(row, token, _logprobs(self._results, index) if wanted and token != NO_TOKEN else None)
-            for index, (row, token, wanted) in enumerate(zip(rows, tokens, wants, strict=True))
+            Draw(row, token, _logprobs(self._results, index) if row in wanting and token != NO_TOKEN else None)
+            for index, (row, token) in enumerate(zip(rows, tokens, strict=True))
         ]
 
     def score(self, logits: Float32Array, targets: Sequence[int], num_logprobs: int) -> list[TokenLogprobs]:

@@ -144,12 +144,14 @@ def _logprob(results, place, score):
     return max((np.float64(score) - results.peaks[place]) - results.log_sums[place], LOWEST_LOGPROB)
 
 
-@compiled(void, _LOGITS, int64, int64, INT64S, INT32S, ROWS, SCRATCH, RESULTS, int64, int64, int64)
+@compiled(int64, _LOGITS, int64, int64, INT64S, INT32S, ROWS, SCRATCH, RESULTS, int64, int64, int64)
 def draw_rows(logits, num_rows, stride, places, invalid, rows, scratch, results, size, first, step):
     """Draw for every `step`-th row of the logits, from `first` on; `places` are their places.
 
-    Rows of `size` logits lie `stride` apart. The draws count as output from then on.
+    Rows of `size` logits lie `stride` apart. The draws count as output from then on. Returns how many of the rows have
+    no random number left for their next draw.
     """
+    num_spent = 0
     for index in range(first, num_rows, step):
         row, start = places[index], index * stride
         results.tokens[index] = NO_TOKEN
@@ -167,6 +169,8 @@ def draw_rows(logits, num_rows, stride, places, invalid, rows, scratch, results,
         results.chosen[index] = _logprob(results, index, logits[start + token])
         rows.steps[row] += 1
         rows.seen[row * size + token] += 2
+        num_spent += rows.steps[row] % NUM_UNIFORMS == 0
+    return num_spent
 
 
 @compiled(void, _LOGITS, int64, int64, INT64S, int64, INT32S, SCRATCH, RESULTS, int64, int64, int64)

@@ -21,7 +21,7 @@ _NOT_A_NUMBER = float("nan")
 _LOG2_E = float.fromhex("0x1.71547652b82fep+0")
 _LEAST = -_MAGNITUDE - 1
 _LOWEST = -1023.0  # the exponent of a power of two whose bits are those of 0
-_TO_BITS = 1.5 * 2.0**52 + 1023  # added to an exponent, it leaves the upper bits of the nearest whole one's power below
+_TO_BITS = 1.5 * 2.0**52 + 1023  # added to an exponent, it leaves the nearest whole one, biased, in the low bits
 
 # 2**x = 1 + x * (C1 + C2 * x + ...), a polynomial through the function at ten Chebyshev nodes of [-1/2, 1/2].
 _C1, _C2 = float.fromhex("0x1.62e42fefa39f7p-1"), float.fromhex("0x1.ebfbdff82c590p-3")

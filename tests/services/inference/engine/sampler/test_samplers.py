@@ -139,6 +139,22 @@ def test_top_p_between_two_masses_keeps_the_id_that_crosses_it(kind):
         assert set(AnySampler(kind, 4).draw_one(logits, steps=60, top_p=top_p, seed=2)) == expected
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_begun_at_different_times_draw_the_reference_s_ids_past_what_is_held_ready(kind):
+    """Each row's next random numbers are drawn 64 at a time; here the rows run out of them in different steps."""
+    logits = np.random.default_rng(4).normal(size=(3, 40)).astype(np.float32)
+    sampler = AnySampler(kind, 40)
+    rows = []
+    for place, output in enumerate(([], [1] * 30, [2] * 63)):
+        sampler.open(place, request(seed=place, temperature=1.3), output)
+        rows.append(reference_row(request(seed=place, temperature=1.3), output))
+    for _ in range(140):
+        expected = sample(torch.from_numpy(logits), rows)
+        assert [draw.token for draw in sampler.draw(logits, range(3))] == expected
+        for row, token in zip(rows, expected, strict=True):
+            row.append(token)
+
+
 MIXTURES: list[dict[str, Any]] = [
     {},
     {"temperature": 0.5},
