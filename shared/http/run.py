@@ -146,8 +146,7 @@ class _Server(uvicorn.Server):
 
     def _settle(self) -> None:
         """All is loaded: what is there now stays."""
-        # To look at it takes the collector 50 ms and more, in which nobody is answered.
-        gc.collect()
+        # To look at it takes the collector 50 ms and more, in which nobody is answered; so not even once, before.
         gc.freeze()
         if self._link is not None:
             self._link.tell_ready()
