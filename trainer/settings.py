@@ -214,10 +214,10 @@ class MachineSettings:
     takes a GPU of its own."""
 
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of the matrix products; weights and optimizer stay float32. `auto` is bfloat16 on GPUs that have it and,
-    from a d_model of 256 on, on CPUs with instructions for it (AVX512-BF16, AMX), where it takes two thirds of the time;
-    else float32. Evaluation of a finished model is in float32 on CPUs unless told. (float16 is not offered: it needs
-    loss scaling, and every GPU that profits has bfloat16.)"""
+    """Precision of the matrix products; weights and optimizer stay float32. `auto` is bfloat16 on GPUs that have it
+    and, from a d_model of 256 on, on CPUs with instructions for it (AVX512-BF16, AMX), where it takes two thirds of the
+    time; else float32. Evaluation of a finished model is in float32 on CPUs unless told. (float16 is not offered: it
+    needs loss scaling, and every GPU that profits has bfloat16.)"""
 
     parallel: Literal["ddp", "fsdp"] = "ddp"
     """With several processes (torchrun): ddp keeps the whole model in each; fsdp divides weights, gradients and
