@@ -78,7 +78,9 @@ def compute_deterministically() -> None:
 
 def _cpu_multiplies_bfloat16() -> bool:
     """Whether the CPU has instructions for it; without them it is slower than float32."""
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of torch cannot tell
+    capabilities: Mapping[str, object] = getattr(
+        torch.cpu, "get_capabilities", dict
+    )()  # older versions of torch cannot tell
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 

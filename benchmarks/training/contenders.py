@@ -47,7 +47,7 @@ def our_settings(folder: Path, batch: int, *, compiled: bool = False, max_steps:
         optimization=OptimizationSettings(max_steps=max_steps, batch_size=batch),
         watch=WatchSettings(eval_interval=0, sample_interval=0),
         checkpoints=CheckpointSettings(checkpoint_interval=0, overwrite=True),
-        machine=MachineSettings(device="cpu", compile=compiled),
+        machine=MachineSettings(device="cpu", dtype="float32", compile=compiled),
     )
 
 
