@@ -78,9 +78,8 @@ def compute_deterministically() -> None:
 
 def _cpu_multiplies_bfloat16() -> bool:
     """Whether the CPU has instructions for it; without them it is slower than float32."""
-    capabilities: Mapping[str, object] = getattr(
-        torch.cpu, "get_capabilities", dict
-    )()  # older versions of torch cannot tell
+    get_capabilities = getattr(torch.cpu, "get_capabilities", None)  # older versions of torch cannot tell
+    capabilities = get_capabilities() if get_capabilities is not None else {}
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
