@@ -25,7 +25,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="ownlm-learning-") as folder:
         tokens = options.data or data.prepare(Path(folder))
         minutes = 1.0 if options.quick else options.minutes
-        evaluations = 3 if options.quick else 10
+        evaluations = 3 if options.quick else options.evaluations
         curves = []
         for name in options.only:
             share = 0.5 if name == "ours in half the time" else 1.0
@@ -46,7 +46,8 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learning", description="Bits per byte against time")
     parser.add_argument("--minutes", type=float, default=20, help="of training for each contestant")
-    parser.add_argument("--quick", action="store_true", help="one minute each")
+    parser.add_argument("--evaluations", type=int, default=10, help="on all validation tokens, on the way of each run")
+    parser.add_argument("--quick", action="store_true", help="one minute each, with three evaluations")
     parser.add_argument("--threads", type=int, default=2, help="of the processor")
     parser.add_argument("--data", type=Path, help="token files with a vocabulary of 4,096, TinyStories by default")
     parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=CONTESTANTS, help="contestants to run")
