@@ -188,13 +188,19 @@ class RequestProtocol(HttpToolsProtocol):
     def _refuse(self, status: int, message: str, code: str) -> None:
         """Answer, unless an answer is going out already, and hang up."""
         self._stop_timer()
-        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+        if self._is_answer_due():
             body = orjson.dumps(error_envelope(status, message, code=code))
             head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
             self.transport.write(STATUS_LINE[status] + head + body)
             self._on_refusal(code)
         self.logger.info("refused a connection: %s", message)
         self.transport.close()
+
+    def _is_answer_due(self) -> bool:
+        if self.cycle is None or not self.cycle.response_started:
+            return True
+        # That of the request before, or already that of this one, whose body the app did not wait for.
+        return self._in_head and self.cycle.response_complete
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -96,6 +96,15 @@ def test_a_request_that_does_not_arrive_is_told_408(address: tuple[str, int], se
     assert refusals(address, "request_timeout") == 1
 
 
+def test_a_request_that_was_answered_before_its_end_is_not_answered_again(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, timeout=10) as connection:
+        connection.sendall(b"POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        answer = read_all(connection)
+    assert answer.startswith(b"HTTP/1.1 404 ")
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert refusals(address, "request_timeout") == 0
+
+
 def test_a_drip_does_not_keep_a_connection_open(address: tuple[str, int]) -> None:
     def drip(connection: socket.socket) -> None:
         for _ in range(500):
