@@ -94,9 +94,9 @@ class Supervisor:
         self._worker.close()
 
     async def _attach(self) -> None:
-        self._connection = Connection(self._receive, self._lost)
-        await self._connection.open(self._worker.connection)
-        if self._step_timeout is not None:
+        connection = self._connection = Connection(self._receive, self._lost)
+        await connection.open(self._worker.connection)
+        if self._connection is connection and self._step_timeout is not None:
             self._watching = asyncio.get_running_loop().create_task(self._watch(self._step_timeout))
 
     def _detach(self) -> None:
@@ -191,6 +191,8 @@ class Supervisor:
             return True
         self.hello = hello  # with as many blocks as there is memory for now
         await self._attach()
+        if self._connection is None:
+            return True  # it has ended meanwhile, and is being replaced
         self.fault = None
         _log.info("the model's process was restarted", restarts=self.num_restarts)
         return True
