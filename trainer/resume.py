@@ -1,6 +1,7 @@
 """Whether a run may go on from a checkpoint with the settings of today."""
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,8 @@ def check_same_run(checkpoint: Checkpoint, settings: TrainSettings, data: dict[s
             here["max_steps"],
             there["max_steps"],
         )
+    if "dtype" in differing and here["dtype"] == _precision(checkpoint.machine):  # which `auto` stood for
+        differing.remove("dtype")
     if differing:
         lines = "".join(f"\n  {name}: {there.get(name)} in the run, {here[name]} now" for name in differing)
         raise UsageError(
@@ -77,3 +80,11 @@ def warn_of_other_machine(
         logger.warning(
             "the run goes on, but its last bits may differ from an uninterrupted run's: %s", "; ".join(differing)
         )
+    before, now = _precision(there), _precision(here)
+    if before and before != now:
+        logger.warning("the run goes on in %s, but was in %s: `--dtype %s` keeps to that", now, before, before)
+
+
+def _precision(machine: Mapping[str, Any]) -> str:
+    """That of the matrix products, which ends what `Device` says of itself; empty where it is not known."""
+    return str(machine.get("device", "")).rpartition(", ")[2]

@@ -14,7 +14,7 @@ from shared.lm import load_model_folder
 from trainer.checkpoint import STATE_FILE, load_newest_checkpoint
 from trainer.checkpoint_folders import list_checkpoints
 from trainer.checksums import CHECKSUMS_FILE, write_checksums
-from trainer.errors import TrainerError
+from trainer.errors import TrainerError, UsageError
 from trainer.evaluation import Evaluation
 from trainer.settings import TrainSettings
 from trainer.training import Trainer
@@ -250,6 +250,25 @@ def test_other_threads_than_the_checkpoint_was_made_with_are_told(
         torch.set_num_threads(1)
     assert "its last bits may differ from an uninterrupted run's: " in caplog.text
     assert "threads 1, now 2" in caplog.text
+
+
+def test_another_precision_is_told_and_the_former_can_be_kept(
+    checkpoints: Path,
+    settings: TrainSettings,
+    change: Callable[..., TrainSettings],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`auto` may stand for another one on another machine, or in another version."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True}, raising=False)
+    monkeypatch.setattr("trainer.device._WIDE_ENOUGH_FOR_BFLOAT16", settings.model.d_model)
+    Trainer(change(settings, resume=True))
+    assert "goes on in bfloat16, but was in float32: `--dtype float32` keeps to that" in caplog.text
+    caplog.clear()
+    assert Trainer(change(settings, resume=True, dtype="float32")).device.dtype == torch.float32
+    assert "goes on" not in caplog.text
+    with pytest.raises(UsageError, match="dtype: auto in the run, bfloat16 now"):
+        Trainer(change(settings, resume=True, dtype="bfloat16"))
 
 
 def test_the_state_is_read_to_the_cpu_first(checkpoints: Path, monkeypatch: pytest.MonkeyPatch) -> None:
