@@ -47,6 +47,11 @@ def test_the_cpu_computes_in_float32_unless_told() -> None:
 def test_a_cpu_with_instructions_for_bfloat16_uses_them_for_wide_models(
     monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool], d_model: int, expected: torch.dtype
 ) -> None:
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
     assert choose_device("cpu", d_model=d_model).dtype == expected
     assert choose_device("cpu", "float32", d_model=d_model).dtype == torch.float32
+
+
+def test_an_older_torch_cannot_tell_what_the_cpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    assert choose_device("cpu", d_model=4096).dtype == torch.float32
