@@ -87,12 +87,7 @@ def valid_tokens(tokenizer: Tokenizer, config: ModelConfig) -> NDArray[np.bool_]
     The others (padding of the embedding, gaps) must never be drawn.
     """
     mask = np.zeros(config.vocab_size, np.bool_)
-    for token in range(tokenizer.vocab_size):
-        try:
-            tokenizer.token_bytes(token)
-        except TokenizerError:
-            continue
-        mask[token] = True
+    mask[list(tokenizer.tokens)] = True
     return mask
 
 
