@@ -197,10 +197,11 @@ class RequestProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _is_answer_due(self) -> bool:
-        if self.cycle is None or not self.cycle.response_started:
+        answered = self._answered  # behind it in a pipeline may be others, whose answers have not begun
+        if answered is None or not answered.response_started:
             return True
         # That of the request before, or already that of this one, whose body the app did not wait for.
-        return self._in_head and self.cycle.response_complete
+        return self._in_head and answered.response_complete
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

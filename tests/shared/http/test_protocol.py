@@ -295,6 +295,16 @@ def test_a_client_that_leaves_behind_a_pipeline_ends_the_request_that_is_answere
     assert [entry["event"] for entry in logs if "event" in entry] == ["request"]
 
 
+def test_nonsense_behind_a_pipeline_is_not_answered_within_the_answer_before(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, timeout=10) as connection:
+        connection.sendall(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = connection.recv(100)
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n\x16\x03\x01\r\n\r\n")
+        answer += read_all(connection)
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert refusals(address, "invalid_http") == 0
+
+
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUPGRADE: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n"
 
 
