@@ -173,7 +173,7 @@ class Fault(NamedTuple):
 
 
 class Engine(Protocol):
-    """Runs rows; all methods are called from the event loop's thread and return at once, but for `drain`."""
+    """Runs rows; all methods are called from the event loop's thread. Those that are not awaited return at once."""
 
     @property
     def fault(self) -> Fault | None:

@@ -15,6 +15,7 @@ from services.inference.engine.messages import EngineConfig, Hello, LastWords, L
 _ROOT = Path(__file__).resolve().parents[3]  # what `services` is imported from
 _COMMAND = (sys.executable, "-m", "services.inference.engine.process")
 _END_SECONDS = 2.0
+_KILLED_SECONDS = 10.0
 
 
 class LoadError(ValueError):
@@ -47,7 +48,11 @@ class Worker(Protocol):
         """
 
     def end(self) -> str:
-        """Wait until it has ended, by force after a while, and say how: "with exit code 1"; blocks."""
+        """Wait until it has ended, by force after a while, and say how: "with exit code 1"; blocks.
+
+        Raises:
+            RuntimeError: Not even force ends it, as where it is inside a driver that hangs.
+        """
 
     def close(self) -> None:
         """End it."""
@@ -101,14 +106,19 @@ class ModelProcess:
             self.connection.shutdown(socket.SHUT_RDWR)  # at once, where closing waits for the event loop's transport
         self.connection.close()
         try:
-            self._popen.wait(_END_SECONDS)
+            return _how(self._popen.wait(_END_SECONDS))
         except subprocess.TimeoutExpired:
             self._popen.kill()
-        return _how(self._popen.wait())
+        try:
+            self._popen.wait(_KILLED_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeError(f"process {self.pid} does not end, though it was killed") from error
+        return "by force, since it did not end by itself"
 
     def close(self) -> None:
-        """See `Worker.close`."""
-        self.end()
+        """See `Worker.close`; one that cannot be ended is left to the system."""
+        with contextlib.suppress(RuntimeError):
+            self.end()
 
 
 def _how(returncode: int) -> str:

@@ -65,7 +65,7 @@ class Supervisor:
         self._may_restart = True
         self._restarting: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._heard_at = 0.0
+        self._is_silent = False  # since the last look
 
     @property
     def unsent_bytes(self) -> int:
@@ -108,7 +108,7 @@ class Supervisor:
             self._connection = None
 
     def _receive(self, message: Step | LastWords | LogLine) -> None:
-        self._heard_at = time.monotonic()
+        self._is_silent = False
         if isinstance(message, LogLine):
             log(message)
         elif isinstance(message, LastWords):
@@ -117,12 +117,15 @@ class Supervisor:
             self._on_step(message)
 
     async def _watch(self, timeout: float) -> None:
-        """Replace a process that hangs, as in a driver's call that does not return."""
-        self._heard_at = time.monotonic()
-        while time.monotonic() - self._heard_at < timeout:
+        """Replace a process that hangs, as in a driver's call that does not return.
+
+        Looks are counted instead of time: it says nothing about the process how long this one was held up, or both.
+        """
+        silent_looks = 0
+        while silent_looks < _LOOKS_PER_TIMEOUT:
+            self._is_silent = self._is_busy()
             await asyncio.sleep(timeout / _LOOKS_PER_TIMEOUT)
-            if not self._is_busy():
-                self._heard_at = time.monotonic()
+            silent_looks = silent_looks + 1 if self._is_silent else 0
         self._last_words = f"it was busy and gave no sign for {timeout:g} seconds, the limit"
         self._watching = None
         self._lost()
@@ -158,9 +161,10 @@ class Supervisor:
                 self._give_up(f"{reason}, the {_MAX_DEATHS}rd time within a minute")
                 return
             self.fault = Fault(reason, final=False)
-            self._on_end(EngineRestartedError(f"{reason}; it is being restarted, send the request again"))
             if not self._may_restart:
+                self._on_end(EngineUnavailableError(f"{reason} while the server is shutting down"))
                 return
+            self._on_end(EngineRestartedError(f"{reason}; it is being restarted, send the request again"))
             await asyncio.sleep(_RESTART_SECONDS * 2 ** len(self._deaths))
             if await self._relaunch():
                 return

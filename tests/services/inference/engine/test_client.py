@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -335,6 +336,24 @@ def test_a_process_that_hangs_is_replaced() -> None:
     run(test)
 
 
+def test_one_does_not_seem_to_hang_where_all_was_held_up() -> None:
+    """As where a container is paused: by the clock there was time enough, and the process had none of it."""
+
+    async def test() -> None:
+        peer = Peer()
+        async with client_of(peer, step_timeout=0.4) as engine:
+            job = engine.submit([ROW])
+            await peer.heard(1)
+            time.sleep(0.5)  # the event loop stands still
+            for _ in range(5):
+                await asyncio.sleep(0)  # a look
+            peer.say((1, TokenEvent(0, 7, None, "stop")))
+            assert len(await read(job)) == 1
+            assert engine.fault is None
+
+    run(test)
+
+
 @pytest.mark.parametrize(
     ("second", "reason"),
     [
@@ -370,6 +389,24 @@ def test_a_restart_that_fails_as_nobody_foresaw_is_final(monkeypatch: pytest.Mon
             await until(lambda: engine.fault is not None and engine.fault.final)
             assert engine.fault is not None
             assert "cannot be started again: IndexError: pop from empty list" in engine.fault.reason
+
+    run(test)
+
+
+def test_one_that_ends_while_the_service_does_is_not_said_to_be_restarted() -> None:
+    async def test() -> None:
+        peer = Peer()
+        async with client_of(peer) as engine:
+            job = engine.submit([ROW])
+            peer.say((1, StartEvent(0)))
+            await until(lambda: job.started_at)
+            drained = asyncio.create_task(engine.drain(10))
+            await asyncio.sleep(0)
+            peer.theirs.close()
+            with pytest.raises(EngineUnavailableError, match="ended by a test while the server is") as end:
+                await read(job)
+            assert end.type is EngineUnavailableError
+            await drained
 
     run(test)
 

@@ -1,0 +1,31 @@
+"""How the model's process is ended by the process that started it."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from services.inference.engine import EngineConfig, ModelProcess, spawn
+
+
+@pytest.fixture
+def deaf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelProcess]:
+    """A process that does not see that its socket is closed."""
+    monkeypatch.setattr(spawn, "_END_SECONDS", 0.01)
+    process = ModelProcess(EngineConfig(tmp_path), [sys.executable, "-c", "import time; time.sleep(60)"])
+    yield process
+    process.close()
+
+
+def test_one_that_we_kill_is_not_said_to_have_run_out_of_memory(deaf: ModelProcess) -> None:
+    assert deaf.end() == "by force, since it did not end by itself"
+
+
+def test_one_that_nothing_ends_is_not_waited_for(deaf: ModelProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as stuck:
+        stuck.setattr(spawn, "_KILLED_SECONDS", 0.01)
+        stuck.setattr(deaf._popen, "kill", lambda: None)
+        with pytest.raises(RuntimeError, match=f"process {deaf.pid} does not end, though it was killed"):
+            deaf.end()
+        deaf.close()
