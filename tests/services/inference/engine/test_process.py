@@ -101,7 +101,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> FullInbox:
 def test_what_the_inbox_cannot_hold_waits_in_the_socket(full: FullInbox) -> None:
     jobs: list[int] = []
     while len(jobs) < full.COMMANDS:
-        commands = full.inbox.take(wait=True)
+        commands = list(full.inbox.take(wait=True))
         assert sum(len(encode(command)) for command in commands) < full.SIZE + 4000
         jobs += [command.job for command in commands]
     assert jobs == list(range(full.COMMANDS))
