@@ -33,8 +33,9 @@ def test_the_cache_is_in_memory_before_it_is_used(models: dict[str, Transformer]
     """Else the system hands it over in the middle of steps, or ends the process there for want of it."""
     model, blocks = models["qwen3"], 2000
     before = psutil.Process().memory_info().rss
-    make_runner(model, num_blocks=blocks)
-    assert psutil.Process().memory_info().rss - before > 0.9 * blocks * block_bytes(model.config)
+    runner = make_runner(model, num_blocks=blocks)
+    after = psutil.Process().memory_info().rss
+    assert after - before > 0.9 * runner.num_blocks * block_bytes(model.config)
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
