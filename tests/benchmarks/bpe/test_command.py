@@ -31,7 +31,7 @@ def run_command(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_a_quick_run_fails_where_ours_is_behind(run_command, capsys: pytest.CaptureFixture[str]):
     assert run_command("--quick", "--peers", "tiktoken", peer_seconds=0.99) == 1
-    assert "| documents, first | level with tiktoken | 0.99 times tiktoken | **no** |" in capsys.readouterr().out
+    assert "| documents, first: level with tiktoken | 0.99 times tiktoken | **no** |" in capsys.readouterr().out
 
 
 def test_a_quick_run_passes_where_ours_is_ahead(run_command):
