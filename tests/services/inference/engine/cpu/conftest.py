@@ -61,9 +61,7 @@ def make_runner() -> Iterator[MakeRunner]:
     """Makes runners of a model, whose threads end with the test."""
     teams = []
 
-    def make(
-        model: Transformer, num_threads: int = 1, short_step_threads: int | None = None, num_blocks: int = NUM_BLOCKS
-    ) -> CpuRunner:
+    def make(model: Transformer, num_threads: int = 1, short_step_threads: int | None = None) -> CpuRunner:
         team = ThreadTeam(num_threads)
         teams.append(team)
         tensors = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
@@ -72,7 +70,7 @@ def make_runner() -> Iterator[MakeRunner]:
             pack_weights(model.config, tensors, CONTEXT_LENGTH),
             CpuSampler(model.config.vocab_size, MAX_ROWS, num_threads=num_threads, run=team.run),
             team,
-            num_blocks=num_blocks,
+            num_blocks=NUM_BLOCKS,
             max_rows=MAX_ROWS,
             max_step_tokens=MAX_STEP_TOKENS,
             context_length=CONTEXT_LENGTH,

@@ -4,11 +4,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import psutil
 import pytest
 import torch
 
-from services.inference.engine.cpu.runner import block_bytes
 from services.inference.engine.request import RowRequest
 from services.inference.engine.step import Segment
 from shared.kernels.compiling import Call
@@ -27,15 +25,6 @@ GREEDY = SamplingParams(temperature=0.0, seed=0)
 
 def request(tokens: list[int], params: SamplingParams = GREEDY) -> RowRequest:
     return RowRequest(tuple(tokens), params, 10, frozenset())
-
-
-def test_the_cache_is_in_memory_before_it_is_used(models: dict[str, Transformer], make_runner: MakeRunner) -> None:
-    """Else the system hands it over in the middle of steps, or ends the process there for want of it."""
-    model, blocks = models["qwen3"], 2000
-    before = psutil.Process().memory_info().rss
-    runner = make_runner(model, num_blocks=blocks)
-    after = psutil.Process().memory_info().rss
-    assert after - before > 0.9 * runner.num_blocks * block_bytes(model.config)
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
