@@ -1,6 +1,7 @@
 """A response's head and the beginning of its body in one packet."""
 
 import asyncio
+from collections.abc import Callable
 
 _COPIED_BYTES = 1 << 16  # up to this size a copy costs less than a second buffer
 
@@ -10,11 +11,19 @@ class JoinedWrites:
 
     uvicorn writes the head by itself, which costs a second system call, and wakes the client for nothing. Here it waits
     for what follows at once, and leaves alone at the end of the event loop's turn if nothing does.
+
+    Args:
+        transport: The connection's own.
+        loop: Its event loop.
+        close: Closes the connection once all is written.
     """
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, close: Callable[[], None]
+    ) -> None:
         self._transport = transport
         self._loop = loop
+        self._close = close
         self._head: bytes | None = None
         self._is_first = True
 
@@ -36,7 +45,7 @@ class JoinedWrites:
     def close(self) -> None:
         """Close the connection once all is written."""
         self._flush()
-        self._transport.close()
+        self._close()
 
     def is_closing(self) -> bool:
         """Whether the connection closes, or is closed."""

@@ -51,6 +51,7 @@ class RequestProtocol(HttpToolsProtocol):
         self._reader_timer: asyncio.TimerHandle | None = None
         self._unread_bytes = 0
         self._answered: RequestResponseCycle | None = None
+        self._lingers = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Give the client its time for the first request."""
@@ -63,12 +64,12 @@ class RequestProtocol(HttpToolsProtocol):
         self._stop_reader_timer()
         super().connection_lost(exc)
         # uvicorn tells the request that came last; behind it in a pipeline, the one that is being answered would go on.
-        if self._answered is not None and not self._answered.response_complete:
-            self._answered.disconnected = True
-            self._answered.message_event.set()
+        _tell_disconnected(self._answered)
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, and watch over a request that is not complete yet."""
+        if self._lingers:
+            return
         if not self._receiving:
             self._receiving = True
             self._stop_timer()
@@ -76,7 +77,7 @@ class RequestProtocol(HttpToolsProtocol):
             data = _without_upgrade(data)
         self._bodiless_bytes += len(data)
         super().data_received(data)
-        if not self._receiving or self.transport.is_closing():
+        if not self._receiving or self._lingers or self.transport.is_closing():
             return
         if self._timer is None:
             self._timer = self.loop.call_later(self._client_timeout, self._too_slow)
@@ -111,7 +112,7 @@ class RequestProtocol(HttpToolsProtocol):
         if self._answered is None or self._answered.response_complete:
             self._answered = self.cycle
         if self.cycle is not None:
-            self.cycle.transport = cast("asyncio.Transport", JoinedWrites(self.transport, self.loop))
+            self.cycle.transport = cast("asyncio.Transport", JoinedWrites(self.transport, self.loop, self._hang_up))
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""
@@ -128,6 +129,8 @@ class RequestProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """The next request of a pipeline has its turn."""
+        if self._lingers:
+            return
         if self.pipeline:
             self._answered = self.pipeline[-1][0]
         super().on_response_complete()
@@ -147,6 +150,12 @@ class RequestProtocol(HttpToolsProtocol):
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         super().timeout_keep_alive_handler()
+
+    def shutdown(self) -> None:
+        """The service ends: wait for no client that was answered."""
+        if self._lingers:
+            self.transport.close()
+        super().shutdown()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP, or has too large a head."""
@@ -193,8 +202,10 @@ class RequestProtocol(HttpToolsProtocol):
             head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
             self.transport.write(STATUS_LINE[status] + head + body)
             self._on_refusal(code)
+            self._linger()
+        else:
+            self.transport.close()
         self.logger.info("refused a connection: %s", message)
-        self.transport.close()
 
     def _is_answer_due(self) -> bool:
         answered = self._answered  # behind it in a pipeline may be others, whose answers have not begun
@@ -202,6 +213,35 @@ class RequestProtocol(HttpToolsProtocol):
             return True
         # That of the request before, or already that of this one, whose body the app did not wait for.
         return self._in_head and answered.response_complete
+
+    def _hang_up(self) -> None:
+        """Close behind an answer, the last one of this connection."""
+        if not self.transport.is_closing() and (self._receiving or self.pipeline):
+            self._linger()
+        else:
+            self.transport.close()
+
+    def _linger(self) -> None:
+        """Send no more, but take what the client still sends, until it closes or its time is over.
+
+        A system that closes while something is unread resets the connection, and the client may lose the answer that
+        says why (RFC 9112, 9.6).
+        """
+        self._lingers = True
+        _tell_disconnected(self._answered)
+        _tell_disconnected(self.cycle)
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        self._stop_timer()
+        unread_bytes = self.transport.get_write_buffer_size()
+        self._timer = self.loop.call_later(self._client_timeout, self._end_lingering, unread_bytes)
+
+    def _end_lingering(self, unread_before: int) -> None:
+        unread_bytes = self.transport.get_write_buffer_size()
+        if unread_bytes < unread_before:  # it still takes its answer
+            self._timer = self.loop.call_later(self._client_timeout, self._end_lingering, unread_bytes)
+        else:
+            self.transport.abort()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -212,6 +252,12 @@ class RequestProtocol(HttpToolsProtocol):
         if self._reader_timer is not None:
             self._reader_timer.cancel()
             self._reader_timer = None
+
+
+def _tell_disconnected(cycle: RequestResponseCycle | None) -> None:
+    if cycle is not None and not cycle.response_complete:
+        cycle.disconnected = True
+        cycle.message_event.set()
 
 
 def _without_upgrade(data: bytes) -> bytes:

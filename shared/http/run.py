@@ -108,11 +108,10 @@ class _Server(uvicorn.Server):
     """
 
     def __init__(self, app: FastAPI, settings: ServiceSettings, link: WorkerLink | None) -> None:
-        protocol = partial(RequestProtocol, client_timeout=settings.client_timeout, on_refusal=app.state.metrics.refuse)
         super().__init__(
             uvicorn.Config(
                 app,
-                http=cast("type[asyncio.Protocol]", protocol),
+                http=http_protocol(app, settings.client_timeout),
                 ws="none",
                 log_config=None,
                 access_log=False,
@@ -159,6 +158,12 @@ class _Server(uvicorn.Server):
         left = max(_LAST_BYTES_SECONDS, deadline - time.monotonic())
         self.config.timeout_graceful_shutdown = left  # type: ignore[assignment]
         await super().shutdown(sockets)
+
+
+def http_protocol(app: FastAPI, client_timeout: float) -> "type[asyncio.Protocol]":
+    """Return what uvicorn makes of each connection to `app`; see `RequestProtocol`."""
+    protocol = partial(RequestProtocol, client_timeout=client_timeout, on_refusal=app.state.metrics.refuse)
+    return cast("type[asyncio.Protocol]", protocol)
 
 
 def several(listener: socket.socket) -> list[socket.socket]:

@@ -18,6 +18,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from shared.bpe import Tokenizer, train_bpe
+from shared.http.run import http_protocol
 from shared.lm import GenerationDefaults, ModelConfig, RopeConfig, Transformer, save_model_folder
 
 # The inference service with a model that takes as long as it is told for each step.
@@ -100,7 +101,9 @@ def serve() -> Iterator[Callable[[FastAPI], str]]:
     running: list[tuple[uvicorn.Server, threading.Thread]] = []
 
     def start(app: FastAPI, *, wait: bool = True) -> str:
-        server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1))
+        protocol = http_protocol(app, client_timeout=60)
+        config = uvicorn.Config(app, port=0, http=protocol, log_config=None, timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run)
         thread.start()
         running.append((server, thread))

@@ -1,15 +1,18 @@
 """An app with one route on top of what both services share."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
+import uvicorn
 from fastapi import FastAPI
 
 from shared.http import ApiError, HttpMetrics, Lifecycle, ServiceSettings, StrictModel, Text, build_app
+from shared.http.run import http_protocol
 
 
 def _drop(*_: object) -> Any:
@@ -64,6 +67,35 @@ def build() -> Callable[..., FastAPI]:
         return app
 
     return make
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., tuple[str, int]]]:
+    """Serve an app on a real socket from a thread, as a service would: `serve(app, client_timeout=...)`."""
+    running: list[tuple[uvicorn.Server, threading.Thread]] = []
+
+    def start(app: FastAPI, *, client_timeout: float = 10) -> tuple[str, int]:
+        protocol = http_protocol(app, client_timeout)
+        server = uvicorn.Server(uvicorn.Config(app, http=protocol, port=0, log_config=None))
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        running.append((server, thread))
+        while not server.started:
+            time.sleep(0.01)
+        host, port, *_ = server.servers[0].sockets[0].getsockname()
+
+        @app.get("/open")
+        async def count() -> int:
+            return len(server.server_state.connections)
+
+        return host, port
+
+    yield start
+    for server, _ in running:
+        server.should_exit = True
+    for _, thread in running:
+        thread.join(20)
+        assert not thread.is_alive(), "a connection holds up the end"
 
 
 @pytest.fixture

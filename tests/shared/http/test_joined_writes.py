@@ -25,7 +25,7 @@ def written(*steps: bytes | None) -> list[bytes]:
     connection: Any = Connection()
 
     async def write_all() -> None:
-        joined = JoinedWrites(connection, asyncio.get_running_loop())
+        joined = JoinedWrites(connection, asyncio.get_running_loop(), connection.close)
         for step in steps:
             await asyncio.sleep(0) if step is None else joined.write(step)
         joined.close()

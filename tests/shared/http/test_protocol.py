@@ -4,10 +4,8 @@ import asyncio
 import json
 import socket
 import struct
-import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from functools import partial
 from typing import Any
 
 import httpx
@@ -24,14 +22,8 @@ HEAD = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 
 
 @pytest.fixture
-def address(build: Any) -> Iterator[tuple[str, int]]:
+def address(build: Any, serve: Any) -> Any:
     app = build()
-    protocol: Any = partial(RequestProtocol, client_timeout=TIMEOUT, on_refusal=app.state.metrics.refuse)
-    server = uvicorn.Server(uvicorn.Config(app, http=protocol, port=0, log_config=None))
-
-    @app.get("/open")
-    async def count() -> int:
-        return len(server.server_state.connections)
 
     @app.get("/endless")
     async def write_on() -> StreamingResponse:
@@ -42,13 +34,16 @@ def address(build: Any) -> Iterator[tuple[str, int]]:
 
         return StreamingResponse(lines())
 
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield server.servers[0].sockets[0].getsockname()[:2]
-    server.should_exit = True
-    thread.join()
+    return serve(app, client_timeout=TIMEOUT)
+
+
+@pytest.fixture
+def open_connections() -> Iterator[list[socket.socket]]:
+    """Stay open until the server has ended, if they are asked for before it."""
+    connections: list[socket.socket] = []
+    yield connections
+    for connection in connections:
+        connection.close()
 
 
 def read_all(connection: socket.socket) -> bytes:
@@ -117,6 +112,27 @@ def test_a_drip_does_not_keep_a_connection_open(address: tuple[str, int]) -> Non
             drip(connection)
 
 
+def test_what_is_sent_behind_a_refusal_does_not_take_the_refusal_away(build: Any, serve: Any) -> None:
+    """A close with unread data resets the connection, and the client's system forgets what it has not read yet."""
+    with socket.create_connection(serve(build()), timeout=10) as connection:
+        connection.sendall(b"nonsense\r\n\r\n")
+        time.sleep(0.2)
+        for _ in range(100):
+            connection.sendall(b"x" * 65_536)
+        assert read_all(connection).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_client_that_was_refused_does_not_hold_up_the_end(
+    open_connections: list[socket.socket], build: Any, serve: Any
+) -> None:
+    address = serve(build(), client_timeout=60)
+    for sent, status in ((b"nonsense\r\n\r\n", 400), (HEAD + b"Content-Length: 99999999\r\n\r\n{", 413)):
+        connection = socket.create_connection(address, timeout=10)
+        open_connections.append(connection)
+        connection.sendall(sent)
+        assert read_all(connection).startswith(b"HTTP/1.1 %d " % status)
+
+
 def test_a_connection_that_says_nothing_is_closed(address: tuple[str, int]) -> None:
     with socket.create_connection(address, timeout=10) as connection:
         assert read_all(connection) == b""
@@ -133,18 +149,14 @@ def test_a_kept_connection_serves_longer_than_one_request_may_take(address: tupl
             assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_head_without_an_end_is_refused(address: tuple[str, int]) -> None:
-    with socket.create_connection(address, timeout=10) as connection:
+def test_a_head_without_an_end_is_refused(build: Any, serve: Any) -> None:
+    with socket.create_connection(serve(build()), timeout=10) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\n")
-        try:
-            for index in range(200):
-                connection.sendall(b"X-%d: %s\r\n" % (index, b"x" * 4096))
-        except ConnectionError:
-            pass
+        for index in range(200):
+            connection.sendall(b"X-%d: %s\r\n" % (index, b"x" * 4096))
         answer = read_all(connection)
-    if answer:  # a reset may overtake it
-        assert answer.startswith(b"HTTP/1.1 431 ")
-        assert f"{MAX_HEAD_BYTES:,} bytes" in error_of(answer)["message"]
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    assert f"{MAX_HEAD_BYTES:,} bytes" in error_of(answer)["message"]
 
 
 def test_large_headers_below_the_limit_are_served(address: tuple[str, int]) -> None:
@@ -158,13 +170,22 @@ class Transport:
 
     def __init__(self) -> None:
         self.written = b""
+        self.ended = False
         self.closed = False
 
     def write(self, data: bytes) -> None:
         self.written += data
 
-    def close(self) -> None:
+    def write_eof(self) -> None:
+        self.ended = True
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def abort(self) -> None:
         self.closed = True
+
+    close = abort
 
     def is_closing(self) -> bool:
         return self.closed
@@ -201,13 +222,13 @@ def test_a_head_over_the_limit_is_refused_however_it_comes(build: Any, reads: li
         )
         protocol.connection_made(transport)  # type: ignore[arg-type]
         for data in reads:
-            if not transport.closed:
-                protocol.data_received(data)
+            protocol.data_received(data)
         protocol.connection_lost(None)
 
     asyncio.run(receive())
     assert transport.written.startswith(b"HTTP/1.1 431 ")
-    assert transport.closed
+    assert transport.written.count(b"HTTP/1.1 ") == 1
+    assert transport.ended
     assert refused == ["headers_too_large"]
 
 
