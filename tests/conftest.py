@@ -1,16 +1,22 @@
 """Fixtures that every part of the tree may use."""
 
+import inspect
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from shared.bpe import kernels
 from shared.kernels import warm
 
-# No time limit for an example, since machines stall; the same examples each time where a failure would block a landing.
-settings.register_profile("ownlm", deadline=None, derandomize="CI" in os.environ)
+# No time limit for an example or for drawing it, since machines stall; the same examples each time where a failure
+# would block a landing.
+settings.register_profile(
+    "ownlm", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
+)
 settings.load_profile("ownlm")
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -20,6 +26,16 @@ ROOT = Path(__file__).resolve().parent.parent
 def compiled_kernels() -> None:
     """Compile the kernels before the first test rather than within it: some tests, and services, are timed."""
     warm.main([kernels.__name__])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_clients() -> Iterator[None]:
+    """Let servers take a minute: where no timeout is named, httpx gives them five seconds, and machines stall."""
+    with pytest.MonkeyPatch.context() as patch:
+        default = inspect.signature(httpx.get).parameters["timeout"].default  # one object, shared by all of httpx
+        for name in ("connect", "read", "write", "pool"):
+            patch.setattr(default, name, 60.0)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """Bodies over the limit are refused before they are read; real sockets, since the client may lie."""
 
 import socket
-import time
 from typing import Any
 
 import httpx
@@ -16,19 +15,20 @@ def address(build: Any, serve: Any) -> Any:
 
 
 def exchange(address: tuple[str, int], headers: str, *parts: bytes) -> bytes:
-    """Send a request; returns what comes back until the server closes, or for two seconds."""
-    with socket.create_connection(address, timeout=2) as connection:
+    """Send a request and no more; returns what comes back until the server closes."""
+    with socket.create_connection(address, timeout=60) as connection:
         head = f"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{headers}\r\n"
-        answer = b""
-        try:
-            connection.sendall(head.encode())
-            for part in parts:
-                connection.sendall(part)
-            while data := connection.recv(65536):
-                answer += data
-        except (TimeoutError, ConnectionError):
-            pass
-        return answer
+        connection.sendall(head.encode())
+        for part in parts:
+            connection.sendall(part)
+        return read_all(connection)
+
+
+def read_all(connection: socket.socket) -> bytes:
+    answer = b""
+    while data := connection.recv(65536):
+        answer += data
+    return answer
 
 
 def chunk(data: bytes) -> bytes:
@@ -49,11 +49,9 @@ def test_the_limit_itself_fits(address: tuple[str, int]) -> None:
 
 
 def test_a_large_body_is_refused_before_it_is_sent(address: tuple[str, int]) -> None:  # B69
-    started = time.perf_counter()
-    answer = exchange(address, "Content-Length: 300000000\r\n")
+    answer = exchange(address, "Content-Length: 300000000\r\n")  # it ends, so the client need not send it all
     assert answer.startswith(b"HTTP/1.1 413")
     assert b'"code":"body_too_large"' in answer
-    assert time.perf_counter() - started < 1.5, "the server closes, so that the client need not send it all"
 
 
 def test_a_client_that_sends_its_large_body_first_gets_the_answer(address: tuple[str, int]) -> None:  # B69
@@ -77,6 +75,9 @@ def test_a_body_of_unknown_length_is_refused_while_it_is_read(address: tuple[str
 def test_a_length_that_lies_does_no_harm(address: tuple[str, int]) -> None:  # B69
     too_short = exchange(address, "Content-Length: 5\r\n", BODY % b"abcdef")
     assert too_short.startswith((b"HTTP/1.1 400", b"HTTP/1.1 422"))
-    assert exchange(address, "Content-Length: 500\r\n", BODY % b"abc") == b""
+    with socket.create_connection(address, timeout=60) as connection:
+        connection.sendall(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n" + BODY % b"abc")
+        connection.shutdown(socket.SHUT_WR)
+        assert read_all(connection) == b""
     assert exchange(address, "Content-Length: -5\r\n", BODY % b"abc").startswith(b"HTTP/1.1 400")
     assert exchange(address, "Content-Length: 15\r\nConnection: close\r\n", BODY % b"abc").startswith(b"HTTP/1.1 200")

@@ -5,25 +5,28 @@ import json
 import socket
 import struct
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
 import pytest
 import uvicorn
-from fastapi.responses import StreamingResponse
+from fastapi import FastAPI
+from fastapi.responses import PlainTextResponse, StreamingResponse
 from structlog.testing import capture_logs
 from uvicorn.server import ServerState
 
 from shared.http.protocol import MAX_HEAD_BYTES, RequestProtocol
 
-TIMEOUT = 0.3
+TIMEOUT = 1.0  # of clients that are to run into it
+PATIENCE = 60  # for what must happen
 HEAD = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 
 
 @pytest.fixture
-def address(build: Any, serve: Any) -> Any:
-    app = build()
+def app(build: Any) -> FastAPI:
+    app: FastAPI = build()
 
     @app.get("/endless")
     async def write_on() -> StreamingResponse:
@@ -34,6 +37,20 @@ def address(build: Any, serve: Any) -> Any:
 
         return StreamingResponse(lines())
 
+    @app.get("/large")
+    async def write_much() -> PlainTextResponse:
+        return PlainTextResponse(b"x" * 20_000_000)
+
+    return app
+
+
+@pytest.fixture
+def address(app: FastAPI, serve: Any) -> Any:
+    return serve(app)
+
+
+@pytest.fixture
+def hasty(app: FastAPI, serve: Any) -> Any:
     return serve(app, client_timeout=TIMEOUT)
 
 
@@ -46,14 +63,15 @@ def open_connections() -> Iterator[list[socket.socket]]:
         connection.close()
 
 
+def connect(address: tuple[str, int]) -> socket.socket:
+    return socket.create_connection(address, timeout=PATIENCE)
+
+
 def read_all(connection: socket.socket) -> bytes:
     """What comes until the server hangs up."""
     answer = b""
-    try:
-        while data := connection.recv(65536):
-            answer += data
-    except ConnectionError:
-        pass
+    while data := connection.recv(65536):
+        answer += data
     return answer
 
 
@@ -63,15 +81,21 @@ def error_of(answer: bytes) -> Any:
     return json.loads(body)["error"]
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
 def refusals(address: tuple[str, int], reason: str) -> float:
     page = httpx.get(f"http://{address[0]}:{address[1]}/metrics").text.splitlines()
     name = f'ownlm_refused_requests_total{{reason="{reason}"}} '
     return sum(float(line.removeprefix(name)) for line in page if line.startswith(name))
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
+def test_a_request_that_does_not_arrive_is_told_408(hasty: tuple[str, int]) -> None:
+    parts = [
         b"POST /ec",
         HEAD,
         HEAD + b"Content-Length: 100\r\n\r\n",
@@ -79,44 +103,46 @@ def refusals(address: tuple[str, int], reason: str) -> float:
         HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n",
         b"\r\n",
         b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\nGET /li",
-    ],
-)
-def test_a_request_that_does_not_arrive_is_told_408(address: tuple[str, int], sent: bytes) -> None:
-    with socket.create_connection(address, timeout=10) as connection:
-        connection.sendall(sent)
-        answer = read_all(connection)
-    answer = answer[answer.rindex(b"HTTP/1.1 ") :]
-    assert answer.startswith(b"HTTP/1.1 408 ")
-    assert error_of(answer)["message"] == "the request did not arrive within 0.3 s (OWNLM_CLIENT_TIMEOUT)"
-    assert refusals(address, "request_timeout") == 1
+    ]
+    with ExitStack() as stack:
+        connections = []
+        for part in parts:
+            connections.append(stack.enter_context(connect(hasty)))
+            connections[-1].sendall(part)
+        answers = [read_all(connection) for connection in connections]
+    for part, answer in zip(parts, answers, strict=True):
+        last = answer[answer.rindex(b"HTTP/1.1 ") :]
+        assert last.startswith(b"HTTP/1.1 408 "), part
+        assert error_of(last)["message"] == "the request did not arrive within 1 s (OWNLM_CLIENT_TIMEOUT)"
+    assert refusals(hasty, "request_timeout") == len(parts)
 
 
-def test_a_request_that_was_answered_before_its_end_is_not_answered_again(address: tuple[str, int]) -> None:
-    with socket.create_connection(address, timeout=10) as connection:
+def test_a_request_that_was_answered_before_its_end_is_not_answered_again(hasty: tuple[str, int]) -> None:
+    with connect(hasty) as connection:
         connection.sendall(b"POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
         answer = read_all(connection)
     assert answer.startswith(b"HTTP/1.1 404 ")
     assert answer.count(b"HTTP/1.1 ") == 1
-    assert refusals(address, "request_timeout") == 0
+    assert refusals(hasty, "request_timeout") == 0
 
 
-def test_a_drip_does_not_keep_a_connection_open(address: tuple[str, int]) -> None:
+def test_a_drip_does_not_keep_a_connection_open(hasty: tuple[str, int]) -> None:
     def drip(connection: socket.socket) -> None:
-        for _ in range(500):
+        for _ in range(int(PATIENCE / 0.02)):
             connection.sendall(b" ")
             time.sleep(0.02)
 
-    with socket.create_connection(address, timeout=10) as connection:
-        connection.sendall(HEAD + b"Content-Length: 1000\r\n\r\n")
+    with connect(hasty) as connection:
+        connection.sendall(HEAD + b"Content-Length: 100000\r\n\r\n")
         with pytest.raises(ConnectionError):
             drip(connection)
 
 
 def test_what_is_sent_behind_a_refusal_does_not_take_the_refusal_away(build: Any, serve: Any) -> None:
     """A close with unread data resets the connection, and the client's system forgets what it has not read yet."""
-    with socket.create_connection(serve(build()), timeout=10) as connection:
+    with connect(serve(build())) as connection:
         connection.sendall(b"nonsense\r\n\r\n")
-        time.sleep(0.2)
+        connection.recv(1, socket.MSG_PEEK)  # it has been refused
         for _ in range(100):
             connection.sendall(b"x" * 65_536)
         assert read_all(connection).startswith(b"HTTP/1.1 400 ")
@@ -125,32 +151,22 @@ def test_what_is_sent_behind_a_refusal_does_not_take_the_refusal_away(build: Any
 def test_a_client_that_was_refused_does_not_hold_up_the_end(
     open_connections: list[socket.socket], build: Any, serve: Any
 ) -> None:
-    address = serve(build(), client_timeout=60)
+    address = serve(build(), client_timeout=300)
     for sent, status in ((b"nonsense\r\n\r\n", 400), (HEAD + b"Content-Length: 99999999\r\n\r\n{", 413)):
-        connection = socket.create_connection(address, timeout=10)
+        connection = connect(address)
         open_connections.append(connection)
         connection.sendall(sent)
         assert read_all(connection).startswith(b"HTTP/1.1 %d " % status)
 
 
-def test_a_connection_that_says_nothing_is_closed(address: tuple[str, int]) -> None:
-    with socket.create_connection(address, timeout=10) as connection:
+def test_a_connection_that_says_nothing_is_closed(hasty: tuple[str, int]) -> None:
+    with connect(hasty) as connection:
         assert read_all(connection) == b""
-    assert refusals(address, "request_timeout") == 0
-
-
-def test_a_kept_connection_serves_longer_than_one_request_may_take(address: tuple[str, int]) -> None:
-    body = b'{"text": "a"}'
-    with socket.create_connection(address, timeout=10) as connection:
-        for _ in range(3):
-            connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body[:5])
-            time.sleep(TIMEOUT / 2)
-            connection.sendall(body[5:])
-            assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+    assert refusals(hasty, "request_timeout") == 0
 
 
 def test_a_head_without_an_end_is_refused(build: Any, serve: Any) -> None:
-    with socket.create_connection(serve(build()), timeout=10) as connection:
+    with connect(serve(build())) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\n")
         for index in range(200):
             connection.sendall(b"X-%d: %s\r\n" % (index, b"x" * 4096))
@@ -160,7 +176,7 @@ def test_a_head_without_an_end_is_refused(build: Any, serve: Any) -> None:
 
 
 def test_large_headers_below_the_limit_are_served(address: tuple[str, int]) -> None:
-    with socket.create_connection(address, timeout=10) as connection:
+    with connect(address) as connection:
         connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX: %s\r\n\r\n" % (b"x" * 60_000))
         assert read_all(connection).startswith(b"HTTP/1.1 200 ")
 
@@ -194,6 +210,42 @@ class Transport:
         """Nothing is known."""
 
 
+def protocol_of(app: FastAPI, transport: Transport, on_refusal: Callable[[str], None]) -> RequestProtocol:
+    """The protocol of a connection that was just made, on the running event loop."""
+    config = uvicorn.Config(app, log_config=None)
+    config.load()
+    protocol = RequestProtocol(
+        config=config, server_state=ServerState(), app_state={}, client_timeout=TIMEOUT, on_refusal=on_refusal
+    )
+    protocol.connection_made(transport)  # type: ignore[arg-type]
+    return protocol
+
+
+def test_a_kept_connection_serves_longer_than_one_request_may_take(build: Any) -> None:
+    """By the event loop's clock, which goes only as far as it is put here."""
+    transport = Transport()
+    refused: list[str] = []
+    body = b'{"text": "a"}'
+
+    async def exchange() -> None:
+        loop, now = asyncio.get_running_loop(), 0.0
+        loop.time = lambda: now  # type: ignore[method-assign]
+        protocol = protocol_of(build(), transport, refused.append)
+        for count in range(1, 4):
+            protocol.data_received(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body[:5])
+            now += TIMEOUT * 0.9
+            for _ in range(2):  # turns, in which timers that are due run
+                await asyncio.sleep(0)
+            protocol.data_received(body[5:])
+            while transport.written.count(b"HTTP/1.1 ") < count:
+                await asyncio.sleep(0)
+        assert (refused, transport.closed) == ([], False)
+        assert transport.written.count(b"HTTP/1.1 200 ") == 3
+        protocol.connection_lost(None)
+
+    asyncio.run(exchange())
+
+
 LONG = b"x" * MAX_HEAD_BYTES
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n"
 
@@ -215,12 +267,7 @@ def test_a_head_over_the_limit_is_refused_however_it_comes(build: Any, reads: li
     refused: list[str] = []
 
     async def receive() -> None:
-        config = uvicorn.Config(build(), log_config=None)
-        config.load()
-        protocol = RequestProtocol(
-            config=config, server_state=ServerState(), app_state={}, client_timeout=60, on_refusal=refused.append
-        )
-        protocol.connection_made(transport)  # type: ignore[arg-type]
+        protocol = protocol_of(build(), transport, refused.append)
         for data in reads:
             protocol.data_received(data)
         protocol.connection_lost(None)
@@ -233,14 +280,14 @@ def test_a_head_over_the_limit_is_refused_however_it_comes(build: Any, reads: li
 
 
 def test_heads_in_a_row_are_not_added_up(address: tuple[str, int]) -> None:
-    with socket.create_connection(address, timeout=10) as connection:
+    with connect(address) as connection:
         for end in (b"", b"", b"Connection: close\r\n"):
             connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n%sX: %s\r\n\r\n" % (end, b"x" * 40_000))
         assert read_all(connection).count(b"HTTP/1.1 200 ") == 3
 
 
 def test_a_probe_by_head_gets_no_body(address: tuple[str, int]) -> None:
-    with socket.create_connection(address, timeout=10) as connection:
+    with connect(address) as connection:
         connection.sendall(b"HEAD /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         answer = read_all(connection)
     assert answer.startswith(b"HTTP/1.1 200 ")
@@ -249,7 +296,7 @@ def test_a_probe_by_head_gets_no_body(address: tuple[str, int]) -> None:
 
 
 def test_what_is_no_http_gets_the_envelope(address: tuple[str, int]) -> None:
-    with socket.create_connection(address, timeout=10) as connection:
+    with connect(address) as connection:
         connection.sendall(b"\x16\x03\x01 this is TLS\r\n\r\n")
         answer = read_all(connection)
     assert answer.startswith(b"HTTP/1.1 400 ")
@@ -257,67 +304,57 @@ def test_what_is_no_http_gets_the_envelope(address: tuple[str, int]) -> None:
     assert refusals(address, "invalid_http") == 1
 
 
-def test_an_answer_that_nobody_takes_is_given_up(address: tuple[str, int]) -> None:
+@pytest.fixture
+def slow_reader() -> Iterator[socket.socket]:
+    """A connection that is sent no more than a little before it reads."""
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.settimeout(10)
-        connection.connect(address)
-        text = b'{"text": "' + b"x" * 6_000_000 + b'"}'
-        connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(text) + text)
-        assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
-        with socket.create_connection(address, timeout=10) as other:
-            deadline = time.monotonic() + 10
-            while time.monotonic() < deadline:
-                other.sendall(b"GET /open HTTP/1.1\r\nHost: x\r\n\r\n")
-                if other.recv(65536).endswith(b"1"):
-                    break
-                time.sleep(0.05)
-            else:
-                raise AssertionError("the connection stays open")
+        connection.settimeout(PATIENCE)
+        yield connection
 
 
-def test_a_slow_reader_gets_all_of_its_answer(address: tuple[str, int]) -> None:
-    """It takes many times the limit, but never pauses for that long."""
-    with socket.socket() as connection:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.settimeout(10)
-        connection.connect(address)
-        text = b'{"text": "' + b"x" * 7_000_000 + b'"}'
-        connection.sendall(HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
-        received, paused = 0, 0.0
-        while data := connection.recv(1 << 20):
-            received += len(data)
-            if received > 100_000 * (paused / 0.01) and paused < 4 * TIMEOUT:
-                time.sleep(0.01)
-                paused += 0.01
-        assert received > 7_000_000
+def test_an_answer_that_nobody_takes_is_given_up(hasty: tuple[str, int], slow_reader: socket.socket) -> None:
+    slow_reader.connect(hasty)
+    slow_reader.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert slow_reader.recv(100).startswith(b"HTTP/1.1 200 ")
+    wait_until(lambda: httpx.get(f"http://{hasty[0]}:{hasty[1]}/open").text == "1")
+
+
+def test_a_slow_reader_gets_all_of_its_answer(hasty: tuple[str, int], slow_reader: socket.socket) -> None:
+    """It takes twice the limit, but never pauses for that long."""
+    slow_reader.connect(hasty)
+    slow_reader.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    received, paused = 0, 0.0
+    while data := slow_reader.recv(1 << 20):
+        received += len(data)
+        if received > 100_000 * (paused / 0.01) and paused < 2 * TIMEOUT:
+            time.sleep(0.01)
+            paused += 0.01
+    assert received > 20_000_000
+    assert paused >= 2 * TIMEOUT
 
 
 def test_a_client_that_leaves_within_its_body_is_counted_as_such(address: tuple[str, int]) -> None:
     with capture_logs() as logs:
-        with socket.create_connection(address, timeout=10) as connection:
+        with connect(address) as connection:
             connection.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")
-        deadline = time.monotonic() + 10
-        while not logs and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: any(entry["event"] == "request" for entry in logs))
     assert [entry["status"] for entry in logs if entry["event"] == "request"] == [499]
 
 
 def test_a_client_that_leaves_behind_a_pipeline_ends_the_request_that_is_answered(address: tuple[str, int]) -> None:
     """uvicorn tells only the newest request of a connection; the one before went on and failed with a traceback."""
     with capture_logs() as logs:
-        with socket.create_connection(address, timeout=10) as connection:
+        with connect(address) as connection:
             connection.sendall(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
             connection.recv(100)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        deadline = time.monotonic() + 10
-        while not logs and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: any(entry["event"] == "request" for entry in logs))
     assert [entry["event"] for entry in logs if "event" in entry] == ["request"]
 
 
 def test_nonsense_behind_a_pipeline_is_not_answered_within_the_answer_before(address: tuple[str, int]) -> None:
-    with socket.create_connection(address, timeout=10) as connection:
+    with connect(address) as connection:
         connection.sendall(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n")
         answer = connection.recv(100)
         connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n\x16\x03\x01\r\n\r\n")
@@ -333,7 +370,7 @@ def test_the_body_of_a_client_that_would_like_http_2_is_read(address: tuple[str,
     """Java's HttpClient and `curl --http2` ask for it with every first request; httptools dropped the body then."""
     body = b'{"text": "Upgrade: h2c"}'
     request = HEAD + UPGRADE + b"Content-Length: %d\r\n\r\n" % len(body) + body
-    with socket.create_connection(address, timeout=10) as connection:
+    with connect(address) as connection:
         connection.sendall(request + HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         answers = read_all(connection)
     assert answers.count(b"HTTP/1.1 200") == 2
@@ -344,7 +381,7 @@ def test_a_body_is_never_taken_for_a_request(address: tuple[str, int]) -> None:
     """Where the wish cannot be hidden, as behind another request, the request is refused."""
     body = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
     request = HEAD + UPGRADE + b"Content-Length: %d\r\n\r\n" % len(body)
-    with socket.create_connection(address, timeout=10) as connection:
+    with connect(address) as connection:
         connection.sendall(b"GET /open HTTP/1.1\r\nHost: x\r\n\r\n" + request)
         connection.sendall(body)
         answers = read_all(connection)
