@@ -40,9 +40,9 @@ def test_bodies_over_the_limit_cost_no_memory(address: tuple[str, int, int], pie
     before = peak_memory(pid)
     total = 300_000_000
     started = time.monotonic()
-    refused = (b"HTTP/1.1 413", b"reset")
-    assert send(port, "/encode", f"Content-Length: {total}\r\n", [piece] * (total // len(piece)))[:12] in refused
-    assert send(port, "/encode", "Transfer-Encoding: chunked\r\n", chunked(piece, total))[:12] in refused
+    whole = [piece] * (total // len(piece))
+    assert send(port, "/encode", f"Content-Length: {total}\r\n", whole).startswith(b"HTTP/1.1 413")
+    assert send(port, "/encode", "Transfer-Encoding: chunked\r\n", chunked(piece, total)).startswith(b"HTTP/1.1 413")
     seconds = time.monotonic() - started
     rise = peak_memory(pid) - before
     print(f"two bodies of 300 MB: {seconds:.1f} s, {rise / 1e6:.1f} MB more memory")
