@@ -21,21 +21,22 @@ from shared.bpe import Tokenizer, train_bpe
 from shared.http.run import http_protocol
 from shared.lm import GenerationDefaults, ModelConfig, RopeConfig, Transformer, save_model_folder
 
-# The inference service with a model that takes as long as it is told for each step.
-_SLOW_MODEL = """
+# The inference service with a model that does something before each of its steps, and before it is loaded.
+_MODEL = """
 import os, socket, sys, time
 from services.inference.engine import process, runners
 from services.inference.engine.cpu.runner import CpuRunner
 
-class Slow(CpuRunner):
+class Paced(CpuRunner):
     def run(self, segments):
-        time.sleep(float(os.environ["SECONDS"]))
+        {before_step}
         return super().run(segments)
 
-runners.CpuRunner = Slow
+runners.CpuRunner = Paced
+{before_loading}
 process.main(socket.socket(fileno=int(sys.argv[1])))
 """
-_SLOW_SERVICE = f"""
+_SERVICE = """
 import sys
 from functools import partial
 from services.inference import loading
@@ -43,9 +44,17 @@ from services.inference.app import create_app
 from services.inference.settings import InferenceSettings
 from shared.http import run
 
-loading.ModelProcess = partial(loading.ModelProcess, command=(sys.executable, "-c", {_SLOW_MODEL!r}))
-run(create_app, InferenceSettings, "slow")
+loading.ModelProcess = partial(loading.ModelProcess, command=(sys.executable, "-c", {model!r}))
+run(create_app, InferenceSettings, "paced")
 """
+_SLOW = _MODEL.format(before_step='time.sleep(float(os.environ["SECONDS"]))', before_loading="")
+_STEPWISE = _MODEL.format(
+    before_step="os.read(steps, 1)",
+    before_loading="""
+os.read(os.open(os.environ["STARTS"], os.O_RDONLY), 1)
+steps = os.open(os.environ["STEPS"], os.O_RDONLY)
+""",
+)
 
 TEXT = "Once upon a time there was a little fox. The fox had a red ball and a friend called Anna. " * 3
 
@@ -141,11 +150,12 @@ class Process:
         raise AssertionError(f"the service ended: {self.popen.communicate()}")
 
     def wait_ready(self) -> "Process":
-        self.wait_listening()
+        if not self.url:
+            self.wait_listening()
         wait_until(lambda: httpx.get(f"{self.url}/readyz").status_code == 200)
         return self
 
-    def wait_exit(self, timeout: float = 20) -> tuple[int, str, str]:
+    def wait_exit(self, timeout: float = 60) -> tuple[int, str, str]:
         stdout, stderr = self.popen.communicate(timeout=timeout)
         return self.popen.returncode, stdout, stderr
 
@@ -174,9 +184,71 @@ def slow(process: Callable[..., Process], model_dir: Path, monkeypatch: pytest.M
 
     def start(seconds: float = 0.1, **settings: object) -> Process:
         monkeypatch.setenv("SECONDS", str(seconds))
-        return process("-c", _SLOW_SERVICE, **{"model_dir": model_dir, "threads": 1, **settings}).wait_ready()
+        return process(
+            "-c", _SERVICE.format(model=_SLOW), **{"model_dir": model_dir, "threads": 1, **settings}
+        ).wait_ready()
 
     return start
+
+
+class Permits:
+    """How often processes of a test may do something: each time they take a byte from a pipe."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self._pipe = os.open(path, os.O_RDWR)
+
+    def allow(self, times: int = 1) -> None:
+        os.write(self._pipe, bytes(times))
+
+    def close(self) -> None:
+        os.close(self._pipe)
+
+
+class Stepwise(Process):
+    """The inference service with a tiny model that waits for permission to be loaded, and then before each step."""
+
+    def __init__(self, folder: Path, **settings: object) -> None:
+        self.starts, self.steps = Permits(folder / "starts"), Permits(folder / "steps")
+        environment = {"STARTS": str(folder / "starts"), "STEPS": str(folder / "steps")}
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            super().__init__("-c", _SERVICE.format(model=_STEPWISE), **settings)
+
+    def metric(self, name: str) -> float:
+        lines = httpx.get(f"{self.url}/metrics").text.splitlines()
+        return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
+
+    def wait_rows(self, *, running: int, waiting: int) -> None:
+        """Wait for this many rows, with a step for each time that fewer run."""
+        wait_until(
+            lambda: self.metric("ownlm_running_rows") + self.metric("ownlm_waiting_rows") == running + waiting,
+        )
+        while self.metric("ownlm_running_rows") < running:
+            steps = self.metric("ownlm_engine_steps_total")
+            self.steps.allow()
+            wait_until(lambda steps=steps: self.metric("ownlm_engine_steps_total") > steps)
+        assert (self.metric("ownlm_running_rows"), self.metric("ownlm_waiting_rows")) == (running, waiting)
+
+
+@pytest.fixture
+def stepwise(model_dir: Path, tmp_path: Path) -> Iterator[Callable[..., Stepwise]]:
+    """Start the inference service with a tiny model whose steps the test allows one by one."""
+    started: list[Stepwise] = []
+
+    def start(**settings: object) -> Stepwise:
+        started.append(Stepwise(tmp_path, **{"model_dir": model_dir, "threads": 1, "device": "cpu", **settings}))
+        started[-1].starts.allow()
+        started[-1].wait_ready()
+        return started[-1]
+
+    yield start
+    for service in started:
+        service.popen.kill()
+        service.popen.communicate()
+        service.starts.close()
+        service.steps.close()
 
 
 def wait_until(condition: Callable[[], bool], timeout: float = 60) -> None:

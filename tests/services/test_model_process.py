@@ -1,9 +1,9 @@
 """The inference service as its two processes: what happens to one when the other ends."""
 
+import contextlib
 import json
 import os
 import signal
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,35 +13,36 @@ import httpx
 import psutil
 import pytest
 
-STORY = {"prompt": "Once upon a time", "max_tokens": 20, "ignore_eos": True, "seed": 3}
+from tests.services.conftest import wait_until
+
+STORY_TOKENS = 20
+STORY = {"prompt": "Once upon a time", "max_tokens": STORY_TOKENS, "ignore_eos": True, "seed": 3}
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
+def children_of(service: Any) -> list[psutil.Process]:
+    return psutil.Process(service.popen.pid).children()
 
 
-def child_of(service: Any, *, after: psutil.Process | None = None) -> psutil.Process:
-    """The model's process, or the one that was started in its place."""
-    children: list[psutil.Process] = []
+def child_of(service: Any) -> psutil.Process:
+    """The model's process."""
+    wait_until(lambda: bool(children_of(service)))
+    return children_of(service)[0]
 
-    def found() -> bool:
-        children[:] = [child for child in psutil.Process(service.popen.pid).children() if child != after]
-        return bool(children)
 
-    wait_for(found)
-    return children[0]
+def kill_all_children(service: Any) -> None:
+    """Kill each model's process as soon as there is one, until the service ends."""
+
+    def kill_next() -> bool:
+        for child in children_of(service):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+        return service.popen.poll() is not None
+
+    wait_until(kill_next)
 
 
 def tell(service: Any) -> httpx.Response:
-    return httpx.post(f"{service.url}/generate", json=STORY, timeout=60)
-
-
-def metric(service: Any, name: str) -> float:
-    lines = httpx.get(f"{service.url}/metrics").text.splitlines()
-    return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
+    return httpx.post(f"{service.url}/generate", json=STORY)
 
 
 def cpu_seconds(process: psutil.Process) -> float:
@@ -49,27 +50,29 @@ def cpu_seconds(process: psutil.Process) -> float:
     return times.user + times.system
 
 
-def test_the_life_of_the_models_process(slow: Callable[..., Any]) -> None:
+def test_the_life_of_the_models_process(stepwise: Callable[..., Any]) -> None:
     """Killed in mid-stream it is told, replaced, and gives the same again; killed three times it is not replaced."""
-    service = slow(0.02, device="cpu")
+    service = stepwise()
     child = child_of(service)
     for pid in (service.popen.pid, child.pid):
         assert "torch" not in Path(f"/proc/{pid}/maps").read_text(), "it takes 200 MB and a second"
     assert os.getpgid(child.pid) != os.getpgid(service.popen.pid)  # Ctrl-C in a terminal is for a process group
     child.send_signal(signal.SIGINT)
     child.send_signal(signal.SIGTERM)
+    service.steps.allow(STORY_TOKENS)
     before = tell(service).json()["choices"]
 
     at_rest = cpu_seconds(child)
     for _ in range(100):
         httpx.get(f"{service.url}/livez")
     assert cpu_seconds(child) - at_rest < 0.1, "a process without work takes no time"
-    assert metric(service, "ownlm_model_process_start_time_seconds") == pytest.approx(child.create_time(), abs=0.1)
+    assert service.metric("ownlm_model_process_start_time_seconds") == pytest.approx(child.create_time(), abs=0.1)
 
     with httpx.stream(
-        "POST", f"{service.url}/generate", json={**STORY, "n": 4, "max_tokens": 100, "stream": True}, timeout=60
+        "POST", f"{service.url}/generate", json={**STORY, "n": 4, "max_tokens": 100, "stream": True}
     ) as stream:
         lines = stream.iter_lines()
+        service.steps.allow(3)
         next(lines)
         child.kill()
         *_, last = [line for line in lines if line.startswith("data: ")]
@@ -82,15 +85,15 @@ def test_the_life_of_the_models_process(slow: Callable[..., Any]) -> None:
         assert "SIGKILL" in answer.json()["error"]["message"]
     assert httpx.get(f"{service.url}/livez").status_code == 200
 
-    wait_for(lambda: httpx.get(f"{service.url}/readyz").status_code == 200)
+    service.starts.allow()
+    service.wait_ready()
+    service.steps.allow(STORY_TOKENS)
     assert tell(service).json()["choices"] == before
-    assert metric(service, "ownlm_engine_restarts_total") == 1
+    assert service.metric("ownlm_engine_restarts_total") == 1
 
     child = child_of(service)
-    assert metric(service, "ownlm_model_process_start_time_seconds") == pytest.approx(child.create_time(), abs=0.1)
-    child.kill()
-    child = child_of(service, after=child)
-    child.kill()
+    assert service.metric("ownlm_model_process_start_time_seconds") == pytest.approx(child.create_time(), abs=0.1)
+    kill_all_children(service)
     code, _, stderr = service.wait_exit()
     assert code == 1
     assert stderr.count("\n") == 1
@@ -106,5 +109,5 @@ def test_the_models_process_ends_with_the_service(process: Callable[..., Any], m
         children = [child_of(loading), child_of(ready)]
         loading.popen.kill()
         ready.popen.kill()
-        gone, alive = psutil.wait_procs(children, timeout=15)
+        gone, alive = psutil.wait_procs(children, timeout=60)
     assert not alive, gone
