@@ -52,7 +52,7 @@ def servers(model_dir: Path) -> Iterator[tuple[str, str]]:
     yield started[0].url, started[1].url
     for server in started:
         server.terminate()
-        assert server.popen.wait(30) == 0
+        assert server.popen.wait(60) == 0
         server.popen.communicate()
 
 
@@ -141,10 +141,9 @@ async def in_all_company(servers: tuple[str, str], tokenizer: Tokenizer) -> None
         assert [answer for answer, _ in again] == expected
         assert streamed == expected
 
-        assert [
-            answer for answer, _ in await asyncio.gather(*[ask(client, tight, body) for body in as_ids])
-        ] == expected
-        assert await metric(client, tight, "ownlm_engine_preemptions_total") > 0
+        while not await metric(client, tight, "ownlm_engine_preemptions_total"):  # until enough run at the same time
+            crowded = await asyncio.gather(*[ask(client, tight, body) for body in as_ids])
+            assert [answer for answer, _ in crowded] == expected
 
 
 def test_a_request_is_the_same_alone_and_in_company(servers: tuple[str, str], tokenizer: Tokenizer) -> None:

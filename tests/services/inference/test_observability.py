@@ -17,20 +17,20 @@ from services.inference.engine import Job, PromptEvent, TokenEvent
 from services.inference.meter import Meter
 from services.inference.metrics import InferenceMetrics
 from shared.http.record import RequestRecord, current_request
+from tests.services.conftest import wait_until
 
 SECRET = "my secret"
 
 
 def request_line(url: str, logs: list[Any], route: str = "/generate") -> Any:
     """The log line of the one request to a route; it is written when the answer has gone out."""
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        found = [entry for entry in logs if entry["event"] == "request" and entry["route"] == route]
-        if found:
-            assert len(found) == 1
-            return found[0]
-        time.sleep(0.01)
-    raise AssertionError(f"no line for {route} in {logs}")
+
+    def found() -> list[Any]:
+        return [entry for entry in logs if entry["event"] == "request" and entry["route"] == route]
+
+    wait_until(lambda: bool(found()))
+    [line] = found()
+    return line
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -63,13 +63,15 @@ def test_a_full_queue_is_told_before_the_body_is_sent(scripted: Any, serve: Any,
     url = serve(app)
     runner.gate.clear()
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(httpx.post, f"{url}/generate", json={"prompt": "a", "max_tokens": 1}, timeout=30)
+        first = pool.submit(httpx.post, f"{url}/generate", json={"prompt": "a", "max_tokens": 1}, timeout=60)
         while metric(url, "ownlm_running_rows") + metric(url, "ownlm_waiting_rows") < 1:
             time.sleep(0.01)
         address = ("127.0.0.1", int(url.rsplit(":", 1)[1]))
-        with socket.create_connection(address, timeout=10) as connection:
-            connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
-            head, _, answer = connection.recv(65536).partition(b"\r\n\r\n")
+        with socket.create_connection(address, timeout=60) as connection, connection.makefile("rb") as received:
+            connection.sendall(
+                b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1000\r\n\r\n"
+            )
+            head, _, answer = received.read().partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 429 ")
         assert b"retry-after: 1" in head.lower()
         assert json.loads(answer)["error"]["code"] == "queue_full"

@@ -1,42 +1,48 @@
 """What waits or runs too long ends, and says why."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.services.conftest import wait_until
+
 PATHS = ("/generate", "/v1/completions")
 
 
 def post(url: str, **body: Any) -> httpx.Response:
-    return httpx.post(url, json={"prompt": "p", **body}, timeout=30)
+    return httpx.post(url, json={"prompt": "p", **body}, timeout=120)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_who_waits_too_long_is_told_to_come_again(scripted: Any, serve: Any, stream: bool) -> None:
-    app, runner = scripted({}, max_batch=1, queue_timeout=0.3)
+    app, runner = scripted({}, max_batch=1, queue_timeout=1)
     url = serve(app)
-    runner.seconds = 0.005
+    runner.seconds = 0.01
     with ThreadPoolExecutor(3) as pool:
         running = pool.submit(post, f"{url}/generate", max_tokens=300)
-        while "ownlm_running_rows 1.0" not in httpx.get(f"{url}/metrics").text:
-            time.sleep(0.01)
+        wait_until(lambda: "ownlm_running_rows 1.0" in httpx.get(f"{url}/metrics").text)
+        runner.gate.clear()  # it goes on as soon as the others were told
         for response in pool.map(lambda path: post(f"{url}{path}", max_tokens=1, stream=stream), PATHS):
             assert (response.status_code, response.headers["retry-after"]) == (503, "1")
             assert response.json()["error"]["code"] == "queue_timeout"
+        runner.gate.set()
         assert running.result().status_code == 200
 
 
 def test_what_runs_too_long_ends(scripted: Any, serve: Any) -> None:
-    app, runner = scripted({}, request_timeout=0.5)
+    app, runner = scripted({}, request_timeout=2)
     url = serve(app)
     runner.seconds = 0.01
-    for path in PATHS:
-        response = post(f"{url}{path}", max_tokens=9000)
+    with ThreadPoolExecutor(4) as pool:
+        whole = [pool.submit(post, f"{url}{path}", max_tokens=9000) for path in PATHS]
+        streams = [pool.submit(post, f"{url}{path}", max_tokens=9000, stream=True) for path in PATHS]
+    for answer in whole:
+        response = answer.result()
         assert (response.status_code, response.json()["error"]["code"]) == (504, "request_timeout")
-        response = post(f"{url}{path}", max_tokens=9000, stream=True)
+    for answer in streams:
+        response = answer.result()
         assert response.status_code == 200
         *_, last, rest = response.text.split("\n\n")
         assert '"code":"request_timeout"' in last
