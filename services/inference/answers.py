@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import anyio.to_thread
 import orjson
 from fastapi import Request, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.inference.choice import Delta
 from services.inference.engine import TokenLogprobs
@@ -52,6 +53,17 @@ async def answer(
     return Response(content, media_type="application/json")
 
 
+def answering(generation: Generation, shape: Shape, *, stream: bool, send_timeout: float) -> ASGIApp:
+    """Return an ASGI app that gives the `answer`."""
+
+    async def respond(scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        response = await answer(request, generation, shape, stream=stream, send_timeout=send_timeout)
+        await response(scope, receive, send)
+
+    return respond
+
+
 async def _whole(generation: Generation, shape: Shape) -> bytes:
     choices = [Delta() for _ in range(generation.plan.num_choices)]
     async for step in generation.steps():
@@ -62,10 +74,11 @@ async def _whole(generation: Generation, shape: Shape) -> bytes:
 
 
 async def _frames(generation: Generation, shape: Shape) -> AsyncIterator[bytes]:
+    usage = None
     async for step in generation.steps():
         usage = generation.usage() if generation.finished else None
         yield await _written(partial(_parts, shape, step, usage), [delta for _, delta in step])
-    end = shape.end(generation.usage())
+    end = shape.end(usage or generation.usage())
     yield (frame(end) if end is not None else b"") + DONE
 
 

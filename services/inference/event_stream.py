@@ -8,14 +8,12 @@ import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import anyio
 import orjson
 import structlog
 from fastapi import Response
-from fastapi.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from shared.http import ApiError, error_envelope, note_error
+from shared.http import ApiError, error_envelope, error_response, note_error
 
 _log = structlog.get_logger("ownlm.stream")
 
@@ -52,18 +50,29 @@ class EventStream(Response):
         self._send_timeout = send_timeout
         self._begun = False
         self._sending = False
-        self._now = asyncio.get_running_loop().time
-        self._changed = self._now()  # when sending last began or ended
+        self._loop = asyncio.get_running_loop()
+        self._changed = self._loop.time()  # when sending last began or ended
+        self._task: asyncio.Task[Any] | None = None  # what serves, as long as it may be given up
+        self._timer: asyncio.TimerHandle | None = None
+        self._comment: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the stream to its end, or until the client is gone."""
+        self._task = task = asyncio.current_task()
+        assert task is not None
+        departure = self._loop.create_task(_departure(receive))
+        departure.add_done_callback(lambda _: self._give_up())
+        self._look(send)
         try:
-            async with anyio.create_task_group() as group:
-                group.start_soon(_cancel_on_disconnect, receive, group.cancel_scope)
-                group.start_soon(self._keep_alive, send, group.cancel_scope)
-                await self._send_frames(scope, receive, send)
-                group.cancel_scope.cancel()
+            await self._send_frames(scope, receive, send)
+        except asyncio.CancelledError:
+            if self._task is not None or task.uncancel():
+                raise  # somebody else's
         finally:
+            self._task = None
+            for one in (departure, self._timer, self._comment):
+                if one is not None:
+                    one.cancel()
             self._on_end()
 
     async def _send_frames(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,11 +80,11 @@ class EventStream(Response):
             async for part in self._frames:
                 await self._send(send, part)
         except ApiError as error:
-            note_error(error.code)
             if not self._begun:
                 self._begun = True
-                await JSONResponse(error.envelope(), error.status_code, error.headers)(scope, receive, send)
+                await error_response(error)(scope, receive, send)
                 return
+            note_error(error.code)
             await self._send(send, frame(error.envelope()))
         except Exception:
             if not self._begun:
@@ -85,31 +94,32 @@ class EventStream(Response):
         await self._send(send, b"", more=False)
 
     async def _send(self, send: Send, body: bytes, *, more: bool = True) -> None:
-        self._sending, self._changed = True, self._now()
+        self._sending, self._changed = True, self._loop.time()
         if not self._begun:
             self._begun = True
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": body, "more_body": more})
-        self._sending, self._changed = False, self._now()
+        self._sending, self._changed = False, self._loop.time()
 
-    async def _keep_alive(self, send: Send, scope: anyio.CancelScope) -> None:
-        """Fill long silences; end the stream where a write does not come through."""
-        while True:
-            limit = self._send_timeout if self._sending else PING_SECONDS
-            left = self._changed + limit - self._now()
-            if left > 0:
-                await asyncio.sleep(min(left, self._send_timeout))
-                continue
-            if not self._sending:
-                with anyio.move_on_after(self._send_timeout):
-                    await self._send(send, _COMMENT)
-                    continue
-            _log.info("gave up a client that reads nothing")
-            scope.cancel()
-            return
+    def _look(self, send: Send) -> None:
+        """Fill long silences; end the stream where a write does not come through. Looks again in time."""
+        left = self._changed + (self._send_timeout if self._sending else PING_SECONDS) - self._loop.time()
+        if left <= 0:
+            if self._sending:
+                _log.info("gave up a client that reads nothing")
+                self._give_up()
+                return
+            self._comment = self._loop.create_task(self._send(send, _COMMENT))
+            left = self._send_timeout
+        self._timer = self._loop.call_later(min(left, self._send_timeout), self._look, send)
+
+    def _give_up(self) -> None:
+        """End the stream where it is."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
 
 
-async def _cancel_on_disconnect(receive: Receive, scope: anyio.CancelScope) -> None:
+async def _departure(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    scope.cancel()

@@ -8,12 +8,12 @@ from services.inference.fields import ContinuationRequest
 from services.inference.generation import Generation
 from services.inference.loading import ServedModel
 from services.inference.metrics import InferenceMetrics
-from services.inference.plan import count_rows, make_plan
+from services.inference.plan import Plan, count_rows, make_plan
 from services.inference.settings import InferenceSettings
 from shared.http import ApiError, CpuWorkers, Lifecycle, current_request, error_responses
 
 # Characters or tokens of prompts that are encoded at once: under a millisecond, less than a thread costs under load.
-_INLINE_SIZE = 1 << 12
+INLINE_SIZE = 1 << 12
 _GENERATING_PATHS = frozenset({"/generate", "/v1/completions"})
 
 # Before OpenAPI 3.2, the schema of a stream is that of each event.
@@ -62,18 +62,26 @@ class Serving:
         Raises:
             ApiError: What cannot be served, or not now.
         """
-        model = self.model
-        rows = count_rows(request, self.settings)
+        if sum(map(len, request.prompts)) <= INLINE_SIZE:
+            return self.generate_now(request, default_max_tokens)
+        self._check_room(request)
+        plan = await self._workers.run(make_plan, request, self.model, self.settings, default_max_tokens)
+        return self._start(plan)
+
+    def generate_now(self, request: ContinuationRequest, default_max_tokens: int) -> Generation:
+        """Do the same for small prompts, without waiting for a thread; see `generate`."""
+        self._check_room(request)
+        return self._start(make_plan(request, self.model, self.settings, default_max_tokens))
+
+    def _check_room(self, request: ContinuationRequest) -> None:
+        """Refuse before the prompt is encoded what would be refused after it."""
         try:
-            model.engine.check_room(rows)
+            self.model.engine.check_room(count_rows(request, self.settings))
         except EngineError as error:
             raise as_api_error(error) from error
-        size = sum(map(len, request.prompts))
-        if size <= _INLINE_SIZE:
-            plan = make_plan(request, model, self.settings, default_max_tokens)
-        else:
-            plan = await self._workers.run(make_plan, request, model, self.settings, default_max_tokens)
-        return Generation(plan, model, self._metrics, log_prompts=self.settings.log_prompts)
+
+    def _start(self, plan: Plan) -> Generation:
+        return Generation(plan, self.model, self._metrics, log_prompts=self.settings.log_prompts)
 
     def answer_id(self, prefix: str) -> str:
         """A name for an answer: the request's own id, so that answer, log line and header are found together."""

@@ -2,9 +2,9 @@
 
 from shared.http.app import build_app
 from shared.http.cpu import CpuWorkers
-from shared.http.direct import answer_directly
+from shared.http.direct import DirectAnswer, answer_directly
 from shared.http.disconnect import unless_disconnected
-from shared.http.errors import ApiError, ErrorEnvelope, error_envelope, error_responses
+from shared.http.errors import ApiError, ErrorEnvelope, error_envelope, error_response, error_responses
 from shared.http.fields import StrictModel, Text
 from shared.http.json_body import JsonRoute
 from shared.http.lifecycle import Lifecycle
@@ -16,6 +16,7 @@ from shared.http.settings import ServiceSettings, SettingsError, load_settings
 __all__ = [
     "ApiError",
     "CpuWorkers",
+    "DirectAnswer",
     "ErrorEnvelope",
     "HttpMetrics",
     "JsonRoute",
@@ -28,6 +29,7 @@ __all__ = [
     "build_app",
     "current_request",
     "error_envelope",
+    "error_response",
     "error_responses",
     "load_settings",
     "note",

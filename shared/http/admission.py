@@ -2,11 +2,9 @@
 
 from collections.abc import Callable
 
-from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shared.http.errors import ApiError
-from shared.http.record import note_error
+from shared.http.errors import ApiError, error_response
 
 
 class AdmissionMiddleware:
@@ -25,5 +23,4 @@ class AdmissionMiddleware:
         if error is None:
             await self._app(scope, receive, send)
             return
-        note_error(error.code)
-        await JSONResponse(error.envelope(), error.status_code, error.headers)(scope, receive, send)
+        await error_response(error)(scope, receive, send)

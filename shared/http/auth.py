@@ -4,12 +4,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared.http.api_keys import ApiKeys
-from shared.http.errors import ApiError
-from shared.http.record import note_error
+from shared.http.errors import ApiError, error_response
 
 _OPEN_PATHS = frozenset({"/livez", "/readyz"})  # health checks hold no secrets
 
@@ -33,8 +31,7 @@ class AuthMiddleware:
             await self._app(scope, receive, send)
             return
         error = _refusal(key)
-        note_error(error.code)
-        await JSONResponse(error.envelope(), error.status_code, error.headers)(scope, receive, send)
+        await error_response(error)(scope, receive, send)
 
 
 def document_keys(app: FastAPI) -> None:

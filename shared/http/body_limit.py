@@ -1,11 +1,9 @@
 """Refuse request bodies over a limit, before and while they are read."""
 
-from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.http.disconnect import CLIENT_CLOSED_REQUEST
-from shared.http.errors import ApiError
-from shared.http.record import note_error
+from shared.http.errors import ApiError, error_response
 
 
 class BodyLimitMiddleware:
@@ -27,8 +25,7 @@ class BodyLimitMiddleware:
         announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         if announced.isdigit() and int(announced) > self._max_bytes:
             error = self._too_large(f"the body has {int(announced):,} bytes")
-            note_error(error.code)
-            await JSONResponse(error.envelope(), error.status_code, error.headers)(scope, receive, send)
+            await error_response(error)(scope, receive, send)
             return
         received = 0
         complete = False

@@ -7,19 +7,20 @@ from fastapi.routing import APIRoute
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shared.http.errors import ApiError
+from shared.http.errors import ApiError, error_response
 
 _MAX_DIGITS = 10
 
-DirectAnswer = Callable[[bytes], bytes]
+DirectAnswer = Callable[[bytes], bytes | ASGIApp]
 
 
 def answer_directly(app: FastAPI, answers: Mapping[str, DirectAnswer], *, max_bytes: int) -> None:
     """Let functions answer POST requests to routes of `app`, which are declared already, where this is simple.
 
-    A function gets the body, JSON by its content type, and returns the JSON of an answer with status 200. It runs on
-    the event loop, within all middleware. What is not as simple takes the route: a function that raises `ValueError` or
-    `ApiError` has found something unusual, and the route is the only place that knows how to say what is wrong.
+    A function gets the body, JSON by its content type, and returns the JSON of an answer with status 200, or what will
+    answer, which may raise `ApiError` before it begins to. It runs on the event loop, within all middleware. What is
+    not as simple takes the route: a function that raises `ValueError` or `ApiError` has found something unusual, and
+    the route is the only place that knows how to say what is wrong.
 
     Args:
         app: The app.
@@ -49,6 +50,12 @@ class _DirectMiddleware:
             await self._app(scope, _beginning_with(first, receive), send)
             return
         scope["route"] = found[0]  # as the router does: logs and metrics name it
+        if not isinstance(content, bytes):
+            try:
+                await content(scope, receive, send)
+            except ApiError as error:
+                await error_response(error)(scope, receive, send)
+            return
         length = str(len(content)).encode()
         headers = [(b"content-length", length), (b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -61,7 +68,7 @@ class _DirectMiddleware:
         is_small = len(length) < _MAX_DIGITS and length.isdigit() and int(length) <= self._max_bytes
         return is_small and not scope["query_string"] and (b"content-type", b"application/json") in headers
 
-    def _answer(self, answer: DirectAnswer, message: Message) -> bytes | None:
+    def _answer(self, answer: DirectAnswer, message: Message) -> bytes | ASGIApp | None:
         if message["type"] != "http.request" or message.get("more_body"):
             return None
         try:

@@ -79,6 +79,12 @@ def error_envelope(
     return ErrorEnvelope(error=detail).model_dump()
 
 
+def error_response(error: ApiError) -> Response:
+    """Build the response that an error is, and tell the request's record."""
+    note_error(error.code)
+    return JSONResponse(error.envelope(), error.status_code, error.headers)
+
+
 def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[:limit] + "..."
 
@@ -97,8 +103,7 @@ def install_error_handlers(app: FastAPI) -> None:
 async def _http_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if isinstance(error, ApiError):
-        note_error(error.code)
-        return JSONResponse(error.envelope(), error.status_code, error.headers)
+        return error_response(error)
     message = str(error.detail)
     if error.status_code == 404:
         message = f"there is nothing at {_request.url.path}; /docs lists what there is"

@@ -2,9 +2,11 @@
 
 import time
 
+import orjson
 from fastapi import FastAPI, Request, Response
+from starlette.types import ASGIApp
 
-from services.inference.answers import answer
+from services.inference.answers import answer, answering
 from services.inference.completions.schemas import (
     CompletionRequest,
     CompletionResponse,
@@ -12,8 +14,9 @@ from services.inference.completions.schemas import (
     ModelList,
 )
 from services.inference.completions.shape import CompletionShape
+from services.inference.generation import Generation
 from services.inference.serving import Serving, stream_responses
-from shared.http import ApiError, error_responses
+from shared.http import ApiError, DirectAnswer, error_responses
 
 _DEFAULT_MAX_TOKENS = 16  # OpenAI's
 _STREAM_EXAMPLE = (
@@ -23,10 +26,26 @@ _STREAM_EXAMPLE = (
 )
 
 
-def add_completion_routes(app: FastAPI, serving: Serving) -> None:
-    """Give the app /v1/completions and /v1/models."""
+def add_completion_routes(app: FastAPI, serving: Serving) -> DirectAnswer:
+    """Give the app /v1/completions and /v1/models, and return what answers small requests of the first without it."""
     created = int(time.time())
     name = serving.settings.served_name
+    send_timeout = serving.settings.stream_send_timeout
+
+    def check(body: CompletionRequest) -> None:
+        if body.model is not None and body.model != name:
+            raise _no_model(body.model, name)
+        _refuse_what_cannot_be(body)
+
+    def shape_of(body: CompletionRequest, generation: Generation) -> CompletionShape:
+        return CompletionShape(
+            generation.plan,
+            serving.model.tokenizer,
+            id_=serving.answer_id("cmpl"),
+            model=name,
+            num_logprobs=body.logprobs,
+            include_usage=bool(body.stream_options and body.stream_options.include_usage),
+        )
 
     @app.post(
         "/v1/completions",
@@ -36,26 +55,17 @@ def add_completion_routes(app: FastAPI, serving: Serving) -> None:
     )
     async def create_completion(body: CompletionRequest, request: Request) -> Response:
         """Continue one prompt or several, as OpenAI's clients ask for it."""
-        model = serving.model
-        if body.model is not None and body.model != name:
-            raise _no_model(body.model, name)
-        _refuse_what_cannot_be(body)
+        check(body)
         generation = await serving.generate(body, _DEFAULT_MAX_TOKENS)
-        shape = CompletionShape(
-            generation.plan,
-            model.tokenizer,
-            id_=serving.answer_id("cmpl"),
-            model=name,
-            num_logprobs=body.logprobs,
-            include_usage=bool(body.stream_options and body.stream_options.include_usage),
-        )
-        return await answer(
-            request,
-            generation,
-            shape,
-            stream=bool(body.stream),
-            send_timeout=serving.settings.stream_send_timeout,
-        )
+        shape = shape_of(body, generation)
+        return await answer(request, generation, shape, stream=bool(body.stream), send_timeout=send_timeout)
+
+    def create_directly(content: bytes) -> ASGIApp:
+        body = CompletionRequest.model_validate(orjson.loads(content))
+        check(body)
+        generation = serving.generate_now(body, _DEFAULT_MAX_TOKENS)
+        shape = shape_of(body, generation)
+        return answering(generation, shape, stream=bool(body.stream), send_timeout=send_timeout)
 
     def card() -> ModelCard:
         return ModelCard(
@@ -73,6 +83,8 @@ def add_completion_routes(app: FastAPI, serving: Serving) -> None:
         if model != name:
             raise _no_model(model, name)
         return card()
+
+    return create_directly
 
 
 def _no_model(wanted: str, served: str) -> ApiError:
