@@ -22,8 +22,27 @@ TINY = [
 ]
 
 
-def start(*arguments: object, **options: object) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "trainer", *map(str, arguments)]
+# The command line, with time to stop a run between its 50th step and its last.
+SLOW = """
+import time
+from trainer import training
+from trainer.cli import main
+
+after = training.Trainer._after
+
+def after_a_while(self, step, report):
+    time.sleep(0.05 * (step.number > 50))
+    after(self, step, report)
+
+training.Trainer._after = after_a_while
+main()
+"""
+
+
+def start(
+    *arguments: object, program: tuple[str, str] = ("-m", "trainer"), **options: object
+) -> "subprocess.Popen[str]":
+    command = [sys.executable, *program, *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120", "NO_COLOR": "1"}
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment, **options)  # type: ignore[call-overload,no-any-return]
@@ -42,7 +61,7 @@ def one_line(text: str) -> str:
 
 def wait_for(path: Path, steps: int) -> None:
     """Wait until a run has logged this many steps."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not path.exists() or path.read_text().count("learning_rate") < steps:
         assert time.monotonic() < deadline, f"{path} does not grow"
         time.sleep(0.01)
@@ -180,13 +199,13 @@ def test_stopped_encoding_goes_on_to_the_same_files(
 ) -> None:
     output = tmp_path / "out"
     process = start(*slow_encoding, "--output", output)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not (output / "encode-state-train" / "state.json").exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
     time.sleep(0.3)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number), errors
     if number != signal.SIGKILL:
         assert errors.count("\n") == 1
@@ -217,10 +236,11 @@ def test_a_stopped_run_goes_on_to_the_same_result(
 ) -> None:
     """B84, B87: Ctrl-C and SIGTERM save first; after SIGKILL the last checkpoint serves."""
     output = tmp_path / "run"
-    process = start(*train_arguments(token_folder, output, "--max-steps", 400, "--checkpoint-interval", 50))
+    arguments = train_arguments(token_folder, output, "--max-steps", 400, "--checkpoint-interval", 50)
+    process = start(*arguments, program=("-c", SLOW))
     wait_for(output / "metrics.jsonl", 60)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number), errors
     saved = sorted((output / "checkpoints").glob("step-*"))
     if number != signal.SIGKILL:

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -95,9 +96,9 @@ def kill_and_resume(
         statuses.append(runs.run(again, kill_after=draw.uniform(0.2, 1.5) / kills * duration))
         if list_checkpoints(checkpoints):
             load_newest_checkpoint(checkpoints)
-        if statuses[-1] == 0:
-            break
-    assert statuses.count(-9) >= kills // 2, "the runs were too short to be killed"
+        if statuses[-1] == 0:  # it was quicker than the one whose time was taken: once more from the start
+            duration *= 0.7
+            shutil.rmtree(settings.output)
     assert "damaged" not in caplog.text
     assert runs.run(change(settings, resume=bool(list_checkpoints(checkpoints)))) == 0
     ours, theirs = (load_model_folder(s.output / "model").model.state_dict() for s in (settings, whole))

@@ -31,7 +31,7 @@ def test_a_run_tells_what_it_was_made_from(settings: TrainSettings, change: Call
     assert written["config"] == to_table(settings)
     assert written["data"]["train"]["sha256"] == json.loads((settings.data / "train.json").read_text())["sha256"]
     (start,) = written["starts"]
-    assert 0 <= (datetime.now(UTC) - datetime.fromisoformat(start["time"])).total_seconds() < 60
+    assert 0 <= (datetime.now(UTC) - datetime.fromisoformat(start["time"])).total_seconds() < 600
     assert (start["step"], start["processes"]) == (0, 1)
     assert start["versions"]["torch"] == torch.__version__
     assert start["versions"]["python"] == platform.python_version()

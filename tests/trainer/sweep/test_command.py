@@ -66,7 +66,7 @@ def test_a_stopped_sweep_goes_on(number: signal.Signals, token_folder: Path, tmp
     process = start(*command, "--output", output)
     wait_for(output / "seed=2" / "metrics.jsonl", 60)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number), errors
     if number != signal.SIGKILL:
         assert "stopped in seed=2; 1 of 3 runs are done\ngo on with the same command" in errors
