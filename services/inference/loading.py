@@ -30,12 +30,13 @@ class ServedModel:
 class _Launcher:
     """Starts the model's process, and others in its place."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, load_timeout: float | None) -> None:
         self._config = config
+        self._load_timeout = load_timeout
         self._newest: ModelProcess | None = None
 
     def __call__(self) -> ModelProcess:
-        self._newest = ModelProcess(self._config)
+        self._newest = ModelProcess(self._config, load_timeout=self._load_timeout)
         return self._newest
 
     def process_id(self) -> int | None:
@@ -59,7 +60,7 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
         prefill_tokens=settings.prefill_tokens,
         kv_cache_bytes=settings.kv_cache_bytes,
     )
-    launch = _Launcher(config)
+    launch = _Launcher(config, settings.load_timeout or None)
     process = launch()
     try:
         folder = read_description(settings.model_dir)

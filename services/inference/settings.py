@@ -33,6 +33,9 @@ class InferenceSettings(ServiceSettings):
     )
     queue_timeout: float = Field(60.0, ge=0, description="Seconds that a request may wait for its turn; 0: no limit")
     request_timeout: float = Field(600.0, ge=0, description="Seconds that a request may take in all; 0: no limit")
+    load_timeout: float = Field(
+        600.0, ge=0, description="Seconds that the model's process may take to load the model; 0: no limit"
+    )
     step_timeout: float = Field(
         120.0, ge=0, description="Seconds without a step after which the model's process is started anew; 0: no limit"
     )

@@ -96,8 +96,10 @@ class EngineClient:
         """Raise what `submit` would raise now; see `Engine.check_room`."""
         if self._draining:
             raise EngineUnavailableError(_SHUTTING_DOWN)
-        if self.fault is not None:
-            raise EngineRestartedError(f"the model is being restarted: {self.fault.reason}")
+        if (fault := self.fault) is not None:
+            if fault.final:
+                raise EngineUnavailableError(f"the server cannot serve: {fault.reason}")
+            raise EngineRestartedError(f"the model is being restarted: {fault.reason}")
         if self._busy + num_rows > self._max_rows:
             raise QueueFullError(
                 f"{self._busy} sequences are running or waiting and the limit is {self._max_rows}; try again later"

@@ -32,8 +32,8 @@ class EngineCore:
         runner: Runs the model.
         prefill_tokens: The most prompt tokens that run in one step, beside one token of every decoding row; fewer
             where the runner's steps are smaller.
-        min_prefill_tokens: While rows decode, a step takes about as many prompt tokens as rows, so that it lasts at
-            most about twice as long as without; and so many in any case. Raise it where a step of few tokens costs as
+        min_prefill_tokens: While rows decode, a step takes as many prompt tokens as rows, in whole blocks, so that it
+            lasts about twice as long as without; and so many in any case. Raise it where a step of few tokens costs as
             much as one of many.
 
     Raises:

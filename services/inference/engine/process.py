@@ -19,6 +19,7 @@ from services.inference.engine.messages import (
     Cancel,
     Command,
     EngineConfig,
+    Hello,
     LastWords,
     LoadFault,
     LogLine,
@@ -41,6 +42,10 @@ _MAX_FAILURES_IN_A_ROW = 3
 _EXIT_FAILED = 1
 _MAX_HELD_BYTES = 16 * 1024 * 1024  # as they travel: 5 million tokens of prompts
 _LOOK_SECONDS = 0.1  # within which the other side's end is seen while no more is read
+
+
+class PeerClosedError(Exception):
+    """The other side has closed: an orderly end, and no fault of the model, whose own errors may be any `OSError`."""
 
 
 class Inbox:
@@ -70,13 +75,13 @@ class Inbox:
         `wait` for one where there is none.
 
         Raises:
-            ConnectionError: The other side has closed.
+            PeerClosedError: The other side has closed.
         """
         with self._changed:
             if wait:
                 self._changed.wait_for(lambda: self._commands or self._ended)
             if self._ended:
-                raise ConnectionError("the other side has closed")
+                raise PeerClosedError
             commands, self._commands, self._held = self._commands, [], 0
             self._changed.notify()
         return map(decode, commands)
@@ -131,7 +136,7 @@ class ModelLoop:
             Why it ended.
 
         Raises:
-            OSError: The other side has closed.
+            PeerClosedError: The other side has closed.
         """
         while self._core.failures_in_a_row < _MAX_FAILURES_IN_A_ROW:
             self.turn()
@@ -149,7 +154,7 @@ class ModelLoop:
         events = core.step() if core.has_work else []
         if core.failures_in_a_row:
             self._failure = next((event.message for _, event in events if isinstance(event, FailEvent)), self._failure)
-        self._connection.sendall(encode(Step(events, core.stats(), began_at)))
+        _tell(self._connection, Step(events, core.stats(), began_at))
 
 
 def serve(
@@ -163,20 +168,33 @@ def serve(
     try:
         model = load(config)
     except Exception as error:
-        connection.sendall(encode(LoadFault(describe(error))))
+        _tell(connection, LoadFault(describe(error)))
         raise
     try:
         core = EngineCore(
             model.runner, prefill_tokens=model.prefill_tokens, min_prefill_tokens=model.min_prefill_tokens
         )
-        connection.sendall(encode(model.hello))
+        _tell(connection, model.hello)
         reason = ModelLoop(connection, inbox, core).run()
-    except OSError:
-        return  # the other side has closed
+    except PeerClosedError:
+        return
     except Exception as error:  # a fault of the core itself: only a fresh one is known to be sound
         _take_leave(connection, inbox, describe(error))
         raise
     _take_leave(connection, inbox, reason)
+
+
+def _tell(connection: socket.socket, message: Step | Hello | LoadFault | LastWords) -> None:
+    """Send a message.
+
+    Raises:
+        PeerClosedError: The other side has closed.
+    """
+    data = encode(message)
+    try:
+        connection.sendall(data)
+    except OSError as error:
+        raise PeerClosedError from error
 
 
 def _take_leave(connection: socket.socket, inbox: Inbox, reason: str) -> None:
@@ -184,8 +202,8 @@ def _take_leave(connection: socket.socket, inbox: Inbox, reason: str) -> None:
 
     It still sends commands meanwhile, and a socket that is closed with data unread loses what was written to it.
     """
-    with contextlib.suppress(OSError):
-        connection.sendall(encode(LastWords(reason)))
+    with contextlib.suppress(PeerClosedError, OSError):
+        _tell(connection, LastWords(reason))
         connection.shutdown(socket.SHUT_WR)
     inbox.wait_for_end()
 

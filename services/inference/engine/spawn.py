@@ -2,13 +2,15 @@
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from services.inference.engine.messages import EngineConfig, Hello, LastWords, LoadFault, LogLine, encode, log, receive
 
@@ -30,6 +32,15 @@ class LoadError(ValueError):
         self.told = told
 
 
+class LoadTimeoutError(LoadError):
+    """The process takes longer to load the model than it may; it still runs."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"the model was not loaded within {seconds:g} seconds, the limit (OWNLM_LOAD_TIMEOUT)", told=False
+        )
+
+
 class Worker(Protocol):
     """Something that runs the model at the other end of a socket.
 
@@ -44,6 +55,7 @@ class Worker(Protocol):
         """Wait until the model is loaded; blocks.
 
         Raises:
+            LoadTimeoutError: It takes too long.
             LoadError: It cannot be, or the process ended.
         """
 
@@ -67,9 +79,14 @@ class ModelProcess:
     Args:
         config: What it is to load, and how.
         command: What to run instead, with the socket's number as its last argument.
+        load_timeout: Seconds that it may take to load the model; None waits for ever.
     """
 
-    def __init__(self, config: EngineConfig, command: Sequence[str] = _COMMAND) -> None:
+    def __init__(
+        self, config: EngineConfig, command: Sequence[str] = _COMMAND, *, load_timeout: float | None = None
+    ) -> None:
+        self._load_timeout = load_timeout
+        self._started_at = time.monotonic()
         self.connection, theirs = socket.socketpair()
         search_path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
         with theirs:
@@ -90,7 +107,7 @@ class ModelProcess:
 
     def wait_hello(self) -> Hello:
         """See `Worker.wait_hello`."""
-        while isinstance(message := receive(self.connection), LogLine):
+        while isinstance(message := self._hear(), LogLine):
             log(message)
         if isinstance(message, Hello):
             return message
@@ -99,6 +116,16 @@ class ModelProcess:
         if isinstance(message, LastWords):
             raise LoadError(message.reason, told=True)
         raise LoadError(f"the process that loads the model ended {self.end()}", told=False)
+
+    def _hear(self) -> Any | None:
+        """Wait for what it says next; None where it has closed."""
+        if self._load_timeout is not None:
+            left = max(0.0, self._started_at + self._load_timeout - time.monotonic())
+            word = select.poll()
+            word.register(self.connection, select.POLLIN)
+            if not word.poll(left * 1000):
+                raise LoadTimeoutError(self._load_timeout)
+        return receive(self.connection)
 
     def end(self) -> str:
         """See `Worker.end`."""

@@ -11,7 +11,7 @@ import structlog
 from services.inference.engine.connection import Connection
 from services.inference.engine.messages import Command, Hello, LastWords, LogLine, Step, log
 from services.inference.engine.request import EngineRestartedError, EngineUnavailableError, Fault
-from services.inference.engine.spawn import LoadError, Worker
+from services.inference.engine.spawn import LoadError, LoadTimeoutError, Worker
 
 _log = structlog.get_logger("ownlm.engine")
 
@@ -61,11 +61,14 @@ class Supervisor:
         self._step_timeout = step_timeout
         self._connection: Connection | None = None
         self._last_words: str | None = None
-        self._deaths: deque[float] = deque()
+        self._served = 0.0  # seconds that processes had the model loaded, as counted when each ended
+        self._attached_at = 0.0
+        self._deaths: deque[float] = deque()  # the newest, by `_served`
         self._may_restart = True
         self._restarting: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._is_silent = False  # since the last look
+        self._is_asked = False  # a command was sent, and each is answered by a step, though it may be an empty one
 
     @property
     def unsent_bytes(self) -> int:
@@ -79,6 +82,7 @@ class Supervisor:
     def send(self, command: Command) -> None:
         """Send a command; one to a process that has ended is lost, as its requests are."""
         if self._connection is not None:
+            self._is_asked = True
             self._connection.send(command)
 
     def stop_restarting(self) -> None:
@@ -94,6 +98,8 @@ class Supervisor:
         self._worker.close()
 
     async def _attach(self) -> None:
+        self._attached_at = time.monotonic()
+        self._is_asked = False
         connection = self._connection = Connection(self._receive, self._lost)
         await connection.open(self._worker.connection)
         if self._connection is connection and self._step_timeout is not None:
@@ -114,16 +120,18 @@ class Supervisor:
         elif isinstance(message, LastWords):
             self._last_words = message.reason
         else:
+            self._is_asked = False
             self._on_step(message)
 
     async def _watch(self, timeout: float) -> None:
         """Replace a process that hangs, as in a driver's call that does not return.
 
+        Also where no request waits for it any more, all having run into their own limits: those to come would, too.
         Looks are counted instead of time: it says nothing about the process how long this one was held up, or both.
         """
         silent_looks = 0
         while silent_looks < _LOOKS_PER_TIMEOUT:
-            self._is_silent = self._is_busy()
+            self._is_silent = self._is_asked or self._is_busy()
             await asyncio.sleep(timeout / _LOOKS_PER_TIMEOUT)
             silent_looks = silent_looks + 1 if self._is_silent else 0
         self._last_words = f"it was busy and gave no sign for {timeout:g} seconds, the limit"
@@ -135,6 +143,7 @@ class Supervisor:
         self._detach()
         self.fault = Fault("the process that runs the model ended", final=False)
         self.num_restarts += 1
+        self._served += time.monotonic() - self._attached_at
         self._restarting = asyncio.get_running_loop().create_task(self._restart())
         self._restarting.add_done_callback(self._restarted)
 
@@ -158,7 +167,7 @@ class Supervisor:
             self._last_words = None
             _log.error("the model's process ended", reason=reason)
             if self._count_death():
-                self._give_up(f"{reason}, the {_MAX_DEATHS}rd time within a minute")
+                self._give_up(f"{reason}, the {_MAX_DEATHS}rd time within a minute of service")
                 return
             self.fault = Fault(reason, final=False)
             if not self._may_restart:
@@ -170,10 +179,9 @@ class Supervisor:
                 return
 
     def _count_death(self) -> bool:
-        """Whether that was one too many."""
-        now = time.monotonic()
-        self._deaths.append(now)
-        while now - self._deaths[0] > _DEATHS_WINDOW_SECONDS:
+        """Whether that was one too many: where loading takes minutes, there are no three within one by the clock."""
+        self._deaths.append(self._served)
+        while self._served - self._deaths[0] > _DEATHS_WINDOW_SECONDS:
             self._deaths.popleft()
         return len(self._deaths) >= _MAX_DEATHS
 
@@ -183,10 +191,11 @@ class Supervisor:
             self._worker = self._launch()
             hello = await anyio.to_thread.run_sync(self._worker.wait_hello, abandon_on_cancel=True)
         except LoadError as error:
-            if not error.told:
-                return False
-            self.fault = Fault(f"the model cannot be loaded again: {error}", final=True)
-            return True
+            if isinstance(error, LoadTimeoutError):
+                self._last_words = str(error)
+            if error.told:
+                self.fault = Fault(f"the model cannot be loaded again: {error}", final=True)
+            return error.told
         except OSError as error:
             self._last_words = f"and it could not be started again ({error})"
             return False

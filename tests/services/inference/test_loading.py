@@ -16,7 +16,7 @@ class OtherModel:
 
     ended: ClassVar[list["OtherModel"]] = []
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, load_timeout: float | None) -> None:
         pass
 
     def wait_hello(self) -> Hello:

@@ -5,6 +5,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ from services.inference.engine import (
 )
 from services.inference.engine.messages import Cancel, Hello, LastWords, MessageReader, Step, Submit, encode
 from services.inference.engine.request import CoreEvent, FailEvent, StartEvent
-from services.inference.engine.spawn import LoadError
+from services.inference.engine.spawn import LoadError, LoadTimeoutError
 from shared.lm import SamplingParams
 
 HELLO = Hello("a model", "cpu", "float32", context_length=128, num_blocks=16, max_rows=2)
@@ -336,6 +337,18 @@ def test_a_process_that_hangs_is_replaced() -> None:
     run(test)
 
 
+def test_a_process_that_hangs_is_replaced_though_all_requests_have_run_into_their_own_limit() -> None:
+    async def test() -> None:
+        peers = [Peer(), Peer()]
+        async with client_of(*peers, step_timeout=0.2, request_timeout=0.01) as engine:
+            with pytest.raises(RequestTimeoutError):
+                await read(engine.submit([ROW]))
+            await until(lambda: peers[0].ended)
+            await until(lambda: engine.fault is None)
+
+    run(test)
+
+
 def test_one_does_not_seem_to_hang_where_all_was_held_up() -> None:
     """As where a container is paused: by the clock there was time enough, and the process had none of it."""
 
@@ -375,6 +388,35 @@ def test_what_a_restart_does_not_mend_is_final(
             await until(lambda: engine.fault is not None and engine.fault.final)
             assert engine.fault is not None
             assert reason in engine.fault.reason
+            with pytest.raises(EngineUnavailableError, match=f"the server cannot serve: .*{reason}") as refusal:
+                engine.check_room(1)
+            assert refusal.type is EngineUnavailableError, "no restart comes"
+
+    run(test)
+
+
+def test_a_restart_that_never_ends_is_given_up_and_counts_as_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The third within a minute of service, however long they took to load."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("services.inference.engine.supervisor.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr("services.inference.engine.supervisor._RESTART_SECONDS", 0.001)
+
+    class Hanging(Peer):
+        def wait_hello(self) -> Hello:
+            clock.now += 600
+            raise LoadTimeoutError(600)
+
+    async def test() -> None:
+        peers = [Peer(), Hanging(), Hanging(), Peer()]
+        async with client_of(*peers) as engine:
+            peers[0].theirs.close()
+            await until(lambda: engine.fault is not None and engine.fault.final)
+            assert engine.fault is not None
+            assert engine.fault.reason == (
+                "the process that runs the model ended by a test: the model was not loaded within 600 seconds, "
+                "the limit (OWNLM_LOAD_TIMEOUT), the 3rd time within a minute of service"
+            )
+            assert [peer.ended for peer in peers] == [True, True, True, False]
 
     run(test)
 

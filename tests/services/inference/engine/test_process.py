@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from structlog.testing import capture_logs
 
 from services.inference.engine import process
 from services.inference.engine.messages import EngineConfig, LastWords, Step, Submit, encode, receive
-from services.inference.engine.process import Inbox, serve
+from services.inference.engine.process import Inbox, PeerClosedError, serve
 from services.inference.engine.request import FailEvent, TokenEvent
 from tests.services.inference.engine.core_driver import request
 from tests.services.inference.engine.fake_runner import FakeRunner
@@ -63,6 +64,16 @@ def test_requests_that_fail_alone_end_nothing_and_a_model_that_always_fails_ends
         assert reason == "the model runs no step any more, generation failed: OSError: gone"
 
 
+def test_an_error_of_the_core_is_told_though_it_is_one_that_sockets_raise_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver's errors are of these types as well; only the socket's own say that the other side is gone."""
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)  # `serve` raises it, which ends its process
+    runner = FakeRunner()
+    monkeypatch.setattr(runner, "close_row", Mock(side_effect=BrokenPipeError(32, "the driver is gone")))
+    with served(runner) as connection:
+        connection.sendall(encode(Submit(0, [request(9)])))
+        assert last_event(connection) == "[Errno 32] the driver is gone"
+
+
 class FullInbox:
     """An inbox that holds as much as it may, and a thread that is about to send more."""
 
@@ -110,5 +121,5 @@ def test_what_the_inbox_cannot_hold_waits_in_the_socket(full: FullInbox) -> None
 
 def test_a_full_inbox_sees_the_end(full: FullInbox) -> None:
     full.close()
-    with pytest.raises(ConnectionError):
+    with pytest.raises(PeerClosedError):
         full.inbox.take(wait=True)

@@ -7,19 +7,26 @@ from pathlib import Path
 import pytest
 
 from services.inference.engine import EngineConfig, ModelProcess, spawn
+from services.inference.engine.spawn import LoadTimeoutError
 
 
 @pytest.fixture
 def deaf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelProcess]:
     """A process that does not see that its socket is closed."""
     monkeypatch.setattr(spawn, "_END_SECONDS", 0.01)
-    process = ModelProcess(EngineConfig(tmp_path), [sys.executable, "-c", "import time; time.sleep(60)"])
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    process = ModelProcess(EngineConfig(tmp_path), command, load_timeout=0.01)
     yield process
     process.close()
 
 
 def test_one_that_we_kill_is_not_said_to_have_run_out_of_memory(deaf: ModelProcess) -> None:
     assert deaf.end() == "by force, since it did not end by itself"
+
+
+def test_one_that_does_not_load_is_not_waited_for(deaf: ModelProcess) -> None:
+    with pytest.raises(LoadTimeoutError, match=r"within 0\.01 seconds, the limit \(OWNLM_LOAD_TIMEOUT\)"):
+        deaf.wait_hello()
 
 
 def test_one_that_nothing_ends_is_not_waited_for(deaf: ModelProcess, monkeypatch: pytest.MonkeyPatch) -> None:
