@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -46,6 +47,7 @@ def test_a_large_body_is_read_in_a_thread(client: TestClient, monkeypatch: pytes
         ("[" + "[]," * 3_000_000 + "[]]", "3,000,002 lists and objects, the limit is 131,072"),
         ("[" + '"",' * 3_000_000 + '""]', "3,000,001 strings, the limit is 131,072"),
         ("[" + '{"":0},' * 1_000_000 + "{}]", "1,000,000 strings, the limit is 131,072"),
+        ("[" + "1," * 3_000_000 + "1]", "3,000,000 commas between values, the limit is 1,048,576"),
     ],
 )
 def test_large_hostile_bodies(client: TestClient, body: str, named: str) -> None:
@@ -56,7 +58,7 @@ def test_large_hostile_bodies(client: TestClient, body: str, named: str) -> None
 
 
 def test_what_is_within_a_string_is_no_part(client: TestClient) -> None:
-    for text in ("[" * 300_000, '"' * 300_000, '\\"[{\\' * 100_000):
+    for text in ("[" * 300_000, '"' * 300_000, '\\"[{\\' * 100_000, "," * 1_100_000, '",' * 600_000):
         assert client.post("/echo", json={"text": text}).json()["text"] == text
 
 
@@ -69,24 +71,25 @@ VALUES = st.recursive(
 )
 
 
-def parts(value: Any) -> tuple[int, int]:
-    """The strings, and the lists and objects, of a value."""
+def parts(value: Any) -> Counter[str]:
+    """The strings, the lists and objects, and the commas between their items, of a value."""
     if isinstance(value, str):
-        return 1, 0
+        return Counter(strings=1)
     if not isinstance(value, list | dict):
-        return 0, 0
+        return Counter()
     inner = [*value, *value.values()] if isinstance(value, dict) else value
-    counts = [parts(item) for item in inner]
-    return sum(strings for strings, _ in counts), 1 + sum(containers for _, containers in counts)
+    return sum(map(parts, inner), Counter(containers=1, commas=max(0, len(value) - 1)))
 
 
 @settings(max_examples=200)
-@given(value=VALUES, limit=st.integers(0, 8), ascii_only=st.booleans())
-def test_parts_are_counted_as_by_reading(value: Any, limit: int, ascii_only: bool) -> None:
+@given(value=VALUES, limit=st.integers(0, 8), max_commas=st.integers(0, 8), ascii_only=st.booleans())
+def test_parts_are_counted_as_by_reading(value: Any, limit: int, max_commas: int, ascii_only: bool) -> None:
     body = json.dumps(value, ensure_ascii=ascii_only).encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_body, "_MAX_PARTS", limit)
-        if max(parts(value)) > limit:
+        patch.setattr(json_body, "_MAX_COMMAS", max_commas)
+        found = parts(value)
+        if max(found["strings"], found["containers"]) > limit or found["commas"] > max_commas:
             with pytest.raises(ApiError):
                 json_body._check_parts(body)
         else:
