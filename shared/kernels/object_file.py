@@ -61,7 +61,8 @@ class ObjectFile:
         yield self._sources() / "__pycache__" / name
         with suppress(RuntimeError):  # a user without a home
             yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ownlm" / name
-        yield Path(tempfile.gettempdir()) / f"ownlm-{os.getuid()}" / name
+        if (temporary := _temporary_folder()) is not None:
+            yield temporary / f"ownlm-{os.getuid()}" / name
 
     def _sources(self) -> Path:
         return Path(importlib.import_module(self.package).__path__[0])
@@ -121,9 +122,17 @@ def _write(path: Path, content: bytes) -> None:
 def _is_trusted(folder: Path) -> bool:
     """Whether nobody else can have put code there: the folder for temporary files is everybody's."""
     try:
-        return folder.parent != Path(tempfile.gettempdir()) or folder.stat().st_uid == os.getuid()
+        return folder.parent != _temporary_folder() or folder.stat().st_uid == os.getuid()
     except OSError:
         return False
+
+
+def _temporary_folder() -> Path | None:
+    """The folder for temporary files; None where nothing can be written, as in a container that is read-only."""
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError:
+        return None
 
 
 def _engine_with(code: bytes) -> Any:

@@ -139,8 +139,13 @@ def _find_tensors(files: Mapping[Path, set[str] | None], streams: ExitStack) -> 
 def _open(file: Path, streams: ExitStack) -> dict[str, _Stored]:
     """Return a file's tensors. The library verifies it; its numbers are read here, since it reads no bfloat16."""
     try:
+        # Before the library, which calls every file that it cannot open absent.
+        stream = streams.enter_context(file.open("rb"))
+    except OSError as error:
+        raise ModelFolderError(f"{file} cannot be read: {error.strerror}") from error
+    try:
         with safe_open(file, framework="numpy"):
-            stream = streams.enter_context(file.open("rb"))
+            pass
         header_size = int.from_bytes(stream.read(8), "little")
         header = json.loads(stream.read(header_size))
     except (SafetensorError, OSError, ValueError) as error:

@@ -78,6 +78,28 @@ def test_code_in_the_folder_for_temporary_files_counts_only_if_it_is_ours(
     assert not files._is_trusted(folder)
 
 
+def test_where_nothing_can_be_written_the_file_is_found_beside_the_sources(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As in a container that is read-only and has no /tmp."""
+
+    def find_none() -> str:
+        raise FileNotFoundError("no usable temporary directory")
+
+    whole = object_file._find()
+    assert whole is not None
+    monkeypatch.setattr("tempfile.gettempdir", find_none)
+    monkeypatch.delenv("OWNLM_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(object_file, "_sources", lambda: tmp_path)
+    path, *others = object_file.places()
+    assert len(others) == 1, "the user's cache folder"
+    assert object_file._find() is None
+    path.parent.mkdir()
+    files._write(path, hashlib.sha256(whole).digest() + whole)
+    assert object_file._find() == whole
+
+
 def test_without_a_place_for_it_every_process_compiles() -> None:
     """Half a minute of compiling: the file is neither found nor written, and nothing else changes."""
     nowhere = "from shared.kernels.object_file import ObjectFile\nObjectFile.places = lambda self: iter(())\n"

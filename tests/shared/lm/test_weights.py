@@ -1,5 +1,8 @@
+import errno
 import json
+import os
 import struct
+from pathlib import Path
 
 import pytest
 import torch
@@ -230,6 +233,18 @@ def test_a_file_that_is_cut_short_is_refused(model, tmp_path, cut):
     file = tmp_path / "model.safetensors"
     file.write_bytes(file.read_bytes()[:cut])
     with pytest.raises(ModelFolderError, match="cut short, damaged or not a safetensors file"):
+        load_weights(tmp_path, model.config)
+
+
+def test_a_file_of_another_user_is_refused_with_the_systems_reason(model, tmp_path, monkeypatch):
+    """safetensors says that such a file does not exist. Its own `save_file` makes files that others cannot read."""
+
+    def refuse(path, *_):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    save_weights(model, tmp_path)
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(ModelFolderError, match=r"model\.safetensors cannot be read: Permission denied$"):
         load_weights(tmp_path, model.config)
 
 
