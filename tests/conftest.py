@@ -30,11 +30,11 @@ def compiled_kernels() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def patient_clients() -> Iterator[None]:
-    """Let servers take a minute: where no timeout is named, httpx gives them five seconds, and machines stall."""
+    """Let servers take minutes: where no timeout is named, httpx gives them five seconds, and machines stall."""
     with pytest.MonkeyPatch.context() as patch:
         default = inspect.signature(httpx.get).parameters["timeout"].default  # one object, shared by all of httpx
         for name in ("connect", "read", "write", "pool"):
-            patch.setattr(default, name, 60.0)
+            patch.setattr(default, name, 240.0)
         yield
 
 

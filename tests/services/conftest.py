@@ -110,7 +110,7 @@ def serve() -> Iterator[Callable[[FastAPI], str]]:
     running: list[tuple[uvicorn.Server, threading.Thread]] = []
 
     def start(app: FastAPI, *, wait: bool = True) -> str:
-        protocol = http_protocol(app, client_timeout=60)
+        protocol = http_protocol(app, client_timeout=600)
         config = uvicorn.Config(app, port=0, http=protocol, log_config=None, timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run)
@@ -155,7 +155,7 @@ class Process:
         wait_until(lambda: httpx.get(f"{self.url}/readyz").status_code == 200)
         return self
 
-    def wait_exit(self, timeout: float = 60) -> tuple[int, str, str]:
+    def wait_exit(self, timeout: float = 240) -> tuple[int, str, str]:
         stdout, stderr = self.popen.communicate(timeout=timeout)
         return self.popen.returncode, stdout, stderr
 
@@ -251,7 +251,7 @@ def stepwise(model_dir: Path, tmp_path: Path) -> Iterator[Callable[..., Stepwise
         service.steps.close()
 
 
-def wait_until(condition: Callable[[], bool], timeout: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], timeout: float = 240) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

@@ -109,5 +109,5 @@ def test_the_models_process_ends_with_the_service(process: Callable[..., Any], m
         children = [child_of(loading), child_of(ready)]
         loading.popen.kill()
         ready.popen.kill()
-        gone, alive = psutil.wait_procs(children, timeout=60)
+        gone, alive = psutil.wait_procs(children, timeout=240)
     assert not alive, gone

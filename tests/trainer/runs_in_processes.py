@@ -50,7 +50,7 @@ def torchrun(file: Path, jobs: list[Job], processes: int = 2) -> subprocess.Comp
     file.write_bytes(pickle.dumps(jobs))
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), __file__, str(file)]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 
 def prepare(job: Job) -> None:

@@ -50,7 +50,7 @@ def start(
 
 def run(*arguments: object, **options: object) -> "subprocess.CompletedProcess[str]":
     process = start(*arguments, **options)
-    output, errors = process.communicate(timeout=120)
+    output, errors = process.communicate()
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
@@ -61,7 +61,7 @@ def one_line(text: str) -> str:
 
 def wait_for(path: Path, steps: int) -> None:
     """Wait until a run has logged this many steps."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while not path.exists() or path.read_text().count("learning_rate") < steps:
         assert time.monotonic() < deadline, f"{path} does not grow"
         time.sleep(0.01)
@@ -199,13 +199,13 @@ def test_stopped_encoding_goes_on_to_the_same_files(
 ) -> None:
     output = tmp_path / "out"
     process = start(*slow_encoding, "--output", output)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while not (output / "encode-state-train" / "state.json").exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
     time.sleep(0.3)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate()
     assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number), errors
     if number != signal.SIGKILL:
         assert errors.count("\n") == 1
@@ -240,7 +240,7 @@ def test_a_stopped_run_goes_on_to_the_same_result(
     process = start(*arguments, program=("-c", SLOW))
     wait_for(output / "metrics.jsonl", 60)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate()
     assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number), errors
     saved = sorted((output / "checkpoints").glob("step-*"))
     if number != signal.SIGKILL:

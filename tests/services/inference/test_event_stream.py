@@ -48,7 +48,7 @@ def serve(frames: Callable[[Server], AsyncIterator[bytes]], *, stalls: bool = Fa
         server = Server()
         server.stalls = stalls
         stream = EventStream(frames(server), on_end=on_end, send_timeout=0.05)
-        with anyio.fail_after(60):
+        with anyio.fail_after(240):
             await stream(SCOPE, server.receive, server.send)
         return server
 

@@ -52,7 +52,7 @@ def servers(model_dir: Path) -> Iterator[tuple[str, str]]:
     yield started[0].url, started[1].url
     for server in started:
         server.terminate()
-        assert server.popen.wait(60) == 0
+        assert server.popen.wait(240) == 0
         server.popen.communicate()
 
 
@@ -109,7 +109,7 @@ async def metric(client: httpx.AsyncClient, url: str, name: str) -> float:
 async def in_all_company(servers: tuple[str, str], tokenizer: Tokenizer) -> None:
     roomy, tight = servers
     as_ids = [{**body, "prompt": tokenizer.encode(body["prompt"])} for body in REQUESTS]
-    async with httpx.AsyncClient(timeout=120, limits=httpx.Limits(max_connections=None)) as client:
+    async with httpx.AsyncClient(timeout=240, limits=httpx.Limits(max_connections=None)) as client:
         # On a new server, one after the other; each text's first request finds nothing of its own in the cache.
         alone = [(await ask(client, tight, body)) for body in as_ids]
         expected = [answer for answer, _ in alone]
@@ -158,7 +158,7 @@ def test_a_reused_slot_keeps_nothing(servers: tuple[str, str], tokenizer: Tokeni
 
     async def run() -> None:
         rng = random.Random(0)
-        async with httpx.AsyncClient(timeout=120) as client:
+        async with httpx.AsyncClient(timeout=240) as client:
             expected, _ = await ask(client, servers[0], REQUESTS[1])
             for _ in range(10):
                 await leave(client, servers[1], neighbour(rng, tokenizer.vocab_size))
@@ -169,7 +169,7 @@ def test_a_reused_slot_keeps_nothing(servers: tuple[str, str], tokenizer: Tokeni
 
 def test_both_routes_give_the_same(servers: tuple[str, str], tokenizer: Tokenizer) -> None:
     """The same body at /v1/completions: the text is that of the tokens, of a list of prompts too."""
-    with httpx.Client(timeout=120) as client:
+    with httpx.Client(timeout=240) as client:
         for way in WAYS:
             body = {"max_tokens": MAX_TOKENS, "ignore_eos": True, **way}
             completed = client.post(f"{servers[0]}/v1/completions", json={"prompt": list(TEXTS), **body}).json()

@@ -63,11 +63,11 @@ def test_a_full_queue_is_told_before_the_body_is_sent(scripted: Any, serve: Any,
     url = serve(app)
     runner.gate.clear()
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(httpx.post, f"{url}/generate", json={"prompt": "a", "max_tokens": 1}, timeout=60)
+        first = pool.submit(httpx.post, f"{url}/generate", json={"prompt": "a", "max_tokens": 1}, timeout=240)
         while metric(url, "ownlm_running_rows") + metric(url, "ownlm_waiting_rows") < 1:
             time.sleep(0.01)
         address = ("127.0.0.1", int(url.rsplit(":", 1)[1]))
-        with socket.create_connection(address, timeout=60) as connection, connection.makefile("rb") as received:
+        with socket.create_connection(address, timeout=240) as connection, connection.makefile("rb") as received:
             connection.sendall(
                 b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1000\r\n\r\n"
             )

@@ -10,7 +10,7 @@ import pytest
 
 
 def post(url: str, **body: Any) -> httpx.Response:
-    return httpx.post(f"{url}/generate", json={"prompt": "p", "max_tokens": 20, **body}, timeout=120)
+    return httpx.post(f"{url}/generate", json={"prompt": "p", "max_tokens": 20, **body})
 
 
 def test_more_than_fits_is_refused_at_once_and_the_rest_finishes(scripted: Any, serve: Any, metric: Any) -> None:  # B65

@@ -14,7 +14,7 @@ from shared.bpe import Tokenizer
 
 
 def body_of(url: str, **body: Any) -> bytes:
-    response = httpx.post(f"{url}/generate", json={"stream": True, **body}, timeout=60)
+    response = httpx.post(f"{url}/generate", json={"stream": True, **body}, timeout=240)
     assert response.status_code == 200, response.text
     assert response.headers["content-type"].startswith("text/event-stream")
     return response.content
@@ -37,7 +37,7 @@ def texts_of(frames: list[Any]) -> list[str]:
 
 
 def whole(url: str, **body: Any) -> Any:
-    response = httpx.post(f"{url}/generate", json=body, timeout=60)
+    response = httpx.post(f"{url}/generate", json=body, timeout=240)
     assert response.status_code == 200, response.text
     return response.json()
 

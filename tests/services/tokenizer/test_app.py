@@ -168,7 +168,7 @@ class Gate:
     def _wait(self, *arguments: Any) -> bytes:
         self.calls += 1
         self.begun.set()
-        assert self.open.wait(60)
+        assert self.open.wait(240)
         return self._encode(*arguments)
 
 
@@ -185,8 +185,8 @@ LARGE = {"text": "fox " * 10_000}
 def test_probes_answer_while_a_large_text_is_encoded(model_dir: Path, serve: Any, gate: Gate) -> None:
     url = serve(create_app(TokenizerSettings(model_dir=model_dir)))
     with ThreadPoolExecutor(1) as pool:
-        encoding = pool.submit(httpx.post, f"{url}/encode", json=LARGE, timeout=60)
-        assert gate.begun.wait(60)
+        encoding = pool.submit(httpx.post, f"{url}/encode", json=LARGE, timeout=240)
+        assert gate.begun.wait(240)
         assert httpx.get(f"{url}/livez").status_code == 200
         assert httpx.get(f"{url}/readyz").status_code == 200
         assert not encoding.done()
@@ -197,10 +197,10 @@ def test_probes_answer_while_a_large_text_is_encoded(model_dir: Path, serve: Any
 def test_who_leaves_while_waiting_for_a_thread_is_forgotten(model_dir: Path, serve: Any, gate: Gate) -> None:
     url = serve(create_app(TokenizerSettings(model_dir=model_dir, cpu_threads=1)))
     with ThreadPoolExecutor(1) as pool:
-        encoding = pool.submit(httpx.post, f"{url}/encode", json=LARGE, timeout=60)
-        assert gate.begun.wait(60)
+        encoding = pool.submit(httpx.post, f"{url}/encode", json=LARGE, timeout=240)
+        assert gate.begun.wait(240)
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{url}/encode", json=LARGE, timeout=httpx.Timeout(60, read=0.5))
+            httpx.post(f"{url}/encode", json=LARGE, timeout=httpx.Timeout(240, read=0.5))
         left = 'ownlm_http_requests_total{method="POST",route="/encode",status="499"} 1.0'
         wait_until(lambda: left in httpx.get(f"{url}/metrics").text)
         gate.open.set()

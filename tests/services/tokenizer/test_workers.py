@@ -89,6 +89,6 @@ def test_no_worker_outlives_its_supervisor(start: Callable[..., Any], signals: l
     for number in signals:
         service.popen.send_signal(number)
     service.wait_exit()
-    gone, alive = psutil.wait_procs(workers, timeout=60)
+    gone, alive = psutil.wait_procs(workers, timeout=240)
     assert not alive
     assert len(gone) == 2

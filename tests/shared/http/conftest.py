@@ -74,7 +74,7 @@ def serve() -> Iterator[Callable[..., tuple[str, int]]]:
     """Serve an app on a real socket from a thread, as a service would: `serve(app, client_timeout=...)`."""
     running: list[tuple[uvicorn.Server, threading.Thread]] = []
 
-    def start(app: FastAPI, *, client_timeout: float = 120) -> tuple[str, int]:
+    def start(app: FastAPI, *, client_timeout: float = 600) -> tuple[str, int]:
         protocol = http_protocol(app, client_timeout)
         server = uvicorn.Server(uvicorn.Config(app, http=protocol, port=0, log_config=None))
         thread = threading.Thread(target=server.run)
@@ -94,7 +94,7 @@ def serve() -> Iterator[Callable[..., tuple[str, int]]]:
     for server, _ in running:
         server.should_exit = True
     for _, thread in running:
-        thread.join(60)
+        thread.join(240)
         assert not thread.is_alive(), "a connection holds up the end"
 
 

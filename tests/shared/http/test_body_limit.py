@@ -16,7 +16,7 @@ def address(build: Any, serve: Any) -> Any:
 
 def exchange(address: tuple[str, int], headers: str, *parts: bytes) -> bytes:
     """Send a request and no more; returns what comes back until the server closes."""
-    with socket.create_connection(address, timeout=60) as connection:
+    with socket.create_connection(address, timeout=240) as connection:
         head = f"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{headers}\r\n"
         connection.sendall(head.encode())
         for part in parts:
@@ -75,7 +75,7 @@ def test_a_body_of_unknown_length_is_refused_while_it_is_read(address: tuple[str
 def test_a_length_that_lies_does_no_harm(address: tuple[str, int]) -> None:  # B69
     too_short = exchange(address, "Content-Length: 5\r\n", BODY % b"abcdef")
     assert too_short.startswith((b"HTTP/1.1 400", b"HTTP/1.1 422"))
-    with socket.create_connection(address, timeout=60) as connection:
+    with socket.create_connection(address, timeout=240) as connection:
         connection.sendall(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n" + BODY % b"abc")
         connection.shutdown(socket.SHUT_WR)
         assert read_all(connection) == b""

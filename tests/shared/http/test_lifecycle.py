@@ -6,7 +6,7 @@ from fastapi.testclient import TestClient
 
 
 def wait_for(client: TestClient, status: int, code: str | None = None) -> Any:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while True:
         response = client.get("/readyz")
         if response.status_code == status and (code is None or response.json()["error"]["code"] == code):

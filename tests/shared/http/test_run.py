@@ -26,7 +26,7 @@ def test_connections_that_wait_are_accepted_together(build: Any) -> None:
     async def hold() -> None:
         loops.append(asyncio.get_running_loop())
         begun.set()
-        go_on.wait(60)  # the event loop stands still
+        go_on.wait(240)  # the event loop stands still
         loops[0].call_soon(count)
 
     @app.get("/turn")
@@ -34,7 +34,7 @@ def test_connections_that_wait_are_accepted_together(build: Any) -> None:
         return turns
 
     def connect(path: str) -> socket.socket:
-        connection = socket.create_connection(address, timeout=60)
+        connection = socket.create_connection(address, timeout=240)
         connection.sendall(b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % path.encode())
         return connection
 
@@ -44,7 +44,7 @@ def test_connections_that_wait_are_accepted_together(build: Any) -> None:
         thread = threading.Thread(target=server.run, args=[several(listener)])
         thread.start()
         first = connect("/hold")
-        assert begun.wait(60)
+        assert begun.wait(240)
         waiting = [connect("/turn") for _ in range(12)]
         go_on.set()
         answers = [connection.makefile("rb").read() for connection in waiting]

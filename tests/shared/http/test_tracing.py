@@ -106,7 +106,7 @@ def test_the_last_spans_are_sent_at_the_end(
     build: Any, collector: Any, monkeypatch: pytest.MonkeyPatch, standard_variable: bool
 ) -> None:
     url, got = collector
-    monkeypatch.setattr("shared.http.tracing._LAST_SPANS_SECONDS", 60)
+    monkeypatch.setattr("shared.http.tracing._LAST_SPANS_SECONDS", 240)
     if standard_variable:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
     with TestClient(build(**({} if standard_variable else {"otlp_endpoint": url}))) as client:

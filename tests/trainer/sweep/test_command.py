@@ -27,7 +27,7 @@ def start(*arguments: object) -> "subprocess.Popen[str]":
 
 def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
     process = start(*arguments)
-    output, errors = process.communicate(timeout=240)
+    output, errors = process.communicate()
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
@@ -51,7 +51,7 @@ def test_wrong_usage_is_told_before_anything_is_done(
 
 
 def wait_for(path: Path, steps: int) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while not path.exists() or path.read_text().count("learning_rate") < steps:
         assert time.monotonic() < deadline, f"{path} does not grow"
         time.sleep(0.01)
@@ -66,7 +66,7 @@ def test_a_stopped_sweep_goes_on(number: signal.Signals, token_folder: Path, tmp
     process = start(*command, "--output", output)
     wait_for(output / "seed=2" / "metrics.jsonl", 60)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate()
     assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number), errors
     if number != signal.SIGKILL:
         assert "stopped in seed=2; 1 of 3 runs are done\ngo on with the same command" in errors

@@ -20,7 +20,7 @@ def url(scripted: Any, serve: Callable[..., str]) -> str:
 
 @pytest.fixture
 def client(url: str) -> Iterator[OpenAI]:
-    with OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60) as client:
+    with OpenAI(base_url=url, api_key="none", max_retries=0, timeout=240) as client:
         yield client
 
 
@@ -58,7 +58,7 @@ def test_many_streams_at_once(url: str) -> None:
         return "".join([chunk.choices[0].text async for chunk in stream])
 
     async def run() -> list[str]:
-        async with AsyncOpenAI(base_url=url, api_key="none", timeout=60) as client:
+        async with AsyncOpenAI(base_url=url, api_key="none", timeout=240) as client:
             return await asyncio.gather(*[read(client) for _ in range(16)])
 
     assert asyncio.run(run()) == [TEXT] * 16
@@ -88,7 +88,7 @@ def test_keys_timeouts_and_a_full_queue(scripted: Any, serve: Callable[..., str]
     url = serve(app)
     with OpenAI(base_url=f"{url}/v1", api_key="wrong") as stranger, pytest.raises(openai.AuthenticationError):
         stranger.completions.create(model="scripted", prompt="a")
-    with OpenAI(base_url=f"{url}/v1", api_key="secret", max_retries=0, timeout=60) as client:
+    with OpenAI(base_url=f"{url}/v1", api_key="secret", max_retries=0, timeout=240) as client:
         stream = client.completions.create(model="scripted", prompt="other", max_tokens=5000, stream=True)
         next(stream)
         with pytest.raises(openai.RateLimitError) as full:

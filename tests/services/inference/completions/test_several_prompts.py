@@ -20,13 +20,13 @@ def url(scripted: Any, serve: Any) -> str:
 
 def test_the_first_may_finish_last(url: str) -> None:  # B63
     body = {"prompt": PROMPTS, "n": 2, "echo": True, "max_tokens": 50}
-    answer = httpx.post(url, json=body, timeout=30).json()
+    answer = httpx.post(url, json=body).json()
     texts = [prompt + "H" * LENGTHS[prompt] for prompt in PROMPTS for _ in range(2)]
     assert [choice["text"] for choice in answer["choices"]] == texts
     assert answer["usage"]["prompt_tokens"] == 2 + 3 + 4
     assert answer["usage"]["completion_tokens"] == 2 * sum(length + 1 for length in LENGTHS.values())
 
-    response = httpx.post(url, json={**body, "stream": True, "stream_options": {"include_usage": True}}, timeout=30)
+    response = httpx.post(url, json={**body, "stream": True, "stream_options": {"include_usage": True}})
     *frames, done, rest = response.text.split("\n\n")
     assert (done, rest, frames.count("data: [DONE]")) == ("data: [DONE]", "", 0)
     *parts, usage = [json.loads(frame.removeprefix("data: ")) for frame in frames]

@@ -93,7 +93,7 @@ async def client_of(*peers: Peer, max_queue: int = 4, **limits: float) -> AsyncI
 
 def run(test: Callable[[], Awaitable[None]], on: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run) -> None:
     async def within_limits() -> None:
-        await asyncio.wait_for(test(), 20)
+        await asyncio.wait_for(test(), 240)
 
     on(within_limits())
 

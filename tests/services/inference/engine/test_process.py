@@ -86,7 +86,7 @@ class FullInbox:
         self._sender = threading.Thread(target=self._send)
         self._sender.start()
         with self.inbox._changed:
-            assert self.inbox._changed.wait_for(lambda: self.inbox._held >= self.SIZE, 60)
+            assert self.inbox._changed.wait_for(lambda: self.inbox._held >= self.SIZE, 240)
         self._sender.join(0.2)
         assert self._sender.is_alive()
 
@@ -98,7 +98,7 @@ class FullInbox:
     def close(self) -> None:
         self.ours.shutdown(socket.SHUT_RDWR)
         self._sender.join()
-        assert self.ended.wait(60)
+        assert self.ended.wait(240)
         self.ours.close()
         self.theirs.close()
 
