@@ -11,12 +11,12 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.inputs import existing_file, existing_folder
 from benchmarks.machine import describe_machine, installed_versions
 from services.inference.engine.cpu.panels import KINDS
 from services.inference.engine.cpu.runner import CpuRunner
@@ -24,7 +24,8 @@ from services.inference.engine.cpu.team import ThreadTeam
 from services.inference.engine.cpu.weights import pack_weights
 from services.inference.engine.sampler.cpu import CpuSampler
 from services.inference.engine.step import BLOCK_SIZE, Segment
-from shared.lm import ModelFolder, load_model_folder
+from shared.bpe import TokenizerError
+from shared.lm import ModelFolder, ModelFolderError, load_model_folder
 
 MOST_DIVERGENCE, LEAST_AGREEMENT = 0.005, 0.96  # of int8
 LOGIT_ROWS = 64
@@ -53,13 +54,18 @@ class Result:
 def main() -> int:
     """Measure and tell: 0 if int8 is as good as it has to be, else 1."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--text", type=Path, required=True, help="text that the model was not trained on")
+    parser.add_argument("folder", type=existing_folder)
+    parser.add_argument("--text", type=existing_file, required=True, help="text that the model was not trained on")
     parser.add_argument("--windows", type=int, default=40, help="windows of the context's length")
     options = parser.parse_args()
     torch.set_grad_enabled(False)
-    folder = load_model_folder(options.folder, dtype=torch.float32)
-    windows = _windows(folder, options.text.read_text(), options.windows)
+    try:
+        folder = load_model_folder(options.folder, dtype=torch.float32)
+        windows = _windows(folder, options.text.read_text("utf-8"), options.windows)
+    except (ModelFolderError, TokenizerError) as error:
+        raise SystemExit(str(error)) from None
+    except UnicodeDecodeError as error:
+        raise SystemExit(f"{options.text} is not UTF-8: {error}") from None
     references = [folder.model(torch.from_numpy(window)[None])[0].numpy() for window in windows]
     team = ThreadTeam(torch.get_num_threads())
     results = {name: _measure(folder, kind, team, windows, references) for name, kind in KINDS.items()}

@@ -27,6 +27,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks.inputs import existing_file, reference_texts
 from benchmarks.machine import describe_machine, installed_versions
 
 CONNECTIONS = 16
@@ -51,7 +52,7 @@ def main() -> int:
     """Measure, tell, and judge: 0 if all targets are met, else 1."""
     options = _options()
     machine = describe_machine()
-    mine, theirs = sorted(os.sched_getaffinity(0))[:2]
+    mine, theirs, *_ = _processors()
     os.sched_setaffinity(0, {mine})
     with tempfile.TemporaryDirectory(prefix="ownlm-benchmark-") as name, ExitStack() as stack:
         contests = _contests(options, Path(name), theirs, stack)
@@ -77,10 +78,17 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tokenizer_service", description=__doc__)
-    parser.add_argument("--llama-server", type=Path, help="llama.cpp's server; left out where none is given")
+    parser.add_argument("--llama-server", type=existing_file, help="llama.cpp's server; left out where none is given")
     parser.add_argument("--rounds", type=int, default=5, help="of all in turn; 5 by default")
     parser.add_argument("--seconds", type=int, default=4, help="of each turn; 4 by default")
     return parser.parse_args()
+
+
+def _processors() -> list[int]:
+    allowed = sorted(os.sched_getaffinity(0))
+    if len(allowed) < 2:
+        raise SystemExit("this takes two processors, one for the servers and one for their client; there is one")
+    return allowed
 
 
 # ---- The contestants
@@ -150,8 +158,8 @@ def _make_model(folder: Path) -> Path:
 
 
 def _stories() -> bytes:
-    data = Path(os.environ.get("OWNLM_DATA", _ROOT.parent / "shared" / "data")) / "tinystories_train.txt"
-    return data.read_bytes()
+    (path,) = reference_texts("tinystories_train.txt")
+    return path.read_bytes()
 
 
 class _Server:

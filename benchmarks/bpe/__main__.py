@@ -16,9 +16,10 @@ from typing import Any
 from benchmarks.bpe import plan, tables
 from benchmarks.bpe.corpus import SEPARATOR, describe, gather, write_slice
 from benchmarks.bpe.encoders import ENCODERS
-from benchmarks.bpe.jobs import OURS, ROOT, Job, Results, run
+from benchmarks.bpe.jobs import OURS, Job, Results, run
 from benchmarks.bpe.targets import judge
 from benchmarks.bpe.trainers import TRAINERS
+from benchmarks.inputs import existing_file, reference_data
 from benchmarks.machine import describe_machine, installed_versions
 
 _MODULES = {"minibperust": "MiniBpeRust"}
@@ -29,7 +30,7 @@ def main() -> int:
     """Measure, tell, and judge: 0 if all targets are met (in a quick run: if ours is ahead), else 1."""
     options = _options()
     peers = _peers(options.peers)
-    data = Path(os.environ.get("OWNLM_DATA", ROOT.parent / "shared" / "data"))
+    data = reference_data()
     with tempfile.TemporaryDirectory(prefix="ownlm-benchmark-") as name:
         folder = Path(name)
         corpus, contents = _corpus(options, data, folder)
@@ -60,7 +61,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="two minutes: less text, only the fastest peers")
     parser.add_argument("--only", choices=plan.SECTIONS, nargs="+", default=plan.SECTIONS, help="sections to run")
     parser.add_argument("--peers", help="the packages to run beside ours, separated by commas; all by default")
-    parser.add_argument("--corpus", type=Path, help=f"text to use instead of Debian's, separated by {SEPARATOR}")
+    parser.add_argument(
+        "--corpus", type=existing_file, help=f"text to use instead of Debian's, separated by {SEPARATOR}"
+    )
     parser.add_argument("--markdown", type=Path, help="also write the tables into this file, in place of older ones")
     return parser.parse_args()
 

@@ -10,6 +10,7 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
+from benchmarks.inputs import existing_folder
 from benchmarks.learning import data, tables
 from benchmarks.learning.curves import Curve, Point
 from benchmarks.machine import describe_machine, installed_versions
@@ -23,7 +24,7 @@ def main() -> int:
     options = _options()
     environment = os.environ | {"OMP_NUM_THREADS": str(options.threads), "MKL_NUM_THREADS": str(options.threads)}
     with tempfile.TemporaryDirectory(prefix="ownlm-learning-") as folder:
-        tokens = options.data or data.prepare(Path(folder))
+        tokens = data.check(options.data) if options.data else data.prepare(Path(folder))
         minutes = 1.0 if options.quick else options.minutes
         evaluations = 3 if options.quick else options.evaluations
         curves = []
@@ -49,7 +50,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--evaluations", type=int, default=10, help="on all validation tokens, on the way of each run")
     parser.add_argument("--quick", action="store_true", help="one minute each, with three evaluations")
     parser.add_argument("--threads", type=int, default=2, help="of the processor")
-    parser.add_argument("--data", type=Path, help="token files with a vocabulary of 4,096, TinyStories by default")
+    parser.add_argument(
+        "--data", type=existing_folder, help="token files with a vocabulary of 4,096, TinyStories by default"
+    )
     parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=CONTESTANTS, help="contestants to run")
     return parser.parse_args()
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.inputs import existing_file, existing_folder
 from benchmarks.machine import describe_machine, installed_versions
 from benchmarks.serving import tables
 from benchmarks.serving.load import measure
@@ -59,8 +60,10 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description="Our service beside its peers")
-    parser.add_argument("--model", type=Path, help="a model folder; by default random weights of CS336's shape")
-    parser.add_argument("--llama-server", type=Path, help="llama.cpp's server; left out where none is given")
+    parser.add_argument(
+        "--model", type=existing_folder, help="a model folder; by default random weights of CS336's shape"
+    )
+    parser.add_argument("--llama-server", type=existing_file, help="llama.cpp's server; left out where none is given")
     parser.add_argument("--rounds", type=int, default=5, help="of all servers in turn; 5 by default")
     parser.add_argument("--only", nargs="+", help="names that begin so, as in the table")
     return parser.parse_args()
