@@ -12,7 +12,7 @@ from trainer.errors import UsageError
 from trainer.estimate.fitting import largest_batch
 from trainer.estimate.machine import available_memory
 from trainer.estimate.memory import StepMemory, step_memory
-from trainer.estimate.speed import UTILIZATION, MeasuredSteps, matmul_rate, measure_steps
+from trainer.estimate.speed import MeasuredSteps, matmul_rate, measure_steps, usual_utilization
 from trainer.settings import TrainSettings
 
 
@@ -96,7 +96,7 @@ def estimate_run(
     """
     memory = step_memory(settings, config, device, processes)
     available = available_memory(device.torch_device)
-    if measure and memory.total > available:
+    if measure and memory.least > available:
         raise UsageError(
             f"nothing to measure: a step takes about {memory.total / 1e9:.1f} GB, and {available / 1e9:.1f} GB are "
             "available; leave out --measure, or lower --batch-size"
@@ -109,7 +109,7 @@ def _speed(settings: TrainSettings, config: ModelConfig, device: Device, process
     rate = matmul_rate(config, settings.optimization.batch_size * config.context_length, device)
     flops = step_flops(settings, config)
     if not measure:
-        per_second = processes * UTILIZATION.get(device.torch_device.type, 0.4) * rate
+        per_second = processes * usual_utilization(device) * rate
         return Speed(per_second, rate, settings.tokens_per_step * per_second / flops, None)
     steps = measure_steps(settings, config, device)
     return Speed(flops / steps.seconds, rate, settings.tokens_per_step / steps.seconds, steps)

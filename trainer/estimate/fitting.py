@@ -1,5 +1,6 @@
 """The largest batch that fits into memory, and what to change where a run does not fit."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,8 @@ from trainer.device import Device
 from trainer.errors import UsageError
 from trainer.estimate.memory import step_memory
 from trainer.settings import TrainSettings
+
+logger = logging.getLogger(__name__)
 
 _LARGEST_BATCH = 1 << 16
 _SHORTEST_CONTEXT = 16  # below, a smaller model is the better advice
@@ -53,7 +56,7 @@ def largest_batch(settings: TrainSettings, config: ModelConfig, device: Device, 
 
 
 def check_fit(settings: TrainSettings, config: ModelConfig, device: Device, room: int, processes: int = 1) -> None:
-    """Refuse a run that takes more memory than there is.
+    """Refuse a run that takes more memory than there is; warn of one that does so unless the estimate is too high.
 
     Args:
         settings: The run's.
@@ -65,12 +68,18 @@ def check_fit(settings: TrainSettings, config: ModelConfig, device: Device, room
     Raises:
         UsageError: it does not fit; names the nearest settings that do.
     """
-    needed = step_memory(settings, config, device, processes).total
-    if needed > room:
-        raise UsageError(
-            f"this run does not fit into memory: a step takes about {needed / 1e9:.1f} GB, and {room / 1e9:.1f} GB are "
-            f"available; {_nearest(settings, config, device, room, processes)}"
-        )
+    memory = step_memory(settings, config, device, processes)
+    if memory.total <= room:
+        return
+    figures = f"a step takes about {memory.total / 1e9:.2f} GB, and {room / 1e9:.2f} GB are available"
+    advice = _nearest(settings, config, device, room, processes)
+    if memory.least > room:
+        raise UsageError(f"this run does not fit into memory: {figures}; {advice}")
+    logger.warning(
+        "this run may not fit into memory: %s; the estimate may be that far off, so it is tried; if it is killed, %s",
+        figures,
+        advice,
+    )
 
 
 def _nearest(settings: TrainSettings, config: ModelConfig, device: Device, room: int, processes: int) -> str:

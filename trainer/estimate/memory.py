@@ -36,6 +36,8 @@ _COMPONENTS = {
 # optimizer state grows to this much of itself within ten steps (docs/log.md has the measurements).
 _GLIBC_GAPS = 0.75
 
+_ERROR = 0.1  # how far off the estimate may be (docs/log.md)
+
 _TRACED_TOKENS = 1 << 16  # at once; the loss goes through them 512 at a time, which takes a second for so many
 
 
@@ -67,6 +69,11 @@ class StepMemory:
         """All of it."""
         tensors = self.parameters + self.gradients + self.optimizer + sum(self.activations.values()) + self.temporary
         return tensors + self.gaps + self.process
+
+    @property
+    def least(self) -> int:
+        """What it takes if the estimate is as much too high as it may be; what the program holds is known."""
+        return self.process + int((1 - _ERROR) * (self.total - self.process))
 
 
 def step_memory(settings: TrainSettings, config: ModelConfig, device: Device, processes: int = 1) -> StepMemory:

@@ -18,9 +18,8 @@ from trainer.model import apply_recipe, new_model
 from trainer.optimizer import build_optimizer
 from trainer.settings import TrainSettings
 
-UTILIZATION = {"cpu": 0.7, "cuda": 0.4, "mps": 0.4}
-"""The share of the rate of its matrix products that a training step reaches. CPU: docs/log.md; GPUs: what nanochat and
-llm.c report for dense models of 100 million parameters and more. Small models reach less."""
+_UTILIZATION_ON_CPU = {torch.float32: 0.7, torch.bfloat16: 0.5}
+_UTILIZATION_ON_GPU = 0.4
 
 _ROWS = 2048  # of a measured product at most: more are not faster
 _SECONDS = 0.04  # for each shape
@@ -38,6 +37,15 @@ class MeasuredSteps:
 
     seconds: float
     peak_bytes: int
+
+
+def usual_utilization(device: Device) -> float:
+    """The share of the rate of its matrix products that a training step reaches; small models reach less.
+
+    CPU: docs/log.md; in bfloat16 less, since products are faster and all else is not. GPUs: what nanochat and llm.c
+    report for dense models of 100 million parameters and more.
+    """
+    return _UTILIZATION_ON_CPU[device.dtype] if device.torch_device.type == "cpu" else _UTILIZATION_ON_GPU
 
 
 @lru_cache(maxsize=16)

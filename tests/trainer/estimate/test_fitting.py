@@ -72,6 +72,23 @@ def test_else_a_smaller_model_is_named(settings: TrainSettings, change: Callable
         check_fit(deep, config, CPU, 1000)
 
 
+def test_a_run_within_the_error_of_the_estimate_is_tried(
+    settings: TrainSettings, change: Callable[..., TrainSettings], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who knows better than an estimate that is a tenth too high needs no switch."""
+    wide = change(settings, batch_size=512)
+    config = model_config(settings.model, 290)
+    room = 300_000_000 + int(0.91 * (takes(wide) - 300_000_000))
+    check_fit(wide, config, CPU, room)
+    assert "may not fit into memory: a step takes about" in caplog.text
+    assert "if it is killed, the same batch fits with --batch-size 256 --total-batch-size 512" in caplog.text
+    caplog.clear()
+    check_fit(wide, config, CPU, takes(wide))
+    assert not caplog.records
+    with pytest.raises(UsageError, match="does not fit"):
+        check_fit(wide, config, CPU, 300_000_000 + int(0.89 * (takes(wide) - 300_000_000)))
+
+
 def test_training_refuses_before_anything_is_written(settings: TrainSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainer.estimate.estimate.available_memory", lambda _: 1000)
     with pytest.raises(UsageError, match="does not fit into memory"):
