@@ -76,6 +76,8 @@ def launch(
 
 def _message(error: Exception) -> str:
     """One message for people."""
+    if isinstance(error, FileExistsError | NotADirectoryError) and error.filename:
+        return f"error: {error.filename}: a file is where a folder is to be; give another name, or move the file away"
     if isinstance(error, OSError) and error.strerror:
         return f"error: {error.filename}: {error.strerror}" if error.filename else f"error: {error.strerror}"
     if isinstance(error, InterruptedRunError):

@@ -87,18 +87,19 @@ def _console() -> Console:
 
 
 def _log_lines(description: str, total: int | None, start: int = 0) -> Report:  # noqa: ARG001
-    """A report that logs now and then, and where it has a note also at the end."""
+    """A report that logs now and then, and where it has a note also at the end, once."""
     first: int | None = None
+    told: int | None = None
     begin = last = 0.0
 
     def report(completed: int, note: str = "") -> None:
-        nonlocal first, begin, last
+        nonlocal first, told, begin, last
         now = time.monotonic()
         if first is None:  # jobs that are begun together may come one after the other
             first, begin, last = completed, now, now
-        if now - last < _LOG_SECONDS and not (note and completed == total):
+        if now - last < _LOG_SECONDS and not (note and completed == total != told):
             return
-        last = now
+        told, last = completed, now
         if total is None:
             parts = [f"{description} {completed:,}", note]
         else:

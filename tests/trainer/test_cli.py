@@ -149,6 +149,14 @@ class TestFailure:
         assert "Traceback" in done.stderr
         assert "there is no such folder" in done.stderr
 
+    @pytest.mark.parametrize("place", [".", "inside"])
+    def test_an_output_folder_that_is_a_file_is_told(self, text_file: Path, tmp_path: Path, place: str) -> None:
+        (tmp_path / "notes").touch()
+        done = run("vocab", text_file, "--vocab-size", 270, "--output", tmp_path / "notes" / place)
+        assert done.returncode == 1
+        assert f"{tmp_path}/notes" in done.stderr
+        assert "a file is where a folder is to be; give another name" in done.stderr
+
     def test_settings_that_contradict_each_other_are_wrong_usage(self, token_folder: Path, tmp_path: Path) -> None:
         """B89."""
         done = run(*train_arguments(token_folder, tmp_path / "run", "--total-batch-size", 10))
