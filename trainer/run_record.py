@@ -63,7 +63,13 @@ def read_record(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
-    return content if isinstance(content, dict) else {}
+    return content if isinstance(content, dict) and _is_record(content) else {}
+
+
+def _is_record(content: dict[str, Any]) -> bool:
+    """Whether what readers look into is of the kind that was written."""
+    data, starts = content.get("data", {}), content.get("starts", [])
+    return isinstance(data, dict) and isinstance(starts, list) and all(isinstance(start, dict) for start in starts)
 
 
 @functools.cache

@@ -89,3 +89,6 @@ def test_a_damaged_record_is_an_empty_one(tmp_path: Path) -> None:
     assert read_record(tmp_path / "none") == {}
     (tmp_path / "run.json").write_text('{"starts": [')
     assert read_record(tmp_path / "run.json") == {}
+    for content in ('{"starts": 4}', '{"starts": [4]}', '{"data": "tokens"}', "[]"):  # readers look into these
+        (tmp_path / "run.json").write_text(content)
+        assert read_record(tmp_path / "run.json") == {}
