@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.checkpoint import Checkpoint, load_newest_checkpoint
+from trainer.checkpoint_folders import checkpoint_path
 from trainer.data import open_training_data
 from trainer.device import Device, choose_device, compute_deterministically
 from trainer.errors import DivergedError, InterruptedRunError, TrainerError
@@ -95,6 +96,7 @@ class Trainer:
             self.metrics = MetricsFile(self.run.metrics_file, first_step=self.state.step)
         self.started = time.perf_counter() - self.state.seconds
         self.unlogged: list[Step] = []
+        self.saved_step: int | None = None  # that of the newest checkpoint of this start
 
     def train(self) -> Path:
         """Run to the last step.
@@ -209,17 +211,20 @@ class Trainer:
         except TrainerError as error:
             raise TrainerError(f"{error}; {self.saver.kept()}") from error
 
-    def _save_checkpoint(self) -> Path:
+    def _save_checkpoint(self) -> None:
         """Write a checkpoint of this step, and see that the metrics are as safe as it."""
         self.state.seconds = time.perf_counter() - self.started
         if self.metrics is not None:
             self.metrics.sync()
-        return self.saver.save_checkpoint(self.model, self.optimizer, self.state)
+        self.saver.save_checkpoint(self.model, self.optimizer, self.state)
+        self.saved_step = self.state.step
 
     def _interrupted(self, signal_number: int) -> InterruptedRunError:
-        """Save, and say where."""
-        path = self._save_checkpoint()
+        """Save, unless this step was saved already, and say where: whoever stops us may not wait for long."""
+        if self.saved_step != self.state.step:
+            self._save_checkpoint()
         self.processes.wait()  # until it is written
+        path = checkpoint_path(self.run.checkpoints, self.state.step)
         return InterruptedRunError(f"stopped after step {self.state.step}; saved {path}", signal_number)
 
     def _recover(self, error: DivergedError) -> None:

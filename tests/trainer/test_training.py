@@ -14,7 +14,7 @@ from torch import Tensor
 from shared.bpe import Tokenizer
 from shared.lm import Transformer, load_model_folder
 from trainer.encoding import encode_files
-from trainer.errors import DivergedError, TrainerError, UsageError
+from trainer.errors import DivergedError, InterruptedRunError, TrainerError, UsageError
 from trainer.settings import TrainSettings
 from trainer.tokenfile import TokenFile, TokenFileError
 from trainer.training import train
@@ -229,6 +229,25 @@ def test_a_signal_after_the_last_step_costs_nothing(
     train(change(settings, eval_interval=0, checkpoint_interval=0))
     assert weights(settings.output / "model")
     assert (settings.output / "checkpoints" / "step-00000010").is_dir()
+
+
+def test_a_signal_while_a_checkpoint_is_saved_saves_no_second_one(
+    settings: TrainSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Saving a large model may take most of the time that there is before a SIGKILL."""
+    import trainer.saving as module
+
+    saved, real = [], module.save_checkpoint
+
+    def save(folder: Path, **parts: Any) -> Path:
+        saved.append(parts["run"].step)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return real(folder, **parts)
+
+    monkeypatch.setattr(module, "save_checkpoint", save)
+    with pytest.raises(InterruptedRunError, match=r"stopped after step 5; saved .*step-00000005$"):
+        train(settings)
+    assert saved == [5]
 
 
 def test_tokens_of_another_tokenizer_are_refused_before_the_first_step(
