@@ -228,7 +228,7 @@ def _refuse_other_tokenizer(tokenizer: Tokenizer, output: Path, *, overwrite: bo
     if other != tokenizer.fingerprint:
         raise TokenFileError(
             f"{output} holds another tokenizer, with the fingerprint {other}; that of the one given is "
-            f"{tokenizer.fingerprint}; choose another folder, or allow it to be overwritten"
+            f"{tokenizer.fingerprint}; choose another --output, or replace it with --overwrite"
         )
 
 

@@ -106,7 +106,7 @@ class TokenFile:
         if manifest.dtype != dtype.name:
             raise TokenFileError(
                 f"the manifest {path.with_suffix('.json')} is damaged: dtype is {manifest.dtype!r}, but tokens of a "
-                f"vocabulary of {manifest.vocab_size} are {dtype.name}"
+                f"vocabulary of {manifest.vocab_size} are {dtype.name}; encode the text again"
             )
         try:
             size = path.stat().st_size
@@ -137,7 +137,7 @@ class TokenFile:
                 place = start + int(wrong.argmax())
                 raise TokenFileError(
                     f"{self.path}: token {place} is {self.tokens[place]}, beyond a vocabulary of "
-                    f"{self.manifest.vocab_size}"
+                    f"{self.manifest.vocab_size}; encode the text again"
                 )
             found.update(part.data)
         if found.hexdigest() != self.manifest.sha256:
@@ -156,7 +156,7 @@ def refuse_existing(folder: Path, names: tuple[str, ...], *, overwrite: bool) ->
     """Raise a TokenFileError if one of these token files exists and must not be overwritten."""
     for path in (folder / f"{name}.{suffix}" for name in names for suffix in ("bin", "json")):
         if path.exists() and not overwrite:
-            raise TokenFileError(f"{path} exists; choose another folder, or allow it to be overwritten")
+            raise TokenFileError(f"{path} exists; choose another --output, or replace it with --overwrite")
 
 
 def _read_manifest(path: Path) -> Manifest:
@@ -165,17 +165,20 @@ def _read_manifest(path: Path) -> Manifest:
     except OSError as error:
         raise TokenFileError(f"the manifest {path} cannot be read: {error.strerror}; encode the text first") from None
     except ValueError as error:
-        raise TokenFileError(f"the manifest {path} is not JSON: {error}") from None
+        raise TokenFileError(f"the manifest {path} is not JSON: {error}; encode the text again") from None
     try:
         if content["version"] != VERSION:
             raise TokenFileError(
-                f"the manifest {path} has version {content['version']!r}; this program reads {VERSION}"
+                f"the manifest {path} has version {content['version']!r}; this program reads {VERSION}; encode the "
+                "text again"
             )
         manifest = Manifest(**{**content, "sources": tuple(Source(**source) for source in content["sources"])})
     except (KeyError, TypeError) as error:
-        raise TokenFileError(f"the manifest {path} is damaged: {error}") from None
+        raise TokenFileError(f"the manifest {path} is damaged: {error}; encode the text again") from None
     for key in ("count", "documents", "vocab_size", "end_of_text_id", "bytes"):
         value = getattr(manifest, key)
         if type(value) is not int or value < 0:
-            raise TokenFileError(f"the manifest {path} is damaged: {key} is {value!r}, not a whole number")
+            raise TokenFileError(
+                f"the manifest {path} is damaged: {key} is {value!r}, not a whole number; encode the text again"
+            )
     return manifest

@@ -200,7 +200,9 @@ def _report(result: TrainingResult, sample: HeldOut | None, num_special: int) ->
 
 def _refuse_existing(output: Path, *, overwrite: bool, resume: bool) -> None:
     if (output / "tokenizer.json").exists() and not overwrite:
-        raise TrainerError(f"{output / 'tokenizer.json'} exists; choose another folder, or allow it to be overwritten")
+        raise TrainerError(
+            f"{output / 'tokenizer.json'} exists; choose another --output, or replace it with --overwrite"
+        )
     state = StateFolder(output / _STATE_FOLDER, {})
     if state.manifest.exists() and not overwrite and not resume:
         raise TrainerError(

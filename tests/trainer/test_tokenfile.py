@@ -69,7 +69,7 @@ def test_B79_an_id_beyond_the_vocabulary_is_named_by_its_place(tmp_path: Path, m
     monkeypatch.setattr("trainer.tokenfile._CHECKED_AT_ONCE", 2)
     file = write(tmp_path, 300, (0, 1, 2, 255, 299))
     (tmp_path / "train.bin").write_bytes(np.array([0, 1, 2, 300, 299], dtype="<u2").tobytes())
-    with pytest.raises(TokenFileError, match="token 3 is 300, beyond a vocabulary of 300"):
+    with pytest.raises(TokenFileError, match="token 3 is 300, beyond a vocabulary of 300; encode the text again"):
         file.verify()
 
 
@@ -102,7 +102,7 @@ def test_a_missing_half_is_named(tmp_path: Path, name: str) -> None:
 def test_a_damaged_manifest_is_refused(tmp_path: Path, changes: dict[str, object]) -> None:
     write(tmp_path)
     change_manifest(tmp_path, **changes)
-    with pytest.raises(TokenFileError, match=r"train\.json"):
+    with pytest.raises(TokenFileError, match=r"train\.json.*; encode the text again"):
         TokenFile.open(tmp_path, "train")
 
 
@@ -110,7 +110,7 @@ def test_a_damaged_manifest_is_refused(tmp_path: Path, changes: dict[str, object
 def test_a_manifest_that_is_none_is_refused(tmp_path: Path, data: bytes) -> None:
     write(tmp_path)
     (tmp_path / "train.json").write_bytes(data)
-    with pytest.raises(TokenFileError, match=r"train\.json"):
+    with pytest.raises(TokenFileError, match=r"train\.json.*; encode the text again"):
         TokenFile.open(tmp_path, "train")
 
 
@@ -125,7 +125,7 @@ def test_existing_files_are_refused_unless_allowed(tmp_path: Path) -> None:
     write(tmp_path)
     refuse_existing(tmp_path, ("val",), overwrite=False)
     refuse_existing(tmp_path, ("train",), overwrite=True)
-    with pytest.raises(TokenFileError, match=r"train\.bin exists"):
+    with pytest.raises(TokenFileError, match=r"bin exists; choose another --output, or replace it with --overwrite"):
         refuse_existing(tmp_path, ("val", "train"), overwrite=False)
 
 
