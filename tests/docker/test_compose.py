@@ -28,8 +28,10 @@ TRAINED_AND_READY = 15 * 60  # seconds for the whole demo on a slow machine
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(40 * 60)]
 
 
-def run(*command: str, env: dict[str, str] | None = None) -> str:
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | (env or {}), capture_output=True, text=True, check=False)
+def run(*command: str, env: dict[str, str] | None = None, timeout: float | None = None) -> str:
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | (env or {}), capture_output=True, text=True, check=False, timeout=timeout
+    )
     assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done.stdout
 
@@ -71,6 +73,10 @@ def stack() -> Iterator[dict[str, str]]:
         yield urls
     finally:
         run(*command, "down", "-v", "--timeout", "15", env=env)
+
+
+def container_of(service: str) -> str:
+    return run(*compose(), "-p", "ownlm-test", "ps", "-q", service).strip()
 
 
 def wait_until_ready(url: str) -> None:
@@ -116,7 +122,27 @@ def test_health_checks_turn_healthy(stack: dict[str, str]) -> None:
     states: dict[str, str] = {}
     while time.monotonic() < deadline and set(states.values()) != {"healthy"}:
         for name in names:
-            container = run(*compose(), "-p", "ownlm-test", "ps", "-q", name).strip()
-            states[name] = run("docker", "inspect", "-f", "{{.State.Health.Status}}", container).strip()
+            states[name] = run("docker", "inspect", "-f", "{{.State.Health.Status}}", container_of(name)).strip()
         time.sleep(1)
     assert states == dict.fromkeys(names, "healthy")
+
+
+def test_a_service_that_is_told_to_end_finishes_its_stream(stack: dict[str, str]) -> None:
+    container = container_of("inference")
+    body = {"prompt": "Once upon a time", "stream": True, "max_tokens": 200, "ignore_eos": True}
+    with httpx.stream("POST", f"{stack['inference']}/generate", json=body, timeout=60) as response:
+        lines = response.iter_lines()
+        next(lines)
+        run("docker", "kill", "--signal", "TERM", container)
+        assert [line for line in lines if line][-1] == "data: [DONE]"
+    assert run("docker", "wait", container, timeout=60).strip() == "0"
+
+
+@pytest.mark.usefixtures("stack")
+def test_a_service_that_is_told_to_end_while_it_starts_ends() -> None:
+    """As process 1 of its container, Python has no handler yet, and would ignore the signal for good."""
+    container = container_of("tokenizer")
+    run("docker", "stop", container)
+    run("docker", "start", container)
+    run("docker", "kill", "--signal", "TERM", container)
+    assert run("docker", "wait", container, timeout=60).strip() in {"143", "0"}
