@@ -16,8 +16,8 @@ _INLINE_BYTES = 1 << 16
 # Strings, and lists and objects, of a large body. A parser makes them at a few million a second, and nothing else of
 # this process runs meanwhile, in whatever thread it is: they are counted before. Twice what any request of ours needs.
 _MAX_PARTS = 1 << 17
-# Between numbers mostly, which take 10 to 80 ns each. Of token ids, more than any model's context; raw bytes take more.
-_MAX_COMMAS = 1 << 20
+# Between numbers mostly, which take 10 to 80 ns each. Of token ids, more than a megabyte of text; raw bytes take more.
+_MAX_COMMAS = 1 << 21
 
 
 class JsonRoute(APIRoute):
