@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
+_CHUNKED = b"transfer-encoding: chunked\r\n"
 _COPIED_BYTES = 1 << 16  # up to this size a copy costs less than a second buffer
 
 
@@ -55,3 +56,22 @@ class JoinedWrites:
         if self._head is not None:
             head, self._head = self._head, None
             self._transport.write(head)
+
+
+class UnchunkedWrites(JoinedWrites):
+    """The same for HTTP/1.0, which knows no chunks: there the end of the connection is that of the answer.
+
+    uvicorn sends chunks to such clients too, each in one write of its own (RFC 9112, 6.1 forbids them).
+    """
+
+    _is_chunked = False
+
+    def write(self, data: bytes) -> None:
+        """Write a head, or what a chunk holds."""
+        if self._is_chunked:
+            size, _, rest = data.partition(b"\r\n")
+            data = rest[: int(size or b"0", 16)]
+        elif self._is_first:
+            self._is_chunked = _CHUNKED in data
+            data = data.replace(_CHUNKED, b"")
+        super().write(data)

@@ -9,7 +9,7 @@ import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from shared.http.errors import error_envelope
-from shared.http.joined_writes import JoinedWrites
+from shared.http.joined_writes import JoinedWrites, UnchunkedWrites
 
 MAX_HEAD_BYTES = 65_536
 
@@ -71,6 +71,8 @@ class RequestProtocol(HttpToolsProtocol):
         if self._lingers:
             return
         if not self._receiving:
+            if not data.strip(b"\r\n"):
+                return  # empty lines between requests, which some clients send, begin none (RFC 9112, 2.2)
             self._receiving = True
             self._stop_timer()
         if self._in_head:
@@ -112,7 +114,8 @@ class RequestProtocol(HttpToolsProtocol):
         if self._answered is None or self._answered.response_complete:
             self._answered = self.cycle
         if self.cycle is not None:
-            self.cycle.transport = cast("asyncio.Transport", JoinedWrites(self.transport, self.loop, self._hang_up))
+            writes = JoinedWrites if self.parser.get_http_version() != "1.0" else UnchunkedWrites
+            self.cycle.transport = cast("asyncio.Transport", writes(self.transport, self.loop, self._hang_up))
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""
@@ -167,7 +170,8 @@ class RequestProtocol(HttpToolsProtocol):
     def _too_slow(self) -> None:
         if self.transport.is_closing():
             return
-        if self.flow.read_paused:  # it is us who do not read: an earlier request is being answered
+        # It is us who do not read, or the client may wait for an answer before it goes on.
+        if self.flow.read_paused or self._is_answering():
             self._timer = self.loop.call_later(self._client_timeout, self._too_slow)
         elif not self._receiving:  # it never sent anything, and would not expect an answer
             self.transport.close()
@@ -206,6 +210,11 @@ class RequestProtocol(HttpToolsProtocol):
         else:
             self.transport.close()
         self.logger.info("refused a connection: %s", message)
+
+    def _is_answering(self) -> bool:
+        """Whether a request that came whole waits for the end of its answer."""
+        answered = self._answered
+        return answered is not None and not answered.more_body and not answered.response_complete
 
     def _is_answer_due(self) -> bool:
         answered = self._answered  # behind it in a pipeline may be others, whose answers have not begun

@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import struct
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
@@ -101,7 +102,6 @@ def test_a_request_that_does_not_arrive_is_told_408(hasty: tuple[str, int]) -> N
         HEAD + b"Content-Length: 100\r\n\r\n",
         HEAD + b"Content-Length: 100\r\n\r\n{",
         HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n",
-        b"\r\n",
         b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\nGET /li",
     ]
     with ExitStack() as stack:
@@ -159,8 +159,73 @@ def test_a_client_that_was_refused_does_not_hold_up_the_end(
         assert read_all(connection).startswith(b"HTTP/1.1 %d " % status)
 
 
-def test_a_connection_that_says_nothing_is_closed(hasty: tuple[str, int]) -> None:
+def wait_for_a_timeout(hasty: tuple[str, int]) -> None:
+    """All that came before has been open for longer than a request may take."""
     with connect(hasty) as connection:
+        connection.sendall(b"POST /ec")
+        assert read_all(connection).startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.parametrize("path", [b"/held", b"/held-stream"])
+def test_what_comes_behind_a_request_does_not_cut_its_answer(
+    app: FastAPI, hasty: tuple[str, int], gate: threading.Event, path: bytes
+) -> None:
+    @app.get("/held")
+    async def answer() -> str:
+        await asyncio.to_thread(gate.wait, PATIENCE)
+        return "last"
+
+    @app.get("/held-stream")
+    async def stream() -> StreamingResponse:
+        async def lines() -> AsyncIterator[str]:
+            yield "first"
+            yield await answer()
+
+        return StreamingResponse(lines())
+
+    with ExitStack() as stack:
+        connections = [stack.enter_context(connect(hasty)) for _ in range(2)]
+        for connection in connections:
+            connection.sendall(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % path)
+        wait_for_a_timeout(hasty)
+        for connection, behind in zip(connections, (b"\r\n", b"GET /li"), strict=True):
+            connection.sendall(behind)
+        wait_for_a_timeout(hasty)
+        gate.set()
+        for connection in connections:
+            received = data = connection.recv(65536)
+            while data and b"last" not in received:
+                data = connection.recv(65536)
+                received += data
+            assert received.startswith(b"HTTP/1.1 200 ")
+            assert b"last" in received
+
+
+def test_an_empty_line_behind_an_answer_begins_no_request(hasty: tuple[str, int]) -> None:
+    with connect(hasty) as connection:
+        for _ in range(2):
+            connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+            connection.sendall(b"\r\n")
+            wait_for_a_timeout(hasty)
+
+
+def test_http_1_0_gets_no_chunks(app: FastAPI, address: tuple[str, int]) -> None:
+    @app.get("/stream")
+    async def stream() -> StreamingResponse:
+        return StreamingResponse(iter(["first", "last"]))
+
+    with connect(address) as connection:
+        connection.sendall(b"GET /stream HTTP/1.0\r\n\r\n")
+        head, _, body = read_all(connection).partition(b"\r\n\r\n")
+    assert body == b"firstlast"
+    assert b"transfer-encoding" not in head
+
+
+@pytest.mark.parametrize("sent", [b"", b"\r\n"])
+def test_a_connection_that_says_nothing_is_closed(hasty: tuple[str, int], sent: bytes) -> None:
+    with connect(hasty) as connection:
+        connection.sendall(sent)
         assert read_all(connection) == b""
     assert refusals(hasty, "request_timeout") == 0
 
