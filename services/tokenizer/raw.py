@@ -11,7 +11,7 @@ from starlette.datastructures import QueryParams
 
 from services.tokenizer.json_answers import write_ids
 from shared.bpe import Tokenizer, TokenizerError
-from shared.http import ApiError, JsonRoute
+from shared.http import ApiError, JsonRoute, refuse_coded_body
 from shared.http.errors import shorten
 
 TEXT = "text/plain"
@@ -31,6 +31,7 @@ def raw_route(media_type: str, answer: Callable[[Request], Awaitable[Response]])
                 content_type = request.headers.get("content-type", "")
                 given = content_type.partition(";")[0].strip().lower()
                 if given == media_type:
+                    refuse_coded_body(request.headers)
                     return await answer(request)
                 if request.query_params:
                     raise ApiError(400, f"query parameters are for {media_type} bodies; in JSON they are fields")

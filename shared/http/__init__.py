@@ -6,7 +6,7 @@ from shared.http.direct import DirectAnswer, answer_directly
 from shared.http.disconnect import unless_disconnected
 from shared.http.errors import ApiError, ErrorEnvelope, error_envelope, error_response, error_responses
 from shared.http.fields import StrictModel, Text
-from shared.http.json_body import JsonRoute
+from shared.http.json_body import JsonRoute, refuse_coded_body
 from shared.http.lifecycle import Lifecycle
 from shared.http.metrics import HttpMetrics
 from shared.http.record import current_request, note, note_error, request_started
@@ -34,6 +34,7 @@ __all__ = [
     "load_settings",
     "note",
     "note_error",
+    "refuse_coded_body",
     "request_started",
     "run",
     "unless_disconnected",

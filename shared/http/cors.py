@@ -7,7 +7,8 @@ from starlette.middleware.cors import CORSMiddleware
 
 from shared.http.settings import ServiceSettings, SettingsError
 
-_READABLE_HEADERS = ["X-Request-ID", "Retry-After"]
+# All that answers of either service carry beside the headers that any page may read.
+_READABLE_HEADERS = ["X-Request-ID", "Retry-After", "X-Token-Count", "X-Token-Dtype", "X-Tokenizer-Fingerprint"]
 
 
 def allow_origins(app: FastAPI, settings: ServiceSettings) -> None:

@@ -62,11 +62,13 @@ class _DirectMiddleware:
         await send({"type": "http.response.body", "body": content})
 
     def _is_plain(self, scope: Scope) -> bool:
-        """Whether the body is JSON, by a header as most clients write it, and of a known size that is small."""
+        """Whether the body is plain JSON, by a header as most clients write it, and of a known size that is small."""
         headers = scope["headers"]
         length = next((value for name, value in headers if name == b"content-length"), b"")
         is_small = len(length) < _MAX_DIGITS and length.isdigit() and int(length) <= self._max_bytes
-        return is_small and not scope["query_string"] and (b"content-type", b"application/json") in headers
+        is_json = (b"content-type", b"application/json") in headers
+        is_coded = any(name == b"content-encoding" for name, _ in headers)
+        return is_small and is_json and not is_coded and not scope["query_string"]
 
     def _answer(self, answer: DirectAnswer, message: Message) -> bytes | ASGIApp | None:
         if message["type"] != "http.request" or message.get("more_body"):

@@ -1,5 +1,6 @@
 """Read large JSON bodies so that probes and other requests need not wait for them."""
 
+import codecs
 import json
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -8,8 +9,9 @@ import anyio.to_thread
 import orjson
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from starlette.datastructures import Headers
 
-from shared.http.errors import ApiError
+from shared.http.errors import ApiError, shorten
 
 # Up to this size JSON is read at once: a few tenths of a millisecond, less than a thread costs under load.
 _INLINE_BYTES = 1 << 16
@@ -37,9 +39,22 @@ class JsonRoute(APIRoute):
         return handle_json
 
 
+def refuse_coded_body(headers: Headers) -> None:
+    """Refuse a compressed body by what its header says, not by what its bytes look like as JSON, text or ids.
+
+    Raises:
+        ApiError: 415.
+    """
+    coding = headers.get("content-encoding", "identity")
+    if coding.strip().lower() not in {"", "identity"}:
+        message = f"send the body as it is, without Content-Encoding (got {shorten(coding)})"
+        raise ApiError(415, message, headers={"Accept-Encoding": "identity"})
+
+
 class _JsonRequest(Request):
     async def json(self) -> Any:
         if not hasattr(self, "_json"):
+            refuse_coded_body(self.headers)
             body = await self.body()
             if len(body) <= _INLINE_BYTES:
                 self._json = json.loads(body)
@@ -50,7 +65,7 @@ class _JsonRequest(Request):
 
 def _parse(body: bytes) -> Any:
     _check_parts(body)
-    return orjson.loads(body)
+    return orjson.loads(body.removeprefix(codecs.BOM_UTF8))  # as of a small body; some Windows programs write it
 
 
 def _check_parts(body: bytes) -> None:

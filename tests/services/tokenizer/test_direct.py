@@ -70,3 +70,8 @@ def test_other_methods_and_paths_are_the_routers(client: TestClient) -> None:
 def test_it_is_measured_as_its_route(client: TestClient) -> None:
     assert client.post("/encode", json={"text": "a fox"}).headers["x-request-id"]
     assert 'route="/encode",status="200"' in client.get("/metrics").text
+
+
+def test_a_coded_body_takes_the_route(client: TestClient) -> None:
+    answer = client.post("/encode", content=b'{"text": "a"}', headers={**DIRECT, "Content-Encoding": "gzip"})
+    assert answer.status_code == 415

@@ -1,9 +1,14 @@
 """Raw bodies: text/plain and little-endian ids, beside JSON."""
 
+import time
+from pathlib import Path
+
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
+from services.tokenizer.app import create_app
+from services.tokenizer.settings import TokenizerSettings
 from shared.bpe import Tokenizer
 
 TEXT = {"Content-Type": "text/plain; charset=utf-8", "Accept": "application/octet-stream"}
@@ -98,3 +103,24 @@ def test_wrong_bodies_are_refused(client: TestClient, path: str, body: bytes, st
 )
 def test_other_content_types_are_refused(client: TestClient, path: str, content_type: str) -> None:  # B68
     assert client.post(path, content=b"ab", headers={"Content-Type": content_type}).status_code == 415
+
+
+@pytest.mark.parametrize(("path", "headers"), [("/encode", TEXT), ("/decode", IDS)])
+def test_a_compressed_body_is_not_taken_for_text_or_ids(client: TestClient, path: str, headers: dict[str, str]) -> None:
+    """With a large vocabulary any bytes are ids: they would be decoded, with status 200."""
+    answer = client.post(path, content=b"A\0", headers={**headers, "Content-Encoding": "gzip"})
+    assert answer.status_code == 415
+    assert "without Content-Encoding" in answer.json()["error"]["message"]
+
+
+def test_a_page_may_read_what_the_headers_tell(model_dir: Path) -> None:
+    """Browsers hide all but a few headers from a page of another origin."""
+    page = "https://app.example.com"
+    with TestClient(create_app(TokenizerSettings(model_dir=model_dir, cors_origins=page))) as client:
+        while client.get("/readyz").status_code != 200:
+            time.sleep(0.01)
+        answer = client.post("/encode", content=b"a fox", headers={**TEXT, "Origin": page})
+    exposed = answer.headers["access-control-expose-headers"].lower().split(", ")
+    ours = {name for name in answer.headers if name.startswith("x-")}
+    assert "x-token-dtype" in ours
+    assert ours <= set(exposed)

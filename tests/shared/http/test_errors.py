@@ -102,6 +102,15 @@ def test_content_types(client: TestClient, content_type: str | None, status: int
         assert "Content-Type: application/json" in error_of(response)["message"]
 
 
+@pytest.mark.parametrize(("coding", "status"), [("gzip", 415), ("br, gzip", 415), ("Identity", 200), ("", 200)])
+def test_a_compressed_body_is_refused_by_its_header(client: TestClient, coding: str, status: int) -> None:
+    response = client.post("/echo", content=b'{"text": "a"}', headers={**JSON, "Content-Encoding": coding})
+    assert response.status_code == status
+    if status == 415:
+        assert f'without Content-Encoding (got "{coding}")' in error_of(response)["message"]
+        assert response.headers["accept-encoding"] == "identity"
+
+
 def test_many_faults_are_told_shortly(client: TestClient) -> None:
     body = {f"field{index}": "x" * 10_000 for index in range(100)}
     message = error_of(client.post("/echo", content=json.dumps(body), headers=JSON))["message"]

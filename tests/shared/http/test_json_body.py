@@ -57,6 +57,12 @@ def test_large_hostile_bodies(client: TestClient, body: str, named: str) -> None
     assert len(answer.content) < 500
 
 
+@pytest.mark.parametrize("text", ["a", PAD])
+def test_a_byte_order_mark_is_left_out_whatever_the_size(client: TestClient, text: str) -> None:
+    answer = client.post("/echo", content=b"\xef\xbb\xbf" + json.dumps({"text": text}).encode(), headers=JSON)
+    assert answer.json()["text"] == text
+
+
 def test_what_is_within_a_string_is_no_part(client: TestClient) -> None:
     for text in ("[" * 300_000, '"' * 300_000, '\\"[{\\' * 100_000, "," * 1_100_000, '",' * 600_000):
         assert client.post("/echo", json={"text": text}).json()["text"] == text
