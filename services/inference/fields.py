@@ -5,7 +5,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
-from shared.http import StrictModel, Text
+from shared.http import StrictModel
+from shared.http.errors import shorten
+from shared.http.fields import refuse_lone_surrogates
 
 MAX_PROMPTS = 2048
 _MAX_PROMPT_IDS = 1 << 19
@@ -44,14 +46,16 @@ def count_prompt_ids(prompt: Any) -> Any:
 def _biases_by_id(biases: dict[str, float]) -> dict[str, float]:
     for name in biases:
         if not _TOKEN_ID.fullmatch(name):
-            raise ValueError("each key is a token id as a string of digits")
+            raise ValueError(f"the key {shorten(name)} is no token id as a string of digits")
     return biases
 
 
 TokenIds = Annotated[list[Annotated[int, Field(ge=0)]], Field(fail_fast=True)]
 """The first wrong id is enough: pydantic would describe each of a million."""
 
-_StopString = Annotated[Text, Field(min_length=1, max_length=_MAX_STOP_CHARACTERS)]
+_StopString = Annotated[
+    str, Field(min_length=1, max_length=_MAX_STOP_CHARACTERS), AfterValidator(refuse_lone_surrogates)
+]
 _Bias = Annotated[float, Field(ge=-100, le=100)]
 
 

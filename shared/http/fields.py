@@ -24,7 +24,8 @@ class StrictModel(BaseModel):
         return {name: value for name, value in data.items() if name not in dropped}
 
 
-def _refuse_lone_surrogates(text: str) -> str:
+def refuse_lone_surrogates(text: str) -> str:
+    """Let pass what UTF-8 can say."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -32,4 +33,4 @@ def _refuse_lone_surrogates(text: str) -> str:
     return text
 
 
-Text = Annotated[str, AfterValidator(_refuse_lone_surrogates)]
+Text = Annotated[str, AfterValidator(refuse_lone_surrogates)]

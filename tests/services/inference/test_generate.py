@@ -228,6 +228,13 @@ def test_wrong_values_are_refused_by_field(client: TestClient, field: str, value
     ask(client, prompt="a", max_tokens=1)
 
 
+def test_refusals_name_the_value_at_fault(client: TestClient) -> None:
+    _, error = refusal(client, prompt="a", logit_bias={"5": 1, "x": 1})
+    assert error["message"].startswith('logit_bias: the key "x" is no token id')
+    _, error = refusal(client, prompt="a", stop=["x", "y" * 257])
+    assert error["message"].startswith("stop[1]: string should have at most 256 characters (got")
+
+
 def test_ids_of_the_prompt_that_are_no_tokens_are_refused_by_index(client: TestClient) -> None:  # B23
     _, error = refusal(client, prompt=[65, 66, 100_000])
     assert "2" in error["message"]
