@@ -14,7 +14,8 @@ from services.inference.engine.spawn import LoadTimeoutError
 def deaf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelProcess]:
     """A process that does not see that its socket is closed."""
     monkeypatch.setattr(spawn, "_END_SECONDS", 0.01)
-    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    monkeypatch.setattr(spawn, "_KILLED_SECONDS", 240)
+    command = [sys.executable, "-c", "import time; time.sleep(3600)"]
     process = ModelProcess(EngineConfig(tmp_path), command, load_timeout=0.01)
     yield process
     process.close()
