@@ -83,6 +83,19 @@ def test_each_scored_target_counts_the_same_in_whichever_pass_it_is(settings: Tr
         torch.testing.assert_close(parameter.grad, gradient, atol=1e-6, rtol=1e-5)
 
 
+def test_the_loss_of_many_passes_is_as_exact_as_that_of_one() -> None:
+    """Summed in float32, sixty times 0.1 is off by seven times the last bit."""
+    weight, part = torch.ones(1, requires_grad=True), torch.tensor(0.1)
+
+    def loss(inputs, targets, *, scale, z_loss):  # type: ignore[no-untyped-def]
+        return weight.sum(), part
+
+    windows = torch.zeros((60, 4), dtype=torch.int64)
+    total = accumulate_gradients(loss, windows, windows, batch_size=1, device=CPU)
+    assert total.item() == (60 * part.double()).float().item()
+    assert total.item() != sum([part] * 60, torch.zeros(())).item()
+
+
 def test_a_step_without_a_scored_target_adds_nothing(settings: TrainSettings) -> None:
     """B82: not 0/0."""
     model = new_model(settings.model, 300, seed=0)
