@@ -51,6 +51,7 @@ class Result:
     perplexity: float
 
 
+@torch.no_grad()
 def main() -> int:
     """Measure and tell: 0 if int8 is as good as it has to be, else 1."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -58,7 +59,6 @@ def main() -> int:
     parser.add_argument("--text", type=existing_file, required=True, help="text that the model was not trained on")
     parser.add_argument("--windows", type=int, default=40, help="windows of the context's length")
     options = parser.parse_args()
-    torch.set_grad_enabled(False)
     try:
         folder = load_model_folder(options.folder, dtype=torch.float32)
         windows = _windows(folder, options.text.read_text("utf-8"), options.windows)

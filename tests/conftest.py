@@ -2,8 +2,10 @@
 
 import inspect
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -36,6 +38,16 @@ def patient_clients() -> Iterator[None]:
         for name in ("connect", "read", "write", "pool"):
             patch.setattr(default, name, 240.0)
         yield
+
+
+@pytest.fixture(autouse=True)
+def gradients_stay_on() -> Iterator[None]:
+    """Name the test that leaves torch's gradients off for all that come after it in this process."""
+    yield
+    torch: Any = sys.modules.get("torch")  # which most tests do without
+    if torch is not None and not torch.is_grad_enabled():
+        torch.set_grad_enabled(True)
+        pytest.fail("gradients were left off")
 
 
 @pytest.fixture(scope="session")
