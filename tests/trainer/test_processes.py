@@ -71,6 +71,7 @@ def runs(token_folder: Path, change: Callable[..., TrainSettings], tmp_path_fact
         Job(settings("one")),
         Job(settings("one-uneven", batch_size=5, total_batch_size=5)),
         Job(settings("one-muon", optimizer="muon")),
+        Job(settings("one-bfloat16", dtype="bfloat16")),
     ]
     together = [
         Job(settings("ddp")),
@@ -81,6 +82,8 @@ def runs(token_folder: Path, change: Callable[..., TrainSettings], tmp_path_fact
         Job(settings("fsdp-muon", optimizer="muon", parallel="fsdp")),
         Job(settings("ddp-dropout", dropout=0.3)),
         Job(settings("fsdp-dropout", dropout=0.3, parallel="fsdp")),
+        Job(settings("ddp-bfloat16", dtype="bfloat16")),
+        Job(settings("fsdp-bfloat16", dtype="bfloat16", parallel="fsdp")),
     ]
     resumed = [
         Job(settings(name, resume=True, **changes), start=folder / start / half)
@@ -93,6 +96,8 @@ def runs(token_folder: Path, change: Callable[..., TrainSettings], tmp_path_fact
             ("fsdp-muon-from-ddp-muon", "ddp-muon", {"parallel": "fsdp", "optimizer": "muon"}),
             ("ddp-dropout-from-ddp-dropout", "ddp-dropout", {"dropout": 0.3}),
             ("fsdp-dropout-from-fsdp-dropout", "fsdp-dropout", {"dropout": 0.3, "parallel": "fsdp"}),
+            ("ddp-bfloat16-from-ddp-bfloat16", "ddp-bfloat16", {"dtype": "bfloat16"}),
+            ("fsdp-bfloat16-from-fsdp-bfloat16", "fsdp-bfloat16", {"dtype": "bfloat16", "parallel": "fsdp"}),
         )
     ]
     stopped = [Job(settings("stopped", max_steps=100), fault="SIGTERM")]
@@ -169,7 +174,18 @@ def test_evaluation_and_samples_equal_those_of_one_process(runs: Path, run: str)
                 assert math.isclose(ours[key], theirs[key], rel_tol=0, abs_tol=1e-5)
 
 
-@pytest.mark.parametrize("run", ["ddp", "fsdp", "ddp-dropout", "fsdp-dropout"])
+@pytest.mark.parametrize("run", ["ddp-bfloat16", "fsdp-bfloat16"])
+def test_two_processes_in_bfloat16_learn_what_one_does(runs: Path, run: str) -> None:
+    """Each pass rounds its part of the gradients to 8 bits, so that only the losses are near each other."""
+    ours, theirs, in_float32 = (losses(runs / name) for name in (run, "one-bfloat16", "one"))
+    for step in range(1, STEPS + 1):
+        assert math.isclose(ours[step], theirs[step], rel_tol=0, abs_tol=1e-3)
+    assert ours != in_float32
+    weights = load_file(runs / run / "model/model.safetensors")
+    assert {weight.dtype for weight in weights.values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("run", ["ddp", "fsdp", "ddp-dropout", "fsdp-dropout", "ddp-bfloat16", "fsdp-bfloat16"])
 def test_resuming_with_as_many_processes_is_bitwise(runs: Path, run: str) -> None:
     assert_equal(runs / f"{run}-from-{run}", runs / run, 0)
 
