@@ -61,8 +61,10 @@ def write_text(path: Path, content: str) -> None:
         # mkstemp makes private files; a model folder is read by other users too.
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # a write does not say of which file
+            error.filename = str(path)
         raise
 
 

@@ -55,8 +55,6 @@ def estimate(
     for name, value in (("vocab-size", vocab_size), ("tokens", tokens), ("sequence-length", sequence_length)):
         if value is not None and value < 1:
             raise UsageError(f"--{name} must be at least 1; got {value}")
-    from rich.console import Console
-
     if compare is not None:
         _compare(sequence_length, as_json=json)
         return
@@ -67,6 +65,7 @@ def estimate(
     from trainer.estimate.estimate import estimate_run, to_json
     from trainer.estimate.tables import estimate_tables
     from trainer.model import model_config
+    from trainer.tables import print_table
 
     keep_freed_memory()  # as `train` does, so that steps measured here are as fast as there
     size = _vocab_size(settings.data) if vocab_size is None else vocab_size
@@ -78,21 +77,20 @@ def estimate(
     if json:
         print(json_format.dumps(table, indent=2))  # noqa: T201 - for whoever reads it
     else:
-        Console().print(estimate_tables(table))
+        print_table(estimate_tables(table))
 
 
 def _compare(length: int | None, *, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from rich.console import Console
-
     from shared.lm.accounting import count_parameters, forward_flops
     from trainer.estimate.gpt2 import gpt2_configs
     from trainer.estimate.tables import comparison
+    from trainer.tables import print_table
 
     configs = gpt2_configs()
     if not as_json:
-        Console().print(comparison(configs, length))
+        print_table(comparison(configs, length))
         return
     table = {}
     for name, config in configs.items():

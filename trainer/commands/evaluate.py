@@ -32,12 +32,11 @@ def evaluate(
         settings: What is scored, and how.
         json_output: Print JSON instead of a table.
     """
-    from rich.console import Console
-
     from trainer.allocation import keep_freed_memory
     from trainer.evaluation_report import to_json, to_table
     from trainer.evaluation_run import evaluate_inputs
     from trainer.progress import progress
+    from trainer.tables import print_table
 
     keep_freed_memory()
     with progress() as new_bar:
@@ -45,4 +44,4 @@ def evaluate(
     if json_output:
         sys.stdout.write(json.dumps(to_json(report), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
     else:
-        Console().print(to_table(report))
+        print_table(to_table(report))

@@ -38,11 +38,10 @@ def evaluate_tokenizers(
         threads: Threads that encode. As many as there are cores, if not given.
         json_output: Print JSON instead of tables.
     """
-    from rich.console import Console
-
     from trainer.errors import UsageError
     from trainer.progress import progress
     from trainer.sources import parse_size
+    from trainer.tables import print_table
     from trainer.tokenizer_comparison import compare_tokenizers
     from trainer.tokenizer_report import to_json, to_tables
 
@@ -63,4 +62,4 @@ def evaluate_tokenizers(
         sys.stdout.write(json.dumps(to_json(results), indent=2, ensure_ascii=False) + "\n")
         return
     for table in to_tables(results):
-        Console().print(table)
+        print_table(table)

@@ -57,12 +57,11 @@ def sweep(
         text: Where vocab_size varies: text to learn vocabularies from, and to train on; files or folders.
         validation_text: Text to evaluate on. If not given, a twentieth of the documents of --text.
     """
-    from rich.console import Console
-
     from trainer.sweep.plan import combine, parse_axes, plan_runs
     from trainer.sweep.record import summary_table
     from trainer.sweep.runner import Sweep
     from trainer.sweep.vocabularies import Text
+    from trainer.tables import print_table
 
     changes = combine(experiment, parse_axes(grid, option="--grid"), parse_axes(zip_, option="--zip"), settings)
     runs = plan_runs(settings, changes, hold_tokens=hold_tokens or experiment == "batch-size")
@@ -72,7 +71,7 @@ def sweep(
     except InterruptedRunError as error:
         error.add_note("go on with the same command")
         raise
-    Console().print(summary_table(outcomes))
+    print_table(summary_table(outcomes))
     for outcome in outcomes:
         if outcome.reason:
             logger.info("%s %s: %s", outcome.name, outcome.status, outcome.reason)

@@ -38,8 +38,12 @@ def build_report(paths: Sequence[Path], output: Path, *, prompt: str | None, mod
     positions = {name: found.positions for name, found in findings.items() if found.positions is not None}
     notes = [f"{name}: {note}" for name, found in findings.items() for note in found.notes]
     folder = output.with_suffix("")
-    pictures = draw_all(runs, positions, folder, axis=varied_number(runs))
-    write_page(output, runs, pictures=pictures, samples=samples, notes=notes, png_folder=folder)
+    try:
+        pictures = draw_all(runs, positions, folder, axis=varied_number(runs))
+        write_page(output, runs, pictures=pictures, samples=samples, notes=notes, png_folder=folder)
+    except OSError as error:
+        error.filename = error.filename or str(folder)  # matplotlib's writes do not say where
+        raise
     return folder
 
 

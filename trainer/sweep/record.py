@@ -108,13 +108,13 @@ def write_sweep(folder: Path, outcomes: Iterable[Outcome]) -> None:
 def summary_table(outcomes: Iterable[Outcome]) -> Table:
     """A row for each run, best first."""
     outcomes = sorted(outcomes, key=lambda outcome: outcome.rank)
-    table = Table(box=None, header_style="", pad_edge=False)
+    table = Table(box=None, header_style="", pad_edge=False, collapse_padding=True)
     axes = list(dict.fromkeys(key for outcome in outcomes for key in outcome.changes))
     for name in axes:
-        table.add_column(name, no_wrap=True)
+        table.add_column(name, overflow="fold")
     for name in ("bits/byte", "val. loss", "best", "train loss", "tokens/s", "time"):
-        table.add_column(name, justify="right")
-    table.add_column("")
+        table.add_column(name, justify="right", overflow="fold")
+    table.add_column("", overflow="fold")
     for outcome in outcomes:
         table.add_row(
             *(str(outcome.changes.get(axis, "")) for axis in axes),
