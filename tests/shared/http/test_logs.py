@@ -23,7 +23,7 @@ logging.getLogger("uvicorn.error").warning("library within a request")
 def fail(secret):
     raise ValueError("broken")
 try:
-    fail("text of a user")
+    fail("text of" + " a user")  # from Python 3.13 on, a traceback shows the lines of a program given by -c
 except ValueError:
     log.exception("failed")
     logging.getLogger("uvicorn.error").exception("failed there")
