@@ -1,13 +1,23 @@
 """Threads that run compiled code side by side, for the whole life of the process."""
 
+import contextlib
+import ctypes
+import os
+import sys
 import threading
 from collections.abc import Sequence
 
 from shared.kernels.compiling import Call
 
+if sys.platform == "linux":
+    _current_processor = ctypes.CDLL(None).sched_getcpu
+
 
 class ThreadTeam:
     """`num_threads` threads, of which the caller is one. Between two runs the others sleep.
+
+    Where the system can be told, they keep off the caller's processor. It often wakes them right there, since another
+    one is busy for a moment, with HTTP say, and there they wait for the caller, who does not sleep but waits for them.
 
     Args:
         num_threads: At least 1.
@@ -16,6 +26,8 @@ class ThreadTeam:
     def __init__(self, num_threads: int):
         self.num_threads = num_threads
         self._members = [_Member(number) for number in range(1, num_threads)]
+        self._processors = os.sched_getaffinity(0) if sys.platform == "linux" else set()
+        self._callers_processor = -1
 
     def run(self, calls: Sequence[Call]) -> None:
         """Run each call in a thread, the first in the caller's, and wait for all. They may wait for each other.
@@ -24,6 +36,8 @@ class ThreadTeam:
             calls: At most `num_threads`; the other threads sleep on.
         """
         members = self._members[: len(calls) - 1]
+        if members and len(self._processors) > 1:
+            self._keep_off(_current_processor())
         for member, call in zip(members, calls[1:], strict=True):
             member.start(call)
         calls[0].run_only()
@@ -35,6 +49,12 @@ class ThreadTeam:
         for member in self._members:
             member.close()
         self._members = []
+
+    def _keep_off(self, processor: int) -> None:
+        if processor != self._callers_processor:
+            self._callers_processor = processor
+            for member in self._members:
+                member.run_on(self._processors - {processor})
 
 
 class _Member:
@@ -48,6 +68,11 @@ class _Member:
         self._done.acquire()
         self._thread = threading.Thread(target=self._serve, name=f"step-{number}", daemon=True)
         self._thread.start()
+
+    def run_on(self, processors: set[int]) -> None:
+        assert self._thread.native_id is not None
+        with contextlib.suppress(OSError):  # forbidden, or a container's processors are others by now
+            os.sched_setaffinity(self._thread.native_id, processors)
 
     def start(self, call: Call) -> None:
         self._call = call
