@@ -37,10 +37,11 @@ def check_same_run(checkpoint: Checkpoint, settings: TrainSettings, data: dict[s
     Raises:
         UsageError: names every difference.
     """
-    here = to_table(settings) | {"data": data}
-    there = checkpoint.settings | {"data": checkpoint.data}
-    free = FREE_ON_RESUME - {"data"}
-    differing = [name for name in here if name not in free and here[name] != there.get(name)]
+    data_there = _facts(checkpoint.data)
+    here, there = to_table(settings) | _facts(data), checkpoint.settings | data_there
+    # Where the data lies may differ, and what it is may not.
+    names = [name for name in here | data_there if name not in FREE_ON_RESUME]
+    differing = [name for name in names if here.get(name) != there.get(name)]
     if "max_steps" in differing:
         differing.remove("max_steps")
         logger.warning(
@@ -51,11 +52,19 @@ def check_same_run(checkpoint: Checkpoint, settings: TrainSettings, data: dict[s
     if "dtype" in differing and here["dtype"] == _precision(checkpoint.machine):  # which `auto` stood for
         differing.remove("dtype")
     if differing:
-        lines = "".join(f"\n  {name}: {there.get(name)} in the run, {here[name]} now" for name in differing)
+        lines = "".join(f"\n  {name}: {there.get(name)} in the run, {here.get(name)} now" for name in differing)
         raise UsageError(
-            f"cannot go on from {checkpoint.path} with other settings than the run's own, which are in "
-            f"{settings_file}:{lines}"
+            f"cannot go on from {checkpoint.path} with other settings or data than the run's own (its settings are in "
+            f"{settings_file}):{lines}"
         )
+
+
+def _facts(data: Mapping[str, Any], of: str = "data") -> dict[str, Any]:
+    """What identifies data as flat names and values."""
+    facts: dict[str, Any] = {}
+    for name, value in data.items():
+        facts |= _facts(value, f"{of} {name}") if isinstance(value, Mapping) else {f"{of} {name}": value}
+    return facts
 
 
 def machine(settings: TrainSettings, device: Device, processes: Processes) -> dict[str, Any]:

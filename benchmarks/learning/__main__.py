@@ -1,12 +1,14 @@
 """The command line of the benchmark of learning."""
 
 import argparse
+import importlib.util
 import json
 import os
 import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -28,7 +30,7 @@ def main() -> int:
         minutes = 1.0 if options.quick else options.minutes
         evaluations = 3 if options.quick else options.evaluations
         curves = []
-        for name in options.only:
+        for name in _installed(options.only):
             share = 0.5 if name == "ours in half the time" else 1.0
             end = _run(name, tokens, _CALIBRATION_STEPS, 1, environment).end
             steps = round(share * minutes * 60 * _CALIBRATION_STEPS / end.seconds)
@@ -55,6 +57,16 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=CONTESTANTS, help="contestants to run")
     return parser.parse_args()
+
+
+def _installed(names: Sequence[str]) -> list[str]:
+    """The contestants that can run, and a word on those whose packages are missing."""
+    packages = [package for package in ("transformers", "accelerate") if importlib.util.find_spec(package) is None]
+    missing = [name for name in names if packages and name.startswith("transformers")]
+    if missing:
+        told = f"skipped, since {' and '.join(packages)} is not installed (pip install 'ownlm[bench]')"
+        print(f"{told}: {', '.join(missing)}", file=sys.stderr)
+    return [name for name in names if name not in missing]
 
 
 def _run(name: str, tokens: Path, steps: int, evaluations: int, environment: dict[str, str]) -> Curve:
