@@ -7,7 +7,6 @@ from typing import Any, Protocol
 import anyio.to_thread
 import orjson
 from fastapi import Request, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.inference.choice import Delta
 from services.inference.engine import TokenLogprobs
@@ -51,17 +50,6 @@ async def answer(
     finally:
         generation.close()
     return Response(content, media_type="application/json")
-
-
-def answering(generation: Generation, shape: Shape, *, stream: bool, send_timeout: float) -> ASGIApp:
-    """Return an ASGI app that gives the `answer`."""
-
-    async def respond(scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        response = await answer(request, generation, shape, stream=stream, send_timeout=send_timeout)
-        await response(scope, receive, send)
-
-    return respond
 
 
 async def _whole(generation: Generation, shape: Shape) -> bytes:

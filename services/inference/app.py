@@ -3,19 +3,16 @@
 from collections.abc import Callable
 from importlib.metadata import version
 
-import orjson
 from fastapi import FastAPI, Request, Response
-from starlette.types import ASGIApp
 
-from services.inference.answers import GenerateShape, answer, answering
+from services.inference.answers import GenerateShape, answer
 from services.inference.completions import add_completion_routes
-from services.inference.generation import Generation
 from services.inference.loading import ServedModel, load_served_model
 from services.inference.metrics import InferenceMetrics
 from services.inference.schemas import GenerateRequest, GenerateResponse, InfoResponse
-from services.inference.serving import INLINE_SIZE, Serving, stream_responses
+from services.inference.serving import Serving, stream_responses
 from services.inference.settings import InferenceSettings
-from shared.http import DirectAnswer, Lifecycle, answer_directly, build_app, error_responses
+from shared.http import BodyRoute, Lifecycle, build_app, error_responses
 
 _STREAM_EXAMPLE = (
     'data: {"id":"gen-...","model":"demo","choices":[{"index":0,"text":" upon","tokens":[271],"logprobs":null,'
@@ -48,41 +45,37 @@ def create_app(
         version=version("ownlm"),
         refusal=serving.refusal,
     )
-    direct = {"/generate": _add_generate(app, serving), "/v1/completions": add_completion_routes(app, serving)}
+    _add_generate(app, serving)
+    add_completion_routes(app, serving)
     _add_info(app, serving)
-    answer_directly(app, direct, max_bytes=INLINE_SIZE)
     return app
 
 
-def _add_generate(app: FastAPI, serving: Serving) -> DirectAnswer:
-    """Add the route, and return what answers its small requests without it."""
+def _add_generate(app: FastAPI, serving: Serving) -> None:
     settings = serving.settings
 
-    def shape_of(body: GenerateRequest, generation: Generation) -> GenerateShape:
-        return GenerateShape(
+    async def generate(body: GenerateRequest, request: Request) -> Response:
+        """Continue a prompt. A client that leaves stops its generation."""
+        generation = await serving.generate(body, settings.default_max_tokens)
+        shape = GenerateShape(
             generation.plan,
             serving.model.tokenizer,
             id_=serving.answer_id("gen"),
             model=settings.served_name,
             logprobs=body.logprobs is not None,
         )
-
-    @app.post("/generate", response_model=GenerateResponse, responses=stream_responses(_STREAM_EXAMPLE))
-    async def generate(body: GenerateRequest, request: Request) -> Response:
-        """Continue a prompt. A client that leaves stops its generation."""
-        generation = await serving.generate(body, settings.default_max_tokens)
-        shape = shape_of(body, generation)
         return await answer(
             request, generation, shape, stream=bool(body.stream), send_timeout=settings.stream_send_timeout
         )
 
-    def generate_directly(content: bytes) -> ASGIApp:
-        body = GenerateRequest.model_validate(orjson.loads(content))
-        generation = serving.generate_now(body, settings.default_max_tokens)
-        shape = shape_of(body, generation)
-        return answering(generation, shape, stream=bool(body.stream), send_timeout=settings.stream_send_timeout)
-
-    return generate_directly
+    app.router.add_api_route(
+        "/generate",
+        generate,
+        methods=["POST"],
+        response_model=GenerateResponse,
+        responses=stream_responses(_STREAM_EXAMPLE),
+        route_class_override=BodyRoute,
+    )
 
 
 def _add_info(app: FastAPI, serving: Serving) -> None:

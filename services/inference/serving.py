@@ -8,12 +8,12 @@ from services.inference.fields import ContinuationRequest
 from services.inference.generation import Generation
 from services.inference.loading import ServedModel
 from services.inference.metrics import InferenceMetrics
-from services.inference.plan import Plan, count_rows, make_plan
+from services.inference.plan import count_rows, make_plan
 from services.inference.settings import InferenceSettings
 from shared.http import ApiError, CpuWorkers, Lifecycle, current_request, error_responses
 
 # Characters or tokens of prompts that are encoded at once: under a millisecond, less than a thread costs under load.
-INLINE_SIZE = 1 << 12
+_INLINE_SIZE = 1 << 12
 _GENERATING_PATHS = frozenset({"/generate", "/v1/completions"})
 
 # Before OpenAPI 3.2, the schema of a stream is that of each event.
@@ -62,16 +62,12 @@ class Serving:
         Raises:
             ApiError: What cannot be served, or not now.
         """
-        if sum(map(len, request.prompts)) <= INLINE_SIZE:
-            return self.generate_now(request, default_max_tokens)
         self._check_room(request)
-        plan = await self._workers.run(make_plan, request, self.model, self.settings, default_max_tokens)
-        return self._start(plan)
-
-    def generate_now(self, request: ContinuationRequest, default_max_tokens: int) -> Generation:
-        """Do the same for small prompts, without waiting for a thread; see `generate`."""
-        self._check_room(request)
-        return self._start(make_plan(request, self.model, self.settings, default_max_tokens))
+        if sum(map(len, request.prompts)) <= _INLINE_SIZE:
+            plan = make_plan(request, self.model, self.settings, default_max_tokens)
+        else:
+            plan = await self._workers.run(make_plan, request, self.model, self.settings, default_max_tokens)
+        return Generation(plan, self.model, self._metrics, log_prompts=self.settings.log_prompts)
 
     def _check_room(self, request: ContinuationRequest) -> None:
         """Refuse before the prompt is encoded what would be refused after it."""
@@ -79,9 +75,6 @@ class Serving:
             self.model.engine.check_room(count_rows(request, self.settings))
         except EngineError as error:
             raise as_api_error(error) from error
-
-    def _start(self, plan: Plan) -> Generation:
-        return Generation(plan, self.model, self._metrics, log_prompts=self.settings.log_prompts)
 
     def answer_id(self, prefix: str) -> str:
         """A name for an answer: the request's own id, so that answer, log line and header are found together."""

@@ -1,6 +1,5 @@
 """`/encode` and `/decode` for bulk work: UTF-8 in, ids as little-endian integers out, and back, without JSON."""
 
-from collections.abc import Awaitable, Callable, Coroutine
 from email.message import Message
 from typing import Any, Literal
 
@@ -11,35 +10,13 @@ from starlette.datastructures import QueryParams
 
 from services.tokenizer.json_answers import write_ids
 from shared.bpe import Tokenizer, TokenizerError
-from shared.http import ApiError, JsonRoute, refuse_coded_body
+from shared.http import ApiError
 from shared.http.errors import shorten
 
 TEXT = "text/plain"
 IDS = "application/octet-stream"
 
 _DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
-
-
-def raw_route(media_type: str, answer: Callable[[Request], Awaitable[Response]]) -> type[JsonRoute]:
-    """A class of routes that give requests with bodies of `media_type` to `answer`, and treat others as JSON."""
-
-    class RawRoute(JsonRoute):
-        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-            handle = super().get_route_handler()
-
-            async def handle_raw(request: Request) -> Response:
-                content_type = request.headers.get("content-type", "")
-                given = content_type.partition(";")[0].strip().lower()
-                if given == media_type:
-                    refuse_coded_body(request.headers)
-                    return await answer(request)
-                if request.query_params:
-                    raise ApiError(400, f"query parameters are for {media_type} bodies; in JSON they are fields")
-                return await handle(request)
-
-            return handle_raw
-
-    return RawRoute
 
 
 def encode(tokenizer: Tokenizer, body: bytes, request: Request) -> Response:

@@ -52,6 +52,11 @@ class EncodeRequest(StrictModel):
     add_special_tokens: bool = Field(False, description="Add the tokenizer's own, such as a begin-of-text token")
     return_pieces: bool = Field(False, description="Also say which part of the text each token is")
 
+    @property
+    def size(self) -> int:
+        """Characters in all."""
+        return len(self.text) if isinstance(self.text, str) else sum(map(len, self.text))
+
 
 class Piece(BaseModel):
     """One token of an encoded text."""
@@ -85,6 +90,13 @@ class DecodeRequest(StrictModel):
     errors: Literal["replace", "strict"] = Field(
         "replace", description='Bytes that are no UTF-8: U+FFFD ("replace") or a 400 ("strict")'
     )
+
+    @property
+    def size(self) -> int:
+        """Token ids in all."""
+        if not self.tokens or not isinstance(self.tokens[0], list):
+            return len(self.tokens)
+        return sum(len(ids) for ids in self.tokens if isinstance(ids, list))
 
 
 class DecodeResponse(BaseModel):

@@ -1,12 +1,11 @@
 """What both services share: settings, errors, limits, metrics, logging and lifecycle. No torch."""
 
 from shared.http.app import build_app
+from shared.http.body_route import BodyRoute, with_raw_body
 from shared.http.cpu import CpuWorkers
-from shared.http.direct import DirectAnswer, answer_directly
 from shared.http.disconnect import unless_disconnected
 from shared.http.errors import ApiError, ErrorEnvelope, error_envelope, error_response, error_responses
 from shared.http.fields import StrictModel, Text
-from shared.http.json_body import JsonRoute, refuse_coded_body
 from shared.http.lifecycle import Lifecycle
 from shared.http.metrics import HttpMetrics
 from shared.http.record import current_request, note, note_error, request_started
@@ -15,17 +14,15 @@ from shared.http.settings import ServiceSettings, SettingsError, load_settings
 
 __all__ = [
     "ApiError",
+    "BodyRoute",
     "CpuWorkers",
-    "DirectAnswer",
     "ErrorEnvelope",
     "HttpMetrics",
-    "JsonRoute",
     "Lifecycle",
     "ServiceSettings",
     "SettingsError",
     "StrictModel",
     "Text",
-    "answer_directly",
     "build_app",
     "current_request",
     "error_envelope",
@@ -34,8 +31,8 @@ __all__ = [
     "load_settings",
     "note",
     "note_error",
-    "refuse_coded_body",
     "request_started",
     "run",
     "unless_disconnected",
+    "with_raw_body",
 ]

@@ -8,8 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared.http.api_keys import ApiKeys
 from shared.http.errors import ApiError, error_response
-
-_OPEN_PATHS = frozenset({"/livez", "/readyz"})  # health checks hold no secrets
+from shared.http.probes import HEALTH_PATHS
 
 _ENVELOPE = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorEnvelope"}}}
 
@@ -23,7 +22,7 @@ class AuthMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or refuse it without reading its body."""
-        if scope["type"] == "lifespan" or scope["path"] in _OPEN_PATHS:
+        if scope["type"] == "lifespan" or scope["path"] in HEALTH_PATHS:
             await self._app(scope, receive, send)
             return
         key = _bearer(scope["headers"])
@@ -44,7 +43,7 @@ def document_keys(app: FastAPI) -> None:
             document["components"]["securitySchemes"] = {"ApiKey": {"type": "http", "scheme": "bearer"}}
             refusal = {"description": "No API key, or one that is not known", "content": _ENVELOPE}
             for path, calls in document["paths"].items():
-                for call in calls.values() if path not in _OPEN_PATHS else ():
+                for call in calls.values() if path not in HEALTH_PATHS else ():
                     call["security"] = [{"ApiKey": []}]
                     call["responses"]["401"] = refusal
         assert app.openapi_schema is not None

@@ -4,17 +4,16 @@ import time
 from typing import Any
 
 import structlog
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.http.disconnect import CLIENT_CLOSED_REQUEST
-from shared.http.errors import error_envelope
 from shared.http.metrics import HttpMetrics
+from shared.http.probes import QUIET_PATHS
 from shared.http.record import RequestRecord, current_request
+from shared.http.refusals import refusal_of
 
 _log = structlog.get_logger("ownlm.http")
 
-_PROBES = frozenset({"/livez", "/readyz", "/metrics"})
 _KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _REFUSED = frozenset({401, 408, 413, 429, 503})
 
@@ -22,8 +21,8 @@ _REFUSED = frozenset({401, 408, 413, 429, 503})
 class ObserveMiddleware:
     """Measures, logs and numbers requests; pure ASGI, so streams pass through untouched.
 
-    The client's `X-Request-ID` is kept, else one is made; the answer and the log line carry it. What a handler did not
-    catch is logged with its traceback and answered with 500 here, so that this answer has its id as well.
+    The client's `X-Request-ID` is kept, else one is made; the answer and the log line carry it. An answer that the
+    client did not wait for is counted as 499.
     """
 
     def __init__(self, app: ASGIApp, metrics: HttpMetrics) -> None:
@@ -39,27 +38,25 @@ class ObserveMiddleware:
         record = RequestRecord(next((value for name, value in scope["headers"] if name == b"x-request-id"), None))
         current_request.set(record)
         id_header = (b"x-request-id", record.id.encode("latin-1"))
-        status: int | None = None
+        status = CLIENT_CLOSED_REQUEST
+        is_complete = False
 
         async def observed_send(message: Message) -> None:
-            nonlocal status
+            nonlocal status, is_complete
             if message["type"] == "http.response.start":
                 status = message["status"]
                 # A copy: an app may send the same message to everybody.
                 message = {**message, "headers": [*message.get("headers", ()), id_header]}
+            elif message["type"] == "http.response.body":
+                is_complete = not message.get("more_body", False)
             await send(message)
 
         self._metrics.in_flight.inc()
         try:
             await self._app(scope, receive, observed_send)
-        except Exception:
-            _log.exception("request failed")
-            if status is None:
-                body = error_envelope(500, "internal error; the server's log has the details")
-                await JSONResponse(body, 500)(scope, receive, observed_send)
         finally:
             self._metrics.in_flight.dec()
-            self._record(scope, CLIENT_CLOSED_REQUEST if status is None else status, record)
+            self._record(scope, status if is_complete else CLIENT_CLOSED_REQUEST, record)
 
     def _record(self, scope: Scope, status: int, record: RequestRecord) -> None:
         seconds = time.perf_counter() - record.started
@@ -69,9 +66,9 @@ class ObserveMiddleware:
         fields: dict[str, Any] = record.notes
         if record.error_code is not None:
             fields["error"] = record.error_code
-            if status in _REFUSED:
+            if status in _REFUSED or refusal_of(scope) is not None:
                 self._metrics.refuse(record.error_code)
-        log = _log.debug if route in _PROBES else _log.info
+        log = _log.debug if route in QUIET_PATHS else _log.info
         log("request", method=method, route=route, status=status, ms=round(seconds * 1000, 1), id=record.id, **fields)
 
     def _path(self, scope: Scope) -> str:

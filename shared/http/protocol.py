@@ -1,56 +1,50 @@
-"""HTTP/1.1 as uvicorn speaks it, with limits on what a client may send before it is a request."""
+"""HTTP/1.1 as uvicorn and httptools read it, with limits on what a client may send, and how slowly.
+
+All hooks into uvicorn's connection class are in this file. The parser sees each byte as the client sent it; a request
+that httptools cannot read as RFC 9112 says is refused. Refusals are answered by the app, so that they have the same
+headers, log line and metrics as any other answer.
+"""
 
 import asyncio
-import re
-from collections.abc import Callable
 from typing import Any, cast
 
-import orjson
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from shared.http.errors import error_envelope
-from shared.http.joined_writes import JoinedWrites, UnchunkedWrites
+from shared.http.errors import ApiError
+from shared.http.refusals import REFUSAL
+from shared.http.response_transport import ResponseTransport, UnchunkedTransport, unacknowledged_bytes
 
 MAX_HEAD_BYTES = 65_536
-
-_UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
-
-
-class _HeadTooLargeError(Exception):
-    """Ends the parsing of a request whose head is over the limit."""
+# What is parsed at once outside bodies of a known length. Each of the requests in it takes a few kilobytes.
+_PARSED_BYTES = 512
 
 
 class RequestProtocol(HttpToolsProtocol):
-    """Closes connections whose request does not arrive in time, whose head does not end, or whose answer nobody reads.
+    """Closes connections whose request does not arrive in time, whose head does not end, or whose answer is not read.
 
-    A request that comes in one packet, and an answer that fits into the system's buffers, as nearly all do, cost no
-    timer. The body's size is the app's to limit.
+    A request that arrives in one packet, and an answer that fits into the system's buffers, cost no timer. Requests
+    behind the one that is being answered wait unparsed but for a few, and the connection is not read meanwhile. The
+    body's size is limited by the app.
 
     Args:
         client_timeout: Seconds from a request's first byte, or a connection's start, to the request's last byte; and
             seconds in which a client that has an answer waiting must take some of it.
-        on_refusal: Told the code of each request that is refused here, which the app never sees or sees no end of.
         arguments: uvicorn's own.
     """
 
-    def __init__(
-        self,
-        *arguments: Any,
-        client_timeout: float,
-        on_refusal: Callable[[str], None],
-        **named_arguments: Any,
-    ) -> None:
+    def __init__(self, *arguments: Any, client_timeout: float, **named_arguments: Any) -> None:
         super().__init__(*arguments, **named_arguments)
         self._client_timeout = client_timeout
-        self._on_refusal = on_refusal
         self._timer: asyncio.TimerHandle | None = None
-        self._receiving = False
-        self._in_head = True
-        self._head_bytes = 0  # of the parsed part of a head and its trailer
-        self._bodiless_bytes = 0  # that came since the last part of a body
         self._reader_timer: asyncio.TimerHandle | None = None
-        self._unread_bytes = 0
-        self._answered: RequestResponseCycle | None = None
+        self._unparsed = memoryview(b"")
+        self._receiving = False  # from a request's first byte to its last one
+        self._in_head = True
+        self._head_bytes = 0  # of a head or trailer, or between two chunks
+        self._body_left = 0  # of a body whose length was announced
+        self._answered: RequestResponseCycle | None = None  # the oldest request without a whole answer
+        self._input_ended = False  # what the client still sends is dropped
         self._lingers = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -59,89 +53,74 @@ class RequestProtocol(HttpToolsProtocol):
         self._timer = self.loop.call_later(self._client_timeout, self._too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timers."""
+        """Stop the timers, and let every request without a whole answer know."""
         self._stop_timer()
         self._stop_reader_timer()
         super().connection_lost(exc)
-        # uvicorn tells the request that came last; behind it in a pipeline, the one that is being answered would go on.
-        _tell_disconnected(self._answered)
+        _disconnect(self._answered)  # uvicorn knows the newest request of a pipeline only
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, and watch over a request that is not complete yet."""
-        if self._lingers:
+        """Parse what arrived, and watch over a request that is not complete yet."""
+        if self._input_ended:
             return
-        if not self._receiving:
-            if not data.strip(b"\r\n"):
-                return  # empty lines between requests, which some clients send, begin none (RFC 9112, 2.2)
-            self._receiving = True
-            self._stop_timer()
-        if self._in_head:
-            data = _without_upgrade(data)
-        self._bodiless_bytes += len(data)
-        super().data_received(data)
-        if not self._receiving or self._lingers or self.transport.is_closing():
-            return
-        if self._timer is None:
-            self._timer = self.loop.call_later(self._client_timeout, self._too_slow)
-        # A line without an end, in a head or behind a body in chunks, is not parsed before it has one.
-        if self._bodiless_bytes > MAX_HEAD_BYTES:
-            self._refuse_head()
+        self._unparsed = memoryview(bytes(self._unparsed) + data if self._unparsed else data)
+        self._parse()
 
     def on_message_begin(self) -> None:
         """A request begins, perhaps in the packet that ended the one before."""
         self._receiving = True
-        self._head_bytes = 0
+        self._stop_timer()
+        self._unset_keepalive_if_required()
         super().on_message_begin()
 
-    def on_url(self, url: bytes) -> None:
-        """A part of the address."""
-        self._count_head(len(url))
-        super().on_url(url)
-
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a line of the trailer behind a body in chunks."""
-        self._count_head(len(name) + len(value) + len(": \r\n"))
-        super().on_header(name, value)
+        """A header. Those of a trailer are left out (RFC 9110, 6.5.1): they must not authorize or describe a body."""
+        if self._in_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head is over; what comes now is the body."""
-        if self.parser.should_upgrade() and {b"content-length", b"transfer-encoding"} & {
-            name for name, _ in self.headers
-        }:
-            raise ValueError("the parser would take the body for another request")  # answered with 400
+        """The head is over; what follows is the body."""
+        framing = {name: value for name, value in self.headers if name in (b"content-length", b"transfer-encoding")}
+        if framing and self.parser.should_upgrade():
+            # httptools would take the body for bytes of the other protocol.
+            message = "the request has a body and asks for another protocol, and this server speaks HTTP/1.1 only"
+            ways = "leave out 'Connection: Upgrade' (curl: --http1.1; Java: HttpClient.Version.HTTP_1_1)"
+            self._refuse(ApiError(400, f"{message}: {ways}", code="upgrade_not_supported"))
+            return
         self._in_head = False
-        super().on_headers_complete()
-        if self._answered is None or self._answered.response_complete:
-            self._answered = self.cycle
-        if self.cycle is not None:
-            writes = JoinedWrites if self.parser.get_http_version() != "1.0" else UnchunkedWrites
-            self.cycle.transport = cast("asyncio.Transport", writes(self.transport, self.loop, self._hang_up))
+        self._head_bytes = 0
+        self._body_left = int(framing.get(b"content-length", 0))
+        self._begin_answer()
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""
-        self._bodiless_bytes = 0
-        super().on_body(body)
+        self._head_bytes = 0
+        self._body_left = max(0, self._body_left - len(body))
+        if not self._input_ended:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The request is complete, and its time no longer runs."""
         self._receiving = False
         self._in_head = True
-        self._bodiless_bytes = 0
+        self._head_bytes = 0
         self._stop_timer()
-        super().on_message_complete()
+        if not self._input_ended:
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """The next request of a pipeline has its turn."""
         if self._lingers:
             return
-        if self.pipeline:
-            self._answered = self.pipeline[-1][0]
+        self._answered = self.pipeline[-1][0] if self.pipeline else None
         super().on_response_complete()
+        if self._unparsed and not self.pipeline:
+            self.loop.call_soon(self._parse)
 
     def pause_writing(self) -> None:
         """More of an answer waits than the client takes: watch whether it takes any."""
         super().pause_writing()
-        self._watch_reader()
+        self._watch_reader(self._untaken_bytes())
 
     def resume_writing(self) -> None:
         """It has taken nearly all."""
@@ -160,14 +139,78 @@ class RequestProtocol(HttpToolsProtocol):
             self.transport.close()
         super().shutdown()
 
-    def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP, or has too large a head."""
-        if self._head_bytes > MAX_HEAD_BYTES:
-            self._refuse_head()
+    def _parse(self) -> None:
+        """Parse until a request has to wait for the answer to the one before it."""
+        while self._unparsed and not self._input_ended and not self.pipeline and not self.transport.is_closing():
+            size = self._body_left or min(_PARSED_BYTES, MAX_HEAD_BYTES - self._head_bytes)
+            part, self._unparsed = self._unparsed[:size], self._unparsed[size:]
+            self._head_bytes += len(part)
+            self._feed(part)
+        if self._unparsed and not self._input_ended:
+            self.flow.pause_reading()
+        if self._receiving and not self._input_ended and self._timer is None:
+            self._timer = self.loop.call_later(self._client_timeout, self._too_slow)
+
+    def _feed(self, data: memoryview) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as wish:
+            # RFC 9110, 7.8: a server may ignore it. What follows a request without a body is the next request.
+            if not self._input_ended:
+                self._unparsed = memoryview(bytes(data[wish.args[0] :]) + bytes(self._unparsed))
+        except httptools.HttpParserError as error:
+            self._refuse_invalid(error)
+        if self._head_bytes >= MAX_HEAD_BYTES and not self._input_ended:
+            message = f"the request's headers are over {MAX_HEAD_BYTES:,} bytes"
+            self._refuse(ApiError(431, message, code="headers_too_large"))
+
+    def _refuse_invalid(self, error: httptools.HttpParserError) -> None:
+        if self.cycle is not None and not self._receiving and not self.cycle.keep_alive:
+            self._end_input()  # bytes behind the last request of this connection
+        elif not self._input_ended:
+            reason = str(error).rstrip(".")
+            self._refuse(ApiError(400, f"not a valid HTTP/1.1 request: {reason}", code="invalid_http"))
+
+    def _begin_answer(self) -> None:
+        """Give the request to the app, or let it wait for its turn."""
+        version = self.parser.get_http_version()
+        self.expect_100_continue = self.expect_100_continue and version != "1.0"  # RFC 9110, 10.1.1
+        super().on_headers_complete()
+        if self._answered is None or self._answered.response_complete:
+            self._answered = self.cycle
+        assert self.cycle is not None
+        kind = UnchunkedTransport if version == "1.0" else ResponseTransport
+        self.cycle.transport = cast("asyncio.Transport", kind(self.transport, self._hang_up))
+
+    def _refuse(self, error: ApiError) -> None:
+        """Answer with `error`, when the requests before have been answered, and hang up.
+
+        Where the request has begun to be answered already, nothing can be said any more.
+        """
+        self._end_input()
+        self.logger.info("refused a request: %s", error.detail)
+        if self._in_head:
+            if not self._receiving:
+                self.on_message_begin()
+            self.url = b"/"
+            self._begin_answer()
+        cycle = self.cycle
+        assert cycle is not None
+        if cycle.response_started:
+            self._hang_up() if cycle.response_complete else self._disconnect_all()
             return
-        self._refuse(400, f"this is no HTTP/1.1 request ({msg.rstrip('.')})", "invalid_http")
+        cycle.scope["extensions"] = {REFUSAL: {"error": error}}
+        cycle.keep_alive = False
+        cycle.more_body = False
+        cycle.message_event.set()
+
+    def _end_input(self) -> None:
+        self._stop_timer()
+        self._input_ended = True
+        self._unparsed = memoryview(b"")
 
     def _too_slow(self) -> None:
+        self._timer = None
         if self.transport.is_closing():
             return
         # It is us who do not read, or the client may wait for an answer before it goes on.
@@ -177,58 +220,41 @@ class RequestProtocol(HttpToolsProtocol):
             self.transport.close()
         else:
             message = f"the request did not arrive within {self._client_timeout:g} s (OWNLM_CLIENT_TIMEOUT)"
-            self._refuse(408, message, "request_timeout")
-
-    def _watch_reader(self) -> None:
-        self._unread_bytes = self.transport.get_write_buffer_size()
-        self._reader_timer = self.loop.call_later(self._client_timeout, self._check_reader)
-
-    def _check_reader(self) -> None:
-        if self.transport.get_write_buffer_size() < self._unread_bytes:
-            self._watch_reader()
-        else:
-            self.logger.info("gave up a client that takes nothing of its answer")
-            self.transport.abort()
-
-    def _count_head(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > MAX_HEAD_BYTES:
-            raise _HeadTooLargeError  # the parser gives up, and `send_400_response` is called
-
-    def _refuse_head(self) -> None:
-        self._refuse(431, f"the request's headers are over {MAX_HEAD_BYTES:,} bytes", "headers_too_large")
-
-    def _refuse(self, status: int, message: str, code: str) -> None:
-        """Answer, unless an answer is going out already, and hang up."""
-        self._stop_timer()
-        if self._is_answer_due():
-            body = orjson.dumps(error_envelope(status, message, code=code))
-            head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
-            self.transport.write(STATUS_LINE[status] + head + body)
-            self._on_refusal(code)
-            self._linger()
-        else:
-            self.transport.close()
-        self.logger.info("refused a connection: %s", message)
+            self._refuse(ApiError(408, message, code="request_timeout"))
 
     def _is_answering(self) -> bool:
-        """Whether a request that came whole waits for the end of its answer."""
+        """Whether a request that arrived whole waits for the end of its answer."""
         answered = self._answered
         return answered is not None and not answered.more_body and not answered.response_complete
 
-    def _is_answer_due(self) -> bool:
-        answered = self._answered  # behind it in a pipeline may be others, whose answers have not begun
-        if answered is None or not answered.response_started:
-            return True
-        # That of the request before, or already that of this one, whose body the app did not wait for.
-        return self._in_head and answered.response_complete
+    def _untaken_bytes(self) -> int:
+        """What was written and has not arrived: a slow client's buffers hide its progress from the event loop."""
+        return self.transport.get_write_buffer_size() + unacknowledged_bytes(self.transport)
+
+    def _watch_reader(self, untaken: int) -> None:
+        self._stop_reader_timer()
+        self._reader_timer = self.loop.call_later(self._client_timeout, self._check_reader, untaken)
+
+    def _check_reader(self, untaken_before: int) -> None:
+        if (untaken := self._untaken_bytes()) < untaken_before:
+            self._watch_reader(untaken)
+        else:
+            self.logger.info("closed a connection whose client reads nothing of its answer")
+            self.transport.abort()
 
     def _hang_up(self) -> None:
-        """Close behind an answer, the last one of this connection."""
-        if not self.transport.is_closing() and (self._receiving or self.pipeline):
+        """Close after an answer, the last one of this connection."""
+        if not self.transport.is_closing() and (
+            self._receiving or self.pipeline or self._unparsed or self._input_ended
+        ):
             self._linger()
         else:
             self.transport.close()
+
+    def _disconnect_all(self) -> None:
+        _disconnect(self._answered)
+        _disconnect(self.cycle)
+        self.transport.close()
 
     def _linger(self) -> None:
         """Send no more, but take what the client still sends, until it closes or its time is over.
@@ -237,18 +263,15 @@ class RequestProtocol(HttpToolsProtocol):
         says why (RFC 9112, 9.6).
         """
         self._lingers = True
-        _tell_disconnected(self._answered)
-        _tell_disconnected(self.cycle)
+        self._end_input()
+        _disconnect(self.cycle)
         self.transport.write_eof()
         self.flow.resume_reading()
-        self._stop_timer()
-        unread_bytes = self.transport.get_write_buffer_size()
-        self._timer = self.loop.call_later(self._client_timeout, self._end_lingering, unread_bytes)
+        self._timer = self.loop.call_later(self._client_timeout, self._end_lingering, self._untaken_bytes())
 
-    def _end_lingering(self, unread_before: int) -> None:
-        unread_bytes = self.transport.get_write_buffer_size()
-        if unread_bytes < unread_before:  # it still takes its answer
-            self._timer = self.loop.call_later(self._client_timeout, self._end_lingering, unread_bytes)
+    def _end_lingering(self, untaken_before: int) -> None:
+        if (untaken := self._untaken_bytes()) < untaken_before:  # it still takes its answer
+            self._timer = self.loop.call_later(self._client_timeout, self._end_lingering, untaken)
         else:
             self.transport.abort()
 
@@ -263,20 +286,7 @@ class RequestProtocol(HttpToolsProtocol):
             self._reader_timer = None
 
 
-def _tell_disconnected(cycle: RequestResponseCycle | None) -> None:
+def _disconnect(cycle: RequestResponseCycle | None) -> None:
     if cycle is not None and not cycle.response_complete:
         cycle.disconnected = True
         cycle.message_event.set()
-
-
-def _without_upgrade(data: bytes) -> bytes:
-    """Hide from the parser that a client would like another protocol.
-
-    None is offered, so the wish may be ignored (RFC 9110, 7.8). httptools drops the body of a request that has it, as
-    those of Java's HttpClient and of `curl --http2` have.
-    """
-    end = data.find(b"\r\n\r\n")
-    if not _UPGRADE.search(data, 0, end if end >= 0 else len(data)):
-        return data
-    head, rest = (data[:end], data[end:]) if end >= 0 else (data, b"")
-    return _UPGRADE.sub(b"\r\nx-upgrade:", head) + rest

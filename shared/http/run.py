@@ -17,7 +17,7 @@ from fastapi import FastAPI
 
 from shared.http.logs import configure_logging
 from shared.http.protocol import RequestProtocol
-from shared.http.settings import ServiceSettings, SettingsError, SettingsT, load_settings
+from shared.http.settings import LOCAL_ADDRESSES, ServiceSettings, SettingsError, SettingsT, load_settings
 from shared.http.workers import EXIT_FAILED, WorkerLink, WorkersFailedError, supervise
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 EXIT_USAGE = 2
 
-_LOCAL_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 _KEEP_ALIVE_SECONDS = 75  # longer than the 60 s after which common proxies drop an idle connection themselves
 _LAST_BYTES_SECONDS = 1.0
 _BACKLOG = 2048  # uvicorn's
@@ -65,7 +64,7 @@ def _run(create_app: Callable[[SettingsT], FastAPI], settings_class: type[Settin
         message = f"cannot listen on {settings.host}:{settings.port}: {reason}; set OWNLM_HOST or OWNLM_PORT"
         return _fail(name, message, EXIT_FAILED)
     log.info("listening", service=name, host=settings.host, port=listener.getsockname()[1])
-    if settings.api_keys is None and settings.api_keys_file is None and settings.host not in _LOCAL_HOSTS:
+    if settings.api_keys is None and settings.api_keys_file is None and settings.host not in LOCAL_ADDRESSES:
         log.warning("no API keys are set: whoever reaches the port may use it", host=settings.host)
     if settings.processes == 1:
         code = _serve(create_app, settings, name, listener)
@@ -111,7 +110,7 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=http_protocol(app, settings.client_timeout),
+                http=http_protocol(settings.client_timeout),
                 ws="none",
                 log_config=None,
                 access_log=False,
@@ -160,10 +159,9 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def http_protocol(app: FastAPI, client_timeout: float) -> "type[asyncio.Protocol]":
-    """Return what uvicorn makes of each connection to `app`; see `RequestProtocol`."""
-    protocol = partial(RequestProtocol, client_timeout=client_timeout, on_refusal=app.state.metrics.refuse)
-    return cast("type[asyncio.Protocol]", protocol)
+def http_protocol(client_timeout: float) -> "type[asyncio.Protocol]":
+    """Return what uvicorn makes of each connection; see `RequestProtocol`. The app must be one of `build_app`."""
+    return cast("type[asyncio.Protocol]", partial(RequestProtocol, client_timeout=client_timeout))
 
 
 def several(listener: socket.socket) -> list[socket.socket]:

@@ -4,12 +4,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import ByteSize, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.http.errors import shorten
+from shared.http.refusals import LOCAL_HOSTS
 
 _ENV_PREFIX = "OWNLM_"
+LOCAL_ADDRESSES = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class SettingsError(Exception):
@@ -32,6 +34,16 @@ class ServiceSettings(BaseSettings):
     log_format: Literal["console", "json"] = Field("console", description="For people or for programs")
     log_prompts: bool = Field(False, description="Log prompts and answers, too")
     max_body_bytes: int = Field(8 * 1024 * 1024, ge=1, description="The largest request body")
+    max_bytes_in_flight: ByteSize | None = Field(
+        None,
+        description="What large request bodies and answers may take in memory, all together, as in 64MiB; beyond it "
+        "requests are refused with 503; default: 8 times OWNLM_MAX_BODY_BYTES",
+    )
+    allowed_hosts: str | None = Field(
+        None,
+        description="The host names by which clients may call, without ports, separated by commas; * for all; default: "
+        "localhost, 127.0.0.1 and [::1] when listening on one of these, else all",
+    )
     client_timeout: float = Field(
         60.0,
         gt=0,
@@ -59,6 +71,19 @@ class ServiceSettings(BaseSettings):
     def processes(self) -> int:
         """How many worker processes share the port."""
         return 1
+
+    @property
+    def memory_in_flight(self) -> int:
+        """Bytes that large bodies and answers may take, all together."""
+        return self.max_bytes_in_flight or 8 * self.max_body_bytes
+
+    @property
+    def hosts(self) -> frozenset[str] | None:
+        """The host names by which clients may call; None for all."""
+        if self.allowed_hosts is None:
+            return LOCAL_HOSTS if self.host in LOCAL_ADDRESSES else None
+        names = self.allowed_hosts.lower().replace(",", " ").split()
+        return None if "*" in names else frozenset(names)
 
     @cached_property
     def served_name(self) -> str:

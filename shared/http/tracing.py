@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shared.http.probes import QUIET_PATHS
 from shared.http.record import current_request, note
 from shared.http.settings import ServiceSettings, SettingsError
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider as AnyTracerProvider
 
 _ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-_UNTRACED = frozenset({"/livez", "/readyz", "/metrics"})
 _LAST_SPANS_SECONDS = 1.0
 
 
@@ -36,7 +36,7 @@ class TracingMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http" or scope["path"] in _UNTRACED:
+        if scope["type"] != "http" or scope["path"] in QUIET_PATHS:
             await self._app(scope, receive, send)
             return
         carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}

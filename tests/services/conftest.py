@@ -110,7 +110,7 @@ def serve() -> Iterator[Callable[[FastAPI], str]]:
     running: list[tuple[uvicorn.Server, threading.Thread]] = []
 
     def start(app: FastAPI, *, wait: bool = True) -> str:
-        protocol = http_protocol(app, client_timeout=600)
+        protocol = http_protocol(client_timeout=600)
         config = uvicorn.Config(app, port=0, http=protocol, log_config=None, timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run)

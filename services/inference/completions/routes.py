@@ -2,11 +2,9 @@
 
 import time
 
-import orjson
 from fastapi import FastAPI, Request, Response
-from starlette.types import ASGIApp
 
-from services.inference.answers import answer, answering
+from services.inference.answers import answer
 from services.inference.completions.schemas import (
     CompletionRequest,
     CompletionResponse,
@@ -14,9 +12,8 @@ from services.inference.completions.schemas import (
     ModelList,
 )
 from services.inference.completions.shape import CompletionShape
-from services.inference.generation import Generation
 from services.inference.serving import Serving, stream_responses
-from shared.http import ApiError, DirectAnswer, error_responses
+from shared.http import ApiError, BodyRoute, error_responses
 
 _DEFAULT_MAX_TOKENS = 16  # OpenAI's
 _STREAM_EXAMPLE = (
@@ -26,19 +23,19 @@ _STREAM_EXAMPLE = (
 )
 
 
-def add_completion_routes(app: FastAPI, serving: Serving) -> DirectAnswer:
-    """Give the app /v1/completions and /v1/models, and return what answers small requests of the first without it."""
+def add_completion_routes(app: FastAPI, serving: Serving) -> None:
+    """Give the app /v1/completions and /v1/models."""
     created = int(time.time())
     name = serving.settings.served_name
     send_timeout = serving.settings.stream_send_timeout
 
-    def check(body: CompletionRequest) -> None:
+    async def create_completion(body: CompletionRequest, request: Request) -> Response:
+        """Continue one prompt or several, as OpenAI's clients ask for it."""
         if body.model is not None and body.model != name:
             raise _no_model(body.model, name)
         _refuse_what_cannot_be(body)
-
-    def shape_of(body: CompletionRequest, generation: Generation) -> CompletionShape:
-        return CompletionShape(
+        generation = await serving.generate(body, _DEFAULT_MAX_TOKENS)
+        shape = CompletionShape(
             generation.plan,
             serving.model.tokenizer,
             id_=serving.answer_id("cmpl"),
@@ -46,26 +43,17 @@ def add_completion_routes(app: FastAPI, serving: Serving) -> DirectAnswer:
             num_logprobs=body.logprobs,
             include_usage=bool(body.stream_options and body.stream_options.include_usage),
         )
+        return await answer(request, generation, shape, stream=bool(body.stream), send_timeout=send_timeout)
 
-    @app.post(
+    app.router.add_api_route(
         "/v1/completions",
+        create_completion,
+        methods=["POST"],
         response_model=CompletionResponse,
         responses=stream_responses(_STREAM_EXAMPLE, 404),
         tags=["OpenAI"],
+        route_class_override=BodyRoute,
     )
-    async def create_completion(body: CompletionRequest, request: Request) -> Response:
-        """Continue one prompt or several, as OpenAI's clients ask for it."""
-        check(body)
-        generation = await serving.generate(body, _DEFAULT_MAX_TOKENS)
-        shape = shape_of(body, generation)
-        return await answer(request, generation, shape, stream=bool(body.stream), send_timeout=send_timeout)
-
-    def create_directly(content: bytes) -> ASGIApp:
-        body = CompletionRequest.model_validate(orjson.loads(content))
-        check(body)
-        generation = serving.generate_now(body, _DEFAULT_MAX_TOKENS)
-        shape = shape_of(body, generation)
-        return answering(generation, shape, stream=bool(body.stream), send_timeout=send_timeout)
 
     def card() -> ModelCard:
         return ModelCard(
@@ -83,8 +71,6 @@ def add_completion_routes(app: FastAPI, serving: Serving) -> DirectAnswer:
         if model != name:
             raise _no_model(model, name)
         return card()
-
-    return create_directly
 
 
 def _no_model(wanted: str, served: str) -> ApiError:

@@ -65,7 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(folder: Path) -> Iterator[TestClient]:
-    with TestClient(create_app(InferenceSettings(model_dir=folder, threads=1))) as client:
+    with TestClient(create_app(InferenceSettings(model_dir=folder, threads=1)), base_url="http://localhost") as client:
         while client.get("/readyz").status_code != 200:
             time.sleep(0.01)
         yield client

@@ -22,7 +22,9 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture(scope="module")
 def client(model_dir: Path) -> Iterator[TestClient]:
-    with TestClient(create_app(InferenceSettings(model_dir=model_dir, threads=1, prefill_tokens=16))) as client:
+    with TestClient(
+        create_app(InferenceSettings(model_dir=model_dir, threads=1, prefill_tokens=16)), base_url="http://localhost"
+    ) as client:
         while client.get("/readyz").status_code != 200:
             time.sleep(0.01)
         yield client

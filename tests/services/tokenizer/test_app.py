@@ -92,7 +92,7 @@ def test_bos_of_the_template_is_added_once_and_only_when_asked(tmp_path: Path) -
     source.add_special_tokens(["<s>"])
     source.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 256)])
     source.save(str(tmp_path / "tokenizer.json"))
-    with TestClient(create_app(TokenizerSettings(model_dir=tmp_path))) as client:
+    with TestClient(create_app(TokenizerSettings(model_dir=tmp_path)), base_url="http://localhost") as client:
         while client.get("/readyz").status_code != 200:
             time.sleep(0.01)
         plain = encode(client, text="hi")["tokens"]

@@ -116,7 +116,9 @@ def test_a_compressed_body_is_not_taken_for_text_or_ids(client: TestClient, path
 def test_a_page_may_read_what_the_headers_tell(model_dir: Path) -> None:
     """Browsers hide all but a few headers from a page of another origin."""
     page = "https://app.example.com"
-    with TestClient(create_app(TokenizerSettings(model_dir=model_dir, cors_origins=page))) as client:
+    with TestClient(
+        create_app(TokenizerSettings(model_dir=model_dir, cors_origins=page)), base_url="http://localhost"
+    ) as client:
         while client.get("/readyz").status_code != 200:
             time.sleep(0.01)
         answer = client.post("/encode", content=b"a fox", headers={**TEXT, "Origin": page})

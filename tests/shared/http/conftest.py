@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import structlog
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 
-from shared.http import ApiError, HttpMetrics, Lifecycle, ServiceSettings, StrictModel, Text, build_app
+from shared.http import ApiError, BodyRoute, HttpMetrics, Lifecycle, ServiceSettings, StrictModel, Text, build_app
 from shared.http.run import http_protocol
 
 
@@ -44,7 +44,7 @@ def build() -> Callable[..., FastAPI]:
     def make(load: Callable[[], Any] = lambda: "resource", **settings: Any) -> FastAPI:
         lifecycle = Lifecycle(load)
         app = build_app(
-            Settings(model_dir=Path("model"), **settings),
+            Settings(model_dir=Path("model"), **{"allowed_hosts": "*", **settings}),
             lifecycle,
             HttpMetrics(),
             title="t",
@@ -52,9 +52,10 @@ def build() -> Callable[..., FastAPI]:
             version="0",
         )
 
-        @app.post("/echo")
-        async def echo(body: EchoRequest) -> EchoRequest:
-            return body
+        async def echo(body: EchoRequest, _request: Request) -> Response:
+            return Response(body.model_dump_json(), media_type="application/json")
+
+        app.router.add_api_route("/echo", echo, methods=["POST"], route_class_override=BodyRoute)
 
         @app.get("/items/{name}")
         async def item(name: str) -> str:
@@ -75,7 +76,7 @@ def serve() -> Iterator[Callable[..., tuple[str, int]]]:
     running: list[tuple[uvicorn.Server, threading.Thread]] = []
 
     def start(app: FastAPI, *, client_timeout: float = 600) -> tuple[str, int]:
-        protocol = http_protocol(app, client_timeout)
+        protocol = http_protocol(client_timeout)
         server = uvicorn.Server(uvicorn.Config(app, http=protocol, port=0, log_config=None))
         thread = threading.Thread(target=server.run)
         thread.start()

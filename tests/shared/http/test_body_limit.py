@@ -76,7 +76,10 @@ def test_a_length_that_lies_does_no_harm(address: tuple[str, int]) -> None:  # B
     too_short = exchange(address, "Content-Length: 5\r\n", BODY % b"abcdef")
     assert too_short.startswith((b"HTTP/1.1 400", b"HTTP/1.1 422"))
     with socket.create_connection(address, timeout=240) as connection:
-        connection.sendall(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n" + BODY % b"abc")
+        connection.sendall(
+            b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n"
+            + BODY % b"abc"
+        )
         connection.shutdown(socket.SHUT_WR)
         assert read_all(connection) == b""
     assert exchange(address, "Content-Length: -5\r\n", BODY % b"abc").startswith(b"HTTP/1.1 400")

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.http import ApiError, json_body
+from shared.http import ApiError, body_route
 
 JSON = {"Content-Type": "application/json"}
 PAD = "x" * 70_000  # makes a body a large one
@@ -23,13 +23,13 @@ def client(build: Any) -> TestClient:
 
 def test_a_large_body_is_read_in_a_thread(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     readers = []
-    read = json_body._parse
+    read = body_route._parse
 
     def observed(body: bytes) -> Any:
         readers.append(threading.current_thread().name)
         return read(body)
 
-    monkeypatch.setattr(json_body, "_parse", observed)
+    monkeypatch.setattr(body_route, "_parse", observed)
     text = PAD + 'é\U0001f600"\\['
     assert client.post("/echo", json={"text": text}).json()["text"] == text
     assert readers == ["AnyIO worker thread"]
@@ -92,11 +92,11 @@ def parts(value: Any) -> Counter[str]:
 def test_parts_are_counted_as_by_reading(value: Any, limit: int, max_commas: int, ascii_only: bool) -> None:
     body = json.dumps(value, ensure_ascii=ascii_only).encode()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_body, "_MAX_PARTS", limit)
-        patch.setattr(json_body, "_MAX_COMMAS", max_commas)
+        patch.setattr(body_route, "_MAX_PARTS", limit)
+        patch.setattr(body_route, "_MAX_COMMAS", max_commas)
         found = parts(value)
         if max(found["strings"], found["containers"]) > limit or found["commas"] > max_commas:
             with pytest.raises(ApiError):
-                json_body._check_parts(body)
+                body_route._check_parts(body)
         else:
-            json_body._check_parts(body)
+            body_route._check_parts(body)

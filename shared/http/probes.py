@@ -1,0 +1,47 @@
+"""Health checks and metrics."""
+
+from typing import Any, Literal
+
+from fastapi import FastAPI, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import BaseModel
+
+from shared.http.errors import error_responses
+from shared.http.lifecycle import Lifecycle, not_ready
+from shared.http.metrics import HttpMetrics
+
+HEALTH_PATHS = frozenset({"/livez", "/readyz", "/health"})
+QUIET_PATHS = HEALTH_PATHS | {"/metrics"}  # asked for every few seconds: logged at debug level, and not traced
+
+
+class ProbeResponse(BaseModel):
+    """A service's answer to a health check."""
+
+    status: Literal["alive", "ready"]
+
+
+def add_probes(app: FastAPI, lifecycle: Lifecycle[Any], metrics: HttpMetrics) -> None:
+    """Add /livez, /readyz with its alias /health, and /metrics."""
+
+    # Load balancers ask with HEAD. The server leaves the body out.
+    @app.head("/livez", include_in_schema=False)
+    @app.get("/livez", tags=["operations"])
+    async def livez() -> ProbeResponse:
+        """Whether the process answers at all; true while loading and draining."""
+        return ProbeResponse(status="alive")
+
+    @app.head("/health", include_in_schema=False)
+    @app.get("/health", include_in_schema=False)
+    @app.head("/readyz", include_in_schema=False)
+    @app.get("/readyz", tags=["operations"], responses=error_responses(503))
+    async def readyz() -> ProbeResponse:
+        """Whether requests will be served: 503 with the reason while loading, draining or failed."""
+        state, reason = lifecycle.status()
+        if state != "ready":
+            raise not_ready(state, reason)
+        return ProbeResponse(status="ready")
+
+    @app.get("/metrics", tags=["operations"], response_class=Response)
+    async def prometheus() -> Response:
+        """Measurements in Prometheus' text format."""
+        return Response(metrics.page(), media_type=CONTENT_TYPE_LATEST)
