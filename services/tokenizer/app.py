@@ -41,7 +41,7 @@ def create_app(settings: TokenizerSettings) -> FastAPI:
         version=version("ownlm"),
     )
     workers = CpuWorkers(settings.cpu_threads)
-    max_items = settings.max_batch_items
+    max_items, max_bytes = settings.max_batch_items, settings.max_answer_bytes
 
     async def work(size: int, connection: Request, answer: Callable[..., R], *arguments: Any) -> R:
         """Answer at once where this takes no time, else in a worker thread until the client leaves."""
@@ -59,10 +59,10 @@ def create_app(settings: TokenizerSettings) -> FastAPI:
 
     async def decode(body: DecodeRequest, request: Request) -> Response:
         """Turn token ids into text: the bytes of all tokens are joined first, then decoded."""
-        return _json(await work(body.size, request, json_answers.decode, body, max_items))
+        return _json(await work(body.size, request, json_answers.decode, body, max_items, max_bytes))
 
     async def decode_raw(body: bytes, request: Request) -> Response:
-        return await work(len(body), request, raw.decode, body, request)
+        return await work(len(body), request, raw.decode, body, request, max_bytes)
 
     app.router.add_api_route(
         "/encode",
@@ -93,7 +93,11 @@ def create_app(settings: TokenizerSettings) -> FastAPI:
             fingerprint=tokenizer.fingerprint,
             vocab_size=tokenizer.vocab_size,
             special_tokens=dict(tokenizer.special_tokens),
-            limits={"max_body_bytes": settings.max_body_bytes, "max_batch_items": settings.max_batch_items},
+            limits={
+                "max_body_bytes": settings.max_body_bytes,
+                "max_batch_items": settings.max_batch_items,
+                "max_answer_bytes": settings.max_answer_bytes,
+            },
         )
 
     return app

@@ -3,13 +3,16 @@
 import base64
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import orjson
 
 from services.tokenizer.schemas import DecodeRequest, EncodeRequest
-from shared.bpe import Tokenizer, TokenizerError
+from shared.bpe import TextTooLongError, Tokenizer, TokenizerError
 from shared.http import ApiError
 
+# Each takes 90 bytes of an answer, and a few microseconds.
+_MAX_PIECES = 1 << 17
 # Characters of a text whose ids are had with as little around them as can be.
 _SHORT = 1 << 16
 
@@ -28,19 +31,26 @@ def encode(tokenizer: Tokenizer, request: EncodeRequest, max_items: int) -> byte
         raise ApiError(400, str(error)) from error
 
 
-def decode(tokenizer: Tokenizer, request: DecodeRequest, max_items: int) -> bytes:
+def decode(tokenizer: Tokenizer, request: DecodeRequest, max_items: int, max_bytes: int) -> bytes:
     """The text of one list of ids or of each of a batch, as `DecodeResponse`.
 
     Raises:
-        ApiError: 400, for a batch that is too long and for what the tokenizer refuses.
+        ApiError: 400, for a batch that is too long, for text that takes more than `max_bytes` in JSON, and for what the
+            tokenizer refuses.
     """
     tokens = request.tokens
-    text: str | list[str]
-    if tokens and isinstance(tokens[0], list):
+    is_batch = bool(tokens) and isinstance(tokens[0], list)
+    if is_batch:
         _check_batch("tokens", len(tokens), max_items)
-        text = [_decode_one(tokenizer, ids, request, f"tokens[{index}]") for index, ids in enumerate(tokens)]
-    else:
-        text = _decode_one(tokenizer, tokens, request, "tokens")
+    texts = []
+    left = max_bytes
+    for index, ids in enumerate(tokens if is_batch else [tokens]):
+        name = f"tokens[{index}]" if is_batch else "tokens"
+        texts.append(_decode_one(tokenizer, ids, request, name, max_bytes))
+        left -= _size_in_json(texts[-1])
+        if left < 0:
+            raise answer_too_large(max_bytes)
+    text = texts if is_batch else texts[0]
     return orjson.dumps({"text": text, "fingerprint": tokenizer.fingerprint})
 
 
@@ -50,16 +60,29 @@ def write_ids(tokenizer: Tokenizer, ids: npt.NDArray[Any]) -> bytes:
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
+def answer_too_large(max_bytes: int) -> ApiError:
+    """The refusal of an answer with more text than a request may ask for."""
+    return ApiError(
+        400,
+        f"the text would take more than {max_bytes:,} bytes (OWNLM_MAX_ANSWER_BYTES): send several requests",
+        param="tokens",
+        code="answer_too_large",
+    )
+
+
+def _size_in_json(text: str) -> int:
+    """Bytes of a text in an answer, where a control character takes six."""
+    data = text.encode()
+    return len(data) + 5 * int(np.count_nonzero(np.frombuffer(data, np.uint8) < 0x20))
+
+
 def _check_batch(field: str, items: int, limit: int) -> None:
     if items > limit:
         raise ApiError(400, f"{field}: {items} items, the limit is {limit} (OWNLM_MAX_BATCH_ITEMS)", param=field)
 
 
 def _encode(tokenizer: Tokenizer, request: EncodeRequest) -> bytes:
-    special: dict[str, Any] = {
-        "allowed_special": request.allowed_special,
-        "add_special_tokens": request.add_special_tokens,
-    }
+    special = _special(request)
     if isinstance(request.text, str) and len(request.text) <= _SHORT:
         return write_ids(tokenizer, tokenizer.encode_to_numpy(request.text, **special))
     # One thread: how many requests are worked on at once is what OWNLM_CPU_THREADS sets.
@@ -70,9 +93,17 @@ def _encode(tokenizer: Tokenizer, request: EncodeRequest) -> bytes:
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
+def _special(request: EncodeRequest) -> dict[str, Any]:
+    return {"allowed_special": request.allowed_special, "add_special_tokens": request.add_special_tokens}
+
+
 def _encode_with_pieces(tokenizer: Tokenizer, request: EncodeRequest) -> bytes:
     single = isinstance(request.text, str)
     texts = [request.text] if isinstance(request.text, str) else request.text
+    count = sum(map(len, tokenizer.encode_batch_to_numpy(texts, max_threads=1, **_special(request))))
+    if count > _MAX_PIECES:
+        message = f"return_pieces: the text has {count:,} tokens, the limit is {_MAX_PIECES:,}: send it in parts"
+        raise ApiError(400, message, param="return_pieces", code="answer_too_large")
     pieces = [_pieces(tokenizer, text, request) for text in texts]
     tokens = [[piece["id"] for piece in text_pieces] for text_pieces in pieces]
     answer = {
@@ -85,9 +116,7 @@ def _encode_with_pieces(tokenizer: Tokenizer, request: EncodeRequest) -> bytes:
 
 
 def _pieces(tokenizer: Tokenizer, text: str, request: EncodeRequest) -> list[dict[str, Any]]:
-    found = tokenizer.encode_with_pieces(
-        text, allowed_special=request.allowed_special, add_special_tokens=request.add_special_tokens
-    )
+    found = tokenizer.encode_with_pieces(text, **_special(request))
     return [
         {
             "id": piece.id,
@@ -101,8 +130,12 @@ def _pieces(tokenizer: Tokenizer, text: str, request: EncodeRequest) -> list[dic
     ]
 
 
-def _decode_one(tokenizer: Tokenizer, ids: Any, request: DecodeRequest, param: str) -> str:
+def _decode_one(tokenizer: Tokenizer, ids: Any, request: DecodeRequest, param: str, max_bytes: int) -> str:
     try:
-        return tokenizer.decode(ids, errors=request.errors, skip_special_tokens=request.skip_special_tokens)
+        return tokenizer.decode(
+            ids, errors=request.errors, skip_special_tokens=request.skip_special_tokens, max_bytes=max_bytes
+        )
+    except TextTooLongError:
+        raise answer_too_large(max_bytes) from None
     except TokenizerError as error:
         raise ApiError(400, f"{param}: {error}", param=param) from error

@@ -8,8 +8,8 @@ import numpy.typing as npt
 from fastapi import Request, Response
 from starlette.datastructures import QueryParams
 
-from services.tokenizer.json_answers import write_ids
-from shared.bpe import Tokenizer, TokenizerError
+from services.tokenizer.json_answers import answer_too_large, write_ids
+from shared.bpe import TextTooLongError, Tokenizer, TokenizerError
 from shared.http import ApiError
 from shared.http.errors import shorten
 
@@ -47,24 +47,26 @@ def encode(tokenizer: Tokenizer, body: bytes, request: Request) -> Response:
     return Response(ids.tobytes(), media_type=IDS, headers=headers)
 
 
-def decode(tokenizer: Tokenizer, body: bytes, request: Request) -> Response:
+def decode(tokenizer: Tokenizer, body: bytes, request: Request, max_bytes: int) -> Response:
     """The text of a body of ids.
 
     Raises:
-        ApiError: 400 for a body that ends within an id, an id that is no token's, and bytes that are no text where
-            `errors` is `strict`; 422 for query parameters.
+        ApiError: 400 for a body that ends within an id, an id that is no token's, text of more than `max_bytes`, and
+            bytes that are no text where `errors` is `strict`; 422 for query parameters.
     """
     query = _Query(request.query_params, "skip_special_tokens", "errors", "dtype")
     dtype, errors = query.dtype(tokenizer), query.errors()
     if len(body) % dtype.itemsize:
         message = f"the body has {len(body):,} bytes, which are no whole number of {dtype.name} ids"
         raise ApiError(400, f"{message}; the query parameter 'dtype' sets their width")
-    ids = np.frombuffer(body, dtype)
+    ids: Any = np.frombuffer(body, dtype)
     skip = query.flag("skip_special_tokens")
     try:
-        text = tokenizer.decode_bytes(ids, skip_special_tokens=skip)  # type: ignore[arg-type]  # arrays do as well
+        text = tokenizer.decode_bytes(ids, skip_special_tokens=skip, max_bytes=max_bytes)
         if not _is_utf8(text):
-            text = tokenizer.decode(ids, errors=errors, skip_special_tokens=skip).encode()  # type: ignore[arg-type]
+            text = tokenizer.decode(ids, errors=errors, skip_special_tokens=skip).encode()
+    except TextTooLongError:
+        raise answer_too_large(max_bytes) from None
     except TokenizerError as error:
         raise ApiError(400, str(error)) from error
     headers = {"X-Tokenizer-Fingerprint": tokenizer.fingerprint}

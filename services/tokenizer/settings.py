@@ -1,6 +1,6 @@
 """The tokenizer service's settings."""
 
-from pydantic import Field
+from pydantic import ByteSize, Field
 
 from shared.http import ServiceSettings
 
@@ -13,6 +13,9 @@ class TokenizerSettings(ServiceSettings):
     port: int = Field(8001, ge=0, le=65535, description="The port to listen on; 0 for a free one")
     max_batch_items: int = Field(
         1024, ge=1, le=MAX_BATCH_ITEMS, description="The most texts or token lists in one request"
+    )
+    max_answer_bytes: ByteSize = Field(
+        ByteSize(32 << 20), ge=1, description="The most text that /decode answers with, as in 32MiB"
     )
     workers: int = Field(1, ge=1, le=256, description="Processes that share the port, each with the tokenizer loaded")
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from shared.bpe.errors import TokenizerError
+from shared.bpe.errors import TextTooLongError, TokenizerError
 from shared.bpe.patterns import PATTERNS
 from shared.bpe.pieces import Piece
 from shared.bpe.stream import StreamDecoder
@@ -17,6 +17,7 @@ __all__ = [
     "PATTERNS",
     "Piece",
     "StreamDecoder",
+    "TextTooLongError",
     "Tokenizer",
     "TokenizerError",
     "TrainingReport",

@@ -30,9 +30,13 @@ class Decoder:
         self._kinds[list(tokens)] = TOKEN
         self._kinds[list(control_ids)] = CONTROL
 
-    def join(self, ids: Ids, *, skip_control: bool) -> bytes | None:
-        """The bytes of ids; None if one is not the id of a token, or not an integer: the caller finds out which."""
+    def join(self, ids: Ids, *, skip_control: bool, limit: int) -> bytes | None:
+        """The bytes of ids; None if one is not the id of a token, or not an integer: the caller finds out which.
+
+        Ends early where they are more than `limit` bytes.
+        """
         parts = []
+        total = 0
         for start in range(0, len(ids), _BLOCK):
             block = _as_array(ids[start : start + _BLOCK])
             size = -1 if block is None else measure(block, self._starts, self._kinds, skip_control)
@@ -41,6 +45,9 @@ class Decoder:
             out = np.empty(size + SLACK, np.uint8)
             copy_tokens(block, self._starts, self._kinds, skip_control, self._bytes, out)
             parts.append(out.data[:size])
+            total += size
+            if total > limit:
+                break
         return b"".join(parts)
 
 

@@ -1,12 +1,13 @@
 """The bytes of ids, with errors that say which id is wrong."""
 
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from operator import index as as_index
 from typing import TYPE_CHECKING
 
-from shared.bpe.errors import TokenizerError
+from shared.bpe.errors import TextTooLongError, TokenizerError
 
 # Numba takes a while to import, and the kernels to load.
 if TYPE_CHECKING:
@@ -28,17 +29,26 @@ class TokenBytes:
         self._tokens = tokens
         self._control_ids = frozenset(control_ids)
 
-    def join(self, ids: Sequence[int], *, skip_control: bool) -> bytes:
+    def join(self, ids: Sequence[int], *, skip_control: bool, max_bytes: int | None = None) -> bytes:
         """The bytes of ids, joined.
 
         Raises:
             TokenizerError: If one is no token's; names its index.
+            TextTooLongError: If they are more than `max_bytes`.
         """
+        limit = sys.maxsize if max_bytes is None else max_bytes
+        joined = self._join(ids, skip_control, limit)
+        if len(joined) > limit:
+            raise TextTooLongError(f"the tokens stand for more than {limit:,} bytes")
+        return joined
+
+    def _join(self, ids: Sequence[int], skip_control: bool, limit: int) -> bytes:
+        """Join them, or only as many as show that they are more than `limit` bytes."""
         skipped = self._control_ids if skip_control else frozenset()
         if len(ids) <= _FEW and set(map(type, ids)) <= {int}:
             with suppress(KeyError):
                 return b"".join([self._tokens[token_id] for token_id in ids if token_id not in skipped])
-        joined = self._decoder.join(ids, skip_control=skip_control)
+        joined = self._decoder.join(ids, skip_control=skip_control, limit=limit)
         if joined is not None:
             return joined
         # Integers of other types, or an id that is wrong: one by one, to say which.

@@ -231,7 +231,12 @@ class Tokenizer:
         ]
 
     def decode(
-        self, ids: Sequence[int], *, errors: Literal["replace", "strict"] = "replace", skip_special_tokens: bool = False
+        self,
+        ids: Sequence[int],
+        *,
+        errors: Literal["replace", "strict"] = "replace",
+        skip_special_tokens: bool = False,
+        max_bytes: int | None = None,
     ) -> str:
         """The text of ids. Bytes are joined first, so a character may be spread over several tokens.
 
@@ -239,13 +244,15 @@ class Tokenizer:
             ids: Token ids.
             errors: "replace" puts U+FFFD where the bytes are not UTF-8, "strict" raises.
             skip_special_tokens: Leave control tokens out.
+            max_bytes: The most bytes that the tokens may stand for.
 
         Raises:
             TokenizerError: If an id is no token's, or the bytes are not UTF-8 under "strict".
+            TextTooLongError: If the bytes are more than `max_bytes`.
         """
         if errors not in {"replace", "strict"}:
             raise TokenizerError(f'errors must be "replace" or "strict", not {errors!r}')
-        data = self._token_bytes.join(ids, skip_control=skip_special_tokens)
+        data = self.decode_bytes(ids, skip_special_tokens=skip_special_tokens, max_bytes=max_bytes)
         try:
             return data.decode(errors=errors)
         except UnicodeDecodeError as error:
@@ -254,13 +261,16 @@ class Tokenizer:
                 f'0x{data[error.start]:02x} ({error.reason}); errors="replace" puts U+FFFD there'
             ) from None
 
-    def decode_bytes(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> bytes:
+    def decode_bytes(
+        self, ids: Sequence[int], *, skip_special_tokens: bool = False, max_bytes: int | None = None
+    ) -> bytes:
         """The bytes of ids, joined.
 
         Raises:
             TokenizerError: If an id is no token's; names its index.
+            TextTooLongError: If the bytes are more than `max_bytes`.
         """
-        return self._token_bytes.join(ids, skip_control=skip_special_tokens)
+        return self._token_bytes.join(ids, skip_control=skip_special_tokens, max_bytes=max_bytes)
 
     def token_bytes(self, id: int) -> bytes:  # noqa: A002  # the name that the whole interface uses
         """The bytes of one id.

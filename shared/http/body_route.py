@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
 import anyio.to_thread
-import orjson
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
@@ -29,8 +29,7 @@ class BodyRoute(APIRoute):
     """A route for `async def endpoint(body: SomeModel, request: Request) -> Response`.
 
     FastAPI declares and documents it. The body is read here: to solve dependencies and to look at a body three times
-    takes FastAPI longer than to encode a sentence. Integers beyond 64 bits are read as floating-point numbers, which no
-    field for integers takes.
+    takes FastAPI longer than to encode a sentence.
     """
 
     raw_endpoints: ClassVar[dict[str, RawEndpoint]] = {}
@@ -108,8 +107,8 @@ def _parse(body: bytes) -> Any:
     """
     _check_parts(body)
     try:
-        return orjson.loads(body.removeprefix(codecs.BOM_UTF8))  # some Windows programs write it
-    except orjson.JSONDecodeError as error:
+        return from_json(body.removeprefix(codecs.BOM_UTF8))  # some Windows programs write it
+    except ValueError as error:
         if not body:
             raise ApiError(422, "the body is missing: send a JSON object") from None
         raise ApiError(422, f"the body is not JSON in UTF-8: {error}") from None

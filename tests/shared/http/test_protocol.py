@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import socket
 import struct
 import threading
@@ -319,7 +320,7 @@ CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n"
         [b"GET /livez HTTP/1.1\r\n" + b"X: 1\r\n" * 11_000 + b"\r\n"],
         [b"GET /livez?" + LONG + b" HTTP/1.1\r\nHost: x\r\n\r\n"],
         [b"GET /livez HTTP/1.1\r\nX: ", LONG, LONG],
-        [CHUNKED + b"X: " + LONG + b"\r\n\r\n"],
+        [CHUNKED + b"X: " + LONG + b"x" * 512 + b"\r\n\r\n"],  # what is parsed at once is not counted
         [CHUNKED + b"X: ", LONG, LONG],
     ],
 )
@@ -428,7 +429,7 @@ def test_nonsense_behind_a_pipeline_is_answered_in_its_turn(
         connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n\x16\x03\x01\r\n\r\n")
         gate.set()
         answers = read_all(connection)
-    assert [part[:4] for part in answers.split(b"HTTP/1.1 ")[1:]] == [b"200 ", b"200 ", b"400 "]
+    assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"200", b"200", b"400"]
     assert refusals(address, "invalid_http") == 1
 
 
@@ -445,7 +446,7 @@ def test_a_body_with_a_wish_for_http_2_is_refused_with_the_way_out(address: tupl
             connection.sendall(behind + request)
             answers = read_all(connection)
         assert b"alive" not in answers
-        assert answers.count(b"HTTP/1.1 ") == 1 + bool(behind)
+        assert len(re.findall(rb"HTTP/1.1 \d", answers)) == 1 + bool(behind)
         error = error_of(answers[answers.rindex(b"HTTP/1.1 400 ") :])
         assert error["code"] == "upgrade_not_supported"
         assert "--http1.1" in error["message"]
