@@ -6,13 +6,13 @@ from importlib.metadata import version
 from fastapi import FastAPI, Request, Response
 
 from services.inference.answers import GenerateShape, answer
-from services.inference.completions import add_completion_routes
+from services.inference.completions import add_model_routes, completion_route
 from services.inference.loading import ServedModel, load_served_model
 from services.inference.metrics import InferenceMetrics
 from services.inference.schemas import GenerateRequest, GenerateResponse, InfoResponse
 from services.inference.serving import Serving, stream_responses
 from services.inference.settings import InferenceSettings
-from shared.http import BodyRoute, Lifecycle, build_app, error_responses
+from shared.http import BodyRoute, Lifecycle, add_body_routes, build_app, error_responses
 
 _STREAM_EXAMPLE = (
     'data: {"id":"gen-...","model":"demo","choices":[{"index":0,"text":" upon","tokens":[271],"logprobs":null,'
@@ -45,13 +45,13 @@ def create_app(
         version=version("ownlm"),
         refusal=serving.refusal,
     )
-    _add_generate(app, serving)
-    add_completion_routes(app, serving)
+    add_body_routes(app, _generate_route(serving), completion_route(serving))
+    add_model_routes(app, serving)
     _add_info(app, serving)
     return app
 
 
-def _add_generate(app: FastAPI, serving: Serving) -> None:
+def _generate_route(serving: Serving) -> BodyRoute:
     settings = serving.settings
 
     async def generate(body: GenerateRequest, request: Request) -> Response:
@@ -68,13 +68,8 @@ def _add_generate(app: FastAPI, serving: Serving) -> None:
             request, generation, shape, stream=bool(body.stream), send_timeout=settings.stream_send_timeout
         )
 
-    app.router.add_api_route(
-        "/generate",
-        generate,
-        methods=["POST"],
-        response_model=GenerateResponse,
-        responses=stream_responses(_STREAM_EXAMPLE),
-        route_class_override=BodyRoute,
+    return BodyRoute(
+        "/generate", generate, response_model=GenerateResponse, responses=stream_responses(_STREAM_EXAMPLE)
     )
 
 

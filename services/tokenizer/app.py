@@ -12,13 +12,14 @@ from services.tokenizer.schemas import DecodeRequest, DecodeResponse, EncodeRequ
 from services.tokenizer.settings import TokenizerSettings
 from shared.bpe import Tokenizer
 from shared.http import (
+    BodyRoute,
     CpuWorkers,
     HttpMetrics,
     Lifecycle,
+    add_body_routes,
     build_app,
     error_responses,
     unless_disconnected,
-    with_raw_body,
 )
 
 R = TypeVar("R")
@@ -64,23 +65,24 @@ def create_app(settings: TokenizerSettings) -> FastAPI:
     async def decode_raw(body: bytes, request: Request) -> Response:
         return await work(len(body), request, raw.decode, body, request, max_bytes)
 
-    app.router.add_api_route(
-        "/encode",
-        encode,
-        methods=["POST"],
-        response_model=EncodeResponse,
-        responses=_ERRORS,
-        route_class_override=with_raw_body(raw.TEXT, encode_raw),
-        openapi_extra=RAW_ENCODE,
-    )
-    app.router.add_api_route(
-        "/decode",
-        decode,
-        methods=["POST"],
-        response_model=DecodeResponse,
-        responses=_ERRORS,
-        route_class_override=with_raw_body(raw.IDS, decode_raw),
-        openapi_extra=RAW_DECODE,
+    add_body_routes(
+        app,
+        BodyRoute(
+            "/encode",
+            encode,
+            raw={raw.TEXT: encode_raw},
+            response_model=EncodeResponse,
+            responses=_ERRORS,
+            openapi_extra=RAW_ENCODE,
+        ),
+        BodyRoute(
+            "/decode",
+            decode,
+            raw={raw.IDS: decode_raw},
+            response_model=DecodeResponse,
+            responses=_ERRORS,
+            openapi_extra=RAW_DECODE,
+        ),
     )
 
     @app.get("/info", tags=["operations"], responses=error_responses(503))

@@ -48,7 +48,10 @@ class EncodeRequest(StrictModel):
     allowed_special: Annotated[
         Annotated[list[Text], Field(fail_fast=True), Tag("(list)")] | Annotated[Literal["all"], Tag("(all)")],
         Discriminator(_special_kind),
-    ] = Field([], description='Special tokens recognised in the text: their names, or "all"; else they are plain text')
+    ] = Field(
+        default_factory=list,
+        description='Special tokens recognised in the text: their names, or "all"; else they are plain text',
+    )
     add_special_tokens: bool = Field(False, description="Add the tokenizer's own, such as a begin-of-text token")
     return_pieces: bool = Field(False, description="Also say which part of the text each token is")
 

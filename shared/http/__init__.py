@@ -1,7 +1,7 @@
 """What both services share: settings, errors, limits, metrics, logging and lifecycle. No torch."""
 
 from shared.http.app import build_app
-from shared.http.body_route import BodyRoute, with_raw_body
+from shared.http.body_route import BodyRoute, add_body_routes
 from shared.http.cpu import CpuWorkers
 from shared.http.disconnect import unless_disconnected
 from shared.http.errors import ApiError, ErrorEnvelope, error_envelope, error_response, error_responses
@@ -23,6 +23,7 @@ __all__ = [
     "SettingsError",
     "StrictModel",
     "Text",
+    "add_body_routes",
     "build_app",
     "current_request",
     "error_envelope",
@@ -34,5 +35,4 @@ __all__ = [
     "request_started",
     "run",
     "unless_disconnected",
-    "with_raw_body",
 ]

@@ -12,7 +12,6 @@ from shared.http.auth import AuthMiddleware, document_keys
 from shared.http.body_limit import BodyLimitMiddleware, MemoryBudget
 from shared.http.cors import allow_origins
 from shared.http.errors import ApiError, install_error_handlers
-from shared.http.internal_errors import InternalErrorMiddleware
 from shared.http.lifecycle import Lifecycle
 from shared.http.metrics import HttpMetrics
 from shared.http.observe import ObserveMiddleware
@@ -71,7 +70,6 @@ def build_app(
         app.add_middleware(AuthMiddleware, keys=keys)
         document_keys(app)
     app.add_middleware(RefusalMiddleware, allowed_hosts=settings.hosts)
-    app.add_middleware(InternalErrorMiddleware)
     allow_origins(app, settings)
     if provider is not None:
         app.add_middleware(TracingMiddleware, provider=provider)

@@ -118,20 +118,27 @@ class _Exchange:
             await self._send_body(message)
 
     async def _send_body(self, message: Message) -> None:
-        body = memoryview(message.get("body", b""))
+        size = len(message.get("body", b""))
         if self._start is not None:
             start, self._start = self._start, None
             try:
-                self._take(max(0, len(body) - _SENT_AT_ONCE))
+                self._take(max(0, size - _SENT_AT_ONCE))
             except ApiError as error:
                 self._is_refused = True
                 await error_response(error)(self._scope, self._receive, self._send)
                 return
             await self._send(start)
+        if size > _SENT_AT_ONCE:
+            message = await self._send_in_parts(message)
+        await self._send(message)
+
+    async def _send_in_parts(self, message: Message) -> Message:
+        """Send all but the last part, which is returned."""
+        body = memoryview(message["body"])
         while len(body) > _SENT_AT_ONCE:
             await self._send({"type": "http.response.body", "body": bytes(body[:_SENT_AT_ONCE]), "more_body": True})
             body = body[_SENT_AT_ONCE:]
-        await self._send({**message, "body": bytes(body)})
+        return {**message, "body": bytes(body)}
 
     def end(self) -> None:
         """Give back what was held."""
@@ -139,6 +146,9 @@ class _Exchange:
         self._held = 0
 
     def _hold(self, size: int) -> None:
+        if self.received + size <= _FREE_BYTES:
+            self.received += size
+            return
         before = max(0, self.received - _FREE_BYTES)
         self.received += size
         self._take(max(0, self.received - _FREE_BYTES) - before)

@@ -1,18 +1,19 @@
 """Routes whose bodies are read once, in one way whatever their size, and without holding up other requests."""
 
 import codecs
-from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import anyio.to_thread
-from fastapi import Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
-from starlette.datastructures import Headers
-from starlette.types import Receive, Scope, Send
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shared.http.errors import ApiError, shorten, validation_error
+from shared.http.errors import ApiError, error_response, shorten, validation_error
 
 # Up to this size JSON is read on the event loop: a few tenths of a millisecond, less than a thread costs under load.
 _INLINE_BYTES = 1 << 16
@@ -30,59 +31,106 @@ class BodyRoute(APIRoute):
 
     FastAPI declares and documents it. The body is read here: to solve dependencies and to look at a body three times
     takes FastAPI longer than to encode a sentence.
+
+    Args:
+        path: The route's path.
+        endpoint: Takes the validated body, annotated with its model, and the request.
+        raw: What answers bodies of other content types than JSON: functions of the bytes and the request.
+        options: What FastAPI documents: `response_model`, `responses`, `tags`, `openapi_extra`.
     """
 
-    raw_endpoints: ClassVar[dict[str, RawEndpoint]] = {}
-    """What answers bodies of other content types than JSON."""
-
-    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        super().__init__(path, endpoint, **options)
+    def __init__(
+        self,
+        path: str,
+        endpoint: Callable[..., Any],
+        *,
+        raw: Mapping[str, RawEndpoint] = MappingProxyType({}),
+        **options: Any,
+    ) -> None:
+        super().__init__(path, endpoint, methods=["POST"], **options)
         model = endpoint.__annotations__["body"]
         assert issubclass(model, BaseModel)
         self._model = model
-        self.app = self._serve  # instead of what FastAPI made of the endpoint
+        self._raw = raw
+        self.app = self.serve  # instead of what FastAPI made of the endpoint
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        raw = self._raw_endpoint(scope)
+        body = await _read(receive)
         request = Request(scope, receive, send)
-        response = await self._answer(request)
+        if raw is not None:
+            response = await raw(body, request)
+        else:
+            fields = _parse(body) if len(body) <= _INLINE_BYTES else await anyio.to_thread.run_sync(_parse, body)
+            try:
+                model = self._model.model_validate(fields)
+            except ValidationError as error:
+                raise validation_error(error.errors(include_url=False)) from None
+            response = await self.endpoint(model, request)
         await response(scope, receive, send)
 
-    async def _answer(self, request: Request) -> Response:
-        raw = self._raw_endpoint(request)
-        body = await request.body()
-        if raw is not None:
-            return await raw(body, request)
-        fields = _parse(body) if len(body) <= _INLINE_BYTES else await anyio.to_thread.run_sync(_parse, body)
-        try:
-            model = self._model.model_validate(fields)
-        except ValidationError as error:
-            raise validation_error(error.errors(include_url=False)) from None
-        response: Response = await self.endpoint(model, request)
-        return response
+    def _raw_endpoint(self, scope: Scope) -> RawEndpoint | None:
+        """What answers this body as it is; None for JSON.
 
-    def _raw_endpoint(self, request: Request) -> RawEndpoint | None:
-        """What answers this body as it is; None for JSON."""
-        _refuse_coded_body(request.headers)
-        given = request.headers.get("content-type", "")
+        Raises:
+            ApiError: 415 for other content types and codings, 400 for query parameters beside JSON.
+        """
+        headers = dict(scope["headers"])
+        _refuse_coded_body(headers.get(b"content-encoding", b"").decode("latin-1"))
+        given = headers.get(b"content-type", b"").decode("latin-1")
         content_type = given.partition(";")[0].strip().lower()
-        raw = self.raw_endpoints.get(content_type)
+        raw = self._raw.get(content_type)
         if raw is None and not _is_json(content_type):
-            kinds = " or ".join(["application/json", *self.raw_endpoints])
+            kinds = " or ".join(["application/json", *self._raw])
             message = f"send the body with the header 'Content-Type: {kinds}' (content type got: {given or 'none'})"
             raise ApiError(415, message)
-        if raw is None and request.query_params:
-            kinds = " and ".join(self.raw_endpoints) or "no"
+        if raw is None and scope["query_string"]:
+            kinds = " and ".join(self._raw) or "no"
             raise ApiError(400, f"query parameters are for {kinds} bodies; in JSON they are fields")
         return raw
 
 
-def with_raw_body(content_type: str, endpoint: RawEndpoint) -> type[BodyRoute]:
-    """A class of routes that give bodies of `content_type` to `endpoint`, and treat others as JSON."""
+def add_body_routes(app: FastAPI, *routes: BodyRoute) -> None:
+    """Give an app its routes with bodies. They are found by their path alone, without FastAPI's router."""
+    app.router.routes.extend(routes)  # for the OpenAPI document, and to refuse other methods
+    app.user_middleware.append(Middleware(_BodyRoutes, routes=routes))  # the last one is the innermost
 
-    class RawBodyRoute(BodyRoute):
-        raw_endpoints: ClassVar = {content_type: endpoint}
 
-    return RawBodyRoute
+class _BodyRoutes:
+    """Answers POST requests to its routes.
+
+    On their way to a route, requests pass three middlewares and a router of FastAPI's, all for what these routes have
+    not: dependencies, files, paths with parameters. That takes as long as to encode a sentence.
+    """
+
+    def __init__(self, app: ASGIApp, routes: Sequence[BodyRoute]) -> None:
+        self._app = app
+        self._routes = {route.path: route for route in routes}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route = self._routes.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if route is None:
+            await self._app(scope, receive, send)
+            return
+        scope["route"] = route  # as the router does: logs and metrics name it
+        try:
+            await route.serve(scope, receive, send)
+        except ApiError as error:
+            await error_response(error)(scope, receive, send)
+
+
+async def _read(receive: Receive) -> bytes:
+    """The body of a request; `BodyLimitMiddleware` raises where the client leaves within it."""
+    message = await receive()
+    body: bytes = message["body"]
+    if not message.get("more_body"):
+        return body
+    parts = [body]
+    while message.get("more_body"):
+        message = await receive()
+        parts.append(message["body"])
+    return b"".join(parts)
 
 
 def _is_json(content_type: str) -> bool:
@@ -91,9 +139,8 @@ def _is_json(content_type: str) -> bool:
     )
 
 
-def _refuse_coded_body(headers: Headers) -> None:
+def _refuse_coded_body(coding: str) -> None:
     """Refuse a compressed body by what its header says, not by what its bytes look like as JSON, text or ids."""
-    coding = headers.get("content-encoding", "identity")
     if coding.strip().lower() not in {"", "identity"}:
         message = f"send the body as it is, without Content-Encoding (got {shorten(coding)})"
         raise ApiError(415, message, headers={"Accept-Encoding": "identity"})

@@ -19,6 +19,8 @@ class StrictModel(BaseModel):
         if not isinstance(data, dict):
             return data
         known = cls.model_fields
+        if data.keys() <= known.keys():
+            return data
         unknown = [name for name in data if name not in known]
         dropped = set(unknown[_MAX_UNKNOWN_FIELDS:])
         return {name: value for name, value in data.items() if name not in dropped}

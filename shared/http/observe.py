@@ -38,13 +38,12 @@ class ObserveMiddleware:
         record = RequestRecord(next((value for name, value in scope["headers"] if name == b"x-request-id"), None))
         current_request.set(record)
         id_header = (b"x-request-id", record.id.encode("latin-1"))
-        status = CLIENT_CLOSED_REQUEST
         is_complete = False
 
         async def observed_send(message: Message) -> None:
-            nonlocal status, is_complete
+            nonlocal is_complete
             if message["type"] == "http.response.start":
-                status = message["status"]
+                record.status = message["status"]
                 # A copy: an app may send the same message to everybody.
                 message = {**message, "headers": [*message.get("headers", ()), id_header]}
             elif message["type"] == "http.response.body":
@@ -56,7 +55,8 @@ class ObserveMiddleware:
             await self._app(scope, receive, observed_send)
         finally:
             self._metrics.in_flight.dec()
-            self._record(scope, status if is_complete else CLIENT_CLOSED_REQUEST, record)
+            status = record.status if is_complete else None
+            self._record(scope, CLIENT_CLOSED_REQUEST if status is None else status, record)
 
     def _record(self, scope: Scope, status: int, record: RequestRecord) -> None:
         seconds = time.perf_counter() - record.started

@@ -180,7 +180,7 @@ class RequestProtocol(HttpToolsProtocol):
             self._answered = self.cycle
         assert self.cycle is not None
         kind = UnchunkedTransport if version == "1.0" else ResponseTransport
-        self.cycle.transport = cast("asyncio.Transport", kind(self.transport, self._hang_up))
+        self.cycle.transport = cast("asyncio.Transport", kind(self.transport, self.loop, self._hang_up))
 
     def _refuse(self, error: ApiError) -> None:
         """Answer with `error`, when the requests before have been answered, and hang up.

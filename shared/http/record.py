@@ -16,15 +16,17 @@ class RequestRecord:
     Attributes:
         id: The client's `X-Request-ID`, or one that was made.
         started: When its head had come, on the clock of `time.perf_counter`.
+        status: That of its answer, once this has begun.
         error_code: The stable name of the error that it was answered with.
         notes: Further fields of its log line; never a prompt or an answer, unless `OWNLM_LOG_PROMPTS` asks for them.
     """
 
-    __slots__ = ("error_code", "id", "notes", "started")
+    __slots__ = ("error_code", "id", "notes", "started", "status")
 
     def __init__(self, given_id: bytes | None = None) -> None:
         self.id = _usable(given_id) or f"{random.getrandbits(128):032x}"
         self.started = time.perf_counter()
+        self.status: int | None = None
         self.error_code: str | None = None
         self.notes: dict[str, Note] = {}
 

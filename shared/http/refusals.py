@@ -1,11 +1,15 @@
-"""Requests that are refused before the app knows them whole: by the server, or for how they describe themselves."""
+"""Answers that the app does not give: refusals by the server or for ambiguous headers, and 500."""
 
 import re
 from collections import Counter
 
+import structlog
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared.http.errors import ApiError, error_response, shorten
+from shared.http.record import current_request
+
+_log = structlog.get_logger("ownlm.http")
 
 REFUSAL = "ownlm.refusal"
 """The extension of a request's scope in which the server leaves the `ApiError` that the request gets."""
@@ -24,7 +28,9 @@ def refusal_of(scope: Scope) -> ApiError | None:
 
 
 class RefusalMiddleware:
-    """Answers what the server refuses, and refuses requests whose headers can be read in two ways.
+    """Answers what the server refuses, refuses requests whose headers can be read in two ways, and answers 500.
+
+    Starlette would answer 500 outside of all middleware, without the request's id and what lets a page read it.
 
     Args:
         app: The app.
@@ -38,10 +44,20 @@ class RefusalMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or refuse it without reading its body."""
-        error = (refusal_of(scope) or self._check(scope)) if scope["type"] == "http" else None
-        if error is None:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
-        else:
+            return
+        error = refusal_of(scope) or self._check(scope)
+        if error is None:
+            try:
+                await self._app(scope, receive, send)
+            except Exception:
+                _log.exception("request failed")
+                record = current_request.get()
+                if record is not None and record.status is not None:
+                    return  # the answer has begun: the server cuts it off
+                error = ApiError(500, "internal error; the server's log has the details")
+        if error is not None:
             await error_response(error)(scope, receive, send)
 
     def _check(self, scope: Scope) -> ApiError | None:

@@ -23,9 +23,8 @@ _STREAM_EXAMPLE = (
 )
 
 
-def add_completion_routes(app: FastAPI, serving: Serving) -> None:
-    """Give the app /v1/completions and /v1/models."""
-    created = int(time.time())
+def completion_route(serving: Serving) -> BodyRoute:
+    """/v1/completions."""
     name = serving.settings.served_name
     send_timeout = serving.settings.stream_send_timeout
 
@@ -45,15 +44,19 @@ def add_completion_routes(app: FastAPI, serving: Serving) -> None:
         )
         return await answer(request, generation, shape, stream=bool(body.stream), send_timeout=send_timeout)
 
-    app.router.add_api_route(
+    return BodyRoute(
         "/v1/completions",
         create_completion,
-        methods=["POST"],
         response_model=CompletionResponse,
         responses=stream_responses(_STREAM_EXAMPLE, 404),
         tags=["OpenAI"],
-        route_class_override=BodyRoute,
     )
+
+
+def add_model_routes(app: FastAPI, serving: Serving) -> None:
+    """Give the app /v1/models."""
+    created = int(time.time())
+    name = serving.settings.served_name
 
     def card() -> ModelCard:
         return ModelCard(

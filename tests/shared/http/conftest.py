@@ -11,7 +11,17 @@ import structlog
 import uvicorn
 from fastapi import FastAPI, Request, Response
 
-from shared.http import ApiError, BodyRoute, HttpMetrics, Lifecycle, ServiceSettings, StrictModel, Text, build_app
+from shared.http import (
+    ApiError,
+    BodyRoute,
+    HttpMetrics,
+    Lifecycle,
+    ServiceSettings,
+    StrictModel,
+    Text,
+    add_body_routes,
+    build_app,
+)
 from shared.http.run import http_protocol
 
 
@@ -55,7 +65,7 @@ def build() -> Callable[..., FastAPI]:
         async def echo(body: EchoRequest, _request: Request) -> Response:
             return Response(body.model_dump_json(), media_type="application/json")
 
-        app.router.add_api_route("/echo", echo, methods=["POST"], route_class_override=BodyRoute)
+        add_body_routes(app, BodyRoute("/echo", echo))
 
         @app.get("/items/{name}")
         async def item(name: str) -> str:
