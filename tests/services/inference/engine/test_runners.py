@@ -43,13 +43,15 @@ def model(model_dir: Path) -> ModelConfig:
     ],
 )
 def test_how_many_blocks(model: ModelConfig, settings: dict[str, int], free: int, blocks: int) -> None:
-    assert num_blocks(EngineConfig(Path(), **settings), model, 1000, free) == blocks
+    config = EngineConfig(Path(), **settings)
+    assert num_blocks(config, model, 1000, free, weight_bytes=0, position_bytes=0) == blocks
 
 
 @pytest.mark.parametrize(("kv_cache_bytes", "words"), [(999, "OWNLM_KV_CACHE_BYTES is 999"), (None, "128 tokens")])
 def test_too_little_memory_is_told_with_what_to_do(model: ModelConfig, kv_cache_bytes: int | None, words: str) -> None:
     with pytest.raises(CacheError, match=words):
-        num_blocks(EngineConfig(Path(), kv_cache_bytes=kv_cache_bytes), model, 1000, 15_000)
+        config = EngineConfig(Path(), kv_cache_bytes=kv_cache_bytes)
+        num_blocks(config, model, 1000, 15_000, weight_bytes=0, position_bytes=0)
 
 
 def test_a_device_that_is_not_there(model_dir: Path) -> None:

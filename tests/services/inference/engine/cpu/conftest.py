@@ -67,7 +67,7 @@ def make_runner() -> Iterator[MakeRunner]:
         tensors = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
         return CpuRunner(
             model.config,
-            pack_weights(model.config, tensors, CONTEXT_LENGTH),
+            pack_weights(model.config, tensors),
             CpuSampler(model.config.vocab_size, MAX_ROWS, num_threads=num_threads, run=team.run),
             team,
             num_blocks=NUM_BLOCKS,
