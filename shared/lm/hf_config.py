@@ -3,7 +3,8 @@
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
-from shared.lm.errors import ModelConfigError, shown
+from shared.errors import shown
+from shared.lm.errors import ModelConfigError
 from shared.lm.hf_rope import mapping, positive, read_rope
 from shared.lm.rope_config import RopeConfig
 

@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shared.lm.errors import ModelConfigError, shown
+from shared.errors import shown
+from shared.lm.errors import ModelConfigError
 from shared.lm.rope_config import LinearScaling, Llama3Scaling, RopeConfig, RopeScaling, YarnScaling
 
 ORIGINAL = "original_max_position_embeddings"
