@@ -176,7 +176,8 @@ def _check(stored: Mapping[str, _Stored], expected: Mapping[str, tuple[int, ...]
             f"{stored[wrapped[0]].file}: {_list(wrapped)}: the names begin with a wrapper's prefix "
             "(torch.compile or DistributedDataParallel): save the model inside the wrapper"
         )
-    places = ", ".join(str(file) for file in files)
+    first, *others = files
+    places = f"{first} and {len(others)} more" if others else str(first)
     if missing := expected.keys() - stored.keys():
         raise ModelFolderError(f"{places}: the weights lack {_list(missing)}, which config.json asks for")
     if unexpected := stored.keys() - expected.keys():

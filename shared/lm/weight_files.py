@@ -37,7 +37,7 @@ def find_weight_files(folder: Path) -> tuple[dict[Path, set[str] | None], tuple[
 def _read_index(index: Path) -> dict[str, set[str]]:
     """Return the tensor names of each shard."""
     weight_map = read_json(index).get("weight_map")
-    if not isinstance(weight_map, dict):
+    if not isinstance(weight_map, dict) or not weight_map:
         raise ModelFolderError(f'{index}: "weight_map" must be an object of names and files, got {shown(weight_map)}')
     shards: dict[str, set[str]] = {}
     for name, file in weight_map.items():
