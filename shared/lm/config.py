@@ -90,7 +90,9 @@ class ModelConfig:
         if self.head_dim % 2:
             raise ModelConfigError(f"head_dim must be even, since RoPE turns channels in pairs, got {self.head_dim}")
         if self.attention_bias == "qkv" and self.qk_norm:
-            raise ModelConfigError("no architecture has both query/key norm and biases on queries, keys and values alone")
+            raise ModelConfigError(
+                "no architecture has both query/key norm and biases on queries, keys and values alone"
+            )
         if self.attention_bias and self.research_features:
             raise ModelConfigError(f"attention_bias cannot be combined with {', '.join(self.research_features)}")
         if self.family == "llama" and self.d_model % self.num_heads:
@@ -153,7 +155,7 @@ class ModelConfig:
         if reader.family == RESEARCH_TYPE:
             switches = reader.switches(("qk_norm", *_SWITCHES))
             qk_norm = switches.pop("qk_norm")
-        sizes = {name: reader.size(key, _LARGEST[name]) for name, key in _SIZES.items()}
+        sizes: dict[str, Any] = {name: reader.size(key, _LARGEST[name]) for name, key in _SIZES.items()}
         return cls(
             **sizes,
             num_kv_heads=reader.num_kv_heads(sizes["num_heads"]),

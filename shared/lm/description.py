@@ -161,6 +161,9 @@ def _check_provenance(file: Path, provenance: Mapping[str, Any], tokenizer: Toke
         raise ModelFolderError(
             f'{file}: "format_version" must be {FORMAT_VERSION}, got {shown(provenance.get("format_version"))}'
         )
+    for values, key in ((provenance, "training"), (provenance.get("training"), "settings")):
+        if isinstance(values, Mapping) and not isinstance(values.get(key, {}), Mapping):
+            raise ModelFolderError(f'{file}: "{key}" must be an object, got {shown(values[key])}')
     recorded = provenance.get("tokenizer_fingerprint")
     if recorded != tokenizer.fingerprint:
         raise ModelFolderError(

@@ -105,8 +105,8 @@ def _linear(values: _Values, _config: Mapping[str, Any]) -> LinearScaling:
 
 
 def _llama3(values: _Values, _config: Mapping[str, Any]) -> Llama3Scaling:
-    factors = (values.number(key) for key in ("factor", "low_freq_factor", "high_freq_factor"))
-    return Llama3Scaling(*factors, values.whole(ORIGINAL))
+    factor, low, high = (values.number(key) for key in ("factor", "low_freq_factor", "high_freq_factor"))
+    return Llama3Scaling(factor, low, high, values.whole(ORIGINAL))
 
 
 def _yarn(values: _Values, config: Mapping[str, Any]) -> YarnScaling:

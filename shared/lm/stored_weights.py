@@ -153,7 +153,9 @@ def _open(file: Path, streams: ExitStack) -> dict[str, _Stored]:
         header_size = int.from_bytes(stream.read(8), "little")
         header = json.loads(stream.read(header_size))
     except (SafetensorError, OSError, ValueError) as error:
-        raise ModelFolderError(f"{file}: cut short, damaged or not a safetensors file ({shown_name(str(error))})") from error
+        raise ModelFolderError(
+            f"{file}: cut short, damaged or not a safetensors file ({shown_name(str(error))})"
+        ) from error
     header.pop("__metadata__", None)
     return {
         name: _Stored(file, stream, entry["dtype"], tuple(entry["shape"]), 8 + header_size + entry["data_offsets"][0])

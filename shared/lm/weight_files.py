@@ -42,7 +42,9 @@ def _read_index(index: Path) -> dict[str, set[str]]:
     shards: dict[str, set[str]] = {}
     for name, file in weight_map.items():
         if not _is_file_name(file):
-            raise ModelFolderError(f"{index}: {shown_name(name)} must be in a file of the same folder, got {shown(file)}")
+            raise ModelFolderError(
+                f"{index}: {shown_name(name)} must be in a file of the same folder, got {shown(file)}"
+            )
         shards.setdefault(file, set()).add(name)
     return shards
 

@@ -1,4 +1,4 @@
-"""Every supported variant of the architecture, written by transformers, read and run here: transformers is the oracle."""
+"""Every supported variant of the architecture, written by transformers, read and run here: it is the oracle."""
 
 import itertools
 import json

@@ -2,7 +2,6 @@ import errno
 import json
 import os
 import struct
-from pathlib import Path
 
 import pytest
 import torch
