@@ -1,7 +1,6 @@
 """The angles of positions, as the kernels read them."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shared.lm import ModelConfig
 from shared.lm.rope_config import rope_frequencies
@@ -19,7 +18,7 @@ class Rotation:
     """
 
     def __init__(self, config: ModelConfig, num_positions: int) -> None:
-        self.values: NDArray[np.float32] = np.empty(num_positions * config.head_dim, np.float32)
+        self.values = np.empty(num_positions * config.head_dim, np.float32)
         self._table = self.values.reshape(num_positions, config.head_dim)
         self._frequencies = rope_frequencies(config.rope, config.head_dim)
         self._magnitude = config.rope.magnitude
