@@ -28,8 +28,8 @@ _log = structlog.get_logger("ownlm.engine")
 
 _CUDA_DTYPES = ("float32", "bfloat16", "float16")
 _SHARE_OF_FREE_MEMORY = 0.5
-# Beyond it a cache is no use to a model of this size: a context of millions of tokens in a small model's config.json
-# is to cost no more memory than a large model.
+# A model of this size has no use for a larger cache: the config.json of a small one may claim a context of millions of
+# tokens, which would take half of the machine.
 _CACHE_PER_WEIGHTS, _SMALL_CACHE = 64, 1 << 30
 # On the CPU a chunk of a prompt delays others by the time of its tokens; on CUDA by that of its tiles (`TorchRunner`).
 _CPU_PREFILL_TOKENS, _CUDA_PREFILL_TOKENS = 128, 512
@@ -223,8 +223,8 @@ def num_blocks(
     needed = full_context * block_bytes + context * position_bytes
     if needed > room:
         raise CacheError(
-            f"the KV cache of one sequence of {context} tokens takes {needed >> 20} MiB, and there are {room >> 20}: "
-            f"half of the free memory, {most >> 20} MiB at most for a model of this size; "
+            f"one sequence of {context} tokens takes {needed >> 20} MiB of KV cache and tables, and there are "
+            f"{room >> 20}: half of the free memory, and {most >> 20} MiB at most for a model of this size; "
             "lower OWNLM_CONTEXT_LENGTH, or set OWNLM_KV_CACHE_BYTES"
         )
     return min(config.max_batch * full_context, (room - context * position_bytes) // block_bytes)

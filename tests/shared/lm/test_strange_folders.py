@@ -1,4 +1,4 @@
-"""Folders that strangers made: whatever their files are and hold, a sentence names the file."""
+"""Folders that strangers made: no matter what their files are and hold, a sentence names the file."""
 
 import contextlib
 import json

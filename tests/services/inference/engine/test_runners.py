@@ -59,7 +59,7 @@ def test_too_little_memory_is_told_with_what_to_do(model: ModelConfig, kv_cache_
 
 @pytest.mark.case("D21")
 def test_a_long_context_of_a_small_model_is_refused_however_much_memory_is_free(model: ModelConfig) -> None:
-    """A cache of 32 GiB for 4 MB of weights is no use to anybody; for 400 MB it may be."""
+    """A cache of 16 GiB for 4 MB of weights makes no sense; for 400 MB it may."""
     long = dataclasses.replace(model, context_length=1 << 24)
     sizes = {"block_bytes": 16 * 1000, "free": 100 * GIB}
     config = EngineConfig(Path())
