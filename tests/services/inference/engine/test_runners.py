@@ -165,6 +165,24 @@ def test_ids_that_the_tokenizer_does_not_know_are_never_drawn(
         assert draw.logprobs.chosen == pytest.approx(among_ids[draw.token].item(), abs=1e-3)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int8"])
+def test_a_model_with_biases_is_served_in_every_dtype(
+    model_dir: Path, tokenizer: Tokenizer, tmp_path: Path, dtype: str
+) -> None:
+    """The likeliest token after a prompt is torch's, which biases decide here."""
+    torch.manual_seed(0)
+    model = Transformer(dataclasses.replace(read_description(model_dir).config, attention_bias="qkvo")).eval()
+    torch.nn.init.normal_(model.model.layers[0].self_attn.o_proj.bias, generator=torch.Generator().manual_seed(1))
+    save_model_folder(
+        tmp_path / "biased", model=model, tokenizer=tokenizer, generation=GenerationDefaults(), provenance={}
+    )
+    runner = load_model(EngineConfig(tmp_path / "biased", device="cpu", dtype=dtype, threads=1)).runner
+    runner.open_row(0, RowRequest((1, 2), SamplingParams(temperature=0.0), max_tokens=1, stop_ids=frozenset()))
+    (draw,) = runner.run([Segment([1, 2], 0, [0], draws=(0,))]).draws
+    with torch.no_grad():
+        assert draw.token == int(model(torch.tensor([[1, 2]]))[0, -1].argmax())
+
+
 def libraries(*, has_driver: bool) -> Callable[[str | None], ctypes.CDLL]:
     """`ctypes.CDLL` on a machine with a GPU's driver or without."""
     load = ctypes.CDLL
