@@ -82,7 +82,7 @@ def _runner(model: Transformer, kind: int, threads: int) -> CpuRunner:
     tensors = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     return CpuRunner(
         CONFIG,
-        pack_weights(CONFIG, tensors, CONFIG.context_length, kind),
+        pack_weights(CONFIG, tensors, kind),
         CpuSampler(CONFIG.vocab_size, MAX_ROWS, num_threads=threads, run=team.run),
         team,
         num_blocks=MAX_ROWS * CONFIG.context_length // BLOCK_SIZE,

@@ -100,7 +100,7 @@ def _measure(
 ) -> Result:
     config = folder.config
     tensors = {name: tensor.numpy() for name, tensor in folder.model.state_dict().items()}
-    weights = pack_weights(config, tensors, config.context_length, kind)
+    weights = pack_weights(config, tensors, kind)
     blocks = range(-(-config.context_length // BLOCK_SIZE))
     runner = CpuRunner(
         config,

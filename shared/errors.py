@@ -1,8 +1,24 @@
 """Errors in words, for people."""
 
+import reprlib
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 100
+_SHORT.maxlevel = 3
+
 
 def describe(error: Exception) -> str:
     """An error as a sentence: those that are written for people as they are, others with their type."""
     if isinstance(error, ValueError | OSError) and str(error):
         return str(error)
     return f"{type(error).__name__}: {error}".rstrip(": ")
+
+
+def shown(value: object) -> str:
+    """A value from a file as a message shows it: its repr, cut where it is long, deep or wide."""
+    return _SHORT.repr(value)
+
+
+def shown_name(value: object) -> str:
+    """A name from a file as a message shows it: as it is where it is short and printable, else as any value."""
+    return value if isinstance(value, str) and value.isprintable() and len(value) <= 100 else shown(value)

@@ -44,7 +44,11 @@ class GenerateRequest(ContinuationRequest):
 
 
 class TopLogprob(BaseModel):
-    """A token and its log-probability under the model's own distribution; -9999 is the lowest."""
+    """A token and its natural log-probability among the tokenizer's ids; -9999 is the lowest.
+
+    It is the model's, before any sampling parameter. Rows of the model's vocabulary that stand for no token (padding)
+    are left out, and the probabilities of all others add up to 1.
+    """
 
     id: int
     token: str = Field(description="The token as text; parts of characters show as U+FFFD")

@@ -29,7 +29,7 @@ class InferenceSettings(ServiceSettings):
     kv_cache_bytes: ByteSize | None = Field(
         None,
         description="Memory of the KV cache, as in 2GiB; default: what OWNLM_MAX_BATCH full contexts take, "
-        "at most half of what is free",
+        "at most half of what is free and 64 times the weights (or 1 GiB)",
     )
     queue_timeout: float = Field(60.0, ge=0, description="Seconds that a request may wait for its turn; 0: no limit")
     request_timeout: float = Field(600.0, ge=0, description="Seconds that a request may take in all; 0: no limit")

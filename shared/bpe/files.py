@@ -9,16 +9,20 @@ from typing import Any
 import orjson
 
 from shared.bpe.errors import TokenizerError
+from shared.errors import shown
+from shared.regular_file import read_regular
+
+_LARGEST = 256 << 20  # bytes; the largest known tokenizer.json has 35 million
 
 
 def read_text(path: Path) -> str:
     """A file as UTF-8, newlines untouched.
 
     Raises:
-        TokenizerError: If it cannot be read or is not UTF-8; names path and byte.
+        TokenizerError: If it cannot be read, is no regular file, larger than 256 MiB or not UTF-8; names path and byte.
     """
     try:
-        return path.read_bytes().decode()
+        return read_regular(path, _LARGEST).decode()
     except OSError as error:
         raise TokenizerError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -36,9 +40,11 @@ def read_json(path: Path) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise TokenizerError(f"{path} is not JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
     except _DuplicateKeyError as error:
-        raise TokenizerError(f"{path} has the key {error.args[0]!r} twice in one object") from None
+        raise TokenizerError(f"{path} has the key {shown(error.args[0])} twice in one object") from None
     except RecursionError:
         raise TokenizerError(f"{path} is nested too deeply") from None
+    except ValueError as error:  # a number of more digits than Python reads
+        raise TokenizerError(f"{path} cannot be read as JSON: {error}") from None
     if not isinstance(content, dict):
         raise TokenizerError(f"{path} must hold a JSON object, not {type(content).__name__}")
     return content

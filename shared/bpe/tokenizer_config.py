@@ -5,6 +5,7 @@ from typing import Any, TypedDict
 
 from shared.bpe.errors import TokenizerError
 from shared.bpe.files import read_json
+from shared.errors import shown
 
 
 class Roles(TypedDict):
@@ -43,5 +44,5 @@ def _content(path: Path, config: dict[str, Any], key: str) -> str | None:
     # Older files hold an added token as an object.
     content = value.get("content") if isinstance(value, dict) else value
     if content is not None and not isinstance(content, str):
-        raise TokenizerError(f"{path}: {key} must be a token, not {value!r}")
+        raise TokenizerError(f"{path}: {key} must be a token, not {shown(value)}")
     return content

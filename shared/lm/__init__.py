@@ -10,7 +10,7 @@ from shared.lm.config import ModelConfig
 from shared.lm.description import ModelDescription, read_config, read_description
 from shared.lm.errors import ModelConfigError, ModelFolderError, SamplingError
 from shared.lm.generation_config import GenerationDefaults
-from shared.lm.rope_config import Llama3Scaling, RopeConfig
+from shared.lm.rope_config import LinearScaling, Llama3Scaling, RopeConfig, YarnScaling
 from shared.lm.sampling_params import NO_TOKEN, SamplingParams
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ __all__ = [
     "NO_TOKEN",
     "GenerationDefaults",
     "KVCache",
+    "LinearScaling",
     "Llama3Scaling",
     "ModelConfig",
     "ModelConfigError",
@@ -50,6 +51,7 @@ __all__ = [
     "SamplingError",
     "SamplingParams",
     "Transformer",
+    "YarnScaling",
     "generate",
     "load_model_folder",
     "load_weights",

@@ -12,7 +12,7 @@ from shared.lm.rope import rotate
 
 
 class Attention(nn.Module):
-    """Grouped-query attention (Ainslie et al. 2023, arXiv 2305.13245) with RoPE and optional query/key norm.
+    """Grouped-query attention (Ainslie et al. 2023, arXiv 2305.13245) with RoPE, optional query/key norm and biases.
 
     The parameters carry Hugging Face's names.
     """
@@ -23,10 +23,11 @@ class Attention(nn.Module):
         self.head_dim = config.head_dim
         self.dropout = 0.0  # see Transformer.set_dropout
         queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-        self.q_proj = Linear(config.d_model, queries)
-        self.k_proj = Linear(config.d_model, keys)
-        self.v_proj = Linear(config.d_model, keys)
-        self.o_proj = Linear(queries, config.d_model)
+        biases = config.attention_bias
+        self.q_proj = Linear(config.d_model, queries, bias="q" in biases)
+        self.k_proj = Linear(config.d_model, keys, bias="k" in biases)
+        self.v_proj = Linear(config.d_model, keys, bias="v" in biases)
+        self.o_proj = Linear(queries, config.d_model, bias="o" in biases)
         self.q_norm = RMSNorm(config.head_dim, config.norm_eps) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config.norm_eps) if config.qk_norm else None
 

@@ -5,10 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from shared.errors import shown
 from shared.lm.errors import ModelConfigError
 from shared.lm.hf_config import ARCHITECTURES, RESEARCH_TYPE, HFConfigReader
+from shared.lm.hf_rope import rope_to_hf
 from shared.lm.rope_config import RopeConfig
 
+AttentionBias = Literal["", "qkv", "qkvo"]
 Norm = Literal["pre", "post", "none"]
 Position = Literal["rope", "none"]
 Activation = Literal["swiglu", "silu"]
@@ -17,6 +20,8 @@ Activation = Literal["swiglu", "silu"]
 @dataclass(frozen=True)
 class ModelConfig:
     """A Llama-shaped decoder: pre-norm RMSNorm, RoPE, grouped-query attention, SwiGLU.
+
+    Llama, Mistral, Qwen2 and Qwen3 are such.
 
     The last three switches are for experiments on the architecture. A model that uses one is a *research model*: no
     format of Hugging Face can express it, so only the trainer opens it.
@@ -32,6 +37,8 @@ class ModelConfig:
         d_ff: Inner width of the feed-forward part.
         norm_eps: Added to the mean square in RMSNorm.
         qk_norm: RMSNorm on each head's queries and keys before RoPE, as in Qwen3.
+        attention_bias: The projections that have a bias: none, those of queries, keys and values as in Qwen2, or the
+            output's too.
         tie_embeddings: The output projection is the embedding itself.
         rope: How positions are encoded.
         initializer_range: Standard deviation of the initial weights.
@@ -54,6 +61,7 @@ class ModelConfig:
     d_ff: int
     norm_eps: float = 1e-5
     qk_norm: bool = False
+    attention_bias: AttentionBias = ""
     tie_embeddings: bool = True
     rope: RopeConfig = field(default_factory=RopeConfig)
     initializer_range: float = 0.02
@@ -64,31 +72,56 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for name, choices in _SWITCHES.items():
             if getattr(self, name) not in choices:
-                raise ModelConfigError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
+                raise ModelConfigError(f"{name} must be one of {', '.join(choices)}, got {shown(getattr(self, name))}")
+        if self.attention_bias not in get_args(AttentionBias):
+            raise ModelConfigError(f"attention_bias must be 'qkv', 'qkvo' or empty, got {self.attention_bias!r}")
         for name, largest in _LARGEST.items():
             value = getattr(self, name)
             if type(value) is not int or not 1 <= value <= largest:
-                raise ModelConfigError(f"{name} must be a whole number from 1 to {largest}, got {value!r}")
-        for name in ("norm_eps", "initializer_range"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ModelConfigError(f"{name} must be a positive number, got {value!r}")
+                raise ModelConfigError(f"{name} must be a whole number from 1 to {largest}, got {shown(value)}")
+        if not _LEAST_EPS <= self.norm_eps <= 1:
+            raise ModelConfigError(f"norm_eps must be a number from {_LEAST_EPS:g} to 1, got {self.norm_eps!r}")
+        if not (math.isfinite(self.initializer_range) and self.initializer_range > 0):
+            raise ModelConfigError(f"initializer_range must be a positive number, got {self.initializer_range!r}")
         if self.num_heads % self.num_kv_heads:
             raise ModelConfigError(
                 f"num_heads ({self.num_heads}) must be a multiple of num_kv_heads ({self.num_kv_heads})"
             )
         if self.head_dim % 2:
             raise ModelConfigError(f"head_dim must be even, since RoPE turns channels in pairs, got {self.head_dim}")
-        if not self.qk_norm and self.d_model % self.num_heads:
+        if self.attention_bias == "qkv" and self.qk_norm:
+            raise ModelConfigError(
+                "no architecture has both query/key norm and biases on queries, keys and values alone"
+            )
+        if self.attention_bias and self.research_features:
+            raise ModelConfigError(f"attention_bias cannot be combined with {', '.join(self.research_features)}")
+        if self.family == "llama" and self.d_model % self.num_heads:
             raise ModelConfigError(
                 f"d_model ({self.d_model}) must be a multiple of num_heads ({self.num_heads}), even where head_dim is "
                 "given: transformers opens no Llama folder without it"
             )
 
     @property
+    def family(self) -> str:
+        """The `model_type` that says all of this: Mistral is a Llama whose window is not used."""
+        if self.research_features:
+            return RESEARCH_TYPE
+        if self.attention_bias == "qkv":
+            return "qwen2"
+        return "qwen3" if self.qk_norm else "llama"
+
+    @property
+    def attention_biases(self) -> dict[str, int]:
+        """The projections of a block that have a bias, by their letters q, k, v and o, and their outputs."""
+        queries, keys = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        outputs = {"q": queries, "k": keys, "v": keys, "o": self.d_model}
+        return {name: outputs[name] for name in self.attention_bias}
+
+    @property
     def num_parameters(self) -> int:
         """The number of weights, a tied embedding counted once."""
         attention = 2 * self.d_model * self.head_dim * (self.num_heads + self.num_kv_heads)
+        attention += sum(self.attention_biases.values())
         norms = (0 if self.norm == "none" else 2 * self.d_model) + (2 * self.head_dim if self.qk_norm else 0)
         block = attention + (3 if self.activation == "swiglu" else 2) * self.d_model * self.d_ff + norms
         embeddings = self.vocab_size * self.d_model * (1 if self.tie_embeddings else 2)
@@ -107,7 +140,7 @@ class ModelConfig:
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any]) -> "ModelConfig":
-        """Read a Llama or Qwen3 `config.json`, or a research model's.
+        """Read the `config.json` of a Llama, Mistral, Qwen2 or Qwen3, or a research model's.
 
         Args:
             config: The parsed file. Both places of RoPE's settings are read: `rope_parameters` (transformers 5) and the
@@ -122,18 +155,14 @@ class ModelConfig:
         if reader.family == RESEARCH_TYPE:
             switches = reader.switches(("qk_norm", *_SWITCHES))
             qk_norm = switches.pop("qk_norm")
-        d_model, num_heads = reader.size("hidden_size"), reader.size("num_attention_heads")
+        sizes: dict[str, Any] = {name: reader.size(key, _LARGEST[name]) for name, key in _SIZES.items()}
         return cls(
-            vocab_size=reader.size("vocab_size"),
-            context_length=reader.size("max_position_embeddings"),
-            d_model=d_model,
-            num_layers=reader.size("num_hidden_layers"),
-            num_heads=num_heads,
-            num_kv_heads=reader.num_kv_heads(num_heads),
-            head_dim=reader.head_dim(d_model, num_heads),
-            d_ff=reader.size("intermediate_size"),
+            **sizes,
+            num_kv_heads=reader.num_kv_heads(sizes["num_heads"]),
+            head_dim=reader.head_dim(sizes["d_model"], sizes["num_heads"]),
             norm_eps=reader.number("rms_norm_eps", default=1e-6),
             qk_norm=qk_norm,
+            attention_bias=reader.attention_bias(),
             tie_embeddings=reader.flag("tie_word_embeddings", default=False),
             rope=reader.rope(),
             initializer_range=reader.number("initializer_range", default=0.02),
@@ -147,16 +176,7 @@ class ModelConfig:
 
         Token ids and the dtype are not the architecture's: whoever writes the folder adds them.
         """
-        rope: dict[str, Any] = {"rope_type": "default"}
-        if self.rope.scaling is not None:
-            rope = {
-                "rope_type": "llama3",
-                "factor": self.rope.scaling.factor,
-                "low_freq_factor": self.rope.scaling.low_freq_factor,
-                "high_freq_factor": self.rope.scaling.high_freq_factor,
-                "original_max_position_embeddings": self.rope.scaling.original_context_length,
-            }
-        family = RESEARCH_TYPE if self.research_features else "qwen3" if self.qk_norm else "llama"
+        family, rope = self.family, rope_to_hf(self.rope)
         switches = {name: getattr(self, name) for name in ("qk_norm", *_SWITCHES)}
         return {
             "architectures": [ARCHITECTURES[family]],
@@ -172,9 +192,9 @@ class ModelConfig:
             "intermediate_size": self.d_ff,
             "hidden_act": "silu",
             "rms_norm_eps": self.norm_eps,
-            "attention_bias": False,
+            **({} if family == "qwen2" else {"attention_bias": bool(self.attention_bias)}),
             "attention_dropout": 0.0,
-            **({"use_sliding_window": False} if self.qk_norm else {"mlp_bias": False}),
+            **({"mlp_bias": False} if family == "llama" else {"use_sliding_window": False}),
             "tie_word_embeddings": self.tie_embeddings,
             "rope_theta": self.rope.theta,
             "rope_scaling": None if self.rope.scaling is None else rope,
@@ -184,7 +204,19 @@ class ModelConfig:
         }
 
 
+_LEAST_EPS = 1e-30  # float32 holds it
+
 _SWITCHES = {"norm": get_args(Norm), "position": get_args(Position), "activation": get_args(Activation)}
+
+# The keys of a `config.json`, in the order of our names.
+_SIZES = {
+    "vocab_size": "vocab_size",
+    "context_length": "max_position_embeddings",
+    "d_model": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "d_ff": "intermediate_size",
+}
 
 # Far above any model, and low enough that a damaged file is refused before anything of its size is built.
 _LARGEST = {

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.bpe import Tokenizer, TokenizerError
+from shared.errors import shown, shown_name
 from shared.lm.config import ModelConfig
 from shared.lm.errors import ModelConfigError, ModelFolderError
 from shared.lm.generation_config import GenerationDefaults
@@ -46,7 +47,13 @@ def read_description(path: str | Path, *, research: bool = False) -> ModelDescri
     Raises:
         ModelFolderError: Names the file and the fault.
     """
-    path = Path(path)
+    try:
+        return _read(Path(path), research=research)
+    except OSError as error:  # of asking what is there: a name that is too long, a folder that may not be searched
+        raise ModelFolderError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _read(path: Path, *, research: bool) -> ModelDescription:
     if not path.is_dir():
         raise ModelFolderError(f"{path}: there is no such folder")
     if not (path / "config.json").exists():
@@ -105,7 +112,7 @@ def check_eos(place: Path, eos_token_ids: Iterable[int], config: ModelConfig) ->
     for token in eos_token_ids:
         if not 0 <= token < config.vocab_size:
             raise ModelFolderError(
-                f"{place}: the end-of-text id {token} is outside of the vocabulary of {config.vocab_size} tokens"
+                f"{place}: the end-of-text id {shown(token)} is outside of the vocabulary of {config.vocab_size} tokens"
             )
 
 
@@ -143,7 +150,7 @@ def _eos_ids(file: Path, content: Mapping[str, Any]) -> list[int]:
     value = content.get("eos_token_id")
     ids = [] if value is None else value if isinstance(value, list) else [value]
     if not all(type(token) is int for token in ids):
-        raise ModelFolderError(f'{file}: "eos_token_id" must be an id or a list of ids, got {value!r}')
+        raise ModelFolderError(f'{file}: "eos_token_id" must be an id or a list of ids, got {shown(value)}')
     return ids
 
 
@@ -152,10 +159,14 @@ def _check_provenance(file: Path, provenance: Mapping[str, Any], tokenizer: Toke
         return
     if provenance.get("format_version") != FORMAT_VERSION:
         raise ModelFolderError(
-            f'{file}: "format_version" must be {FORMAT_VERSION}, got {provenance.get("format_version")!r}'
+            f'{file}: "format_version" must be {FORMAT_VERSION}, got {shown(provenance.get("format_version"))}'
         )
+    for values, key in ((provenance, "training"), (provenance.get("training"), "settings")):
+        if isinstance(values, Mapping) and not isinstance(values.get(key, {}), Mapping):
+            raise ModelFolderError(f'{file}: "{key}" must be an object, got {shown(values[key])}')
     recorded = provenance.get("tokenizer_fingerprint")
     if recorded != tokenizer.fingerprint:
         raise ModelFolderError(
-            f"{file}: the model was trained with the tokenizer {recorded}, but the folder holds {tokenizer.fingerprint}"
+            f"{file}: the model was trained with the tokenizer {shown_name(recorded)}, "
+            f"but the folder holds {tokenizer.fingerprint}"
         )

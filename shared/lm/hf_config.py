@@ -1,30 +1,34 @@
 """Reading the keys of a Hugging Face `config.json`: what cannot be run exactly is refused by key and value."""
 
-import math
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Literal
 
+from shared.errors import shown
 from shared.lm.errors import ModelConfigError
-from shared.lm.rope_config import Llama3Scaling, RopeConfig
+from shared.lm.hf_rope import mapping, positive, read_rope
+from shared.lm.rope_config import RopeConfig
 
 RESEARCH_TYPE = "ownlm_research"
 """The `model_type` of models that Hugging Face's formats cannot express, and the key of what is special about them."""
 
 ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
     RESEARCH_TYPE: "OwnlmResearchForCausalLM",
 }
 """The class of each `model_type` that can be read."""
 
-_SCALING_KEYS = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+# Where a file does not say how wide a head is, these families divide the width by the heads; others have a default.
+_DERIVED_HEAD_DIM = ("llama", "mistral", "qwen2")
 
 
 class HFConfigReader:
-    """Typed access to a parsed `config.json`; the constructor refuses what is not a plain Llama or Qwen3 or ours.
+    """Typed access to a parsed `config.json`; the constructor refuses what cannot be run exactly.
 
     Attributes:
-        family: `"llama"`, `"qwen3"` or `RESEARCH_TYPE`.
+        family: The `model_type`, one of `ARCHITECTURES`.
 
     Raises:
         ModelConfigError: From every method, naming the key and the value.
@@ -35,25 +39,26 @@ class HFConfigReader:
         self.family = self._read_family()
         self._refuse_what_we_cannot_run()
 
-    def size(self, key: str) -> int:
-        """Return a whole number of at least 1."""
+    def size(self, key: str, most: int | None = None) -> int:
+        """Return a whole number from 1 to `most`."""
         value = self._config.get(key)
         if value is None:
             raise ModelConfigError(f'"{key}" is missing')
-        if type(value) is not int or value < 1:
-            raise ModelConfigError(f'"{key}" must be a whole number of at least 1, got {value!r}')
+        if type(value) is not int or value < 1 or (most is not None and value > most):
+            limits = "of at least 1" if most is None else f"from 1 to {most}"
+            raise ModelConfigError(f'"{key}" must be a whole number {limits}, got {shown(value)}')
         return value
 
     def number(self, key: str, *, default: float) -> float:
         """Return a positive number."""
         value = self._config.get(key)
-        return default if value is None else _positive(key, value)
+        return default if value is None else positive(key, value)
 
     def flag(self, key: str, *, default: bool) -> bool:
         """Return true or false."""
         value = self._config.get(key)
         if value is not None and type(value) is not bool:
-            raise ModelConfigError(f'"{key}" must be true or false, got {value!r}')
+            raise ModelConfigError(f'"{key}" must be true or false, got {shown(value)}')
         return default if value is None else value
 
     def num_kv_heads(self, num_heads: int) -> int:
@@ -63,8 +68,8 @@ class HFConfigReader:
         return self.size("num_key_value_heads")
 
     def head_dim(self, d_model: int, num_heads: int) -> int:
-        """Return the channels of a head: `d_model / num_heads` where a Llama file says nothing."""
-        if self._config.get("head_dim") is not None or self.family != "llama":
+        """Return the channels of a head: `d_model / num_heads` where a file of most families says nothing."""
+        if self._config.get("head_dim") is not None or self.family not in _DERIVED_HEAD_DIM:
             return self.size("head_dim")
         if d_model % num_heads:
             raise ModelConfigError(
@@ -73,95 +78,72 @@ class HFConfigReader:
             )
         return d_model // num_heads
 
+    def attention_bias(self) -> Literal["", "qkv", "qkvo"]:
+        """Return which projections have a bias: in Qwen2 always the same, in Llama and Qwen3 all or none."""
+        if self.family == "qwen2":
+            return "qkv"
+        return "qkvo" if self.flag("attention_bias", default=False) else ""
+
     def switches(self, names: Collection[str]) -> dict[str, Any]:
         """Return what a research model's file says of its architecture: all of `names`, and nothing else."""
-        values = self._mapping(RESEARCH_TYPE)
+        values = mapping(self._config, RESEARCH_TYPE)
         if set(values) != set(names) or type(values.get("qk_norm")) is not bool:
             raise ModelConfigError(
-                f'"{RESEARCH_TYPE}" must have the keys {", ".join(names)}, qk_norm true or false; got {values!r}'
+                f'"{RESEARCH_TYPE}" must have the keys {", ".join(names)}, qk_norm true or false; got {shown(values)}'
             )
         return dict(values)
 
     def rope(self) -> RopeConfig:
-        """Return RoPE's settings from `rope_parameters`, `rope_scaling` and `rope_theta`; they must agree."""
-        places = {key: self._mapping(key) for key in ("rope_parameters", "rope_scaling")}
-        found = {f"{key}.rope_theta": value.get("rope_theta") for key, value in places.items()}
-        found["rope_theta"] = self._config.get("rope_theta")
-        thetas = {key: _positive(key, value) for key, value in found.items() if value is not None}
-        scalings = {key: _read_scaling(key, value) for key, value in places.items() if value}
-        if len(set(thetas.values())) > 1:
-            raise ModelConfigError(f"the places of rope_theta disagree: {thetas}")
-        if len(set(scalings.values())) > 1:
-            raise ModelConfigError(
-                f'"rope_parameters" and "rope_scaling" disagree: {places["rope_parameters"]}, {places["rope_scaling"]}'
-            )
-        return RopeConfig(next(iter(thetas.values()), 10_000.0), next(iter(scalings.values()), None))
+        """Return RoPE's settings, see `read_rope`."""
+        return read_rope(self._config)
 
     def _read_family(self) -> str:
         family = self._config.get("model_type")
-        if family not in ARCHITECTURES:
-            raise ModelConfigError(f'"model_type" must be one of {", ".join(map(repr, ARCHITECTURES))}, got {family!r}')
+        if not isinstance(family, str) or family not in ARCHITECTURES:
+            known = ", ".join(map(repr, ARCHITECTURES))
+            raise ModelConfigError(f'"model_type" must be one of {known}, got {shown(family)}')
         architectures = self._config.get("architectures")
         if architectures is not None and architectures != [ARCHITECTURES[family]]:
             raise ModelConfigError(
-                f'"architectures" must be [{ARCHITECTURES[family]!r}] with model_type {family!r}, got {architectures!r}'
+                f'"architectures" must be [{ARCHITECTURES[family]!r}] with model_type {family!r}, '
+                f"got {shown(architectures)}"
             )
-        return str(family)
+        return family
 
     def _refuse_what_we_cannot_run(self) -> None:
-        def refuse(key: str, reason: str) -> None:
-            raise ModelConfigError(f'"{key}" is {self._config[key]!r}: {reason}')
-
-        for key in ("attention_bias", "mlp_bias"):
-            if self.flag(key, default=False):
-                refuse(key, "models with biases are not supported")
+        if self.flag("mlp_bias", default=False):
+            self._refuse("mlp_bias", "biases in the feed-forward part are not supported")
+        if self.family in ("mistral", RESEARCH_TYPE) and self.flag("attention_bias", default=False):
+            self._refuse("attention_bias", f"models of the type {self.family!r} have no biases")
         if self._config.get("hidden_act", "silu") != "silu":
-            refuse("hidden_act", "only 'silu' is supported")
-        if self.flag("use_sliding_window", default=False):
-            refuse("use_sliding_window", "attention over a sliding window is not supported")
-        # Qwen3 files carry a window that `use_sliding_window` switches on; in other files the key itself does.
-        if self.family != "qwen3" and self._config.get("sliding_window") is not None:
-            refuse("sliding_window", "attention over a sliding window is not supported")
-        if set(self._config.get("layer_types") or ()) - {"full_attention"}:
-            refuse("layer_types", "only layers of 'full_attention' are supported")
+            self._refuse("hidden_act", "only 'silu' is supported")
+        self._refuse_sliding_windows()
         if self._config.get("partial_rotary_factor") not in (None, 1, 1.0):
-            refuse("partial_rotary_factor", "rotation of a part of the channels is not supported")
+            self._refuse("partial_rotary_factor", "rotation of a part of the channels is not supported")
         if self._config.get("quantization_config") is not None:
-            refuse("quantization_config", "quantized weights are not supported")
+            self._refuse("quantization_config", "quantized weights are not supported")
         if self._config.get("auto_map") is not None:
-            refuse("auto_map", "the model needs code from its folder, which is never run")
+            self._refuse("auto_map", "the model needs code from its folder, which is never run")
 
-    def _mapping(self, key: str) -> Mapping[str, Any]:
-        value = self._config.get(key)
-        if value is None:
-            return {}
-        if not isinstance(value, Mapping):
-            raise ModelConfigError(f'"{key}" must be an object, got {value!r}')
-        return value
+    def _refuse_sliding_windows(self) -> None:
+        reason = "attention over a sliding window is not supported"
+        if self.flag("use_sliding_window", default=False):
+            self._refuse("use_sliding_window", reason)
+        layers = self._config.get("layer_types")
+        if layers is not None and not isinstance(layers, list):
+            raise ModelConfigError(f'"layer_types" must be a list, got {shown(layers)}')
+        if any(layer != "full_attention" for layer in layers or ()):
+            self._refuse("layer_types", "only layers of 'full_attention' are supported")
+        if self.family == "mistral" and "sliding_window" not in self._config:
+            raise ModelConfigError(
+                '"sliding_window" is missing, which in a Mistral means a window of 4096 tokens: ' + reason
+            )
+        # Qwen's files carry a window that `use_sliding_window` switches on; in other files the key itself does.
+        window = self._config.get("sliding_window")
+        if self.family in ("qwen2", "qwen3") or window is None:
+            return
+        if self.family != "mistral" or self.size("sliding_window") < self.size("max_position_embeddings"):
+            self._refuse("sliding_window", reason)
 
-
-def _read_scaling(place: str, values: Mapping[str, Any]) -> Llama3Scaling | None:
-    """Read `rope_parameters` or `rope_scaling`; None means no scaling."""
-    kind = values.get("rope_type", values.get("type", "default"))
-    if kind not in ("default", "llama3"):
-        raise ModelConfigError(f"\"{place}\" has the type {kind!r}: only 'default' and 'llama3' are supported")
-    known = {"rope_type", "type", "rope_theta", *(_SCALING_KEYS if kind == "llama3" else ())}
-    if unknown := sorted(set(values) - known):
-        raise ModelConfigError(
-            f'"{place}" has keys that are not supported with the type {kind!r}: {", ".join(unknown)}'
-        )
-    if kind == "default":
-        return None
-    for key in _SCALING_KEYS:
-        if key not in values:
-            raise ModelConfigError(f'"{place}" has the type \'llama3\' but no "{key}"')
-    factor, low, high, original = (_positive(f"{place}.{key}", values[key]) for key in _SCALING_KEYS)
-    if original != int(original):
-        raise ModelConfigError(f'"{place}.original_max_position_embeddings" must be a whole number, got {original!r}')
-    return Llama3Scaling(factor, low, high, int(original))
-
-
-def _positive(key: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
-        raise ModelConfigError(f'"{key}" must be a positive number, got {value!r}')
-    return float(value)
+    def _refuse(self, key: str, reason: str) -> None:
+        raise ModelConfigError(f'"{key}" is {shown(self._config[key])}: {reason}')

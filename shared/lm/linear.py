@@ -14,21 +14,21 @@ SMALLEST_PRODUCT = 1 << 26
 
 
 class Linear(nn.Linear):
-    """`nn.Linear` without bias, whose products in float32 training on a CPU are oneDNN's.
+    """`nn.Linear`, by default without bias, whose products in float32 training on a CPU are oneDNN's.
 
     torch takes MKL's, which on AMD processors leave a tenth of the speed behind. Everything else, inference included,
     is `nn.Linear`.
     """
 
-    def __init__(self, in_features: int, out_features: int) -> None:
-        super().__init__(in_features, out_features, bias=False)
+    def __init__(self, in_features: int, out_features: int, *, bias: bool = False) -> None:
+        super().__init__(in_features, out_features, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [..., in_features] to [..., out_features]."""
         if torch.is_grad_enabled() and self.weight.requires_grad and has_fast_product(x, self.weight):
             output: Tensor = _FastLinear.apply(x, self.weight)  # type: ignore[no-untyped-call]
-            return output
-        return F.linear(x, self.weight)
+            return output if self.bias is None else output + self.bias
+        return F.linear(x, self.weight, self.bias)
 
 
 def has_fast_product(x: Tensor, weight: Tensor) -> bool:

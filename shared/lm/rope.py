@@ -7,7 +7,7 @@ from shared.lm.rope_config import RopeConfig, rope_frequencies
 
 
 class RotaryEmbedding(nn.Module):
-    """Turns positions into the cosines and sines that `rotate` applies."""
+    """Turns positions into the cosines and sines that `rotate` applies, times what YaRN multiplies them by."""
 
     frequencies: Tensor
 
@@ -28,7 +28,7 @@ class RotaryEmbedding(nn.Module):
         angles = positions.unsqueeze(-1).float() * self.frequencies
         if positions.ndim == 2:
             angles = angles.unsqueeze(1)
-        return angles.cos(), angles.sin()
+        return angles.cos() * self._rope.magnitude, angles.sin() * self._rope.magnitude
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -168,13 +168,13 @@ def uniform(seed: int, step: int) -> float:
 def top_logprobs(
     logits: Tensor, tokens: Sequence[int], count: int, *, valid_tokens: Tensor | None = None
 ) -> list[tuple[float, list[tuple[int, float]]]]:
-    """Return log-probabilities under the model's own distribution, before any sampling parameter.
+    """Return log-probabilities under the model's distribution over the valid ids, before any sampling parameter.
 
     Args:
         logits: [B, vocab_size].
         tokens: The drawn id of each row.
         count: How many of the likeliest ids to return; at most all possible ones are.
-        valid_tokens: bool [vocab_size], as for `sample`; the others have no part in the distribution.
+        valid_tokens: bool [vocab_size], as for `sample`; the others are left out, and the rest add up to 1.
 
     Returns:
         For each row, the drawn id's log-probability, and `count` pairs of id and log-probability, likeliest first and

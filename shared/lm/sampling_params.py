@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from shared.errors import shown
 from shared.lm.errors import SamplingError
 
 NO_TOKEN = -1
@@ -52,11 +53,11 @@ class SamplingParams:
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-                raise SamplingError(f"{name} must be a number from {low:g} to {high:g}, got {value!r}")
+                raise SamplingError(f"{name} must be a number from {low:g} to {high:g}, got {shown(value)}")
         if self.repetition_penalty == 0:
             raise SamplingError(f"repetition_penalty must be above 0, got {self.repetition_penalty!r}")
         if type(self.top_k) is not int or self.top_k < -1:
-            raise SamplingError(f"top_k must be a whole number of at least -1, got {self.top_k!r}")
+            raise SamplingError(f"top_k must be a whole number of at least -1, got {shown(self.top_k)}")
         for token, bias in self.logit_bias:
             if not _MIN_BIAS <= bias <= _MAX_BIAS:
                 raise SamplingError(f"logit_bias must be from {_MIN_BIAS:g} to {_MAX_BIAS:g}, got {bias!r} for {token}")

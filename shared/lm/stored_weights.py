@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from shared.errors import shown_name
 from shared.lm.config import ModelConfig
 from shared.lm.errors import ModelFolderError
 from shared.lm.weight_files import INDEX_FILE, find_weight_files
 from shared.lm.weight_shapes import EMBEDDING, OUTPUT, weight_shapes
+from shared.regular_file import open_regular
 
 # NumPy has no bfloat16: it stands for its bits.
 _DTYPES: dict[str, np.dtype[Any]] = {
@@ -140,7 +142,9 @@ def _open(file: Path, streams: ExitStack) -> dict[str, _Stored]:
     """Return a file's tensors. The library verifies it; its numbers are read here, since it reads no bfloat16."""
     try:
         # Before the library, which calls every file that it cannot open absent.
-        stream = streams.enter_context(file.open("rb"))
+        stream = streams.enter_context(open_regular(file))
+    except FileNotFoundError:
+        raise ModelFolderError(f"{file}: this shard is missing, though {INDEX_FILE} lists it") from None
     except OSError as error:
         raise ModelFolderError(f"{file} cannot be read: {error.strerror}") from error
     try:
@@ -149,7 +153,9 @@ def _open(file: Path, streams: ExitStack) -> dict[str, _Stored]:
         header_size = int.from_bytes(stream.read(8), "little")
         header = json.loads(stream.read(header_size))
     except (SafetensorError, OSError, ValueError) as error:
-        raise ModelFolderError(f"{file}: cut short, damaged or not a safetensors file ({error})") from error
+        raise ModelFolderError(
+            f"{file}: cut short, damaged or not a safetensors file ({shown_name(str(error))})"
+        ) from error
     header.pop("__metadata__", None)
     return {
         name: _Stored(file, stream, entry["dtype"], tuple(entry["shape"]), 8 + header_size + entry["data_offsets"][0])
@@ -172,7 +178,8 @@ def _check(stored: Mapping[str, _Stored], expected: Mapping[str, tuple[int, ...]
             f"{stored[wrapped[0]].file}: {_list(wrapped)}: the names begin with a wrapper's prefix "
             "(torch.compile or DistributedDataParallel): save the model inside the wrapper"
         )
-    places = ", ".join(str(file) for file in files)
+    first, *others = files
+    places = f"{first} and {len(others)} more" if others else str(first)
     if missing := expected.keys() - stored.keys():
         raise ModelFolderError(f"{places}: the weights lack {_list(missing)}, which config.json asks for")
     if unexpected := stored.keys() - expected.keys():
@@ -193,4 +200,4 @@ def _list(names: Iterable[str]) -> str:
     """Name up to four tensors."""
     ordered = sorted(names)
     more = f" and {len(ordered) - 4} more" if len(ordered) > 4 else ""
-    return ", ".join(ordered[:4]) + more
+    return ", ".join(map(shown_name, ordered[:4])) + more

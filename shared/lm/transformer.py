@@ -97,7 +97,7 @@ class Transformer(nn.Module):
     """A Llama-shaped decoder-only language model.
 
     A new model has random weights: normal with `initializer_range`, the two projections that add to the residual stream
-    scaled down by sqrt(2 * num_layers), as GPT-2's are (Radford et al. 2019, section 2.3); gains are 1.
+    scaled down by sqrt(2 * num_layers), as GPT-2's are (Radford et al. 2019, section 2.3); gains are 1, biases 0.
 
     Training mode and evaluation mode compute the same, but where `set_dropout` was called.
 
@@ -123,7 +123,9 @@ class Transformer(nn.Module):
         std = self.config.initializer_range
         residual_std = std / (2 * self.config.num_layers) ** 0.5
         for name, parameter in self.named_parameters():
-            if parameter.ndim == 1:
+            if name.endswith(".bias"):
+                nn.init.zeros_(parameter)
+            elif parameter.ndim == 1:
                 nn.init.ones_(parameter)
             else:
                 nn.init.normal_(parameter, std=residual_std if name.endswith(_RESIDUAL_PROJECTIONS) else std)

@@ -2,27 +2,28 @@
 
 from pathlib import Path
 
+from shared.errors import shown, shown_name
 from shared.lm.errors import ModelFolderError
 from shared.lm.json_file import read_json
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 
+_LONGEST_NAME = 255  # of a file, in bytes, on all common file systems
+
 
 def find_weight_files(folder: Path) -> tuple[dict[Path, set[str] | None], tuple[str, ...]]:
     """Return the files that hold the weights, each with the names that the index gives it, and notes on the others.
 
     Raises:
-        ModelFolderError: No weights, weights in another format, or an index that is damaged or names absent files.
+        ModelFolderError: No weights, weights in another format, or an index that is damaged. The files themselves were
+            not opened.
     """
     single, index = folder / SINGLE_FILE, folder / INDEX_FILE
-    if single.is_file():
+    if single.exists():
         files: dict[Path, set[str] | None] = {single: None}
-    elif index.is_file():
+    elif index.exists():
         files = {folder / name: names for name, names in _read_index(index).items()}
-        for file in files:
-            if not file.is_file():
-                raise ModelFolderError(f"{file}: this shard is missing, though {INDEX_FILE} lists it")
     else:
         pickled = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern))
         hint = (
@@ -36,11 +37,22 @@ def find_weight_files(folder: Path) -> tuple[dict[Path, set[str] | None], tuple[
 def _read_index(index: Path) -> dict[str, set[str]]:
     """Return the tensor names of each shard."""
     weight_map = read_json(index).get("weight_map")
-    if not isinstance(weight_map, dict):
-        raise ModelFolderError(f'{index}: "weight_map" must be an object of names and files, got {weight_map!r}')
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise ModelFolderError(f'{index}: "weight_map" must be an object of names and files, got {shown(weight_map)}')
     shards: dict[str, set[str]] = {}
     for name, file in weight_map.items():
-        if not isinstance(file, str) or Path(file).name != file:
-            raise ModelFolderError(f"{index}: {name} must be in a file of the same folder, got {file!r}")
+        if not _is_file_name(file):
+            raise ModelFolderError(
+                f"{index}: {shown_name(name)} must be in a file of the same folder, got {shown(file)}"
+            )
         shards.setdefault(file, set()).add(name)
     return shards
+
+
+def _is_file_name(name: object) -> bool:
+    return (
+        isinstance(name, str)
+        and name.isprintable()
+        and Path(name).name == name
+        and 0 < len(name.encode()) <= _LONGEST_NAME
+    )

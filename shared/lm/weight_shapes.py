@@ -12,7 +12,7 @@ def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """Return the shape of each weight of a model, those of `Transformer.state_dict`; a tied output has none."""
     shapes: dict[str, tuple[int, ...]] = {EMBEDDING: (config.vocab_size, config.d_model)}
     for layer in range(config.num_layers):
-        shapes |= {f"model.layers.{layer}.{name}.weight": shape for name, shape in _layer_shapes(config)}
+        shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in _layer_shapes(config)}
     if config.norm == "pre":
         shapes["model.norm.weight"] = (config.d_model,)
     if not config.tie_embeddings:
@@ -23,14 +23,15 @@ def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 def _layer_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     for name, width in (("q", queries), ("k", keys), ("v", keys)):
-        yield f"self_attn.{name}_proj", (width, config.d_model)
-    yield "self_attn.o_proj", (config.d_model, queries)
+        yield f"self_attn.{name}_proj.weight", (width, config.d_model)
+    yield "self_attn.o_proj.weight", (config.d_model, queries)
+    yield from ((f"self_attn.{name}_proj.bias", (width,)) for name, width in config.attention_biases.items())
     if config.qk_norm:
-        yield from ((f"self_attn.{name}_norm", (config.head_dim,)) for name in "qk")
+        yield from ((f"self_attn.{name}_norm.weight", (config.head_dim,)) for name in "qk")
     for name in ("gate", "up") if config.activation == "swiglu" else ("up",):
-        yield f"mlp.{name}_proj", (config.d_ff, config.d_model)
-    yield "mlp.down_proj", (config.d_model, config.d_ff)
-    yield from ((f"{name}_layernorm", (config.d_model,)) for name in _LAYER_NORMS[config.norm])
+        yield f"mlp.{name}_proj.weight", (config.d_ff, config.d_model)
+    yield "mlp.down_proj.weight", (config.d_model, config.d_ff)
+    yield from ((f"{name}_layernorm.weight", (config.d_model,)) for name in _LAYER_NORMS[config.norm])
 
 
 _LAYER_NORMS = {"pre": ("input", "post_attention"), "post": ("post_attention", "post_feedforward"), "none": ()}

@@ -76,7 +76,9 @@ class CompletionLogprobs(BaseModel):
     r"""Four lists with an entry for each token. A token that is no text by itself is spelt `bytes:\xf0\x9f`."""
 
     tokens: list[str]
-    token_logprobs: list[float | None] = Field(description="null for the first token of a prompt")
+    token_logprobs: list[float | None] = Field(
+        description="Among the tokenizer's ids, see TopLogprob; null for the first token of a prompt"
+    )
     top_logprobs: list[dict[str, float] | None] | None = Field(description="The likeliest tokens, and the one taken")
     text_offset: list[int] = Field(description="Where each token begins in the text, in characters")
 

@@ -35,7 +35,7 @@ class RowRequest:
 
 
 class TokenLogprobs(NamedTuple):
-    """Natural log-probabilities under the model's own distribution, before any sampling parameter."""
+    """Natural log-probabilities under the model's distribution over the valid ids, before any sampling parameter."""
 
     chosen: float
     top: tuple[tuple[int, float], ...]

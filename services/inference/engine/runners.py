@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import structlog
 
 from services.inference.engine.cpu.panels import KINDS
-from services.inference.engine.cpu.runner import CpuRunner, block_bytes
+from services.inference.engine.cpu.runner import CpuRunner, block_bytes, position_bytes
 from services.inference.engine.cpu.team import ThreadTeam
 from services.inference.engine.cpu.weights import pack_weights
 from services.inference.engine.limits import blocks_needed
@@ -28,6 +28,9 @@ _log = structlog.get_logger("ownlm.engine")
 
 _CUDA_DTYPES = ("float32", "bfloat16", "float16")
 _SHARE_OF_FREE_MEMORY = 0.5
+# A model of this size has no use for a larger cache: the config.json of a small one may claim a context of millions of
+# tokens, which would take half of the machine.
+_CACHE_PER_WEIGHTS, _SMALL_CACHE = 64, 1 << 30
 # On the CPU a chunk of a prompt delays others by the time of its tokens; on CUDA by that of its tiles (`TorchRunner`).
 _CPU_PREFILL_TOKENS, _CUDA_PREFILL_TOKENS = 128, 512
 _CPU_MIN_PREFILL_TOKENS = 2 * BLOCK_SIZE  # with one block, eight clients that begin together wait a third longer
@@ -95,7 +98,7 @@ def _on_cpu(config: EngineConfig) -> LoadedModel:
     prefill_tokens = config.prefill_tokens or _CPU_PREFILL_TOKENS
     with StoredWeights(config.model_dir, model) as stored:
         _log_notes(stored.notes)
-        weights = pack_weights(model, stored, context_length, KINDS[dtype])
+        weights = pack_weights(model, stored, KINDS[dtype])
     team = ThreadTeam(threads)
     sampler = CpuSampler(
         model.vocab_size,
@@ -109,7 +112,14 @@ def _on_cpu(config: EngineConfig) -> LoadedModel:
         weights,
         sampler,
         team,
-        num_blocks=num_blocks(config, model, block_bytes(model), free_memory()),
+        num_blocks=num_blocks(
+            config,
+            model,
+            block_bytes(model),
+            free_memory(),
+            weight_bytes=sum(array.nbytes for array in weights),
+            position_bytes=position_bytes(model, threads, config.max_batch),
+        ),
         max_rows=config.max_batch,
         max_step_tokens=config.max_batch + prefill_tokens,
         context_length=context_length,
@@ -135,12 +145,20 @@ def _on_cuda(config: EngineConfig, device: str) -> LoadedModel:
         model = folder.config
         channels = 2 * model.num_layers * model.num_kv_heads * model.head_dim
         free, _ = torch.cuda.mem_get_info(device)
+        max_step_tokens = config.max_batch + prefill_tokens
         runner = TorchRunner(
             folder.model,
-            num_blocks=num_blocks(config, model, channels * BLOCK_SIZE * torch_dtype.itemsize, free),
+            num_blocks=num_blocks(
+                config,
+                model,
+                channels * BLOCK_SIZE * torch_dtype.itemsize,
+                free,
+                weight_bytes=model.num_parameters * torch_dtype.itemsize,
+                position_bytes=8 * max_step_tokens // BLOCK_SIZE,  # of block tables
+            ),
             max_rows=config.max_batch,
             max_length=served_context(config, model),
-            max_step_tokens=config.max_batch + prefill_tokens,
+            max_step_tokens=max_step_tokens,
             valid_tokens=folder.valid_tokens,
         )
     except torch.OutOfMemoryError as error:
@@ -174,20 +192,25 @@ def _dtype(config: EngineConfig, usual: str, possible: Iterable[str]) -> str:
     return dtype
 
 
-def num_blocks(config: EngineConfig, model: ModelConfig, block_bytes: int, free: int) -> int:
+def num_blocks(
+    config: EngineConfig, model: ModelConfig, block_bytes: int, free: int, *, weight_bytes: int, position_bytes: int
+) -> int:
     """How many blocks the KV cache gets.
 
     Args:
         config: Its `kv_cache_bytes` are all used where they are given; else as many blocks as `max_batch` full contexts
-            need, within a share of what is free.
+            need, within a share of what is free and what suits a model of this size.
         model: The architecture.
         block_bytes: What a block takes, in all layers.
         free: Bytes that are free once the weights are loaded.
+        weight_bytes: Memory of the weights.
+        position_bytes: What each position of a full context takes beside the cache.
 
     Raises:
         CacheError: Not even one row of full length has room.
     """
-    full_context = blocks_needed(served_context(config, model), 0)
+    context = served_context(config, model)
+    full_context = blocks_needed(context, 0)
     if config.kv_cache_bytes is not None:
         blocks = config.kv_cache_bytes // block_bytes
         if blocks == 0:
@@ -195,14 +218,16 @@ def num_blocks(config: EngineConfig, model: ModelConfig, block_bytes: int, free:
                 f"OWNLM_KV_CACHE_BYTES is {config.kv_cache_bytes}, and {BLOCK_SIZE} tokens alone take {block_bytes}"
             )
         return blocks
-    room = int(free * _SHARE_OF_FREE_MEMORY) // block_bytes
-    if room < full_context:
+    most = max(_SMALL_CACHE, _CACHE_PER_WEIGHTS * weight_bytes)
+    room = min(int(free * _SHARE_OF_FREE_MEMORY), most)
+    needed = full_context * block_bytes + context * position_bytes
+    if needed > room:
         raise CacheError(
-            f"the KV cache of one sequence of {served_context(config, model)} tokens takes "
-            f"{full_context * block_bytes >> 20} MiB, and half of the free memory is {room * block_bytes >> 20} MiB; "
+            f"one sequence of {context} tokens takes {needed >> 20} MiB of KV cache and tables, and there are "
+            f"{room >> 20}: half of the free memory, and {most >> 20} MiB at most for a model of this size; "
             "lower OWNLM_CONTEXT_LENGTH, or set OWNLM_KV_CACHE_BYTES"
         )
-    return min(config.max_batch * full_context, room)
+    return min(config.max_batch * full_context, (room - context * position_bytes) // block_bytes)
 
 
 def _device(name: str) -> str:

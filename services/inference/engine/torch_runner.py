@@ -43,7 +43,7 @@ class TorchRunner:
         model: In evaluation mode, with RoPE and pre-norm, as every model that the service opens.
         num_blocks: Blocks of the KV cache.
         max_rows: Rows that may be open at the same time.
-        max_length: Tokens of a sequence, prompt and output together.
+        max_length: Tokens of a sequence, prompt and output together, where the cache has room for as many.
         max_step_tokens: The most tokens of a step.
         valid_tokens: bool [vocab_size], False for ids that must never be drawn.
     """
@@ -64,7 +64,7 @@ class TorchRunner:
         self._model, self._device = model, weight.device
         self._cache = PagedCache(model.config, num_blocks + 1, weight.device, weight.dtype)
         self._tile_size = min(_LARGEST_TILE, -(-max_rows // 16) * 16)
-        self._num_chunks = -(-max_length // (BLOCK_SIZE * CHUNK_BLOCKS))
+        self._num_chunks = -(-min(max_length, num_blocks * BLOCK_SIZE) // (BLOCK_SIZE * CHUNK_BLOCKS))
         num_tiles = -(-max_step_tokens // self._tile_size)
         width = FIRST_BLOCK + self._num_chunks * CHUNK_BLOCKS
         self._input = self._pinned(torch.zeros(num_tiles * self._tile_size, width, dtype=torch.int64))

@@ -11,12 +11,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from shared.bpe import Tokenizer, train_bpe
 from shared.lm import (
     GenerationDefaults,
+    LinearScaling,
     Llama3Scaling,
     ModelFolderError,
     RopeConfig,
     SampledRow,
     SamplingError,
     SamplingParams,
+    YarnScaling,
     load_model_folder,
     sample,
     save_model_folder,
@@ -91,8 +93,10 @@ def test_a_folder_is_the_same_byte_for_byte_when_saved_again(save, tmp_path):
         {"tie_embeddings": False},
         {"qk_norm": True, "rope": RopeConfig(1_000_000.0)},
         {"rope": RopeConfig(500_000.0, Llama3Scaling(8.0, 1.0, 4.0, 256))},
+        {"attention_bias": "qkv", "rope": RopeConfig(10_000.0, YarnScaling(4.0, 16))},
+        {"attention_bias": "qkvo", "rope": RopeConfig(10_000.0, LinearScaling(4.0))},
     ],
-    ids=["tied", "untied", "qwen3", "llama3 scaling"],
+    ids=["tied", "untied", "qwen3", "llama3 scaling", "qwen2, yarn", "llama with biases, linear scaling"],
 )
 def test_transformers_opens_the_folder_and_gives_equal_logits(save, changes):
     """B92, B103."""
@@ -222,6 +226,8 @@ def test_another_tokenizer_than_the_models_is_refused_with_both_fingerprints(sav
         ("generation_config.json", {"eos_token_id": "2"}, r'generation_config\.json: "eos_token_id" must be .*\'2\''),
         ("generation_config.json", {"eos_token_id": [True]}, '"eos_token_id" must be'),
         ("generation_config.json", {"top_p": 2}, r"generation_config\.json: top_p must be .* got 2"),
+        ("ownlm.json", {"training": 5}, r'ownlm\.json: "training" must be an object, got 5'),
+        ("ownlm.json", {"training": {"settings": []}}, r'ownlm\.json: "settings" must be an object, got \[\]'),
         ("ownlm.json", {"format_version": 2}, r'ownlm\.json: "format_version" must be 1, got 2'),
     ],
 )

@@ -9,11 +9,11 @@ from shared.lm.linear import Linear
 
 
 def results(layer: Linear, x: Tensor) -> tuple[Tensor, ...]:
-    """Output, and the gradients of a sum over it by input and weight."""
+    """Output, and the gradients of a sum over it by input, weight and bias."""
     x = x.detach().requires_grad_()
     output = layer(x)
     weights = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view_as(output)
-    return (output.detach(), *torch.autograd.grad((output * weights).sum(), (x, layer.weight)))
+    return (output.detach(), *torch.autograd.grad((output * weights).sum(), (x, *layer.parameters())))
 
 
 @pytest.fixture(autouse=True)
@@ -23,13 +23,16 @@ def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("shape", [(6,), (1, 6), (5, 6), (3, 7, 6), (0, 6)])
 @pytest.mark.parametrize("onednn", [True, False])
-def test_it_is_the_plain_product(shape: tuple[int, ...], onednn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("bias", [True, False])
+def test_it_is_the_plain_product(
+    shape: tuple[int, ...], onednn: bool, bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if onednn and not shared.lm.linear.HAS_ONEDNN:
         pytest.skip("this build of torch has no oneDNN")
     monkeypatch.setattr(shared.lm.linear, "HAS_ONEDNN", onednn)
     torch.manual_seed(0)
-    layer, x = Linear(6, 4), torch.randn(shape)
-    exact = nn.Linear(6, 4, bias=False, dtype=torch.float64)
+    layer, x = Linear(6, 4, bias=bias), torch.randn(shape)
+    exact = nn.Linear(6, 4, bias=bias, dtype=torch.float64)
     exact.load_state_dict(layer.state_dict())
     for found, expected in zip(results(layer, x), results(exact, x.double()), strict=True):  # type: ignore[arg-type]
         torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)

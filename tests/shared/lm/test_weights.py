@@ -2,7 +2,6 @@ import errno
 import json
 import os
 import struct
-from pathlib import Path
 
 import pytest
 import torch
@@ -243,7 +242,7 @@ def test_a_file_of_another_user_is_refused_with_the_systems_reason(model, tmp_pa
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
     save_weights(model, tmp_path)
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(ModelFolderError, match=r"model\.safetensors cannot be read: Permission denied$"):
         load_weights(tmp_path, model.config)
 

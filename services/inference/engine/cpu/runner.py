@@ -9,6 +9,7 @@ from services.inference.engine.cpu.kernels.int8 import BLOCK, ROW_BLOCK_FLOATS
 from services.inference.engine.cpu.kernels.intrinsics import CACHE_LINE, CHAINS, INT8, LANES, PANEL, TILE
 from services.inference.engine.cpu.kernels.layout import Activations, Cache, Floats, Plan, Shape, Sync, Weights, Words
 from services.inference.engine.cpu.kernels.linear import MATRIX_WORDS
+from services.inference.engine.cpu.rotation import Rotation
 from services.inference.engine.cpu.team import ThreadTeam
 from services.inference.engine.cpu.weights import round_up
 from services.inference.engine.request import RowRequest, TokenLogprobs
@@ -36,7 +37,7 @@ class CpuRunner:
         num_blocks: Blocks of the KV cache.
         max_rows: Rows that may be open.
         max_step_tokens: The most tokens of a step.
-        context_length: The most tokens of a sequence.
+        context_length: The most tokens of a sequence, where the cache has room for as many.
         short_step_threads: How many of the team's threads run a short step; all by default.
     """
 
@@ -59,13 +60,14 @@ class CpuRunner:
         self._vocab_size = config.vocab_size
         self._sampler = sampler
         self._team = team
-        self._context_length = context_length
+        self._context_length = min(context_length, num_blocks * BLOCK_SIZE)
         self._weights = weights
         self._short_step_threads = short_step_threads or team.num_threads
-        self._shape = _shape(config, num_blocks, context_length)
+        self._shape = _shape(config, num_blocks, self._context_length)
         self._cache = _cache(self._shape)
+        self._rotation = Rotation(config, self._context_length)
         self._work = _activations(self._shape, weights, max_rows, max_step_tokens, team.num_threads)
-        blocks_of_sequence = -(-context_length // BLOCK_SIZE)
+        blocks_of_sequence = -(-self._context_length // BLOCK_SIZE)
         self._plan = Plan(
             tokens=np.zeros(max_step_tokens, np.int64),
             positions=np.zeros(max_step_tokens, np.int64),
@@ -78,7 +80,8 @@ class CpuRunner:
             tickets=np.zeros(kernels.TICKETS * config.num_layers + 1, np.int64),
         )
         words = np.array(self._shape, np.int64), config.norm_eps, weights
-        self._layers = _TeamCall(kernels.run_layers, team, *words, self._cache, self._plan, 0, self._work, self._sync)
+        arrays = self._rotation.values, self._cache, self._plan
+        self._layers = _TeamCall(kernels.run_layers, team, *words, *arrays, 0, self._work, self._sync)
         self._head = _TeamCall(kernels.run_head, team, *words, self._plan, 0, 0, self._work, self._sync)
         self._logits = self._work.logits.reshape(max_rows, self._shape.logits)[:, : config.vocab_size]
 
@@ -150,6 +153,7 @@ class CpuRunner:
             plan.positions[row:end] = np.arange(segment.start, last + 1)
             plan.tables[row:end] = table
             plan.blocks[table:table_end] = segment.blocks
+            self._rotation.reach(last)
             row, table = end, table_end
             ends.append(end)
         _check_below(plan.tokens[:row], self._vocab_size, "token")
@@ -169,6 +173,12 @@ def block_bytes(config: ModelConfig) -> int:
     """Memory of one block of the KV cache."""
     heads = config.num_layers * config.num_kv_heads
     return 4 * heads * BLOCK_SIZE * (config.head_dim + round_up(config.head_dim, LANES))
+
+
+def position_bytes(config: ModelConfig, num_threads: int, max_rows: int) -> int:
+    """Memory that each position of the longest sequence takes beside the cache: its angles, scores and block table."""
+    scores = max(config.num_heads, TILE) * num_threads
+    return 4 * (config.head_dim + scores) + 8 * max_rows // BLOCK_SIZE
 
 
 def _check_below(numbers: Words, limit: int, name: str) -> None:
@@ -256,7 +266,7 @@ def _cache(shape: Shape) -> Cache:
 
 def _activations(shape: Shape, weights: Weights, max_rows: int, max_step_tokens: int, num_threads: int) -> Activations:
     most_rows = max(max_rows, max_step_tokens)
-    depths = [depth for _, _, depth, kind in weights.matrices.reshape(-1, MATRIX_WORDS) if kind == INT8]
+    depths = [depth for _, _, depth, kind, _ in weights.matrices.reshape(-1, MATRIX_WORDS) if kind == INT8]
 
     def rows(width: int, count: int = max_step_tokens) -> Floats:
         return np.zeros(width * count, np.float32)

@@ -23,16 +23,13 @@ from services.inference.engine.cpu.kernels.layout import Floats, Weights
 from services.inference.engine.cpu.kernels.linear import MATRIX_WORDS, panel_bytes
 from services.inference.engine.cpu.panels import pack_panels
 from shared.lm import ModelConfig, ModelFolderError
-from shared.lm.rope_config import rope_frequencies
 from shared.lm.weight_shapes import EMBEDDING, OUTPUT, weight_shapes
 
 _ALIGNMENT = 64
 _PANELS_AT_ONCE = 64  # while they are packed there are several copies of them
 
 
-def pack_weights(
-    config: ModelConfig, tensors: Mapping[str, Floats], context_length: int, kind: int = FLOAT32
-) -> Weights:
+def pack_weights(config: ModelConfig, tensors: Mapping[str, Floats], kind: int = FLOAT32) -> Weights:
     """Pack all that a step reads of a model.
 
     Args:
@@ -40,8 +37,7 @@ def pack_weights(
         tensors: Under Hugging Face's names, see `weight_shapes`. Those of one matrix at a time are asked for, so that a
             mapping which reads them then (`StoredWeights`) never holds the whole model. The embedding goes on to be
             used as it is; all else is copied.
-        context_length: Positions whose angles are wanted.
-        kind: What the matrices are stored as.
+        kind: What the matrices are stored as; biases are float32 in any case.
 
     Raises:
         ModelFolderError: Names a tensor that float16 cannot hold.
@@ -50,15 +46,17 @@ def pack_weights(
     begins = np.cumsum([0, *(matrix.size for matrix in matrices)])
     packed = _aligned_bytes(int(begins[-1]))
     words = np.zeros((len(matrices), MATRIX_WORDS), np.int64)
+    biases: list[Floats] = []
     for number, (matrix, begin) in enumerate(zip(matrices, begins[:-1], strict=True)):
         matrix.pack(tensors, packed[begin : begin + matrix.size])
-        words[number] = begin, matrix.panels, matrix.depth, kind
+        words[number] = begin, matrix.panels, matrix.depth, kind, sum(map(len, biases)) if matrix.biases else -1
+        biases += matrix.packed_biases(tensors)
     return Weights(
         packed=packed,
         matrices=words.reshape(-1),
         gains=_gains(config, tensors),
+        biases=np.concatenate([*biases, np.zeros(0, np.float32)]),
         embedding=tensors[EMBEDDING].reshape(-1),
-        rotation=_rotation(config, context_length),
     )
 
 
@@ -72,6 +70,7 @@ class _Matrix:
         outputs: Of all parts.
         inputs: Of each.
         kind: How to store them.
+        biases: The names of the parts' biases, of all or of none.
     """
 
     parts: tuple[str, ...]
@@ -79,6 +78,7 @@ class _Matrix:
     outputs: int
     inputs: int
     kind: int
+    biases: tuple[str, ...] = ()
 
     @property
     def panels(self) -> int:
@@ -109,6 +109,13 @@ class _Matrix:
             weights[: len(of_panels), : self.inputs] = of_panels
             pack_panels(weights, self.kind, some.reshape(-1))
 
+    def packed_biases(self, tensors: Mapping[str, Floats]) -> list[Floats]:
+        """One array for the outputs of all panels, or none."""
+        if not self.biases:
+            return []
+        values = np.concatenate([tensors[name] for name in self.biases])
+        return [np.pad(values, (0, self.panels * PANEL - len(values)))]
+
 
 def _check_range(tensors: Mapping[str, Floats]) -> None:
     for name, tensor in tensors.items():
@@ -127,7 +134,8 @@ def _matrices(config: ModelConfig, kind: int) -> Iterator[_Matrix]:
     def matrix(*parts: str, in_turns: bool = False) -> _Matrix:
         multiple = LANES if in_turns else 1
         outputs = sum(round_up(shapes[name][0], multiple) for name in parts)
-        return _Matrix(parts, in_turns, outputs, shapes[parts[0]][1], kind)
+        biases = tuple(bias for name in parts if (bias := name.removesuffix("weight") + "bias") in shapes)
+        return _Matrix(parts, in_turns, outputs, shapes[parts[0]][1], kind, biases)
 
     for layer in range(config.num_layers):
         of_layer = f"model.layers.{layer}"
@@ -157,13 +165,6 @@ def _gains(config: ModelConfig, tensors: Mapping[str, Floats]) -> Floats:
 
 def _padded(gain: Floats) -> Floats:
     return np.pad(gain, (0, -len(gain) % LANES))
-
-
-def _rotation(config: ModelConfig, context_length: int) -> Floats:
-    """Cosines and sines of the angles at each position, which are rounded to float32 as they are everywhere else."""
-    positions = np.arange(context_length, dtype=np.float32)
-    angles = (positions[:, None] * rope_frequencies(config.rope, config.head_dim)).astype(np.float64)
-    return np.concatenate((np.cos(angles), np.sin(angles)), axis=1).astype(np.float32).reshape(-1)
 
 
 def _aligned_bytes(size: int) -> NDArray[np.uint8]:

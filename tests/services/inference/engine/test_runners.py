@@ -2,6 +2,9 @@
 
 import ctypes
 import dataclasses
+import json
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -43,13 +46,63 @@ def model(model_dir: Path) -> ModelConfig:
     ],
 )
 def test_how_many_blocks(model: ModelConfig, settings: dict[str, int], free: int, blocks: int) -> None:
-    assert num_blocks(EngineConfig(Path(), **settings), model, 1000, free) == blocks
+    config = EngineConfig(Path(), **settings)
+    assert num_blocks(config, model, 1000, free, weight_bytes=0, position_bytes=0) == blocks
 
 
 @pytest.mark.parametrize(("kv_cache_bytes", "words"), [(999, "OWNLM_KV_CACHE_BYTES is 999"), (None, "128 tokens")])
 def test_too_little_memory_is_told_with_what_to_do(model: ModelConfig, kv_cache_bytes: int | None, words: str) -> None:
+    config = EngineConfig(Path(), kv_cache_bytes=kv_cache_bytes)
     with pytest.raises(CacheError, match=words):
-        num_blocks(EngineConfig(Path(), kv_cache_bytes=kv_cache_bytes), model, 1000, 15_000)
+        num_blocks(config, model, 1000, 15_000, weight_bytes=0, position_bytes=0)
+
+
+@pytest.mark.case("D21")
+def test_a_long_context_of_a_small_model_is_refused_however_much_memory_is_free(model: ModelConfig) -> None:
+    """A cache of 16 GiB for 4 MB of weights makes no sense; for 400 MB it may."""
+    long = dataclasses.replace(model, context_length=1 << 24)
+    sizes = {"block_bytes": 16 * 1000, "free": 100 * GIB}
+    config = EngineConfig(Path())
+    with pytest.raises(CacheError, match=r"16777216 tokens .* 1024 MiB at most for a model of this size; lower OWNLM"):
+        num_blocks(config, long, **sizes, weight_bytes=4_000_000, position_bytes=100)
+    assert num_blocks(config, long, **sizes, weight_bytes=400_000_000, position_bytes=100) > (1 << 24) // 16
+
+
+@pytest.mark.case("D21")
+def test_tables_beside_the_cache_count(model: ModelConfig) -> None:
+    config = EngineConfig(Path(), max_batch=1000)
+    blocks = num_blocks(config, model, 1000, 40_000, weight_bytes=0, position_bytes=50)
+    assert blocks == (20_000 - 128 * 50) // 1000
+    with pytest.raises(CacheError):
+        num_blocks(config, model, 1000, 40_000, weight_bytes=0, position_bytes=100)
+
+
+@pytest.mark.case("D21")
+def test_memory_follows_the_cache_that_was_asked_for_and_not_the_context(model_dir: Path, tmp_path: Path) -> None:
+    """The process's own peak, in a process of its own."""
+    folder = shutil.copytree(model_dir, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 1 << 24}))
+    program = f"""
+import resource
+from pathlib import Path
+from services.inference.engine.messages import EngineConfig
+from services.inference.engine.request import RowRequest
+from services.inference.engine.runners import load_model
+from services.inference.engine.step import Segment
+from shared.lm import SamplingParams
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+before = peak()
+runner = load_model(EngineConfig(Path({str(folder)!r}), device="cpu", threads=1, kv_cache_bytes=16 << 20)).runner
+runner.open_row(0, RowRequest((1, 2), SamplingParams(), max_tokens=1, stop_ids=frozenset()))
+runner.run([Segment([1, 2], 0, [0], draws=(0,))])
+print(peak() - before)
+"""
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert int(printed.split()[-1]) < 100e6
 
 
 def test_a_device_that_is_not_there(model_dir: Path) -> None:
@@ -85,6 +138,7 @@ def test_a_driver_and_a_gpu(model_dir: Path, monkeypatch: pytest.MonkeyPatch) ->
         load_model(EngineConfig(model_dir))
 
 
+@pytest.mark.case("D41")
 def test_ids_that_the_tokenizer_does_not_know_are_never_drawn(
     model_dir: Path, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
@@ -97,10 +151,36 @@ def test_ids_that_the_tokenizer_does_not_know_are_never_drawn(
     runner = load_model(EngineConfig(tmp_path / "padded", device="cpu", threads=1, max_batch=64)).runner
     for row in range(64):
         params = SamplingParams(temperature=100.0, seed=row)
-        runner.open_row(row, RowRequest((1, 2), params, max_tokens=1, stop_ids=frozenset()))
+        runner.open_row(row, RowRequest((1, 2), params, max_tokens=1, stop_ids=frozenset(), num_logprobs=1))
     draws = runner.run([Segment([1, 2], 0, [0], draws=tuple(range(64)))]).draws
     assert min(draw.token for draw in draws) >= 0
     assert max(draw.token for draw in draws) < tokenizer.vocab_size
+    # What docs/api.md says of log-probabilities: padding has no part in them. The oracle is torch's softmax.
+    with torch.no_grad():
+        logits = model.float()(torch.tensor([[1, 2]]))[0, -1]
+    among_ids = logits[: tokenizer.vocab_size].log_softmax(-1)
+    assert among_ids[0] > logits.log_softmax(-1)[0] + 0.1
+    for draw in draws:
+        assert draw.logprobs is not None
+        assert draw.logprobs.chosen == pytest.approx(among_ids[draw.token].item(), abs=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int8"])
+def test_a_model_with_biases_is_served_in_every_dtype(
+    model_dir: Path, tokenizer: Tokenizer, tmp_path: Path, dtype: str
+) -> None:
+    """The likeliest token after a prompt is torch's, which biases decide here."""
+    torch.manual_seed(0)
+    model = Transformer(dataclasses.replace(read_description(model_dir).config, attention_bias="qkvo")).eval()
+    torch.nn.init.normal_(model.model.layers[0].self_attn.o_proj.bias, generator=torch.Generator().manual_seed(1))
+    save_model_folder(
+        tmp_path / "biased", model=model, tokenizer=tokenizer, generation=GenerationDefaults(), provenance={}
+    )
+    runner = load_model(EngineConfig(tmp_path / "biased", device="cpu", dtype=dtype, threads=1)).runner
+    runner.open_row(0, RowRequest((1, 2), SamplingParams(temperature=0.0), max_tokens=1, stop_ids=frozenset()))
+    (draw,) = runner.run([Segment([1, 2], 0, [0], draws=(0,))]).draws
+    with torch.no_grad():
+        assert draw.token == int(model(torch.tensor([[1, 2]]))[0, -1].argmax())
 
 
 def libraries(*, has_driver: bool) -> Callable[[str | None], ctypes.CDLL]:

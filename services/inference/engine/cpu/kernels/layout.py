@@ -57,7 +57,7 @@ class Shape(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """What a model has learnt, and the angles of its positions.
+    """What a model has learned.
 
     Attributes:
         packed: The bytes of all matrices, see `weights`.
@@ -65,15 +65,15 @@ class Weights(NamedTuple):
             attention, gates and inner outputs as one, the output of the feed-forward part; then the logits.
         gains: Of each layer, the norm before attention and that before the feed-forward part, each rounded up to whole
             vectors with 0, and the norms of queries and of keys; then the last norm.
+        biases: Those of matrices that have any, each for all outputs of the matrix's panels.
         embedding: [vocab_size, d_model].
-        rotation: Of each position, head_dim / 2 cosines and as many sines.
     """
 
     packed: NDArray[np.uint8]
     matrices: Words
     gains: Floats
+    biases: Floats
     embedding: Floats
-    rotation: Floats
 
 
 class Cache(NamedTuple):

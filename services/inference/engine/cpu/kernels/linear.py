@@ -25,9 +25,9 @@ from shared.kernels import types
 from shared.kernels.compiling import compiled
 from shared.kernels.types import BYTES, FLOAT32S, INT64S, UniTuple, boolean, int64
 
-MATRIX_WORDS = 4
+MATRIX_WORDS = 5
 """Words that describe a matrix: where its first panel begins in the bytes of all weights, how many panels it has, the
-depth of each (a multiple of PANEL), and the kind of its weights."""
+depth of each (a multiple of PANEL), the kind of its weights, and where its biases begin, -1 for none."""
 
 
 _INPUT = (int64, int64, WEIGHTS, int64, FLOAT32S, int64, int64, FLOAT32S)
@@ -35,18 +35,20 @@ _INPUT = (int64, int64, WEIGHTS, int64, FLOAT32S, int64, int64, FLOAT32S)
 
 @compiled(types.void, *_INPUT, FLOAT32S, int64, boolean, SYNC, int64)
 def linear(thread, num_threads, weights, number, x, stride, num_rows, quantized, out, out_stride, add, sync, ticket):
-    """Write, or add, the product of `num_rows` rows of x with matrix `number`; call it in all threads.
+    """Write, or add, the product of `num_rows` rows of x with matrix `number`, and its biases; call it in all threads.
 
     Rows of x lie `stride` apart and are 0 from the matrix's width to its depth; rows of `out` lie `out_stride` apart,
     each with room for all panels. `quantized` is room for rows of 8 bits. `sync.tickets[ticket]` starts at 0.
     """
-    begin, panels, depth, kind = described(weights.matrices, number)
+    begin, panels, depth, kind, bias = described(weights.matrices, number)
     quantize(thread, num_threads, kind, x, stride, num_rows, depth, quantized, sync.barrier)
     size = panel_bytes(depth, kind)
     panel = take_ticket(sync.tickets, ticket)
     while panel < panels:
         place, column = begin + panel * size, panel * PANEL
         panel_product(weights.packed, place, depth, kind, x, stride, num_rows, quantized, out, column, out_stride, add)
+        if bias >= 0:
+            add_biases(weights.biases, bias + column, num_rows, out, column, out_stride)
         panel = take_ticket(sync.tickets, ticket)
 
 
@@ -67,12 +69,12 @@ def gated_linear(
     sync,
     ticket,
 ):
-    """As `linear`, for a matrix whose panels hold LANES gates and the LANES outputs that they gate.
+    """As `linear`, for a matrix without biases whose panels hold LANES gates and the LANES outputs that they gate.
 
     Args:
         hidden: Gets silu(gate) * output; rows `hidden_stride` apart.
     """
-    begin, panels, depth, kind = described(weights.matrices, number)
+    begin, panels, depth, kind, _ = described(weights.matrices, number)
     quantize(thread, num_threads, kind, x, stride, num_rows, depth, quantized, sync.barrier)
     size = panel_bytes(depth, kind)
     panel = take_ticket(sync.tickets, ticket)
@@ -90,7 +92,15 @@ def gated_linear(
 def described(matrices, number):
     """The words of a matrix."""
     word = number * MATRIX_WORDS
-    return matrices[word], matrices[word + 1], matrices[word + 2], matrices[word + 3]
+    return matrices[word], matrices[word + 1], matrices[word + 2], matrices[word + 3], matrices[word + 4]
+
+
+@compiled(types.void, FLOAT32S, int64, int64, FLOAT32S, int64, int64)
+def add_biases(biases, bias, num_rows, out, column, out_stride):
+    """Add those of a panel to the outputs of each row."""
+    for row in range(num_rows):
+        for place in range(PANEL):
+            out[row * out_stride + column + place] += biases[bias + place]
 
 
 @compiled(types.void, int64, int64, int64, FLOAT32S, int64, int64, int64, FLOAT32S, INT64S)

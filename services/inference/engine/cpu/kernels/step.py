@@ -55,9 +55,12 @@ TICKETS = 5
 """Counters of a layer: one for each matrix, and one for attention."""
 
 
-@compiled(types.void, int64, int64, INT64S, float32, WEIGHTS, CACHE, PLAN, int64, ACTIVATIONS, SYNC)
-def run_layers(thread, num_threads, shape, epsilon, weights, cache, plan, num_rows, work, sync):
-    """Take `num_rows` tokens from their embeddings to the end of the last layer, and keep their keys and values."""
+@compiled(types.void, int64, int64, INT64S, float32, WEIGHTS, FLOAT32S, CACHE, PLAN, int64, ACTIVATIONS, SYNC)
+def run_layers(thread, num_threads, shape, epsilon, weights, rotation, cache, plan, num_rows, work, sync):
+    """Take `num_rows` tokens from their embeddings to the end of the last layer, and keep their keys and values.
+
+    `rotation` holds, of each position, head_dim / 2 cosines and as many sines.
+    """
     wide, d_model = shape[WIDE], shape[D_MODEL]
     vectors = (d_model + LANES - 1) // LANES * LANES
     head_gains = 2 * shape[HEAD_DIM] * shape[HAS_HEAD_NORM]
@@ -84,7 +87,18 @@ def run_layers(thread, num_threads, shape, epsilon, weights, cache, plan, num_ro
         )
         barrier(sync.barrier, num_threads)
         place_rows(
-            thread, num_threads, shape, epsilon, weights, gain + 2 * vectors, layer, cache, plan, num_rows, work.qkv
+            thread,
+            num_threads,
+            shape,
+            epsilon,
+            weights.gains,
+            gain + 2 * vectors,
+            rotation,
+            layer,
+            cache,
+            plan,
+            num_rows,
+            work.qkv,
         )
         barrier(sync.barrier, num_threads)
         attend_rows(thread, num_threads, shape, layer, cache, plan, num_rows, work, sync.tickets, ticket + 4)
@@ -190,8 +204,8 @@ def norm_rows(thread, num_threads, shape, epsilon, gains, gain, num_rows, work):
         rms_norm(work.residual, row * wide, shape[D_MODEL], gains, gain, epsilon, work.normed, row * wide)
 
 
-@compiled(types.void, int64, int64, INT64S, float32, WEIGHTS, int64, int64, CACHE, PLAN, int64, FLOAT32S)
-def place_rows(thread, num_threads, shape, epsilon, weights, gain, layer, cache, plan, num_rows, qkv):
+@compiled(types.void, int64, int64, INT64S, float32, FLOAT32S, int64, FLOAT32S, int64, CACHE, PLAN, int64, FLOAT32S)
+def place_rows(thread, num_threads, shape, epsilon, gains, gain, rotation, layer, cache, plan, num_rows, qkv):
     """Norm (where there is one) and rotate queries and keys, scale the queries, and put keys and values into blocks."""
     heads, kv_heads, head_dim = shape[NUM_HEADS], shape[NUM_KV_HEADS], shape[HEAD_DIM]
     padded = (head_dim + LANES - 1) // LANES * LANES
@@ -204,8 +218,8 @@ def place_rows(thread, num_threads, shape, epsilon, weights, gain, layer, cache,
             place = index + head * head_dim
             is_key = head >= heads
             if shape[HAS_HEAD_NORM]:
-                head_norm(qkv, place, head_dim, weights.gains, gain + (head_dim if is_key else 0), epsilon)
-            rotate(qkv, place, head_dim, weights.rotation, position * head_dim)
+                head_norm(qkv, place, head_dim, gains, gain + (head_dim if is_key else 0), epsilon)
+            rotate(qkv, place, head_dim, rotation, position * head_dim)
             if is_key:
                 number = block * kv_heads + head - heads
                 write_key(qkv, place, head_dim, cache.keys, number * head_dim * LANES + in_block)

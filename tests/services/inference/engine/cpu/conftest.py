@@ -24,7 +24,7 @@ MAX_STEP_TOKENS = 64
 CONFIGS = {
     # No width is a whole number of vectors or panels.
     "odd widths": ModelConfig(vocab_size=101, context_length=CONTEXT_LENGTH, d_model=36, num_layers=2, num_heads=2,
-                              num_kv_heads=2, head_dim=18, d_ff=41, tie_embeddings=False),
+                              num_kv_heads=2, head_dim=18, d_ff=41, tie_embeddings=False, attention_bias="qkvo"),
     "grouped heads": ModelConfig(vocab_size=64, context_length=CONTEXT_LENGTH, d_model=64, num_layers=2, num_heads=4,
                                  num_kv_heads=2, head_dim=16, d_ff=96, norm_eps=1e-3),
     "qwen3": ModelConfig(vocab_size=200, context_length=CONTEXT_LENGTH, d_model=50, num_layers=2, num_heads=6,
@@ -67,7 +67,7 @@ def make_runner() -> Iterator[MakeRunner]:
         tensors = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
         return CpuRunner(
             model.config,
-            pack_weights(model.config, tensors, CONTEXT_LENGTH),
+            pack_weights(model.config, tensors),
             CpuSampler(model.config.vocab_size, MAX_ROWS, num_threads=num_threads, run=team.run),
             team,
             num_blocks=NUM_BLOCKS,

@@ -62,7 +62,7 @@ team = functools.cache(ThreadTeam)
 def runner(tensors: Tensors, kind: int, num_threads: int = 1, config: ModelConfig = CONFIG) -> CpuRunner:
     return CpuRunner(
         config,
-        pack_weights(config, tensors, CONTEXT_LENGTH, kind),
+        pack_weights(config, tensors, kind),
         NoSampler(),  # type: ignore[arg-type]
         team(num_threads),
         num_blocks=16,
@@ -115,8 +115,8 @@ def test_weights_beyond_float16_are_refused(tensors: Tensors) -> None:
     weights[3, 5] = -70_000
     large = {**tensors, "model.layers.1.mlp.up_proj.weight": weights}
     with pytest.raises(ModelFolderError, match=r"layers.1.mlp.up_proj.weight holds .* 70000, but float16 .* bfloat16"):
-        pack_weights(CONFIG, large, CONTEXT_LENGTH, KINDS["float16"])
-    pack_weights(CONFIG, large, CONTEXT_LENGTH, KINDS["bfloat16"])
+        pack_weights(CONFIG, large, KINDS["float16"])
+    pack_weights(CONFIG, large, KINDS["bfloat16"])
 
 
 def test_eight_bits_are_those_of_blocks_everywhere(tensors: Tensors) -> None:
@@ -169,7 +169,7 @@ def test_a_sequence_that_is_not_finite_keeps_to_itself(name: str, tensors: Tenso
 
 def test_packed_weights_take_what_is_said(tensors: Tensors) -> None:
     for name, bits in (("float32", 32), ("bfloat16", 16), ("float16", 16), ("int8", 8.5)):
-        weights = pack_weights(CONFIG, tensors, CONTEXT_LENGTH, KINDS[name])
+        weights = pack_weights(CONFIG, tensors, KINDS[name])
         # Inputs and outputs filled up to whole panels of 32, gates and inner outputs to whole turns of 16 before.
         layer = 96 * (128 + 96 + 224) + 128 * 96
         assert weights.packed.nbytes == (2 * layer + 96 * 96) * bits / 8
@@ -179,10 +179,10 @@ def test_packed_weights_take_what_is_said(tensors: Tensors) -> None:
 def test_panels_are_the_same_however_many_are_packed_at_once(
     tensors: Tensors, kind: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = pack_weights(CONFIG, tensors, CONTEXT_LENGTH, kind).packed
+    expected = pack_weights(CONFIG, tensors, kind).packed
     for count in (1, 2):
         monkeypatch.setattr("services.inference.engine.cpu.weights._PANELS_AT_ONCE", count)
-        assert np.array_equal(pack_weights(CONFIG, tensors, CONTEXT_LENGTH, kind).packed, expected)
+        assert np.array_equal(pack_weights(CONFIG, tensors, kind).packed, expected)
 
 
 def test_a_tied_embedding_is_rounded_as_the_output_only(tensors: Tensors) -> None:

@@ -1,0 +1,93 @@
+"""Every supported variant of the architecture through both runners: transformers, which wrote it, is the oracle."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from services.inference.engine.cpu.panels import KINDS
+from services.inference.engine.cpu.runner import CpuRunner
+from services.inference.engine.cpu.team import ThreadTeam
+from services.inference.engine.cpu.weights import pack_weights
+from services.inference.engine.request import RowRequest
+from services.inference.engine.sampler.cpu import CpuSampler
+from services.inference.engine.step import Runner, Segment
+from services.inference.engine.torch_runner import TorchRunner
+from shared.lm import SamplingParams, load_weights, read_config
+from shared.lm.stored_weights import StoredWeights
+from tests.shared.lm.variants import (
+    CONTEXT_LENGTH,
+    NEW_TOKENS,
+    PROMPT_TOKENS,
+    VARIANTS,
+    VOCAB_SIZE,
+    Variant,
+    WrittenVariant,
+)
+
+BLOCKS = list(range(20))
+GREEDY = SamplingParams(temperature=0.0)
+
+
+@pytest.fixture(scope="module")
+def team() -> Iterator[ThreadTeam]:
+    team = ThreadTeam(2)
+    yield team
+    team.close()
+
+
+@pytest.fixture(scope="module", params=VARIANTS.values(), ids=VARIANTS.keys())
+def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> WrittenVariant:
+    variant: Variant = request.param
+    return variant.write(tmp_path_factory.mktemp("variant"))
+
+
+def cpu_runner(written: WrittenVariant, team: ThreadTeam, kind: str) -> CpuRunner:
+    config = read_config(written.folder)
+    with StoredWeights(written.folder, config) as stored:
+        weights = pack_weights(config, stored, KINDS[kind])
+    return CpuRunner(
+        config,
+        weights,
+        CpuSampler(VOCAB_SIZE, PROMPT_TOKENS, num_threads=2, run=team.run),
+        team,
+        num_blocks=len(BLOCKS),
+        max_rows=PROMPT_TOKENS,
+        max_step_tokens=PROMPT_TOKENS,
+        context_length=CONTEXT_LENGTH,
+    )
+
+
+def greedy(runner: Runner, prompt: Sequence[int]) -> list[int]:
+    runner.open_row(0, RowRequest(tuple(prompt), GREEDY, NEW_TOKENS, frozenset()))
+    tokens, start = list(prompt), 0
+    for _ in range(NEW_TOKENS):
+        (draw,) = runner.run([Segment(tokens[start:], start, BLOCKS, draws=(0,))]).draws
+        start = len(tokens)
+        tokens.append(draw.token)
+    return tokens[len(prompt) :]
+
+
+def test_the_compiled_step_equals_transformers(written: WrittenVariant, team: ThreadTeam) -> None:
+    runner, prompt = cpu_runner(written, team, "float32"), written.prompt[0].tolist()
+    runner.forward([Segment(prompt, 0, BLOCKS)])
+    np.testing.assert_allclose(runner.logits(range(PROMPT_TOKENS)), written.logits.numpy(), rtol=0, atol=1e-4)
+    assert greedy(runner, prompt) == written.greedy
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16", "int8"])
+def test_smaller_weights_are_near(written: WrittenVariant, team: ThreadTeam, kind: str) -> None:
+    """Biases are not rounded; were they left out, nothing would be alike."""
+    runner = cpu_runner(written, team, kind)
+    runner.forward([Segment(written.prompt[0].tolist(), 0, BLOCKS)])
+    logits, expected = runner.logits(range(PROMPT_TOKENS)), written.logits.numpy()
+    assert np.corrcoef(logits.ravel(), expected.ravel())[0, 1] > 0.995
+
+
+def test_the_torch_runner_equals_transformers(written: WrittenVariant) -> None:
+    model, _ = load_weights(written.folder, read_config(written.folder), dtype=torch.float32)
+    runner = TorchRunner(
+        model, num_blocks=len(BLOCKS), max_rows=4, max_length=CONTEXT_LENGTH, max_step_tokens=PROMPT_TOKENS
+    )
+    assert greedy(runner, written.prompt[0].tolist()) == written.greedy
