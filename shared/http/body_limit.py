@@ -12,11 +12,15 @@ _SENT_AT_ONCE = 1 << 18
 
 
 class MemoryBudget:
-    """Bytes of large bodies and answers that a process holds at most, over all its requests."""
+    """Bytes of large bodies and answers that a process holds at most, over all its requests.
+
+    Attributes:
+        held: Those that it holds now.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._held = 0
+        self.held = 0
 
     def take(self, size: int) -> None:
         """Take `size` bytes more.
@@ -24,17 +28,17 @@ class MemoryBudget:
         Raises:
             ApiError: 503 with `Retry-After`, where they are not to be had now.
         """
-        if self._held + size > self._max_bytes:
+        if self.held + size > self._max_bytes:
             message = (
-                f"the bodies and answers in memory have {self._held:,} bytes, the limit is {self._max_bytes:,} "
+                f"the bodies and answers in memory have {self.held:,} bytes, the limit is {self._max_bytes:,} "
                 "(OWNLM_MAX_BYTES_IN_FLIGHT); try again soon"
             )
             raise ApiError(503, message, code="memory_budget", headers={"Connection": "close", "Retry-After": "1"})
-        self._held += size
+        self.held += size
 
     def give_back(self, size: int) -> None:
         """Return what was taken."""
-        self._held -= size
+        self.held -= size
 
 
 class BodyLimitMiddleware:

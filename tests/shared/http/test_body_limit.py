@@ -1,10 +1,13 @@
 """Bodies over the limit are refused before they are read; real sockets, since the client may lie."""
 
 import socket
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import Response
 
 LIMIT = 10_000
 
@@ -84,3 +87,61 @@ def test_a_length_that_lies_does_no_harm(address: tuple[str, int]) -> None:  # B
         assert read_all(connection) == b""
     assert exchange(address, "Content-Length: -5\r\n", BODY % b"abc").startswith(b"HTTP/1.1 400")
     assert exchange(address, "Content-Length: 15\r\nConnection: close\r\n", BODY % b"abc").startswith(b"HTTP/1.1 200")
+
+
+@pytest.fixture
+def busy(build: Any, serve: Any) -> Iterator[tuple[tuple[str, int], list[socket.socket]]]:
+    """A service whose budget of a megabyte is taken by bodies that never end."""
+    app = build(max_body_bytes=1 << 20, max_bytes_in_flight=1 << 20)
+    address = serve(app)
+    connections = []
+    for _ in range(2):
+        connections.append(socket.create_connection(address, timeout=240))
+        connections[-1].sendall(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+        connections[-1].sendall(b"Content-Length: 700000\r\n\r\n" + b" " * 560_000)
+    budget = next(entry.kwargs["budget"] for entry in app.user_middleware if "budget" in entry.kwargs)
+    deadline = time.monotonic() + 240
+    while budget.held < 980_000:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    yield address, connections
+    for connection in connections:
+        connection.close()
+
+
+@pytest.mark.case("D07")
+def test_bodies_in_flight_have_a_common_limit(busy: tuple[tuple[str, int], list[socket.socket]]) -> None:
+    address, held = busy
+    with socket.create_connection(address, timeout=240) as connection:
+        connection.sendall(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+        connection.sendall(b"Content-Length: 300000\r\n\r\n" + b" " * 200_000)
+        answer = read_all(connection)
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"retry-after: 1\r\n" in answer
+    assert b"OWNLM_MAX_BYTES_IN_FLIGHT" in answer
+    # Small requests are served meanwhile, and large ones again once the others are gone.
+    assert httpx.post(f"http://{address[0]}:{address[1]}/echo", json={"text": "a" * 1000}).status_code == 200
+    for connection in held:
+        connection.close()
+    deadline = time.monotonic() + 240
+    while httpx.post(f"http://{address[0]}:{address[1]}/echo", json={"text": "a" * 500_000}).status_code != 200:
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.case("D07")
+def test_answers_that_wait_for_their_readers_count(build: Any, serve: Any) -> None:
+    app = build(max_bytes_in_flight=30_000_000)
+
+    @app.get("/large")
+    async def large() -> Response:
+        return Response(b"x" * 20_000_000)
+
+    address = serve(app)
+    url = f"http://{address[0]}:{address[1]}/large"
+    with socket.create_connection(address, timeout=240) as reader:
+        reader.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert reader.recv(100).startswith(b"HTTP/1.1 200 ")
+        assert httpx.get(url).status_code == 503
+    deadline = time.monotonic() + 240
+    while httpx.get(url).status_code != 200:
+        assert time.monotonic() < deadline

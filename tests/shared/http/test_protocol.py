@@ -13,13 +13,12 @@ from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from structlog.testing import capture_logs
-from uvicorn.server import ServerState
 
-from shared.http.protocol import MAX_HEAD_BYTES, RequestProtocol
+from shared.http.protocol import MAX_HEAD_BYTES
+from tests.shared.http.connection import Transport, answers, protocol_of
 
 TIMEOUT = 1.0  # of clients that are to run into it
 PATIENCE = 240  # for what must happen
@@ -247,44 +246,6 @@ def test_large_headers_below_the_limit_are_served(address: tuple[str, int]) -> N
         assert read_all(connection).startswith(b"HTTP/1.1 200 ")
 
 
-class Transport:
-    """A connection whose reads are as large as the test wants them."""
-
-    def __init__(self) -> None:
-        self.written = b""
-        self.ended = False
-        self.closed = False
-
-    def write(self, data: bytes) -> None:
-        self.written += data
-
-    def write_eof(self) -> None:
-        self.ended = True
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def abort(self) -> None:
-        self.closed = True
-
-    close = abort
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def get_extra_info(self, name: str) -> None:
-        """Nothing is known."""
-
-
-def protocol_of(app: FastAPI, transport: Transport) -> RequestProtocol:
-    """The protocol of a connection that was just made, on the running event loop."""
-    config = uvicorn.Config(app, log_config=None)
-    config.load()
-    protocol = RequestProtocol(config=config, server_state=ServerState(), app_state={}, client_timeout=TIMEOUT)
-    protocol.connection_made(transport)  # type: ignore[arg-type]
-    return protocol
-
-
 def test_a_kept_connection_serves_longer_than_one_request_may_take(build: Any) -> None:
     """By the event loop's clock, which goes only as far as it is put here."""
     transport = Transport()
@@ -293,7 +254,7 @@ def test_a_kept_connection_serves_longer_than_one_request_may_take(build: Any) -
     async def exchange() -> None:
         loop, now = asyncio.get_running_loop(), 0.0
         loop.time = lambda: now  # type: ignore[method-assign]
-        protocol = protocol_of(build(), transport)
+        protocol = protocol_of(build(), transport, client_timeout=TIMEOUT)
         for count in range(1, 4):
             protocol.data_received(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body[:5])
             now += TIMEOUT * 0.9
@@ -326,20 +287,10 @@ CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n"
 )
 def test_a_head_over_the_limit_is_refused_however_it_comes(build: Any, reads: list[bytes]) -> None:
     """uvloop reads up to 256 KiB at once; a trailer is as good as a head."""
-    transport = Transport()
-
-    async def receive() -> None:
-        protocol = protocol_of(build(), transport)
-        for data in reads:
-            protocol.data_received(data)
-        while not transport.ended:
-            await asyncio.sleep(0)
-        protocol.connection_lost(None)
-
-    asyncio.run(receive())
-    assert transport.written.startswith(b"HTTP/1.1 431 ")
-    assert transport.written.count(b"HTTP/1.1 ") == 1
-    assert b"headers_too_large" in transport.written
+    answer = asyncio.run(answers(build(), reads, 1))
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert b"headers_too_large" in answer
 
 
 def test_heads_in_a_row_are_not_added_up(address: tuple[str, int]) -> None:
@@ -459,3 +410,38 @@ def test_a_wish_for_http_2_without_a_body_is_ignored(address: tuple[str, int]) -
     with connect(address) as connection:
         connection.sendall(request + UPGRADE + b"\r\n" + request + b"Connection: close\r\n\r\n")
         assert read_all(connection).count(b"HTTP/1.1 200 ") == 2
+
+
+@pytest.mark.case("D03")
+def test_requests_that_wait_for_their_turn_stay_unparsed(app: FastAPI, gate: threading.Event) -> None:
+    @app.get("/held")
+    async def held() -> str:
+        await asyncio.to_thread(gate.wait, PATIENCE)
+        return "held"
+
+    async def flood() -> None:
+        transport = Transport()
+        protocol = protocol_of(app, transport)
+        protocol.data_received(b"GET /held HTTP/1.1\r\nHost: x\r\n\r\n")
+        protocol.data_received(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n" * 8_000)
+        assert len(protocol.pipeline) < 20
+        assert not transport.reads
+        gate.set()
+        while transport.written.count(b"HTTP/1.1 200 ") < 8_001:
+            await asyncio.sleep(0)
+            assert len(protocol.pipeline) < 20
+        protocol.connection_lost(None)
+
+    asyncio.run(flood())
+
+
+@pytest.mark.case("D12")
+def test_a_reader_that_is_slow_but_steady_is_not_cut_off(hasty: tuple[str, int], slow_reader: socket.socket) -> None:
+    """What it takes frees the system's buffer long before the event loop may write again."""
+    slow_reader.connect(hasty)
+    slow_reader.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+    deadline = time.monotonic() + 4 * TIMEOUT
+    while time.monotonic() < deadline:
+        assert slow_reader.recv(2_000)
+        time.sleep(TIMEOUT / 20)
+    assert httpx.get(f"http://{hasty[0]}:{hasty[1]}/open").text == "2"
