@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.bpe import Tokenizer, TokenizerError
+from shared.checksums import ChecksumError, Checksums
 from shared.lm.config import ModelConfig
 from shared.lm.errors import ModelConfigError, ModelFolderError
 from shared.lm.generation_config import GenerationDefaults
@@ -39,6 +40,8 @@ class ModelDescription:
 def read_description(path: str | Path, *, research: bool = False) -> ModelDescription:
     """Read all of a model folder but its weights, ours or one from elsewhere, and verify it.
 
+    Where it has a `checksums.json`, every file but the weights must have its sum (`StoredWeights` verifies those).
+
     Args:
         path: The folder.
         research: Also take what only the trainer runs, see `ModelConfig.research_features`.
@@ -51,6 +54,7 @@ def read_description(path: str | Path, *, research: bool = False) -> ModelDescri
         raise ModelFolderError(f"{path}: there is no such folder")
     if not (path / "config.json").exists():
         raise ModelFolderError(f"{path}: this is no model folder, it has no config.json{_suggestion(path)}")
+    _verify(path)
     raw_config = read_json(path / "config.json")
     config = read_config(path, research=research)
     tokenizer = _load_tokenizer(path)
@@ -107,6 +111,13 @@ def check_eos(place: Path, eos_token_ids: Iterable[int], config: ModelConfig) ->
             raise ModelFolderError(
                 f"{place}: the end-of-text id {token} is outside of the vocabulary of {config.vocab_size} tokens"
             )
+
+
+def _verify(path: Path) -> None:
+    try:
+        Checksums.read(path).verify_small_files()
+    except ChecksumError as error:
+        raise ModelFolderError(str(error)) from error
 
 
 def _suggestion(path: Path) -> str:
