@@ -1,13 +1,13 @@
 """The folder of a training run."""
 
 import os
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shared.bpe.files import write_text
+from shared.lm.folder_swap import remove
 from shared.locks import lock
-from trainer.checkpoint_folders import BEST, list_checkpoints
+from trainer.checkpoint_folders import link_best, list_checkpoints
 from trainer.errors import TrainerError, UsageError
 from trainer.settings import TrainSettings, to_toml
 
@@ -57,17 +57,17 @@ class RunFolder:
         holds_run = bool(list_checkpoints(self.checkpoints)) or self.model.exists()
         if holds_run and settings.checkpoints.overwrite:
             for path in list_checkpoints(self.checkpoints):
-                shutil.rmtree(path)
-            (self.checkpoints / BEST).unlink(missing_ok=True)
+                remove(path)
+            link_best(self.checkpoints, None)
             if (self.model / "ownlm.json").is_file():  # a folder named model that is no run's stays
-                shutil.rmtree(self.model)
+                remove(self.model)
         elif holds_run and not settings.checkpoints.resume:
             raise UsageError(
                 f"{self.path} holds a run already: go on with it (`--config {self.settings_file} --resume`), "
                 "replace it (--overwrite), or choose another --output"
             )
         for unfinished in self.checkpoints.glob(".step-*.partial"):  # left by a process that was killed
-            shutil.rmtree(unfinished)
+            remove(unfinished)
         if not settings.checkpoints.resume:
             self.metrics_file.unlink(missing_ok=True)
 

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from trainer.checkpoint import Checkpoint, load_newest_checkpoint
+from trainer.checkpoint import Checkpoint
 from trainer.checkpoint_folders import checkpoint_path
 from trainer.data import open_training_data
 from trainer.device import Device, choose_device, compute_deterministically
@@ -75,7 +75,7 @@ class Trainer:
         if processes.is_first:
             self.run.prepare(settings)
         processes.wait()
-        checkpoint = load_newest_checkpoint(self.run.checkpoints) if settings.checkpoints.resume else None
+        checkpoint = self.saver.load_checkpoint() if settings.checkpoints.resume else None
         if checkpoint is not None:
             check_same_run(checkpoint, settings, self.data.identity(), self.run.settings_file)
             warn_of_other_machine(checkpoint, settings, self.device, processes)
@@ -241,8 +241,7 @@ class Trainer:
                 f"{error}{tried}; {self.saver.kept()}; a lower --learning-rate or more --warmup-steps usually helps",
                 error.step,
             ) from error
-        checkpoint = load_newest_checkpoint(self.run.checkpoints)
-        self.processes.wait()  # until all have read it, before one is written
+        checkpoint = self.saver.load_checkpoint()
         self._restore(checkpoint)
         state = self.state
         # As for PaLM (Chowdhery et al. 2022, section 5.1): the batches from there to the fault are not met again.
@@ -262,7 +261,7 @@ class Trainer:
         self.optimizer.load_state_dict(checkpoint.optimizer)  # moves the state to the parameters' device
         divide_state(self.optimizer)
         self.state = checkpoint.run
-        self.saver.mark_best(self.state)
+        self.saver.go_on_from(checkpoint)
 
     def _record_start(self, *, resumed: bool) -> None:
         """Write down what the run is made from."""

@@ -122,7 +122,9 @@ def _verify(path: Path) -> None:
 
 def _suggestion(path: Path) -> str:
     """Names a model folder within, for those who gave the folder of a training run: its model or newest checkpoint."""
-    inside = sorted(path.glob("*/config.json"))[:1] or sorted(path.glob("*/*/config.json"))[-1:]
+    models = (file for file in path.glob("*/config.json") if ".aside" not in file.parent.name)  # moved out of the way
+    checkpoints = path.glob(f"*/step-{'[0-9]' * 8}/config.json")
+    inside = sorted(models)[:1] or sorted(checkpoints)[-1:]
     return f"; did you mean {inside[0].parent}?" if inside else ""
 
 

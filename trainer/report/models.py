@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 
 from shared.lm import ModelFolder, Transformer, generate, load_model_folder
-from trainer.checkpoint_folders import list_checkpoints
+from trainer.checkpoint_folders import checkpoints_by_step
 from trainer.data import open_training_data
 from trainer.device import choose_device
 from trainer.errors import TrainerError
@@ -83,7 +83,7 @@ def _evenly(steps: list[int]) -> list[int]:
 def _model_folders(run: RunResults) -> dict[int, Path]:
     """The model folder of each step that is still there."""
     place = RunFolder(run.folder)
-    folders = {int(path.name[5:]): path for path in list_checkpoints(place.checkpoints)}
+    folders = checkpoints_by_step(place.checkpoints)
     if run.has_model:
         folders.setdefault(max(run.last_step, *folders) if folders else run.last_step, place.model)
     return folders
