@@ -1,6 +1,7 @@
 """Samples and the loss by position, from the models of a real run."""
 
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,6 +40,18 @@ def test_a_checkpoint_writes_what_the_trainer_had_it_write(
     found = examine(read_run(blind), prompt=None, device="cpu")
     assert [step for step, _ in found.samples] == [5, 10]
     assert found.samples[0] == kept.samples[0]
+    assert found.notes == []
+
+
+@pytest.mark.case("D45")
+def test_what_is_no_checkpoint_is_not_asked(run: Path) -> None:
+    """Copies under names of their own, with digits that `int` does not take for one, and a file."""
+    checkpoints = run / "checkpoints"
+    for name in ("step-²", "step-99", "step-00000010_backup"):
+        shutil.copytree(checkpoints / "step-00000005", checkpoints / name)
+    (checkpoints / "step-00000400").write_text("")
+    found = examine(read_run(run), prompt=None, device="cpu")
+    assert [step for step, _ in found.samples] == [5, 10]
     assert found.notes == []
 
 
