@@ -73,8 +73,8 @@ class RunFolder:
 
     def write_settings(self, settings: TrainSettings) -> None:
         """Write the settings file, without how this start treats what is there, which is no part of the run."""
-        lasting = replace(settings, checkpoints=replace(settings.checkpoints, resume=False, overwrite=False))
-        write_text(self.settings_file, to_toml(lasting))
+        checkpoints = replace(settings.checkpoints, resume=False, overwrite=False, stop_after=None)
+        write_text(self.settings_file, to_toml(replace(settings, checkpoints=checkpoints)))
 
 
 def _keep_others_out(folder: Path) -> None:

@@ -85,9 +85,15 @@ class Saver:
         return path
 
     def load_checkpoint(self) -> Checkpoint:
-        """Read the newest checkpoint that is intact, see `load_newest_checkpoint`."""
+        """Read the newest checkpoint that is intact, see `load_newest_checkpoint`; all have read it after that.
+
+        Raises:
+            TrainerError: there is none, or the processes found different ones.
+        """
         checkpoint = load_newest_checkpoint(self.run.checkpoints)
-        self.processes.wait()  # until all have read it, before any is written or moved
+        step = checkpoint.run.step
+        if self.processes.total([step]) != [step * self.processes.count]:
+            raise TrainerError(f"{checkpoint.path} is the newest intact checkpoint here, but not for other processes")
         return checkpoint
 
     def go_on_from(self, checkpoint: Checkpoint) -> None:

@@ -98,7 +98,8 @@ class OptimizationSettings:
 
     max_steps: int = 2_500
     """Optimizer steps in all; 2500 of 1,024 tokens take ten minutes on two cores at the default size. A model of N
-    parameters can use about 20 N tokens of fresh text; a few passes over the same text still help, many do not."""
+    parameters can use about 20 N tokens of fresh text; a few passes over the same text still help, many do not. The
+    learning rate follows this number: to try the first steps of a long run, leave it and give --stop-after."""
 
     batch_size: int = 4
     """Windows of context_length tokens that go through the model at once, in each process. On a CPU, small batches
@@ -198,8 +199,13 @@ class CheckpointSettings:
     overwrite: bool = False
     """Begin anew in an output folder that holds a run; its checkpoints are deleted."""
 
+    stop_after: int | None = None
+    """End after this step with a checkpoint, which --resume goes on from: a trial of a long run, with the learning
+    rates of the whole (--max-steps)."""
+
     def __post_init__(self) -> None:
         _require(self, 0, "checkpoint_interval", "keep")
+        _require(self, 1, "stop_after")
         if self.resume and self.overwrite:
             raise UsageError("resume goes on with the run in the output folder, overwrite deletes it: give one of them")
 
@@ -255,6 +261,11 @@ class TrainSettings:
     checkpoints: CheckpointSettings = field(default_factory=CheckpointSettings)
     divergence: DivergenceSettings = field(default_factory=DivergenceSettings)
     machine: MachineSettings = field(default_factory=MachineSettings)
+
+    def __post_init__(self) -> None:
+        stop_after, max_steps = self.checkpoints.stop_after, self.optimization.max_steps
+        if stop_after is not None and stop_after > max_steps:
+            raise UsageError(f"stop_after ({stop_after}) must be at most max_steps ({max_steps}), where the run ends")
 
     @property
     def total_batch_size(self) -> int:

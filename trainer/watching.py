@@ -52,7 +52,7 @@ class Watcher:
         limit = self._settings.watch.eval_tokens
         return evaluate(
             whole_model(self._model),
-            self._data.validation.tokens[: limit or None],
+            self._data.validation.blocks(limit or None),
             self._byte_lengths,
             context_length=self._settings.model.context_length,
             batch_size=self._settings.optimization.batch_size,

@@ -152,7 +152,7 @@ def test_packed_documents_give_the_figures_of_training(
     file = TokenFile.open(token_folder, "val")
     expected = evaluate(
         folder.model,
-        file.tokens[:300],
+        file.blocks(300),
         token_byte_lengths(tokenizer, folder.valid_tokens),
         context_length=CONTEXT,
         batch_size=3,

@@ -116,7 +116,8 @@ def position_loss(folder: ModelFolder, data: Path) -> PositionLoss | None:
     if training_data.validation is None:
         return None
     length = folder.config.context_length
-    tokens = np.asarray(training_data.validation.tokens[: _SCORED_TOKENS + 1]).astype(np.int64)
+    count = min(_SCORED_TOKENS + 1, len(training_data.validation))
+    tokens = training_data.validation.read(0, count).astype(np.int64)
     end = training_data.validation.manifest.end_of_text_id
     return PositionLoss(
         window=binned(*_sums(folder.model, consecutive_windows(tokens, length, _WINDOWS_AT_ONCE), length)),

@@ -19,7 +19,7 @@ Changes = dict[str, Any]
 
 VOCAB_SIZE = "vocab_size"
 _DIAL = {"depth", "preset"}
-_NOT_VARIED = ("output", "resume", "overwrite", "config")
+_NOT_VARIED = ("output", "resume", "overwrite", "stop_after", "config")
 # Clipping and the decay to nearly 0 bring even 3,000 times a good rate back; the last of these diverges.
 _RATE_FACTORS = (0.1, 0.3, 1, 3, 10, 100, 10_000)
 _BATCH_FACTORS = (0.25, 0.5, 1, 2, 4)
