@@ -27,7 +27,7 @@ from trainer.run import RunFolder
 from trainer.run_record import record_start
 from trainer.run_state import RunState
 from trainer.saving import Saver
-from trainer.settings import TrainSettings, to_table
+from trainer.settings import USUAL_WARMUP_STEPS, TrainSettings, to_table
 from trainer.signals import StopRequest, stop_on_signals
 from trainer.tokenfile import TokenFileError
 from trainer.trackers import require_trackers, trackers
@@ -314,6 +314,11 @@ class Trainer:
             "plan: %s steps of %s tokens: %.1f times the data, %.1f tokens for each parameter",
             *(f"{o.max_steps:,}", f"{self.settings.tokens_per_step:,}", seen / tokens, seen / parameters),
         )
+        if o.warmup_steps == o.usual_warmup_steps < USUAL_WARMUP_STEPS:
+            logger.info(
+                "warm-up: %d steps, as a run of %d has by default; %d would be usual, in longer ones",
+                *(o.warmup_steps, o.max_steps, USUAL_WARMUP_STEPS),
+            )
         for line in summary(self.estimate):
             logger.info("%s", line)
         if self.processes.count > 1:

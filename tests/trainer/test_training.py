@@ -292,6 +292,16 @@ def test_a_prompt_that_fills_the_context_is_refused_before_the_first_step(
     assert not settings.output.exists()
 
 
+@pytest.mark.case("D52")
+@pytest.mark.parametrize("interval", [0, 10, 500])
+@pytest.mark.parametrize("prompt", ["the cat " * 16, "x" * 1000])
+def test_a_prompt_that_is_never_used_need_not_fit(
+    settings: TrainSettings, change: Change, interval: int, prompt: str
+) -> None:
+    """Of ten steps the tenth writes no sample either."""
+    train(change(settings, sample_interval=interval, sample_prompt=prompt))
+
+
 def test_a_compiled_model_saves_what_a_plain_one_saves(
     settings: TrainSettings, change: Change, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,7 +329,8 @@ def test_a_trial_of_a_long_run_has_its_learning_rates_and_can_be_gone_on_with(
     assert rates(settings) == rates(whole)[:4]
     with pytest.raises(UsageError, match=r"stop_after \(4\) must be above 4, the step of the checkpoint"):
         train(change(settings, stop_after=4, resume=True))
-    assert train(change(settings, stop_after=5, resume=True)).name == "step-00000005"  # where one is due as well
+    with caplog.at_level("INFO"):
+        assert train(change(settings, stop_after=5, resume=True)).name == "step-00000005"  # where one is due as well
     assert "stopped after step 5, as --stop-after says; --resume goes on from" in caplog.text
     table = read_settings_file(settings.output / "train.toml").config
     train(parse_train_settings(table | {"resume": True}, source="test"))

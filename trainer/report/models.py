@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,19 +58,29 @@ def examine(run: RunResults, *, prompt: str | None, device: str) -> ModelFinding
         return ModelFindings(notes=["no checkpoint or model to draw samples from"])
     known = {step for step, _ in run.samples} if prompt is None else set()
     wanted = _evenly([step for step in sorted(folders) if step not in known])
-    samples, positions, notes = [], None, []
+    samples: list[tuple[int, str]] = []
+    positions: PositionLoss | None = None
+    notes: list[str] = []
     for step in sorted({*wanted, max(folders)}):
-        try:
+        with _noting(notes, step):
             folder = load_model_folder(folders[step], device=choose_device(device).torch_device, research=True)
             if run.settings.get("document_mask"):
                 folder.model.document_start = folder.tokenizer.end_of_text_id
             if step in wanted:
-                samples.append((step, sample(run, folder, prompt)))
+                with _noting(notes, step):  # as of a prompt that does not fit, which the loss by position needs not
+                    samples.append((step, sample(run, folder, prompt)))
             if step == max(folders):
                 positions = position_loss(folder, Path(run.settings["data"]))
-        except (ValueError, KeyError, TrainerError, OSError) as error:
-            notes.append(f"step {step}: {error}")
     return ModelFindings(samples, positions, notes)
+
+
+@contextmanager
+def _noting(notes: list[str], step: int) -> Iterator[None]:
+    """Go on after what cannot be done, with a note of why."""
+    try:
+        yield
+    except (ValueError, KeyError, TrainerError, OSError) as error:
+        notes.append(f"step {step}: {error}")
 
 
 def _evenly(steps: list[int]) -> list[int]:

@@ -6,7 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from trainer.dial import DERIVED_SETTINGS
@@ -138,6 +138,8 @@ def plan_runs(base: TrainSettings, changes: Sequence[Changes], *, hold_tokens: b
         UsageError: a key or a value is wrong.
     """
     whole = {name: value for name, value in to_table(base).items() if value is not None and name not in _NOT_VARIED}
+    if base.optimization.warmup_steps == base.optimization.usual_warmup_steps:
+        del whole["warmup_steps"]  # each run's own steps give it
     runs: list[PlannedRun] = []
     for own in changes:
         table = _without_derived(whole, base) if _DIAL & set(own) else whole
@@ -174,12 +176,11 @@ def _held_steps(own: Changes, base: TrainSettings, settings: TrainSettings) -> C
     """The base's tokens in steps of another size."""
     factor = base.tokens_per_step / settings.tokens_per_step
     before = to_table(base)
-    steps = {"max_steps": before["max_steps"], **{name: before[name] for name in _IN_STEPS}}
-    return {
-        name: max(1, round(value * factor)) if value else value
-        for name, value in steps.items()
-        if name not in own and value is not None
-    }
+    steps = {name: max(1, round(before[name] * factor)) if before[name] else 0 for name in ("max_steps", *_IN_STEPS)}
+    max_steps = own.get("max_steps", steps["max_steps"])
+    longest = replace(settings.optimization, max_steps=max_steps, warmup_steps=None).longest_warmup
+    steps["warmup_steps"] = min(steps["warmup_steps"], longest)
+    return {name: value for name, value in steps.items() if name not in own}
 
 
 def _name(changes: Changes) -> str:

@@ -95,6 +95,14 @@ def test_loss_by_position_is_that_of_one_token_after_another(run: Path, token_fo
     assert all(math.isfinite(value) for value in found.document.values)
 
 
+@pytest.mark.case("D52")
+def test_a_prompt_that_does_not_fit_costs_the_samples_alone(run: Path) -> None:
+    found = examine(read_run(run), prompt="the cat " * 16, device="cpu")
+    assert found.samples == []
+    assert [note.partition(":")[0] for note in found.notes] == ["step 5", "step 10"]
+    assert found.positions is not None
+
+
 def test_what_is_gone_or_damaged_is_a_note(run: Path, tmp_path: Path) -> None:
     (run / "train.toml").write_text((run / "train.toml").read_text().replace("data = ", 'data = "/gone"\n#'))
     (run / "checkpoints" / "step-00000005" / "config.json").write_text("{")
