@@ -72,8 +72,6 @@ def test_whole_numbers_may_be_written_in_any_way(value: object) -> None:
         "generate model --top-k 2.5",
         "evaluate model text.txt --stride 8.5",
         "sweep --data d --output o --grid seed=1,2 --keep 2.7",
-        "sweep --data d --output o --grid max_steps=2.9,3",
-        "sweep --output o --text t --grid vocab_size=300.5",
         "train --data d --output o --depth 2.5",
     ],
 )

@@ -288,7 +288,7 @@ def test_a_prompt_that_fills_the_context_is_refused_before_the_first_step(
     settings: TrainSettings, change: Change
 ) -> None:
     with pytest.raises(UsageError, match="must hold one more"):
-        train(change(settings, sample_prompt="the cat sees the dog " * 10))
+        train(change(settings, sample_prompt="the cat sees the dog " * 10, sample_interval=9))
     assert not settings.output.exists()
 
 

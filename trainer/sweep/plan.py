@@ -147,10 +147,10 @@ def plan_runs(base: TrainSettings, changes: Sequence[Changes], *, hold_tokens: b
         output = {"output": str(base.output / name)}
         source = f"run {name}"
         own_table = table | _micro_batch(own, base) | {key: own[key] for key in own if key != VOCAB_SIZE} | output
-        settings = parse_train_settings(own_table, source=source)
         if hold_tokens:
-            settings = parse_train_settings(own_table | _held_steps(own, base, settings), source=source)
-        runs.append(PlannedRun(name, own, settings))
+            any_warmup = {key: value for key, value in own_table.items() if key != "warmup_steps"}
+            own_table |= _held_steps(own, base, parse_train_settings(any_warmup, source=source))
+        runs.append(PlannedRun(name, own, parse_train_settings(own_table, source=source)))
     return runs
 
 

@@ -107,6 +107,13 @@ def test_nothing_that_varies_is_no_sweep() -> None:
         planned()
 
 
+@pytest.mark.case("D51")
+@pytest.mark.parametrize("axis", ["max_steps=2.9,3", "keep=1,2.7", "total_batch_size=4.5"])
+def test_a_value_is_not_rounded(axis: str) -> None:
+    with pytest.raises(UsageError, match=r"must be a whole number; got \d\.\d"):
+        planned(axis)
+
+
 @pytest.mark.case("D46")
 def test_a_warm_up_that_is_left_open_is_each_runs_own() -> None:
     base = dataclasses.replace(BASE, optimization=OptimizationSettings(max_steps=1_000))
@@ -116,7 +123,7 @@ def test_a_warm_up_that_is_left_open_is_each_runs_own() -> None:
         100,
     ]
     fixed = dataclasses.replace(BASE, optimization=OptimizationSettings(max_steps=1_000, warmup_steps=50))
-    with pytest.raises(UsageError, match=r"run max_steps=10: warmup_steps \(50\) must be below max_steps \(10\)"):
+    with pytest.raises(UsageError, match=r"warmup_steps \(50\) must be below max_steps \(10\)"):
         planned("max_steps=10", base=fixed)
 
 
