@@ -66,6 +66,7 @@ class RunFolder:
                 f"{self.path} holds a run already: go on with it (`--config {self.settings_file} --resume`), "
                 "replace it (--overwrite), or choose another --output"
             )
+        self.checkpoints.mkdir(exist_ok=True)  # now: a file in its place would be found hours later
         for unfinished in self.checkpoints.glob(".step-*.partial"):  # left by a process that was killed
             remove(unfinished)
         if not settings.checkpoints.resume:

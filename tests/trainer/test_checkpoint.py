@@ -239,6 +239,14 @@ def test_what_is_in_the_way_of_a_checkpoint_is_moved_aside(
 
 
 @pytest.mark.case("D44")
+def test_a_file_in_the_place_of_the_folder_is_found_before_the_first_step(settings: TrainSettings) -> None:
+    settings.output.mkdir()
+    (settings.output / "checkpoints").write_text("mine")
+    with pytest.raises(FileExistsError, match="checkpoints"):
+        Trainer(settings)
+
+
+@pytest.mark.case("D44")
 def test_a_finished_model_that_lost_a_file_is_replaced(
     checkpoints: Path, settings: TrainSettings, change: Callable[..., TrainSettings]
 ) -> None:
