@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from shared.bpe import Tokenizer
+from shared.checksums import ChecksumError
 from shared.lm import GenerationDefaults, ModelFolderError, Transformer, load_model_folder, save_model_folder
-from trainer.checkpoint_folders import checkpoint_path, list_checkpoints
-from trainer.checksums import ChecksumError, verify_checksums, write_checksums
+from trainer.checkpoint_folders import checkpoint_path, checkpoint_step, list_checkpoints, verify_checkpoint
 from trainer.errors import TrainerError
 from trainer.run_state import RunState
 
@@ -73,6 +73,7 @@ def save_checkpoint(
     """Write `folder`/step-NNNNNNNN, whole or not at all.
 
     Raises:
+        TypeError: the model is no Transformer, or is wrapped.
         ModelFolderError: writing failed. What was there is as it was.
     """
     state = {
@@ -84,10 +85,6 @@ def save_checkpoint(
         "random": random_state(),
     }
 
-    def add_state(temporary: Path) -> None:
-        _write_state(state, temporary / STATE_FILE)
-        write_checksums(temporary)
-
     path = checkpoint_path(folder, run.step)
     save_model_folder(
         path,
@@ -95,7 +92,7 @@ def save_checkpoint(
         tokenizer=tokenizer,
         generation=generation,
         provenance=dict(provenance),
-        extra_files=add_state,
+        extra_files=lambda temporary: _write_state(state, temporary / STATE_FILE),
         overwrite=True,
     )
     return path
@@ -123,13 +120,13 @@ def load_newest_checkpoint(folder: Path) -> Checkpoint:
         try:
             return _load(path)
         except _DAMAGE as error:
-            logger.warning("%s is damaged and is left aside: %s", path, str(error).partition("\n")[0])
+            logger.warning("%s is damaged: %s", path, str(error).partition("\n")[0])
     found = f"none of the {len(paths)} in it can be read" if paths else "there is none in it"
     raise TrainerError(f"no checkpoint to resume from in {folder}: {found}; begin anew with --overwrite")
 
 
 def _load(path: Path) -> Checkpoint:
-    verify_checksums(path)
+    verify_checkpoint(path)
     model = load_model_folder(path, dtype=torch.float32, research=True).model
     # weights_only: nothing in the file is run. On the CPU first, since the device that wrote it may not be here.
     state = torch.load(path / STATE_FILE, map_location="cpu", weights_only=True)
@@ -139,6 +136,8 @@ def _load(path: Path) -> Checkpoint:
         model,
         *(state[key] for key in ("optimizer", "settings", "data", "machine")),
     )
+    if checkpoint.run.step != checkpoint_step(path):
+        raise ModelFolderError(f"it holds step {checkpoint.run.step}: it is a copy under another name")
     if "random" in state:
         restore_random_state(state["random"])
     else:

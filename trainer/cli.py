@@ -27,6 +27,7 @@ from trainer.errors import InterruptedRunError, UsageError
 from trainer.launch import check_command, rank_and_count
 from trainer.progress import set_up_logging
 from trainer.settings_file import read_settings_file
+from trainer.whole_numbers import refuse_fractions
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ def launch(
     try:
         check_command(next(iter(tokens), None))
         file = () if config is None else (read_settings_file(config),)
-        app.config = (*file, DialOptions(told=True))
+        app.config = (*file, refuse_fractions, DialOptions(told=True))
         # cyclopts takes a lone hyphen for an option.
         app(["/dev/stdin" if argument == "-" else argument for argument in tokens])
     except BrokenPipeError:

@@ -49,8 +49,8 @@ def open_training_data(folder: Path) -> TrainingData:
     validation = None
     if (folder / "val.json").exists():
         validation = TokenFile.open(folder, "val", fingerprint=tokenizer.fingerprint)
-        if len(validation.tokens) < 2:
-            raise TrainerError(f"{validation.path} holds {len(validation.tokens)} tokens; to score one takes two")
+        if len(validation) < 2:
+            raise TrainerError(f"{validation.path} holds {len(validation)} tokens; to score one takes two")
     for file in (train, validation):
         if file is not None:
             file.verify()

@@ -6,7 +6,7 @@ What is derived has a source; what the user sets wins, and the rest follows from
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainer.errors import UsageError
@@ -78,7 +78,8 @@ def _training(
     """Batch, steps, rate and warm-up, from the size of the model."""
     from trainer.model import model_config
 
-    OptimizationSettings(**_of(OptimizationSettings, given))  # refuses what cannot be reckoned with
+    # Refuses what cannot be reckoned with. The warm-up must fit into the steps, which may not be known yet.
+    asked = OptimizationSettings(**_of(OptimizationSettings, {**given, "warmup_steps": None}))
     config = model_config(ModelSettings(**_of(ModelSettings, known)), vocab_size)
     batch: int | None = given.get("total_batch_size")
     # Non-embedding FLOPs of a token, forward and backward: equation 2 of the same paper.
@@ -94,6 +95,7 @@ def _training(
         batch, derived = _batch(compute, config.context_length, given)
     steps = given.get("max_steps") or max(1, round(tokens / (batch * config.context_length)))
     rate = _RATE_FACTOR * compute**_RATE_EXPONENT
+    longest = replace(asked, max_steps=steps, warmup_steps=None).longest_warmup
     limited = f", at most {_HIGHEST_RATE:g} (docs/log.md)" if rate > _HIGHEST_RATE else ""
     derived += [
         Derived("max_steps", steps, budget),
@@ -104,7 +106,7 @@ def _training(
         ),
         Derived(
             "warmup_steps",
-            min(_LONGEST_WARMUP, math.ceil(_WARMUP_SHARE * steps)),
+            min(_LONGEST_WARMUP, math.ceil(_WARMUP_SHARE * steps), longest),
             f"{_WARMUP_SHARE:.0%} of the steps, at most DeepSeek LLM's {_LONGEST_WARMUP:,}",
         ),
     ]

@@ -1,6 +1,6 @@
 """Validation loss and bits per byte."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 import numpy as np
@@ -17,8 +17,6 @@ from trainer.scoring import Evaluation, score
 
 __all__ = ["Evaluation", "evaluate", "token_byte_lengths"]
 
-_FED_AT_ONCE = 1 << 20  # tokens of a file that are in memory
-
 
 def token_byte_lengths(tokenizer: Tokenizer, valid_tokens: Tensor) -> Tensor:
     """How many bytes of text each id stands for: [vocab_size] int64; 0 for special tokens and ids without a token.
@@ -34,7 +32,7 @@ def token_byte_lengths(tokenizer: Tokenizer, valid_tokens: Tensor) -> Tensor:
 
 def evaluate(
     model: Transformer,
-    tokens: npt.NDArray[np.integer],
+    blocks: Iterable[npt.NDArray[np.integer]],
     byte_lengths: Tensor,
     *,
     context_length: int,
@@ -49,7 +47,7 @@ def evaluate(
 
     Args:
         model: The model.
-        tokens: 1-D ids.
+        blocks: The ids, 1-D, a part at a time.
         byte_lengths: From `token_byte_lengths`.
         context_length: Length of a window; a token sees at most this much before it.
         batch_size: Windows at once.
@@ -61,7 +59,7 @@ def evaluate(
     model.eval()
     total = Evaluation()
     try:
-        every = batches(_windows(tokens, context_length, begin_id), batch_size=batch_size, batch_tokens=0)
+        every = batches(_windows(blocks, context_length, begin_id), batch_size=batch_size, batch_tokens=0)
         for batch in islice(every, processes.rank, None, processes.count):
             total += score(model, batch, byte_lengths, device=device)[""]
     finally:
@@ -70,10 +68,10 @@ def evaluate(
     return Evaluation(nats, int(num_tokens), text_nats, int(num_bytes))
 
 
-def _windows(tokens: npt.NDArray[np.integer], context_length: int, begin_id: int | None) -> Iterator[Window]:
+def _windows(blocks: Iterable[npt.NDArray[np.integer]], context_length: int, begin_id: int | None) -> Iterator[Window]:
     cutter = WindowCutter(context_length, context_length)
     if begin_id is not None:
         yield from cutter.feed(np.array([begin_id]))
-    for first in range(0, len(tokens), _FED_AT_ONCE):
-        yield from cutter.feed(tokens[first : first + _FED_AT_ONCE])
+    for block in blocks:
+        yield from cutter.feed(block)
     yield from cutter.finish()

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +19,7 @@ from trainer.run_state import RunState
 from trainer.schedule import scheduled_learning_rate
 from trainer.settings import TrainSettings
 from trainer.signals import StopRequest
+from trainer.tokenfile import TokenFileError
 from trainer.windows import ShuffledWindows
 
 Loss = Callable[..., tuple[Tensor, Tensor]]
@@ -123,16 +125,17 @@ def training_steps(
     Raises:
         DivergedError: a step's loss or gradient is no finite number, or its loss a spike, and the settings do not say
             to leave its update out, or that was done too often. The weights are still those of the step before.
+        TokenFileError: the windows of the next step cannot be read; all is as the step before left it.
     """
     o, guard = settings.optimization, settings.divergence
     max_norm = o.clip_grad_norm or float("inf")
-    batch = _batch(windows, settings, state)
+    batch = _read_ahead(windows, settings, state)
     while state.step < o.max_steps:
         begin = time.perf_counter()
         processes.seed_step(o.seed, state.step)
         loss = accumulate_gradients(
             loss_function,
-            *batch,
+            *batch.result(),
             batch_size=o.batch_size,
             device=device,
             z_loss=o.z_loss,
@@ -141,7 +144,7 @@ def training_steps(
         norm = whole(nn.utils.clip_grad_norm_(model.parameters(), max_norm)) / processes.count
         rate = state.learning_rate_scale * scheduled_learning_rate(state.step, o)
         state.step += 1
-        batch = _batch(windows, settings, state)  # while a GPU is still at work
+        batch = _read_ahead(windows, settings, state)  # while a GPU is still at work
         (loss_value, norm_value), stop_signal = processes.agree(torch.stack([loss, norm]).tolist(), stop)
         fault = divergence(loss_value, norm_value, state.recent_losses, guard.spike_threshold)
         if fault is None:
@@ -157,8 +160,17 @@ def training_steps(
         yield Step(state.step, loss_value, rate, norm_value, time.perf_counter() - begin, fault, stop_signal)
 
 
-def _batch(windows: ShuffledWindows, settings: TrainSettings, state: RunState) -> tuple[Tensor, Tensor]:
-    return windows.batch(state.step + state.batches_left_out, settings.total_batch_size)
+def _read_ahead(windows: ShuffledWindows, settings: TrainSettings, state: RunState) -> Future[tuple[Tensor, Tensor]]:
+    """The windows of the step after `state.step`; why they cannot be read is raised when they are asked for.
+
+    The step before is finished by then, and can be saved.
+    """
+    batch: Future[tuple[Tensor, Tensor]] = Future()
+    try:
+        batch.set_result(windows.batch(state.step + state.batches_left_out, settings.total_batch_size))
+    except TokenFileError as error:
+        batch.set_exception(error)
+    return batch
 
 
 def _describe(fault: str, rate: float, state: RunState) -> str:

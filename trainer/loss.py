@@ -10,6 +10,9 @@ from shared.lm.linear import fast_product, has_fast_product
 IGNORED = -100
 """A target that is not scored."""
 
+LOSS_OPERATOR = "ownlm::next_token_loss"
+"""`chunked_loss` as one operator of torch, for torch.compile and autograd."""
+
 # Rows at once on a CPU: their logits stay within the cache. GPUs need many rows to be busy.
 _ROWS_ON_CPU = 512
 _ROWS_ELSEWHERE = 4096
@@ -66,14 +69,13 @@ def next_token_loss(
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
     with_gradients = torch.is_grad_enabled() and (hidden.requires_grad or output_weight.requires_grad)
     scale = torch.as_tensor(scale, dtype=torch.float64 if hidden.dtype == torch.float64 else torch.float32)
-    loss, nats, _, _ = _chunked_loss(
+    loss, nats, _, _ = torch.ops.ownlm.next_token_loss(
         hidden.flatten(0, -2), output_weight, targets.flatten(), scale.to(hidden.device), z_loss, with_gradients
     )
     return loss, nats
 
 
-@torch.library.custom_op("ownlm::next_token_loss", mutates_args=())
-def _chunked_loss(  # noqa: PLR0917 - an operator of torch has positional arguments
+def chunked_loss(  # noqa: PLR0917 - an operator of torch has positional arguments
     hidden: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, z_loss: float, with_gradients: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Loss, cross-entropy, and the loss's gradients by `hidden` [N, d] and `weight` [V, d] (empty where not asked).
@@ -119,7 +121,17 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
         total += left @ right
 
 
-@_chunked_loss.register_fake
+# Defined by its schema, not by `torch.library.custom_op`: what that makes imports the 800 modules of torch.compile when
+# it is first called, a second that a program which compiles nothing need not wait for.
+torch.library.define(
+    LOSS_OPERATOR,
+    "(Tensor hidden, Tensor weight, Tensor targets, Tensor scale, float z_loss, bool with_gradients)"
+    " -> (Tensor, Tensor, Tensor, Tensor)",
+)
+torch.library.impl(LOSS_OPERATOR, "CompositeExplicitAutograd", chunked_loss)
+
+
+@torch.library.register_fake(LOSS_OPERATOR)  # type: ignore[untyped-decorator] # of torch
 def _(
     hidden: Tensor, weight: Tensor, _targets: Tensor, _scale: Tensor, _z_loss: float, with_gradients: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -140,4 +152,4 @@ def _scale_gradients(ctx, by_loss, *_):  # type: ignore[no-untyped-def]
     return by_loss * hidden_gradient, by_loss * weight_gradient, None, None, None, None
 
 
-_chunked_loss.register_autograd(_scale_gradients, setup_context=_save_gradients)
+torch.library.register_autograd(LOSS_OPERATOR, _scale_gradients, setup_context=_save_gradients)

@@ -16,7 +16,7 @@ from trainer.settings import TrainSettings, to_table
 logger = logging.getLogger(__name__)
 
 FREE_ON_RESUME = {
-    *("data", "output", "resume", "overwrite", "checkpoint_interval", "keep", "keep_best"),
+    *("data", "output", "resume", "overwrite", "checkpoint_interval", "keep", "keep_best", "stop_after"),
     *("device", "compile", "threads", "deterministic", "parallel"),
     *("log_interval", "eval_interval", "eval_tokens", "sample_interval", "sample_prompt", "sample_tokens"),
     *("temperature", "top_p", "tensorboard", "wandb"),
@@ -26,7 +26,7 @@ FREE_ON_RESUME = {
 
 
 def check_same_run(checkpoint: Checkpoint, settings: TrainSettings, data: dict[str, Any], settings_file: Path) -> None:
-    """Refuse to go on with other settings or other data than the checkpoint's.
+    """Refuse to go on with other settings or other data than the checkpoint's, or to stop where it is already.
 
     Args:
         checkpoint: Where to go on from.
@@ -35,8 +35,13 @@ def check_same_run(checkpoint: Checkpoint, settings: TrainSettings, data: dict[s
         settings_file: Where the run's own settings are.
 
     Raises:
-        UsageError: names every difference.
+        UsageError: names every difference, or both steps.
     """
+    stop_after, step = settings.checkpoints.stop_after, checkpoint.run.step
+    if stop_after is not None and stop_after <= step:
+        raise UsageError(
+            f"stop_after ({stop_after}) must be above {step}, the step of the checkpoint {checkpoint.path}"
+        )
     data_there = _facts(checkpoint.data)
     here, there = to_table(settings) | _facts(data), checkpoint.settings | data_there
     # Where the data lies may differ, and what it is may not.

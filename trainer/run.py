@@ -1,13 +1,13 @@
 """The folder of a training run."""
 
 import os
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shared.bpe.files import write_text
+from shared.lm.folder_swap import remove
 from shared.locks import lock
-from trainer.checkpoint_folders import BEST, list_checkpoints
+from trainer.checkpoint_folders import link_best, list_checkpoints
 from trainer.errors import TrainerError, UsageError
 from trainer.settings import TrainSettings, to_toml
 
@@ -57,24 +57,25 @@ class RunFolder:
         holds_run = bool(list_checkpoints(self.checkpoints)) or self.model.exists()
         if holds_run and settings.checkpoints.overwrite:
             for path in list_checkpoints(self.checkpoints):
-                shutil.rmtree(path)
-            (self.checkpoints / BEST).unlink(missing_ok=True)
+                remove(path)
+            link_best(self.checkpoints, None)
             if (self.model / "ownlm.json").is_file():  # a folder named model that is no run's stays
-                shutil.rmtree(self.model)
+                remove(self.model)
         elif holds_run and not settings.checkpoints.resume:
             raise UsageError(
                 f"{self.path} holds a run already: go on with it (`--config {self.settings_file} --resume`), "
                 "replace it (--overwrite), or choose another --output"
             )
+        self.checkpoints.mkdir(exist_ok=True)  # now: a file in its place would be found hours later
         for unfinished in self.checkpoints.glob(".step-*.partial"):  # left by a process that was killed
-            shutil.rmtree(unfinished)
+            remove(unfinished)
         if not settings.checkpoints.resume:
             self.metrics_file.unlink(missing_ok=True)
 
     def write_settings(self, settings: TrainSettings) -> None:
         """Write the settings file, without how this start treats what is there, which is no part of the run."""
-        lasting = replace(settings, checkpoints=replace(settings.checkpoints, resume=False, overwrite=False))
-        write_text(self.settings_file, to_toml(lasting))
+        checkpoints = replace(settings.checkpoints, resume=False, overwrite=False, stop_after=None)
+        write_text(self.settings_file, to_toml(replace(settings, checkpoints=checkpoints)))
 
 
 def _keep_others_out(folder: Path) -> None:

@@ -8,8 +8,16 @@ from typing import Any
 import torch
 
 from shared.lm import GenerationDefaults, ModelFolderError, Transformer, save_model_folder
-from trainer.checkpoint import save_checkpoint
-from trainer.checkpoint_folders import checkpoint_path, delete_old_checkpoints, link_best, list_checkpoints
+from trainer.checkpoint import Checkpoint, load_newest_checkpoint, save_checkpoint
+from trainer.checkpoint_folders import (
+    checkpoint_path,
+    checkpoints_by_step,
+    delete_old_checkpoints,
+    link_best,
+    list_checkpoints,
+    make_way,
+    move_aside,
+)
 from trainer.data import TrainingData
 from trainer.device import Device
 from trainer.errors import DivergedError, TrainerError
@@ -56,6 +64,7 @@ class Saver:
         folder = self.run.checkpoints
         if not self.processes.is_first:
             return checkpoint_path(folder, state.step)
+        make_way(checkpoint_path(folder, state.step))
         try:
             path = save_checkpoint(
                 folder,
@@ -75,6 +84,29 @@ class Saver:
         self.mark_best(state)
         return path
 
+    def load_checkpoint(self) -> Checkpoint:
+        """Read the newest checkpoint that is intact, see `load_newest_checkpoint`; all have read it after that.
+
+        Raises:
+            TrainerError: there is none, or the processes found different ones.
+        """
+        checkpoint = load_newest_checkpoint(self.run.checkpoints)
+        step = checkpoint.run.step
+        if self.processes.total([step]) != [step * self.processes.count]:
+            raise TrainerError(f"{checkpoint.path} is the newest intact checkpoint here, but not for other processes")
+        return checkpoint
+
+    def go_on_from(self, checkpoint: Checkpoint) -> None:
+        """Make the run's folder what it was when a checkpoint was saved.
+
+        Newer ones are damaged, else one of them had been taken. They are moved aside: the run comes to their steps
+        again, and none of them is the last good one.
+        """
+        for step, path in checkpoints_by_step(self.run.checkpoints).items() if self.processes.is_first else ():
+            if step > checkpoint.run.step:
+                move_aside(path)
+        self.mark_best(checkpoint.run)
+
     def _check_finite(self, model: Transformer, state: RunState) -> None:
         """Raise in all processes where a weight of any is not finite: one alone would leave the others waiting."""
         bad = next((name for name, weight in model.named_parameters() if not weight.isfinite().all()), None)
@@ -91,7 +123,7 @@ class Saver:
         # It may be gone where a damaged checkpoint made the run go back behind a better one.
         link_best(folder, state.best_step if best is not None and best.exists() else None)
         keep, spare = self.settings.checkpoints.keep, [best] if best else []
-        delete_old_checkpoints(folder, newest=state.step, keep=keep, spare=spare)
+        delete_old_checkpoints(folder, keep=keep, spare=spare)
 
     def save_model(self, model: Transformer, state: RunState) -> None:
         """Write the finished model's folder.
@@ -102,6 +134,7 @@ class Saver:
         model = whole_model(model)
         if not self.processes.is_first:
             return
+        make_way(self.run.model)
         try:
             save_model_folder(
                 self.run.model,

@@ -57,7 +57,7 @@ def scheduled_learning_rate(step: int, settings: OptimizationSettings) -> float:
         step,
         peak=settings.learning_rate,
         min_ratio=settings.min_learning_rate_ratio,
-        warmup_steps=settings.warmup_steps,
+        warmup_steps=settings.warmup_steps or 0,
         max_steps=settings.max_steps,
         schedule=settings.schedule,
         decay_share=settings.decay_share,

@@ -17,7 +17,6 @@ from trainer.sources import STANDARD_INPUT, Records, expand, open_inputs
 from trainer.text_documents import characters, labelled_texts, up_to_separators
 from trainer.tokenfile import TokenFile
 
-_BLOCK_IDS = 1 << 20  # of a token file that are in memory
 _RECORD_CHARACTERS = 3 << 18  # of records that are encoded together
 
 
@@ -110,12 +109,8 @@ class DocumentReader:
             raise UsageError(f"{path} has no records with a field {self.by!r} to group by; use --by input or --by file")
 
     def _read_tokens(self, name: str, file: TokenFile) -> Iterator[Part]:
-        dtype, count = file.tokens.dtype, len(file.tokens)
         is_open = False
-        for first in range(0, count, _BLOCK_IDS):
-            # Read, not mapped: pages of a map stay in this process's memory.
-            offset = first * dtype.itemsize
-            ids = np.fromfile(file.path, dtype, min(_BLOCK_IDS, count - first), offset=offset)
+        for ids in file.blocks():
             begin = 0
             for end in np.flatnonzero(ids == file.manifest.end_of_text_id).tolist():
                 yield Part(name, ids[begin:end], ends=True)

@@ -31,6 +31,9 @@ __all__ = [
     "to_toml",
 ]
 
+USUAL_WARMUP_STEPS = 100
+"""Of a run of 500 steps or more; a shorter one has a fifth of its steps."""
+
 
 @Parameter(name="*", group=Group("Model: what is trained", sort_key=2))
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +101,8 @@ class OptimizationSettings:
 
     max_steps: int = 2_500
     """Optimizer steps in all; 2500 of 1,024 tokens take ten minutes on two cores at the default size. A model of N
-    parameters can use about 20 N tokens of fresh text; a few passes over the same text still help, many do not."""
+    parameters can use about 20 N tokens of fresh text; a few passes over the same text still help, many do not. The
+    learning rate follows this number: to try the first steps of a long run, leave it and give --stop-after."""
 
     batch_size: int = 4
     """Windows of context_length tokens that go through the model at once, in each process. On a CPU, small batches
@@ -126,8 +130,9 @@ class OptimizationSettings:
     decay_shape: Literal["1-sqrt", "linear"] = "1-sqrt"
     """With wsd, how the rate falls: by the square root of the share done, slightly better in long runs, or linearly."""
 
-    warmup_steps: int = 100
-    """Steps of linear growth to the peak. 1 to 5 % of max_steps; more if the loss jumps at the start."""
+    warmup_steps: int | None = None
+    """Steps of linear growth to the peak. 1 to 5 % of max_steps; more if the loss jumps at the start. Default: 100, or
+    a fifth of max_steps if that is less."""
 
     weight_decay: float = 0.1
     """Decay of matrices and embeddings (never of norm gains). 0.1 is usual; it matters when text repeats."""
@@ -160,8 +165,15 @@ class OptimizationSettings:
 
     def __post_init__(self) -> None:
         _require(self, 1, "max_steps", "batch_size", "total_batch_size")
-        _require(self, 0, "learning_rate", "warmup_steps", "weight_decay", "clip_grad_norm", "z_loss", "seed")
         _require(self, 0, "min_learning_rate_ratio", "decay_share", maximum=1)
+        if self.warmup_steps is None:
+            object.__setattr__(self, "warmup_steps", self.usual_warmup_steps)  # the way past `frozen`
+        elif self.warmup_steps > self.longest_warmup:
+            decay, limit = self.max_steps - self.longest_warmup, f"below max_steps ({self.max_steps})"
+            if decay > 1:
+                limit += f" by the {decay} steps of decay_share ({self.decay_share}): at most {self.longest_warmup}"
+            raise UsageError(f"warmup_steps ({self.warmup_steps}) must be {limit}")
+        _require(self, 0, "learning_rate", "warmup_steps", "weight_decay", "clip_grad_norm", "z_loss", "seed")
         if not 0 <= self.dropout < 1:
             raise UsageError(f"dropout must be at least 0 and below 1; got {self.dropout}")
         if self.total_batch_size is not None and self.total_batch_size % self.batch_size:
@@ -174,6 +186,20 @@ class OptimizationSettings:
             raise UsageError("learning_rate must be above 0; got 0")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise UsageError(f"betas must be at least 0 and below 1; got {self.betas}")
+
+    @property
+    def usual_warmup_steps(self) -> int:
+        """Those of a run that leaves them open."""
+        return min(USUAL_WARMUP_STEPS, self.max_steps // 5, self.longest_warmup)
+
+    @property
+    def longest_warmup(self) -> int:
+        """Steps of warm-up that leave one for the peak, or those in which the rate of wsd is to fall.
+
+        A decay_share of 1 stands for all that the warm-up leaves.
+        """
+        decay = round(self.decay_share * self.max_steps) if self.schedule == "wsd" and self.decay_share < 1 else 0
+        return self.max_steps - max(1, decay)
 
 
 @Parameter(name="*", group=Group("Checkpoints", sort_key=5))
@@ -198,8 +224,13 @@ class CheckpointSettings:
     overwrite: bool = False
     """Begin anew in an output folder that holds a run; its checkpoints are deleted."""
 
+    stop_after: int | None = None
+    """End after this step with a checkpoint, which --resume goes on from: a trial of a long run, with the learning
+    rates of the whole (--max-steps)."""
+
     def __post_init__(self) -> None:
         _require(self, 0, "checkpoint_interval", "keep")
+        _require(self, 1, "stop_after")
         if self.resume and self.overwrite:
             raise UsageError("resume goes on with the run in the output folder, overwrite deletes it: give one of them")
 
@@ -255,6 +286,11 @@ class TrainSettings:
     checkpoints: CheckpointSettings = field(default_factory=CheckpointSettings)
     divergence: DivergenceSettings = field(default_factory=DivergenceSettings)
     machine: MachineSettings = field(default_factory=MachineSettings)
+
+    def __post_init__(self) -> None:
+        stop_after, max_steps = self.checkpoints.stop_after, self.optimization.max_steps
+        if stop_after is not None and stop_after > max_steps:
+            raise UsageError(f"stop_after ({stop_after}) must be at most max_steps ({max_steps}), where the run ends")
 
     @property
     def total_batch_size(self) -> int:

@@ -12,7 +12,8 @@ from cyclopts import App, ArgumentCollection, CycloptsError, Parameter
 
 from trainer.dial_options import DialOptions
 from trainer.errors import UsageError
-from trainer.settings import TrainSettings, to_table
+from trainer.settings import TrainSettings
+from trainer.whole_numbers import refuse_fractions
 
 
 class SettingsFile(cyclopts.config.Dict):
@@ -64,7 +65,9 @@ def parse_train_settings(table: Mapping[str, Any], *, source: str) -> TrainSetti
         UsageError: a key or a value is wrong.
     """
     config = SettingsFile(data=dict(table), source=source, use_commands_as_keys=False)
-    app = App(config=(config, DialOptions(told=False)), default_parameter=Parameter(negative_iterable=()))
+    app = App(
+        config=(config, refuse_fractions, DialOptions(told=False)), default_parameter=Parameter(negative_iterable=())
+    )
 
     @app.default
     def settings_of(*, settings: TrainSettings) -> TrainSettings:
@@ -75,8 +78,4 @@ def parse_train_settings(table: Mapping[str, Any], *, source: str) -> TrainSetti
     except CycloptsError as error:
         raise UsageError(f"{source}: {error}".replace(f"{source}: {source}", source)) from error
     settings: TrainSettings = bound.arguments["settings"]
-    for name, value in to_table(settings).items():
-        given = table.get(name)
-        if type(value) is int and isinstance(given, float) and given != value:  # cyclopts rounds
-            raise UsageError(f"{source}: {name} must be a whole number; got {given}")
     return settings

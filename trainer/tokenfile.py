@@ -1,7 +1,14 @@
-"""Token files, as they are read: a flat array of ids, memory-mapped, and a JSON manifest that says what they are."""
+"""Token files, as they are read: a flat array of ids, and a JSON manifest that says what they are.
+
+They are read, never mapped: a file that is cut off while it is mapped ends the process by a signal (SIGBUS), and pages
+of a map stay in the process's memory.
+"""
 
 import hashlib
 import json
+import os
+import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +21,7 @@ from trainer.errors import TrainerError
 Ids = npt.NDArray[np.unsignedinteger[Any]]
 
 VERSION = 1
-_CHECKED_AT_ONCE = 1 << 22
+_BLOCK_IDS = 1 << 20
 
 
 class TokenFileError(TrainerError):
@@ -69,19 +76,28 @@ class Manifest:
     sources: tuple[Source, ...]
 
 
-@dataclass(frozen=True)
 class TokenFile:
-    """A token file, open for reading.
+    """A token file, open for reading; it stays the same file where another one takes its place.
 
     Attributes:
         path: The array's path.
-        tokens: The ids, 1-D, memory-mapped.
-        manifest: What they are.
+        manifest: What it holds.
+        dtype: Of the ids.
+
+    Args:
+        path: The array's path.
+        manifest: What it holds.
+
+    Raises:
+        OSError: The file cannot be opened.
     """
 
-    path: Path
-    tokens: Ids
-    manifest: Manifest
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.dtype = dtype_for(manifest.vocab_size)
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._descriptor)
 
     @classmethod
     def open(cls, folder: str | Path, name: str, *, fingerprint: str | None = None) -> "TokenFile":
@@ -118,7 +134,7 @@ class TokenFile:
                 "bytes each, and there must be at least one; encode the text again"
             )
         try:
-            return cls(path, np.memmap(path, dtype=dtype, mode="r"), manifest)
+            return cls(path, manifest)
         except OSError as error:
             raise TokenFileError(f"{path} cannot be read: {error.strerror}") from None
 
@@ -126,25 +142,54 @@ class TokenFile:
         """Read the whole file once.
 
         Raises:
-            TokenFileError: If an id is beyond the vocabulary (names its place), or the ids are not those that were
-                written.
+            TokenFileError: See `read`; or the ids are not those that were written.
         """
         found = hashlib.sha256()
-        for start in range(0, len(self.tokens), _CHECKED_AT_ONCE):
-            part = self.tokens[start : start + _CHECKED_AT_ONCE]
-            wrong = part >= self.manifest.vocab_size
-            if wrong.any():
-                place = start + int(wrong.argmax())
-                raise TokenFileError(
-                    f"{self.path}: token {place} is {self.tokens[place]}, beyond a vocabulary of "
-                    f"{self.manifest.vocab_size}; encode the text again"
-                )
-            found.update(part.data)
+        for block in self.blocks():
+            found.update(block.data)
         if found.hexdigest() != self.manifest.sha256:
             raise TokenFileError(
                 f"{self.path} is not what was written: its SHA-256 is {found.hexdigest()}, its manifest says "
                 f"{self.manifest.sha256}; encode the text again"
             )
+
+    def __len__(self) -> int:
+        """The number of ids."""
+        return self.manifest.count
+
+    @property
+    def tokens(self) -> Ids:
+        """All ids, in memory at once."""
+        return np.concatenate(list(self.blocks()))
+
+    def read(self, start: int, stop: int) -> Ids:
+        """The ids from one place to before another, both within the file; read-only.
+
+        Raises:
+            TokenFileError: If the file was changed since it was opened: it has become shorter, cannot be read any more,
+                or an id is beyond the vocabulary (names its place).
+        """
+        wanted = (stop - start) * self.dtype.itemsize
+        try:
+            data = os.pread(self._descriptor, wanted, start * self.dtype.itemsize)
+        except OSError as error:
+            raise TokenFileError(f"{self.path} cannot be read: {error.strerror}") from None
+        if len(data) < wanted:
+            raise TokenFileError(f"{self.path} was cut short while it was read: it holds no {stop:,} tokens any more")
+        ids = np.frombuffer(data, self.dtype)
+        if len(ids) and ids.max() >= self.manifest.vocab_size:
+            place = int((ids >= self.manifest.vocab_size).argmax())
+            raise TokenFileError(
+                f"{self.path}: token {start + place} is {ids[place]}, beyond a vocabulary of "
+                f"{self.manifest.vocab_size}; encode the text again"
+            )
+        return ids
+
+    def blocks(self, stop: int | None = None) -> Iterator[Ids]:
+        """The ids, or those before a place, a part at a time."""
+        end = len(self) if stop is None else min(stop, len(self))
+        for start in range(0, end, _BLOCK_IDS):
+            yield self.read(start, min(start + _BLOCK_IDS, end))
 
 
 def dtype_for(vocab_size: int) -> "np.dtype[np.unsignedinteger[Any]]":

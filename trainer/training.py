@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from trainer.checkpoint import Checkpoint, load_newest_checkpoint
+from trainer.checkpoint import Checkpoint
 from trainer.checkpoint_folders import checkpoint_path
 from trainer.data import open_training_data
 from trainer.device import Device, choose_device, compute_deterministically
@@ -27,8 +27,9 @@ from trainer.run import RunFolder
 from trainer.run_record import record_start
 from trainer.run_state import RunState
 from trainer.saving import Saver
-from trainer.settings import TrainSettings, to_table
+from trainer.settings import USUAL_WARMUP_STEPS, TrainSettings, to_table
 from trainer.signals import StopRequest, stop_on_signals
+from trainer.tokenfile import TokenFileError
 from trainer.trackers import require_trackers, trackers
 from trainer.watching import Watcher
 from trainer.windows import ShuffledWindows
@@ -75,7 +76,7 @@ class Trainer:
         if processes.is_first:
             self.run.prepare(settings)
         processes.wait()
-        checkpoint = load_newest_checkpoint(self.run.checkpoints) if settings.checkpoints.resume else None
+        checkpoint = self.saver.load_checkpoint() if settings.checkpoints.resume else None
         if checkpoint is not None:
             check_same_run(checkpoint, settings, self.data.identity(), self.run.settings_file)
             warn_of_other_machine(checkpoint, settings, self.device, processes)
@@ -87,6 +88,7 @@ class Trainer:
         )
         self.loss_function = parallel_loss(loss_function, settings, processes, self.device.torch_device)
         self.state = RunState()
+        self.saved_step: int | None = None  # that of the newest checkpoint of this start, while the run is as in it
         if checkpoint is not None:
             self._restore(checkpoint)
             logger.info("resumed from %s", checkpoint.path)
@@ -96,18 +98,18 @@ class Trainer:
             self.metrics = MetricsFile(self.run.metrics_file, first_step=self.state.step)
         self.started = time.perf_counter() - self.state.seconds
         self.unlogged: list[Step] = []
-        self.saved_step: int | None = None  # that of the newest checkpoint of this start
 
     def train(self) -> Path:
         """Run to the last step.
 
         Returns:
-            The finished model's folder.
+            The finished model's folder; the checkpoint, where `stop_after` ended it before.
 
         Raises:
             InterruptedRunError: SIGINT or SIGTERM came; a checkpoint was saved.
             DivergedError: the loss or the gradient diverged, and the settings know no more help; checkpoints stay.
-            TrainerError: a file cannot be written; the message names the last good checkpoint.
+            TrainerError: a file cannot be written, or the token files were changed; the message names the last good
+                checkpoint.
         """
         self._describe()
         if self.settings.divergence.on_divergence == "rollback" and self.state.step == 0:
@@ -115,8 +117,16 @@ class Trainer:
         with stop_on_signals() as stop, progress(shown=self.processes.is_first) as new_bar:
             while not self._reach_the_end(new_bar, stop):
                 pass
+        if not self._is_done:
+            path = checkpoint_path(self.run.checkpoints, self.state.step)
+            logger.info("stopped after step %d, as --stop-after says; --resume goes on from %s", self.state.step, path)
+            return path
         self.saver.save_model(self.model, self.state)
         return self.run.model
+
+    @property
+    def _is_done(self) -> bool:
+        return self.state.step >= self.settings.optimization.max_steps
 
     def _reach_the_end(self, new_bar: NewBar, stop: StopRequest) -> bool:
         """Take the steps that are left and save the last; false where it went back to an earlier one instead."""
@@ -138,17 +148,25 @@ class Trainer:
                 signal_number = stop.signal_number if self.processes.count == 1 else step.stop_signal
                 if signal_number is not None:
                     raise self._interrupted(signal_number)
-            if self.state.evaluated_step != self.state.step:
+                if step.number == self.settings.checkpoints.stop_after:
+                    break
+            if self._is_done and self.state.evaluated_step != self.state.step:
                 self._evaluate()
             self._save_checkpoint()
         except DivergedError as error:
             self._recover(error)
             return False
+        except TokenFileError as error:
+            if self.processes.count == 1:  # others may be within a step, and saving takes all
+                self._save_checkpoint()
+            raise TrainerError(
+                f"{error}; {self.saver.kept()}; when the file is what it was, --resume goes on"
+            ) from error
         return True
 
     def _after(self, step: Step, report: Report) -> None:
         """What is due after a step: metrics, evaluation, sample, checkpoint."""
-        watch, last = self.settings.watch, step.number == self.settings.optimization.max_steps
+        watch, last = self.settings.watch, self._is_done
         self.unlogged.append(step)
         tokens_per_second = (
             len(self.unlogged) * self.settings.tokens_per_step / sum(each.seconds for each in self.unlogged)
@@ -212,7 +230,9 @@ class Trainer:
             raise TrainerError(f"{error}; {self.saver.kept()}") from error
 
     def _save_checkpoint(self) -> None:
-        """Write a checkpoint of this step, and see that the metrics are as safe as it."""
+        """Write a checkpoint of this step unless there is one, and see that the metrics are as safe as it."""
+        if self.saved_step == self.state.step:
+            return
         self.state.seconds = time.perf_counter() - self.started
         if self.metrics is not None:
             self.metrics.sync()
@@ -220,9 +240,8 @@ class Trainer:
         self.saved_step = self.state.step
 
     def _interrupted(self, signal_number: int) -> InterruptedRunError:
-        """Save, unless this step was saved already, and say where: whoever stops us may not wait for long."""
-        if self.saved_step != self.state.step:
-            self._save_checkpoint()
+        """Save, and say where: whoever stops us may not wait for long."""
+        self._save_checkpoint()
         self.processes.wait()  # until it is written
         path = checkpoint_path(self.run.checkpoints, self.state.step)
         return InterruptedRunError(f"stopped after step {self.state.step}; saved {path}", signal_number)
@@ -241,8 +260,7 @@ class Trainer:
                 f"{error}{tried}; {self.saver.kept()}; a lower --learning-rate or more --warmup-steps usually helps",
                 error.step,
             ) from error
-        checkpoint = load_newest_checkpoint(self.run.checkpoints)
-        self.processes.wait()  # until all have read it, before one is written
+        checkpoint = self.saver.load_checkpoint()
         self._restore(checkpoint)
         state = self.state
         # As for PaLM (Chowdhery et al. 2022, section 5.1): the batches from there to the fault are not met again.
@@ -261,8 +279,8 @@ class Trainer:
         load_weights(self.model, checkpoint.model.state_dict())
         self.optimizer.load_state_dict(checkpoint.optimizer)  # moves the state to the parameters' device
         divide_state(self.optimizer)
-        self.state = checkpoint.run
-        self.saver.mark_best(self.state)
+        self.state, self.saved_step = checkpoint.run, None
+        self.saver.go_on_from(checkpoint)
 
     def _record_start(self, *, resumed: bool) -> None:
         """Write down what the run is made from."""
@@ -281,7 +299,7 @@ class Trainer:
     def _describe(self) -> None:
         """Say what is about to happen, in the numbers by which one judges it."""
         m, o = self.model.config, self.settings.optimization
-        parameters, tokens = m.num_parameters, len(self.data.train.tokens)
+        parameters, tokens = m.num_parameters, len(self.data.train)
         seen = o.max_steps * self.settings.tokens_per_step
         logger.info(
             "model: %s parameters (%d layers, d_model %d, %d heads, context %d, vocabulary %s)",
@@ -290,12 +308,17 @@ class Trainer:
         logger.info(
             "data: %s tokens to train on, %s to validate on",
             f"{tokens:,}",
-            f"{len(self.data.validation.tokens):,}" if self.data.validation else "none",
+            f"{len(self.data.validation):,}" if self.data.validation else "none",
         )
         logger.info(
             "plan: %s steps of %s tokens: %.1f times the data, %.1f tokens for each parameter",
             *(f"{o.max_steps:,}", f"{self.settings.tokens_per_step:,}", seen / tokens, seen / parameters),
         )
+        if o.warmup_steps == o.usual_warmup_steps < USUAL_WARMUP_STEPS:
+            logger.info(
+                "warm-up: %d steps, as a run of %d has by default; %d would be usual, in longer ones",
+                *(o.warmup_steps, o.max_steps, USUAL_WARMUP_STEPS),
+            )
         for line in summary(self.estimate):
             logger.info("%s", line)
         if self.processes.count > 1:

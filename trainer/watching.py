@@ -33,7 +33,9 @@ class Watcher:
         processes: Processes = ONE_PROCESS,
     ) -> None:
         watch = settings.watch
-        self._prompt = encode_prompt(data.tokenizer, watch.sample_prompt, settings.model.context_length)
+        self._prompt: list[int] = []
+        if 0 < watch.sample_interval < settings.optimization.max_steps:  # else it is never used, and need not fit
+            self._prompt = encode_prompt(data.tokenizer, watch.sample_prompt, settings.model.context_length)
         self._model, self._data, self._settings = model, data, settings
         self._device, self._processes = device, processes
         end_of_text = data.tokenizer.end_of_text_id
@@ -52,7 +54,7 @@ class Watcher:
         limit = self._settings.watch.eval_tokens
         return evaluate(
             whole_model(self._model),
-            self._data.validation.tokens[: limit or None],
+            self._data.validation.blocks(limit or None),
             self._byte_lengths,
             context_length=self._settings.model.context_length,
             batch_size=self._settings.optimization.batch_size,

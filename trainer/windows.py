@@ -38,10 +38,10 @@ class ShuffledWindows:
     seed: int
 
     def __post_init__(self) -> None:
-        if len(self.tokens.tokens) <= self.length:
+        if len(self.tokens) <= self.length:
             raise TrainerError(
-                f"{self.tokens.path}: {len(self.tokens.tokens)} tokens are too few for one window of context_length "
-                f"{self.length} and its last target; give more text or a context_length below {len(self.tokens.tokens)}"
+                f"{self.tokens.path}: {len(self.tokens)} tokens are too few for one window of context_length "
+                f"{self.length} and its last target; give more text or a context_length below {len(self.tokens)}"
             )
 
     @property
@@ -55,19 +55,21 @@ class ShuffledWindows:
         Returns:
             Inputs and targets, both int64 [size, length]; targets are the inputs one position on. A short window is
             filled up at its end with the input 0 and the target -100, which is not scored.
+
+        Raises:
+            TokenFileError: See `TokenFile.read`.
         """
         inputs = np.zeros((size, self.length), np.int64)
         targets = np.full((size, self.length), IGNORED, np.int64)
-        # A new map for each batch: pages of an old one stay in this process's memory as long as it is mapped.
-        tokens = np.memmap(self.tokens.path, dtype=self.tokens.tokens.dtype, mode="r")
         for row, (start, stop) in enumerate(self._places(index * size, size)):
-            inputs[row, : stop - start] = tokens[start:stop]
-            targets[row, : stop - start] = tokens[start + 1 : stop + 1]
+            ids = self.tokens.read(start, stop + 1)
+            inputs[row, : stop - start] = ids[:-1]
+            targets[row, : stop - start] = ids[1:]
         return torch.from_numpy(inputs), torch.from_numpy(targets)
 
     @property
     def _targets(self) -> int:
-        return len(self.tokens.tokens) - 1
+        return len(self.tokens) - 1
 
     def _places(self, first: int, size: int) -> list[tuple[int, int]]:
         """Start and stop of the inputs of `size` windows of the sequence, from window `first` on."""

@@ -60,7 +60,7 @@ class Watch:
         self, data: TrainingData, model: EvaluatedModel, *, steps: int, evaluations: int, tokens_per_step: int
     ) -> None:
         assert data.validation is not None
-        self._validation = data.validation.tokens
+        self._validation = data.validation
         self._byte_lengths = token_byte_lengths(data.tokenizer, torch.ones(data.tokenizer.vocab_size, dtype=torch.bool))
         self._model = model
         self._due = {round(steps * (count + 1) / evaluations) for count in range(evaluations)}
@@ -80,7 +80,7 @@ class Watch:
         self._seconds += time.perf_counter() - self._begin
         scored = evaluate(
             cast("Transformer", self._model),
-            self._validation,
+            self._validation.blocks(),
             self._byte_lengths,
             context_length=CONTEXT_LENGTH,
             batch_size=_BATCH_SIZE,

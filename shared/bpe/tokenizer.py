@@ -21,6 +21,7 @@ from shared.bpe.text_memory import utf8_of
 from shared.bpe.text_parts import AllowedSpecial, Ids, Layout, TextCutter, assemble
 from shared.bpe.token_bytes import TokenBytes
 from shared.bpe.vocabulary import Vocabulary, encode_utf8
+from shared.checksums import ChecksumError, Checksums
 
 # Numba takes a while to import, and the kernels to load: a tokenizer that only tells its size needs neither.
 if TYPE_CHECKING:
@@ -53,9 +54,15 @@ class Tokenizer:
         """Open a folder with tokenizer.json (or vocab.json and merges.txt), one tokenizer.json, or GPT-2's two files.
 
         Raises:
-            TokenizerError: If a file is missing, damaged, or describes a tokenizer that would not be matched exactly.
+            TokenizerError: If a file is missing, damaged, differs from the folder's checksums.json, or describes a
+                tokenizer that would not be matched exactly.
         """
         path = Path(path)
+        folder = path if path.is_dir() else path.parent
+        try:
+            Checksums.read(folder).verify_small_files()
+        except ChecksumError as error:
+            raise TokenizerError(str(error)) from error
         if path.is_dir():
             path = cls._main_file(path)
         if merges_path is None and path.name == "vocab.json":

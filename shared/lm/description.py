@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.bpe import Tokenizer, TokenizerError
+from shared.checksums import ChecksumError, Checksums
 from shared.errors import shown, shown_name
 from shared.lm.config import ModelConfig
 from shared.lm.errors import ModelConfigError, ModelFolderError
@@ -40,6 +41,8 @@ class ModelDescription:
 def read_description(path: str | Path, *, research: bool = False) -> ModelDescription:
     """Read all of a model folder but its weights, ours or one from elsewhere, and verify it.
 
+    Where it has a `checksums.json`, every file but the weights must have its sum (`StoredWeights` verifies those).
+
     Args:
         path: The folder.
         research: Also take what only the trainer runs, see `ModelConfig.research_features`.
@@ -58,6 +61,7 @@ def _read(path: Path, *, research: bool) -> ModelDescription:
         raise ModelFolderError(f"{path}: there is no such folder")
     if not (path / "config.json").exists():
         raise ModelFolderError(f"{path}: this is no model folder, it has no config.json{_suggestion(path)}")
+    _verify(path)
     raw_config = read_json(path / "config.json")
     config = read_config(path, research=research)
     tokenizer = _load_tokenizer(path)
@@ -116,9 +120,18 @@ def check_eos(place: Path, eos_token_ids: Iterable[int], config: ModelConfig) ->
             )
 
 
+def _verify(path: Path) -> None:
+    try:
+        Checksums.read(path).verify_small_files()
+    except ChecksumError as error:
+        raise ModelFolderError(str(error)) from error
+
+
 def _suggestion(path: Path) -> str:
     """Names a model folder within, for those who gave the folder of a training run: its model or newest checkpoint."""
-    inside = sorted(path.glob("*/config.json"))[:1] or sorted(path.glob("*/*/config.json"))[-1:]
+    models = (file for file in path.glob("*/config.json") if ".aside" not in file.parent.name)  # moved out of the way
+    checkpoints = path.glob(f"*/step-{'[0-9]' * 8}/config.json")
+    inside = sorted(models)[:1] or sorted(checkpoints)[-1:]
     return f"; did you mean {inside[0].parent}?" if inside else ""
 
 

@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from shared.bpe import Tokenizer
+from shared.checksums import write_checksums
 from shared.lm.config import ModelConfig
 from shared.lm.description import FORMAT_VERSION, check_eos, check_vocabulary, read_description, valid_tokens
 from shared.lm.errors import ModelFolderError
@@ -92,6 +93,7 @@ def save_model_folder(
     """Write a model folder that this package, transformers, vLLM and llama.cpp's converter open.
 
     It is written under a temporary name beside `path`, synced, and renamed: a crash leaves the old folder or the new.
+    `checksums.json` holds the SHA-256 of every other file, and whoever loads the folder verifies them.
 
     Args:
         path: The folder.
@@ -103,9 +105,12 @@ def save_model_folder(
         overwrite: Whether to replace a folder that this function wrote earlier.
 
     Raises:
+        TypeError: The model is another module, or is wrapped (compiled, distributed).
         ModelFolderError: The folder exists, the parts contradict each other, or writing failed. `path` is then as it
             was.
     """
+    if type(model) is not Transformer:
+        raise TypeError(f"only a Transformer itself can be saved, not a {type(model).__name__}, nor one inside it")
     path = Path(path)
     check_vocabulary(path, model.config, tokenizer)
     check_eos(path, generation.eos_token_ids, model.config)
@@ -118,6 +123,7 @@ def save_model_folder(
             write_json(folder / "ownlm.json", _provenance(model.config, tokenizer, provenance))
             if extra_files is not None:
                 extra_files(folder)
+            write_checksums(folder)
     except (OSError, SafetensorError, RuntimeError) as error:  # torch.save reports a full disk as a RuntimeError
         raise ModelFolderError(
             f"{path}: writing the model failed and nothing was changed; are there free space and permission? ({error})"

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from shared.checksums import ChecksumError, Checksums
 from shared.errors import shown_name
 from shared.lm.config import ModelConfig
 from shared.lm.errors import ModelFolderError
@@ -43,7 +45,8 @@ class StoredWeights(Mapping[str, NDArray[np.float32]]):
     """The weights in a model folder, by Hugging Face's names; each is read, in float32, whenever it is asked for.
 
     What is read lies in memory of its own, so that a caller decides how many weights are there at the same time. The
-    files stay open until the end of the `with` block.
+    files stay open until the end of the `with` block. Where the folder has checksums, a thread compares the files with
+    them meanwhile: what was read is known to be what was written when the block has ended without an error.
 
     Args:
         folder: Holds `model.safetensors`, or `model.safetensors.index.json` and its shards.
@@ -55,7 +58,7 @@ class StoredWeights(Mapping[str, NDArray[np.float32]]):
     Raises:
         ModelFolderError: Names the file and the fault: missing, cut or unlisted data; missing, unexpected or misshapen
             tensors, or such of another dtype; an output projection that contradicts the config. When a weight is read:
-            it is not made of finite numbers.
+            it is not made of finite numbers. At the end of the block: a file differs from its checksum.
     """
 
     def __init__(self, folder: str | Path, config: ModelConfig) -> None:
@@ -69,6 +72,9 @@ class StoredWeights(Mapping[str, NDArray[np.float32]]):
                 self._check_tied_output()
             else:
                 _check(self._stored, self._shapes, files)
+            opened = {stored.file.name: stored.stream.fileno() for stored in self._stored.values()}
+            thread = streams.enter_context(ThreadPoolExecutor(1))
+            self._verified = thread.submit(_verify, Path(folder), opened)
             self._streams = streams.pop_all()
 
     def __enter__(self) -> "StoredWeights":
@@ -77,7 +83,9 @@ class StoredWeights(Mapping[str, NDArray[np.float32]]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._streams.close()
+        with self._streams:
+            if error is None:
+                self._verified.result()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._shapes)
@@ -125,6 +133,16 @@ class StoredWeights(Mapping[str, NDArray[np.float32]]):
                 f"{self._stored[OUTPUT].file}: {OUTPUT} differs from {EMBEDDING}, "
                 'but config.json says "tie_word_embeddings": true'
             )
+
+
+def _verify(folder: Path, opened: Mapping[str, int]) -> None:
+    """Compare open files, by name, with the folder's checksums."""
+    try:
+        checksums = Checksums.read(folder)
+        for name, descriptor in opened.items():
+            checksums.verify(name, descriptor)
+    except ChecksumError as error:
+        raise ModelFolderError(str(error)) from error
 
 
 def _find_tensors(files: Mapping[Path, set[str] | None], streams: ExitStack) -> dict[str, _Stored]:

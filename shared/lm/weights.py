@@ -69,11 +69,8 @@ def save_weights(model: Transformer, folder: Path) -> None:
     """Write `model.safetensors`; a tied model has one tensor for the embedding and the output.
 
     Raises:
-        TypeError: The model is wrapped (compiled, distributed), so that its names are not the model's own.
         ModelFolderError: A weight is not finite: such a file would be refused when it is read.
     """
-    if type(model) is not Transformer:
-        raise TypeError(f"only a Transformer itself can be saved, not the {type(model).__name__} around it")
     weights = {name: weight.detach().cpu().contiguous() for name, weight in model.state_dict().items()}
     for name, weight in weights.items():
         if not weight.isfinite().all():

@@ -45,6 +45,25 @@ def test_a_damaged_model_folder(process: Callable[..., Any], model_dir: Path, tm
     assert "model.safetensors" in one_sentence(stderr)
 
 
+@pytest.mark.case("D40")
+@pytest.mark.parametrize(
+    ("service", "file"),
+    [("inference", "model.safetensors"), ("inference", "tokenizer.json"), ("tokenizer", "tokenizer.json")],
+)
+def test_a_model_folder_in_which_one_byte_changed(
+    process: Callable[..., Any], model_dir: Path, tmp_path: Path, service: str, file: str
+) -> None:
+    """Each still opens and would be served: a weight is another number, a space of JSON another kind of space."""
+    folder = shutil.copytree(model_dir, tmp_path / "damaged")
+    content = bytearray((folder / file).read_bytes())
+    place = content.index(b"\n ") + 1 if file == "tokenizer.json" else -1
+    content[place] ^= ord(" ") ^ ord("\t") if file == "tokenizer.json" else 0x20
+    (folder / file).write_bytes(content)
+    code, _, stderr = process("-m", f"services.{service}", model_dir=folder).wait_exit()
+    assert code == 1
+    assert f"{file} is not what was written" in one_sentence(stderr)
+
+
 def test_a_research_checkpoint(process: Callable[..., Any], tokenizer: Tokenizer, tmp_path: Path) -> None:
     """What only the trainer can run is refused with the reason; its tokenizer is one like any other."""
     config = ModelConfig(

@@ -2,7 +2,7 @@ import json
 import logging
 import re
 import resource
-import subprocess
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from shared.checksums import CHECKSUMS_FILE, write_checksums
 from shared.lm import load_model_folder
 from trainer.checkpoint import STATE_FILE, load_newest_checkpoint
-from trainer.checkpoint_folders import list_checkpoints
-from trainer.checksums import CHECKSUMS_FILE, write_checksums
+from trainer.checkpoint_folders import checkpoint_path, checkpoint_step, list_checkpoints
 from trainer.errors import TrainerError, UsageError
 from trainer.evaluation import Evaluation
 from trainer.settings import TrainSettings
@@ -87,7 +87,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(
     else:
         path.write_bytes(path.read_bytes()[:100] if damage == "cut" else b"garbage")
     assert load_newest_checkpoint(checkpoints).run.step == 5
-    assert "step-00000010 is damaged and is left aside" in caplog.text
+    assert "step-00000010 is damaged: " in caplog.text
 
 
 def test_a_single_changed_byte_is_found_and_told_with_its_file(
@@ -109,15 +109,14 @@ def test_without_its_checksums_a_checkpoint_is_damaged(
     path = checkpoints / "step-00000010" / CHECKSUMS_FILE
     path.unlink() if content is None else path.write_bytes(content)
     assert load_newest_checkpoint(checkpoints).run.step == 5
-    assert f"left aside: {path} " in caplog.text
+    assert f"is damaged: {path} " in caplog.text
 
 
-def test_checksums_are_those_of_sha256sum(checkpoints: Path) -> None:
-    folder = checkpoints / "step-00000010"
-    sums = json.loads((folder / CHECKSUMS_FILE).read_text())["sha256"]
-    assert sums.keys() == {path.name for path in folder.iterdir()} - {CHECKSUMS_FILE}
-    lines = "".join(f"{value}  {name}\n" for name, value in sums.items())
-    subprocess.run(["sha256sum", "--check", "--quiet"], input=lines, text=True, cwd=folder, check=True)
+@pytest.mark.case("D40")
+def test_checkpoints_and_the_finished_model_have_checksums_of_all_their_files(checkpoints: Path) -> None:
+    for folder in (checkpoints / "step-00000010", checkpoints.parent / "model"):
+        sums = json.loads((folder / CHECKSUMS_FILE).read_text())["sha256"]
+        assert sums.keys() == {path.name for path in folder.iterdir()} - {CHECKSUMS_FILE}
 
 
 def test_no_intact_checkpoint_is_an_error_that_counts(checkpoints: Path) -> None:
@@ -172,8 +171,160 @@ def test_a_damaged_checkpoint_does_not_push_out_a_good_one(
     trainer = Trainer(change(settings, resume=True, keep=1, checkpoint_interval=1))
     trainer.state.step = 6
     trainer._save_checkpoint()
-    assert [path.name for path in list_checkpoints(checkpoints)] == ["step-00000010", "step-00000006"]
+    assert sorted(path.name for path in checkpoints.iterdir()) == ["step-00000006", "step-00000010.aside"]
     assert load_newest_checkpoint(checkpoints).run.step == 6
+
+
+@pytest.mark.case("D44")
+class TestGoingOnAfterDamage:
+    """Of a run with checkpoints at 5 and 10, the newer of which is damaged."""
+
+    @pytest.fixture(params=["ownlm.json", "config.json", STATE_FILE, CHECKSUMS_FILE, None])
+    def damaged(self, checkpoints: Path, request: pytest.FixtureRequest) -> Path:
+        """The folder of checkpoints; one of them lost a file, or all."""
+        for path in list((checkpoints / "step-00000010").iterdir()):
+            if request.param in {None, path.name}:
+                path.unlink()
+        return checkpoints
+
+    def test_the_run_comes_past_it(
+        self,
+        damaged: Path,
+        settings: TrainSettings,
+        change: Callable[..., TrainSettings],
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        left = sorted(path.name for path in (damaged / "step-00000010").iterdir())
+        Trainer(change(settings, resume=True, max_steps=12)).train()
+        assert [path.name for path in list_checkpoints(damaged)] == ["step-00000012", "step-00000010", "step-00000005"]
+        assert load_newest_checkpoint(damaged).run.step == 12
+        assert sorted(path.name for path in (damaged / "step-00000010.aside").iterdir()) == left
+        assert "step-00000010 was moved aside, to step-00000010.aside: delete it if you do not need it" in caplog.text
+
+    def test_no_message_calls_it_good(
+        self, damaged: Path, settings: TrainSettings, change: Callable[..., TrainSettings]
+    ) -> None:
+        trainer = Trainer(change(settings, resume=True))
+        assert trainer.saver.kept() == f"the last good checkpoint is {damaged / 'step-00000005'}"
+
+
+@pytest.mark.case("D44")
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_what_is_in_the_way_of_a_checkpoint_is_moved_aside(
+    checkpoints: Path, settings: TrainSettings, change: Callable[..., TrainSettings], tmp_path: Path, kind: str
+) -> None:
+    """At 8, behind a damaged checkpoint at 10, which is no good one either; and at the temporary name."""
+    (checkpoints / "step-00000010" / "ownlm.json").unlink()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    obstacle = checkpoints / "step-00000008"
+    if kind == "file":
+        obstacle.write_text("mine")
+        (checkpoints / ".step-00000008.partial").write_text("half")
+    elif kind == "folder":
+        shutil.copytree(tmp_path / "other", obstacle)
+    else:
+        obstacle.symlink_to(tmp_path / "other")
+    Trainer(change(settings, resume=True, checkpoint_interval=4, keep=2)).train()
+    assert sorted(path.name for path in checkpoints.iterdir()) == [
+        "step-00000008",
+        "step-00000008.aside",
+        "step-00000010",
+        "step-00000010.aside",
+    ]
+    aside = checkpoints / "step-00000008.aside"
+    assert (aside if kind == "file" else aside / "notes.txt").read_text() == "mine"
+    assert (tmp_path / "other" / "notes.txt").read_text() == "mine"
+    assert load_newest_checkpoint(checkpoints).run.step == 10
+
+
+@pytest.mark.case("D44")
+def test_a_file_in_the_place_of_the_folder_is_found_before_the_first_step(settings: TrainSettings) -> None:
+    settings.output.mkdir()
+    (settings.output / "checkpoints").write_text("mine")
+    with pytest.raises(FileExistsError, match="checkpoints"):
+        Trainer(settings)
+
+
+@pytest.mark.case("D44")
+def test_a_finished_model_that_lost_a_file_is_replaced(
+    checkpoints: Path, settings: TrainSettings, change: Callable[..., TrainSettings]
+) -> None:
+    (settings.output / "model" / "ownlm.json").unlink()
+    model = Trainer(change(settings, resume=True)).train()
+    assert load_model_folder(model).provenance["training"]["steps"] == 10
+    assert (settings.output / "model.aside" / "model.safetensors").is_file()
+
+
+@pytest.mark.case("D44")
+def test_several_that_are_moved_aside_have_names_of_their_own(
+    checkpoints: Path, settings: TrainSettings, change: Callable[..., TrainSettings]
+) -> None:
+    for _ in range(3):
+        (checkpoints / "step-00000010" / "ownlm.json").unlink()
+        Trainer(change(settings, resume=True)).train()
+    names = {path.name for path in checkpoints.glob("*.aside*")}
+    assert names == {"step-00000010.aside", "step-00000010.aside-2", "step-00000010.aside-3"}
+
+
+@pytest.mark.case("D45")
+def test_a_copy_under_the_name_of_another_step_is_damaged(
+    checkpoints: Path, settings: TrainSettings, change: Callable[..., TrainSettings], caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(checkpoints / "step-00000005", checkpoints / "step-00000015")
+    Trainer(change(settings, resume=True))
+    assert "step-00000015 is damaged: it holds step 5: it is a copy under another name" in caplog.text
+    assert [path.name for path in list_checkpoints(checkpoints)] == ["step-00000010", "step-00000005"]
+
+
+@pytest.fixture
+def strays(checkpoints: Path) -> set[str]:
+    """Names beside the checkpoints 5 and 10 that only look like such; of Unicode's digits and of others."""
+    folders = [
+        "step-99",
+        "step-150",
+        "step-²",
+        "step-٣٣٣٣٣٣٣٣",
+        "step-00000010_backup",
+        "step-000000099",
+        "step-00000010 ",
+    ]
+    for name in folders:
+        shutil.copytree(checkpoints / "step-00000005", checkpoints / name)
+    files = ["step-00000400", "step-", "step-7"]
+    for name in files:
+        (checkpoints / name).write_text("no checkpoint")
+    return {*folders, *files}
+
+
+@pytest.mark.case("D45")
+def test_strays_neither_count_nor_are_deleted(
+    checkpoints: Path, strays: set[str], settings: TrainSettings, change: Callable[..., TrainSettings]
+) -> None:
+    Trainer(change(settings, resume=True, keep=1, max_steps=12)).train()
+    assert {path.name for path in checkpoints.iterdir()} == strays | {"step-00000012"}
+    Trainer(change(settings, overwrite=True, keep=1)).train()
+    assert {path.name for path in checkpoints.iterdir()} == strays | {"step-00000010"}
+
+
+@pytest.mark.case("D45")
+def test_checkpoints_are_ordered_by_number(tmp_path: Path) -> None:
+    """Names grow with the ninth digit."""
+    for step in (99_999_999, 100_000_000, 5):
+        checkpoint_path(tmp_path, step).mkdir()
+    assert [checkpoint_step(path) for path in list_checkpoints(tmp_path)] == [100_000_000, 99_999_999, 5]
+
+
+@pytest.mark.case("D45")
+def test_a_checkpoint_may_be_a_link_to_another_disk(
+    checkpoints: Path, settings: TrainSettings, change: Callable[..., TrainSettings], tmp_path: Path
+) -> None:
+    """Where it is old, the link goes."""
+    shutil.move(checkpoints / "step-00000010", tmp_path / "elsewhere")
+    (checkpoints / "step-00000010").symlink_to(tmp_path / "elsewhere")
+    Trainer(change(settings, resume=True, keep=1, max_steps=12)).train()
+    assert [path.name for path in checkpoints.iterdir()] == ["step-00000012"]
+    assert (tmp_path / "elsewhere" / STATE_FILE).is_file()
 
 
 class TestKeepBest:
@@ -222,6 +373,19 @@ class TestKeepBest:
         trainer = Trainer(change(best_of_ten, resume=True, keep=2))
         assert trainer.state.best_step == 9
         assert (folder / "best").resolve().name == "step-00000009"
+
+    @pytest.mark.case("D44")
+    def test_a_folder_in_the_place_of_the_link_is_moved_aside(
+        self, best_of_ten: TrainSettings, losses: dict[int, float]
+    ) -> None:
+        """As a copy is where links were followed."""
+        losses |= {step: step for step in range(1, 11)}
+        folder = best_of_ten.output / "checkpoints"
+        (folder / "best").mkdir(parents=True)
+        (folder / ".best.new").mkdir()
+        Trainer(best_of_ten).train()
+        assert (folder / "best").resolve().name == "step-00000001"
+        assert {path.name for path in folder.iterdir()} == {"best", "best.aside", "step-00000001", "step-00000010"}
 
     def test_beginning_anew_forgets_it(
         self, best_of_ten: TrainSettings, losses: dict[int, float], change: Callable[..., TrainSettings]

@@ -44,7 +44,9 @@ def score(
     model: nn.Module, tokens: "np.ndarray", batch_size: int = 4, byte_lengths: Tensor | None = None
 ) -> Evaluation:
     lengths = torch.ones(300, dtype=torch.int64) if byte_lengths is None else byte_lengths
-    return evaluate(model, tokens, lengths, context_length=CONTEXT, batch_size=batch_size, device=choose_device("cpu"))
+    return evaluate(
+        model, [tokens], lengths, context_length=CONTEXT, batch_size=batch_size, device=choose_device("cpu")
+    )
 
 
 def test_the_loss_does_not_depend_on_the_batch_size(model: Transformer) -> None:

@@ -3,6 +3,8 @@
 import gzip
 import json
 import math
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,14 @@ from pyarrow import parquet
 
 from shared.bpe import Tokenizer
 from shared.bpe.corpus import TextFile
-from shared.lm import GenerationDefaults, ModelConfig, Transformer, load_model_folder, save_model_folder
+from shared.lm import (
+    GenerationDefaults,
+    ModelConfig,
+    ModelFolderError,
+    Transformer,
+    load_model_folder,
+    save_model_folder,
+)
 from trainer import sources
 from trainer.corpus import CorpusError
 from trainer.device import choose_device
@@ -26,6 +35,7 @@ from trainer.evaluation_report import to_json
 from trainer.evaluation_run import evaluate_inputs
 from trainer.evaluation_settings import EvaluateSettings, ReadingSettings, ScoringMachineSettings, ScoringSettings
 from trainer.progress import progress
+from trainer.sampling import stream_text
 from trainer.scored_documents import DocumentReader
 from trainer.tokenfile import TokenFile, TokenFileError
 from trainer.vocabulary import learn_vocabulary
@@ -152,7 +162,7 @@ def test_packed_documents_give_the_figures_of_training(
     file = TokenFile.open(token_folder, "val")
     expected = evaluate(
         folder.model,
-        file.tokens[:300],
+        file.blocks(300),
         token_byte_lengths(tokenizer, folder.valid_tokens),
         context_length=CONTEXT,
         batch_size=3,
@@ -316,6 +326,39 @@ def test_settings_that_do_not_fit(options: dict[str, Any], message: str, model_f
     (tmp_path / "a.txt").write_text("a")
     with pytest.raises(UsageError, match=message):
         run(model_folder, tmp_path / "a.txt", **options)
+
+
+@pytest.mark.case("D40")
+@pytest.mark.parametrize(
+    "use", [run, lambda folder, _: list(stream_text(folder, "a", max_tokens=1, seed=0))], ids=["evaluate", "generate"]
+)
+def test_a_model_with_a_flipped_bit_is_refused_by_name(
+    model_folder: Path, tmp_path: Path, use: Callable[[Path, Path], object]
+) -> None:
+    folder = shutil.copytree(model_folder, tmp_path / "damaged")
+    content = bytearray((folder / "model.safetensors").read_bytes())
+    content[-1] ^= 0x20
+    (folder / "model.safetensors").write_bytes(content)
+    (tmp_path / "text.txt").write_text("text")
+    with pytest.raises(ModelFolderError, match=r"damaged/model\.safetensors is not what was written"):
+        use(folder, tmp_path / "text.txt")
+
+
+@pytest.mark.case("D50")
+def test_a_token_file_that_is_cut_off_meanwhile_is_an_error(
+    model_folder: Path, tokenizer: Tokenizer, text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not fewer tokens, in silence."""
+    encode_files([text_file], tokenizer, tmp_path)
+    verify = TokenFile.verify
+
+    def verify_and_cut(self: TokenFile) -> None:
+        verify(self)
+        os.truncate(self.path, 1000)
+
+    monkeypatch.setattr(TokenFile, "verify", verify_and_cut)
+    with pytest.raises(TokenFileError, match=r"train\.bin was cut short while it was read"):
+        run(model_folder, tmp_path / "train.bin")
 
 
 def test_a_model_that_has_diverged_is_an_error(model_folder: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """The chunked loss beside `F.cross_entropy` on whole logits."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -118,3 +121,19 @@ def test_a_model_and_its_loss_are_one_module(tied: bool) -> None:
         torch.autograd.grad(loss, parameters), torch.autograd.grad(expected, parameters), strict=True
     ):
         torch.testing.assert_close(gradient, true, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.case("D55")
+def test_nothing_of_the_compiler_is_imported_for_a_loss() -> None:
+    """Neither forward nor backward: it takes a second."""
+    program = """
+import sys, torch
+from trainer.loss import next_token_loss
+before = set(sys.modules)
+hidden, weight = torch.ones(2, 4, requires_grad=True), torch.ones(5, 4, requires_grad=True)
+next_token_loss(hidden, weight, torch.tensor([1, 2]), scale=1.0)[0].backward()
+assert weight.grad is not None
+print(sorted(set(sys.modules) - before))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -283,7 +283,7 @@ def test_evaluation_shared_unevenly_equals_one_process(monkeypatch: pytest.Monke
     def score(processes: Processes, batch_size: int) -> Evaluation:
         return evaluate(
             model,
-            tokens,
+            [tokens],
             torch.ones(64, dtype=torch.int64),
             context_length=8,
             batch_size=batch_size,

@@ -58,7 +58,7 @@ def test_it_learns_and_resumes_to_the_bit(settings: TrainSettings, change: Chang
 @recipes
 def test_it_compiles(settings: TrainSettings, change: Change, recipe: dict[str, Any]) -> None:
     """B80: the same losses up to rounding, but for dropout, and clean names."""
-    plain = change(settings, **recipe, max_steps=3, checkpoint_interval=0)
+    plain = change(settings, **recipe, max_steps=3, warmup_steps=1, checkpoint_interval=0)
     compiled = change(plain, compile=True, output=settings.output.with_name("compiled"))
     names = load_model_folder(train(plain), research=True).model.state_dict().keys()
     assert load_model_folder(train(compiled), research=True).model.state_dict().keys() == names
@@ -76,8 +76,8 @@ def test_the_rate_follows_the_schedule(settings: TrainSettings, change: Change) 
 
 def test_z_loss_changes_the_gradient_and_not_the_reported_loss(settings: TrainSettings, change: Change) -> None:
     """Its formula is tested with the loss itself; here it is at the weights of before the first step."""
-    without = change(settings, output=settings.output.with_name("without"), max_steps=2)
-    weighted = change(settings, max_steps=2, z_loss=0.1)
+    without = change(settings, output=settings.output.with_name("without"), max_steps=2, warmup_steps=1)
+    weighted = change(settings, max_steps=2, warmup_steps=1, z_loss=0.1)
     train(without)
     train(weighted)
     assert records(weighted, "loss")[0] == records(without, "loss")[0]

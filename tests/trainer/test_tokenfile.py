@@ -1,4 +1,6 @@
+import gc
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +68,7 @@ def test_B79_an_empty_file_is_refused_even_if_its_manifest_says_so(tmp_path: Pat
 
 
 def test_B79_an_id_beyond_the_vocabulary_is_named_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainer.tokenfile._CHECKED_AT_ONCE", 2)
+    monkeypatch.setattr("trainer.tokenfile._BLOCK_IDS", 2)
     file = write(tmp_path, 300, (0, 1, 2, 255, 299))
     (tmp_path / "train.bin").write_bytes(np.array([0, 1, 2, 300, 299], dtype="<u2").tobytes())
     with pytest.raises(TokenFileError, match="token 3 is 300, beyond a vocabulary of 300; encode the text again"):
@@ -137,3 +139,34 @@ def test_ids_that_were_changed_are_told_by_their_sum(tmp_path: Path) -> None:
     (tmp_path / "train.bin").write_bytes(content)
     with pytest.raises(TokenFileError, match=r"train.bin is not what was written: its SHA-256 is [0-9a-f]{64}, its"):
         file.verify()
+
+
+@pytest.mark.case("D50")
+@pytest.mark.parametrize("size", [0, 3])
+def test_a_file_that_is_cut_off_while_it_is_open_is_told(tmp_path: Path, size: int) -> None:
+    file = write(tmp_path)
+    os.truncate(file.path, size)
+    for read in (file.verify, lambda: file.read(1, 3), lambda: file.tokens, lambda: list(file.blocks(2))):
+        with pytest.raises(TokenFileError, match=r"train\.bin was cut short while it was read: it holds no \d tokens"):
+            read()
+
+
+@pytest.mark.case("D50")
+def test_a_file_that_is_overwritten_while_it_is_open_gives_no_id_beyond_the_vocabulary(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    with file.path.open("r+b") as stream:
+        stream.write(b"a\0\xff\xff")
+    with pytest.raises(TokenFileError, match=r"train\.bin: token 1 is 65535, beyond a vocabulary of 300"):
+        file.read(0, 3)
+    assert file.read(2, 3).tolist() == [299]
+
+
+@pytest.mark.case("D50")
+def test_an_open_file_is_closed_with_the_last_that_needs_it(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    name = str(tmp_path / "train.bin")
+    opened = [path for path in Path("/proc/self/fd").iterdir() if os.path.realpath(path) == name]
+    assert len(opened) == 1
+    del file
+    gc.collect()
+    assert os.path.realpath(opened[0]) != name

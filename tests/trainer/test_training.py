@@ -1,5 +1,7 @@
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from shared.lm import Transformer, load_model_folder
 from trainer.encoding import encode_files
 from trainer.errors import DivergedError, InterruptedRunError, TrainerError, UsageError
 from trainer.settings import TrainSettings
+from trainer.settings_file import parse_train_settings, read_settings_file
 from trainer.tokenfile import TokenFile, TokenFileError
 from trainer.training import train
 from trainer.watching import Watcher
@@ -39,6 +42,10 @@ def metrics(settings: TrainSettings) -> list[dict[str, Any]]:
 
 def losses(settings: TrainSettings) -> list[float]:
     return [record["loss"] for record in metrics(settings) if "loss" in record]
+
+
+def rates(settings: TrainSettings) -> list[float]:
+    return [record["learning_rate"] for record in metrics(settings) if "learning_rate" in record]
 
 
 def stopped_at(step: int, settings: TrainSettings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,8 +288,18 @@ def test_a_prompt_that_fills_the_context_is_refused_before_the_first_step(
     settings: TrainSettings, change: Change
 ) -> None:
     with pytest.raises(UsageError, match="must hold one more"):
-        train(change(settings, sample_prompt="the cat sees the dog " * 10))
+        train(change(settings, sample_prompt="the cat sees the dog " * 10, sample_interval=9))
     assert not settings.output.exists()
+
+
+@pytest.mark.case("D52")
+@pytest.mark.parametrize("interval", [0, 10, 500])
+@pytest.mark.parametrize("prompt", ["the cat " * 16, "x" * 1000])
+def test_a_prompt_that_is_never_used_need_not_fit(
+    settings: TrainSettings, change: Change, interval: int, prompt: str
+) -> None:
+    """Of ten steps the tenth writes no sample either."""
+    train(change(settings, sample_interval=interval, sample_prompt=prompt))
 
 
 def test_a_compiled_model_saves_what_a_plain_one_saves(
@@ -297,3 +314,98 @@ def test_a_compiled_model_saves_what_a_plain_one_saves(
     for name, weight in weights(compiled.output / "model").items():
         torch.testing.assert_close(weight, weights(settings.output / "model")[name], msg=name)
     train(change(compiled, resume=True, compile=False, max_steps=11))
+
+
+@pytest.mark.case("D47")
+def test_a_trial_of_a_long_run_has_its_learning_rates_and_can_be_gone_on_with(
+    settings: TrainSettings, change: Change, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Stopped after 4 steps of 10, and resumed from its own settings file: the uninterrupted run to the bit."""
+    settings = change(settings, dropout=0.5)
+    whole = change(settings, output=settings.output.with_name("whole"))
+    train(whole)
+    assert train(change(settings, stop_after=4)) == settings.output / "checkpoints" / "step-00000004"
+    assert not (settings.output / "model").exists()
+    assert rates(settings) == rates(whole)[:4]
+    with pytest.raises(UsageError, match=r"stop_after \(4\) must be above 4, the step of the checkpoint"):
+        train(change(settings, stop_after=4, resume=True))
+    with caplog.at_level("INFO"):
+        assert train(change(settings, stop_after=5, resume=True)).name == "step-00000005"  # where one is due as well
+    assert "stopped after step 5, as --stop-after says; --resume goes on from" in caplog.text
+    table = read_settings_file(settings.output / "train.toml").config
+    train(parse_train_settings(table | {"resume": True}, source="test"))
+    assert_same_weights(settings.output / "model", whole.output / "model")
+    assert losses(settings) == losses(whole)
+
+
+@pytest.mark.case("D47")
+def test_a_trial_that_is_as_long_as_the_run_is_the_run(settings: TrainSettings, change: Change) -> None:
+    assert train(change(settings, stop_after=10)) == settings.output / "model"
+    with pytest.raises(UsageError, match=r"stop_after \(11\) must be at most max_steps \(10\)"):
+        change(settings, stop_after=11)
+
+
+def cut_off_at(step: int, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Truncate a file when a step is done."""
+    import trainer.training as module
+
+    def steps(*arguments: Any, **options: Any) -> Iterator[Any]:
+        for done in real(*arguments, **options):
+            if done.number == step:
+                os.truncate(file, 100)
+            yield done
+
+    real = module.training_steps
+    monkeypatch.setattr(module, "training_steps", steps)
+
+
+@pytest.mark.case("D50")
+@pytest.mark.parametrize("name", ["train", "val"])
+def test_data_that_is_cut_off_meanwhile_ends_the_run_with_a_checkpoint(
+    settings: TrainSettings, change: Change, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    """With a memory map that was SIGBUS. With the file back in its place, it goes on to the same result."""
+    data = shutil.copytree(settings.data, tmp_path / "tokens")
+    settings = change(settings, data=data, dropout=0.5, eval_interval=4, eval_tokens=0)
+    whole = change(settings, output=settings.output.with_name("whole"))
+    train(whole)
+    content = (data / f"{name}.bin").read_bytes()
+    with monkeypatch.context() as patch:
+        cut_off_at(3, data / f"{name}.bin", patch)
+        with pytest.raises(TrainerError) as caught:
+            train(settings)
+    # The windows of step 4 had been read ahead when step 3 was done; the first evaluation comes after it.
+    message = rf"{name}\.bin was cut short while it was read.*; the last good checkpoint is .*/step-00000004; when the"
+    assert re.search(message, str(caught.value))
+    (data / f"{name}.bin").write_bytes(content)
+    train(change(settings, resume=True))
+    assert_same_weights(settings.output / "model", whole.output / "model")
+    assert losses(settings) == losses(whole)
+
+
+@pytest.mark.case("D50")
+def test_data_that_is_replaced_meanwhile_is_read_as_it_was(
+    settings: TrainSettings, change: Change, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As `encode --overwrite` does it: the run stays with the data that it has verified."""
+    data = shutil.copytree(settings.data, tmp_path / "tokens")
+    train(settings)
+    moved = change(settings, data=data, output=settings.output.with_name("moved"))
+    other = tmp_path / "other.bin"
+    other.write_bytes(b"\0" * 100)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "truncate", lambda file, _: other.replace(file))
+        cut_off_at(3, data / "train.bin", patch)
+        train(moved)
+    assert_same_weights(settings.output / "model", moved.output / "model")
+
+
+@pytest.mark.case("D50")
+def test_data_that_is_not_needed_any_more_may_go(
+    settings: TrainSettings, change: Change, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The windows of a step after the last are read ahead too, and asked for by none."""
+    data = shutil.copytree(settings.data, tmp_path / "tokens")
+    monkeypatch.setattr(Watcher, "evaluate", lambda _: None)
+    cut_off_at(9, data / "train.bin", monkeypatch)
+    train(change(settings, data=data))

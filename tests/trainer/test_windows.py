@@ -15,8 +15,8 @@ from trainer.windows import ShuffledWindows, consecutive_windows
 def token_file(path: Path, count: int, dtype: str = "uint16") -> TokenFile:
     """The tokens 0, 1, 2, ... so that a token tells its place."""
     np.arange(count, dtype=dtype).tofile(path)
-    manifest = Manifest(1, dtype, count, 1, 1 << 16, "", 0, count, "", ())
-    return TokenFile(path, np.memmap(path, dtype=dtype, mode="r"), manifest)
+    manifest = Manifest(1, dtype, count, 1, 1 << 16 if dtype == "uint16" else 1 << 17, "", 0, count, "", ())
+    return TokenFile(path, manifest)
 
 
 def targets_of(windows: ShuffledWindows, epoch: int) -> list[list[int]]:

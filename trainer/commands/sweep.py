@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from trainer.errors import InterruptedRunError
+from trainer.errors import InterruptedRunError, UsageError
 from trainer.settings import TrainSettings
 
 logger = logging.getLogger(__name__)
@@ -63,6 +63,8 @@ def sweep(
     from trainer.sweep.vocabularies import Text
     from trainer.tables import print_table
 
+    if settings.checkpoints.stop_after is not None:
+        raise UsageError("stop_after is of `train`: a sweep compares runs that have ended")
     changes = combine(experiment, parse_axes(grid, option="--grid"), parse_axes(zip_, option="--zip"), settings)
     runs = plan_runs(settings, changes, hold_tokens=hold_tokens or experiment == "batch-size")
     work = Sweep(settings.output, runs, Text(text, validation_text), overwrite=settings.checkpoints.overwrite)

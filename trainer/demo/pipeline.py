@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shared.bpe import Tokenizer
 from shared.lm import ModelFolderError, load_model_folder
-from trainer.checkpoint_folders import list_checkpoints
+from trainer.checkpoint_folders import has_intact_checkpoint
 from trainer.demo import recipe
 from trainer.demo.corpus import write_corpus
 from trainer.encoding import encode_files
@@ -46,10 +46,9 @@ def make_demo(output: Path, *, keep: bool = False) -> None:
     corpus, tokenizer, tokens, run = (work / name for name in ("stories.txt", "tokenizer", "tokens", "run"))
     with progress() as new_bar:
         _prepare(corpus, tokenizer, tokens, new_bar)
-    settings = recipe.training_settings(tokens, run)
-    if list_checkpoints(RunFolder(run).checkpoints):
-        settings = dataclasses.replace(settings, checkpoints=dataclasses.replace(settings.checkpoints, resume=True))
-    model = train(settings)
+    settings, goes_on = recipe.training_settings(tokens, run), has_intact_checkpoint(RunFolder(run).checkpoints)
+    checkpoints = dataclasses.replace(settings.checkpoints, resume=goes_on, overwrite=not goes_on)
+    model = train(dataclasses.replace(settings, checkpoints=checkpoints))
     if output.exists():
         output.rmdir()  # empty, as was checked
     model.rename(output)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 
 from shared.lm import ModelFolder, Transformer, generate, load_model_folder
-from trainer.checkpoint_folders import list_checkpoints
+from trainer.checkpoint_folders import checkpoints_by_step
 from trainer.data import open_training_data
 from trainer.device import choose_device
 from trainer.errors import TrainerError
@@ -57,19 +58,29 @@ def examine(run: RunResults, *, prompt: str | None, device: str) -> ModelFinding
         return ModelFindings(notes=["no checkpoint or model to draw samples from"])
     known = {step for step, _ in run.samples} if prompt is None else set()
     wanted = _evenly([step for step in sorted(folders) if step not in known])
-    samples, positions, notes = [], None, []
+    samples: list[tuple[int, str]] = []
+    positions: PositionLoss | None = None
+    notes: list[str] = []
     for step in sorted({*wanted, max(folders)}):
-        try:
+        with _noting(notes, step):
             folder = load_model_folder(folders[step], device=choose_device(device).torch_device, research=True)
             if run.settings.get("document_mask"):
                 folder.model.document_start = folder.tokenizer.end_of_text_id
             if step in wanted:
-                samples.append((step, sample(run, folder, prompt)))
+                with _noting(notes, step):  # as of a prompt that does not fit, which the loss by position needs not
+                    samples.append((step, sample(run, folder, prompt)))
             if step == max(folders):
                 positions = position_loss(folder, Path(run.settings["data"]))
-        except (ValueError, KeyError, TrainerError, OSError) as error:
-            notes.append(f"step {step}: {error}")
     return ModelFindings(samples, positions, notes)
+
+
+@contextmanager
+def _noting(notes: list[str], step: int) -> Iterator[None]:
+    """Go on after what cannot be done, with a note of why."""
+    try:
+        yield
+    except (ValueError, KeyError, TrainerError, OSError) as error:
+        notes.append(f"step {step}: {error}")
 
 
 def _evenly(steps: list[int]) -> list[int]:
@@ -83,7 +94,7 @@ def _evenly(steps: list[int]) -> list[int]:
 def _model_folders(run: RunResults) -> dict[int, Path]:
     """The model folder of each step that is still there."""
     place = RunFolder(run.folder)
-    folders = {int(path.name[5:]): path for path in list_checkpoints(place.checkpoints)}
+    folders = checkpoints_by_step(place.checkpoints)
     if run.has_model:
         folders.setdefault(max(run.last_step, *folders) if folders else run.last_step, place.model)
     return folders
@@ -116,7 +127,8 @@ def position_loss(folder: ModelFolder, data: Path) -> PositionLoss | None:
     if training_data.validation is None:
         return None
     length = folder.config.context_length
-    tokens = np.asarray(training_data.validation.tokens[: _SCORED_TOKENS + 1]).astype(np.int64)
+    count = min(_SCORED_TOKENS + 1, len(training_data.validation))
+    tokens = training_data.validation.read(0, count).astype(np.int64)
     end = training_data.validation.manifest.end_of_text_id
     return PositionLoss(
         window=binned(*_sums(folder.model, consecutive_windows(tokens, length, _WINDOWS_AT_ONCE), length)),

@@ -6,7 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from trainer.dial import DERIVED_SETTINGS
@@ -19,7 +19,7 @@ Changes = dict[str, Any]
 
 VOCAB_SIZE = "vocab_size"
 _DIAL = {"depth", "preset"}
-_NOT_VARIED = ("output", "resume", "overwrite", "config")
+_NOT_VARIED = ("output", "resume", "overwrite", "stop_after", "config")
 # Clipping and the decay to nearly 0 bring even 3,000 times a good rate back; the last of these diverges.
 _RATE_FACTORS = (0.1, 0.3, 1, 3, 10, 100, 10_000)
 _BATCH_FACTORS = (0.25, 0.5, 1, 2, 4)
@@ -138,6 +138,8 @@ def plan_runs(base: TrainSettings, changes: Sequence[Changes], *, hold_tokens: b
         UsageError: a key or a value is wrong.
     """
     whole = {name: value for name, value in to_table(base).items() if value is not None and name not in _NOT_VARIED}
+    if base.optimization.warmup_steps == base.optimization.usual_warmup_steps:
+        del whole["warmup_steps"]  # each run's own steps give it
     runs: list[PlannedRun] = []
     for own in changes:
         table = _without_derived(whole, base) if _DIAL & set(own) else whole
@@ -145,10 +147,10 @@ def plan_runs(base: TrainSettings, changes: Sequence[Changes], *, hold_tokens: b
         output = {"output": str(base.output / name)}
         source = f"run {name}"
         own_table = table | _micro_batch(own, base) | {key: own[key] for key in own if key != VOCAB_SIZE} | output
-        settings = parse_train_settings(own_table, source=source)
         if hold_tokens:
-            settings = parse_train_settings(own_table | _held_steps(own, base, settings), source=source)
-        runs.append(PlannedRun(name, own, settings))
+            any_warmup = {key: value for key, value in own_table.items() if key != "warmup_steps"}
+            own_table |= _held_steps(own, base, parse_train_settings(any_warmup, source=source))
+        runs.append(PlannedRun(name, own, parse_train_settings(own_table, source=source)))
     return runs
 
 
@@ -174,12 +176,11 @@ def _held_steps(own: Changes, base: TrainSettings, settings: TrainSettings) -> C
     """The base's tokens in steps of another size."""
     factor = base.tokens_per_step / settings.tokens_per_step
     before = to_table(base)
-    steps = {"max_steps": before["max_steps"], **{name: before[name] for name in _IN_STEPS}}
-    return {
-        name: max(1, round(value * factor)) if value else value
-        for name, value in steps.items()
-        if name not in own and value is not None
-    }
+    steps = {name: max(1, round(before[name] * factor)) if before[name] else 0 for name in ("max_steps", *_IN_STEPS)}
+    max_steps = own.get("max_steps", steps["max_steps"])
+    longest = replace(settings.optimization, max_steps=max_steps, warmup_steps=None).longest_warmup
+    steps["warmup_steps"] = min(steps["warmup_steps"], longest)
+    return {name: value for name, value in steps.items() if name not in own}
 
 
 def _name(changes: Changes) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 import orjson
 
 from shared.locks import lock
+from trainer.checkpoint_folders import has_intact_checkpoint
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
 from trainer.progress import progress
 from trainer.run import RunFolder
@@ -129,11 +130,11 @@ class Sweep:
 
     def _train(self, run: PlannedRun, folder: RunFolder, title: str) -> Outcome:
         """Begin the run, or go on with it."""
-        goes_on = folder.checkpoints.is_dir() and any(folder.checkpoints.glob("step-*"))
+        goes_on = has_intact_checkpoint(folder.checkpoints)
         logger.info("%s: %s", title, "goes on" if goes_on else "begins")
         folder.path.mkdir(parents=True, exist_ok=True)
         folder.settings_file.write_text(to_toml(run.settings), encoding="utf-8")
-        arguments = ["train", "--config", str(folder.settings_file), *(["--resume"] if goes_on else [])]
+        arguments = ["train", "--config", str(folder.settings_file), "--resume" if goes_on else "--overwrite"]
         with progress() as new_bar:
             report = new_bar(title, run.settings.optimization.max_steps)
             shown = 0

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from shared.bpe import Tokenizer, train_bpe
+from shared.checksums import CHECKSUMS_FILE, write_checksums
 from shared.lm import (
     GenerationDefaults,
     LinearScaling,
@@ -54,8 +56,14 @@ def save(make_model, tokenizer, tmp_path):
     return save_folder
 
 
+def unseal(folder: Path) -> None:
+    """Say that its files were changed on purpose."""
+    (folder / CHECKSUMS_FILE).unlink(missing_ok=True)
+
+
 def edit(file: Path, **changes) -> None:
-    """Change keys of a JSON file; None removes one."""
+    """Change keys of a JSON file on purpose; None removes one."""
+    unseal(file.parent)
     content = {**json.loads(file.read_text()), **changes}
     file.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
 
@@ -102,6 +110,7 @@ def test_transformers_opens_the_folder_and_gives_equal_logits(save, changes):
     """B92, B103."""
     path = save(**changes)
     assert contents(path).keys() == {
+        "checksums.json",
         "config.json",
         "generation_config.json",
         "model.safetensors",
@@ -171,6 +180,7 @@ def test_a_list_of_end_of_text_ids_is_exported_as_one(save):
 def test_without_generation_config_the_end_of_text_comes_from_elsewhere(save):
     """B95."""
     path = save()
+    unseal(path)
     (path / "generation_config.json").unlink()
     edit(path / "config.json", eos_token_id=5)
     assert load_model_folder(path).generation == GenerationDefaults(eos_token_ids=(5,))
@@ -209,6 +219,7 @@ def test_another_tokenizer_than_the_models_is_refused_with_both_fingerprints(sav
     path = save()
     other = train_bpe([TEXT[5:]], 280, special_tokens=["<|endoftext|>"]).tokenizer
     other.save(path)
+    unseal(path)
     with pytest.raises(ModelFolderError, match=f"{tokenizer.fingerprint}, but the folder holds {other.fingerprint}"):
         load_model_folder(path)
 
@@ -239,8 +250,11 @@ def test_a_folder_that_contradicts_itself_is_refused_by_file_and_fault(save, fil
 
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors"])
-def test_a_missing_file_is_named(save, file):
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_missing_file_is_named(save, file, sealed):
     path = save()
+    if not sealed:
+        unseal(path)
     (path / file).unlink()
     with pytest.raises(ModelFolderError, match=r"model/?.*: ") as caught:
         load_model_folder(path)
@@ -249,12 +263,86 @@ def test_a_missing_file_is_named(save, file):
 
 @pytest.mark.parametrize("file", ["config.json", "generation_config.json", "ownlm.json", "tokenizer.json"])
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff\xfe", b"[" * 100_000, b"\0" * 10])
-def test_a_damaged_file_is_named(save, file, content):
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_damaged_file_is_named(save, file, content, sealed):
     path = save()
+    if not sealed:
+        unseal(path)
     (path / file).write_bytes(content)
     with pytest.raises(ModelFolderError) as caught:
         load_model_folder(path)
     assert file in str(caught.value)
+
+
+def flip_a_bit(file: Path, place: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[place] ^= 0x20
+    file.write_bytes(content)
+
+
+@pytest.mark.case("D40")
+def test_a_single_flipped_bit_of_a_weight_is_refused_by_name(save):
+    """The weight stays a finite number, and the file one that opens: only its sum tells."""
+    path = save()
+    name, file = "model.norm.weight", path / "model.safetensors"
+    before = load_model_folder(path).model.state_dict()[name]
+    header_size = int.from_bytes(file.read_bytes()[:8], "little")
+    begin = json.loads(file.read_bytes()[8 : 8 + header_size])[name]["data_offsets"][0]
+    flip_a_bit(file, 8 + header_size + begin + 3)
+    written = json.loads((path / CHECKSUMS_FILE).read_text())["sha256"][file.name]
+    with pytest.raises(ModelFolderError, match=rf"model\.safetensors is not what was written.*, not {written};"):
+        load_model_folder(path)
+    unseal(path)
+    damaged = load_model_folder(path).model.state_dict()[name]
+    assert damaged.isfinite().all()
+    assert (damaged != before).sum() == 1
+
+
+@pytest.mark.case("D40")
+@pytest.mark.parametrize("file", ["generation_config.json", "ownlm.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("damage", ["changed", "gone"])
+def test_a_small_file_that_still_makes_sense_is_refused_by_name(save, file, damage):
+    """Without some of them a folder opens, with other defaults."""
+    path = save()
+    if damage == "gone":
+        (path / file).unlink()
+    else:
+        (path / file).write_text((path / file).read_text() + "\n")
+    with pytest.raises(ModelFolderError, match=rf"{file}(, which .* cannot be read| is not what was written)"):
+        load_model_folder(path)
+
+
+@pytest.mark.case("D40")
+def test_weights_that_were_put_beside_those_that_were_written_are_refused(save, tmp_path):
+    """An index and its shards, of a folder whose checksums list neither."""
+    path = save()
+    weights = load_file(path / "model.safetensors")
+    unseal(path)
+    (path / "model.safetensors").unlink()
+    write_checksums(path)
+    save_file(weights, path / "shard.safetensors")
+    index = {"weight_map": dict.fromkeys(weights, "shard.safetensors")}
+    (path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ModelFolderError, match=r"shard\.safetensors was added: checksums\.json does not list it"):
+        load_model_folder(path)
+    write_checksums(path)
+    load_model_folder(path)
+
+
+@pytest.mark.case("D55")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # of torch itself
+@pytest.mark.parametrize("wrap", [torch.compile, torch.nn.DataParallel, lambda model: torch.nn.Linear(2, 2)])
+def test_only_our_own_model_is_saved(make_model, tokenizer, tmp_path, wrap):
+    """B80: the names of a wrapped one would not be the model's."""
+    with pytest.raises(TypeError, match="only a Transformer itself can be saved, not a "):
+        save_model_folder(
+            tmp_path / "model",
+            model=wrap(make_model(vocab_size=300)),
+            tokenizer=tokenizer,
+            generation=GenerationDefaults(),
+            provenance={},
+        )
+    assert not (tmp_path / "model").exists()
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):

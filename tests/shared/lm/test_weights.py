@@ -120,15 +120,6 @@ def test_names_of_wrapped_models_are_refused_with_the_reason(model, tmp_path, pr
         load_weights(tmp_path, model.config)
 
 
-# torch.compile imports code of torch's own that torch has deprecated.
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
-def test_wrapped_models_are_not_saved(model, tmp_path):
-    """B80: their names would not be the model's."""
-    for wrapped in (torch.compile(model), torch.nn.DataParallel(model)):
-        with pytest.raises(TypeError, match="only a Transformer itself"):
-            save_weights(wrapped, tmp_path)
-
-
 def test_missing_unexpected_and_misshapen_tensors_are_named(model, tmp_path):
     """B80."""
     weights = model.state_dict()

@@ -1,3 +1,4 @@
+import shutil
 import signal
 from pathlib import Path
 
@@ -56,6 +57,18 @@ def test_something_else_in_its_place_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(TrainerError, match="demo is in the way, and is not a model folder"):
         make_demo(tmp_path / "demo")
     assert [path.name for path in tmp_path.rglob("*")] == ["demo", "thesis.txt"]
+
+
+@pytest.mark.case("D44")
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_demo_goes_on_whatever_checkpoint_is_damaged(tmp_path: Path, lost: int) -> None:
+    """It has no option for it: with none to go on from, its training begins anew."""
+    make_demo(tmp_path / "demo", keep=True)
+    shutil.rmtree(tmp_path / "demo")
+    for path in sorted((tmp_path / "demo.work" / "run" / "checkpoints").iterdir(), reverse=True)[:lost]:
+        (path / "ownlm.json").unlink()
+    make_demo(tmp_path / "demo")
+    assert load_model_folder(tmp_path / "demo").provenance["training"]["steps"] == 6
 
 
 def test_an_interrupted_demo_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Samples and the loss by position, from the models of a real run."""
 
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,6 +43,18 @@ def test_a_checkpoint_writes_what_the_trainer_had_it_write(
     assert found.notes == []
 
 
+@pytest.mark.case("D45")
+def test_what_is_no_checkpoint_is_not_asked(run: Path) -> None:
+    """Copies under names of their own, with digits that `int` does not take for one, and a file."""
+    checkpoints = run / "checkpoints"
+    for name in ("step-²", "step-99", "step-00000010_backup"):
+        shutil.copytree(checkpoints / "step-00000005", checkpoints / name)
+    (checkpoints / "step-00000400").write_text("")
+    found = examine(read_run(run), prompt=None, device="cpu")
+    assert [step for step, _ in found.samples] == [5, 10]
+    assert found.notes == []
+
+
 def test_steps_that_have_a_sample_are_not_drawn_again_unless_the_prompt_is_new(run: Path) -> None:
     results = read_run(run)
     assert [step for step, _ in examine(results, prompt=None, device="cpu").samples] == [5, 10]
@@ -80,6 +93,14 @@ def test_loss_by_position_is_that_of_one_token_after_another(run: Path, token_fo
         place = found.document.steps.tolist().index(position)
         assert found.document.values[place] == pytest.approx(sum(here) / len(here), rel=1e-5)
     assert all(math.isfinite(value) for value in found.document.values)
+
+
+@pytest.mark.case("D52")
+def test_a_prompt_that_does_not_fit_costs_the_samples_alone(run: Path) -> None:
+    found = examine(read_run(run), prompt="the cat " * 16, device="cpu")
+    assert found.samples == []
+    assert [note.partition(":")[0] for note in found.notes] == ["step 5", "step 10"]
+    assert found.positions is not None
 
 
 def test_what_is_gone_or_damaged_is_a_note(run: Path, tmp_path: Path) -> None:

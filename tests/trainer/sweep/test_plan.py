@@ -107,6 +107,36 @@ def test_nothing_that_varies_is_no_sweep() -> None:
         planned()
 
 
+@pytest.mark.case("D51")
+@pytest.mark.parametrize("axis", ["max_steps=2.9,3", "keep=1,2.7", "total_batch_size=4.5"])
+def test_a_value_is_not_rounded(axis: str) -> None:
+    with pytest.raises(UsageError, match=r"must be a whole number; got \d\.\d"):
+        planned(axis)
+
+
+@pytest.mark.case("D46")
+def test_a_warm_up_that_is_left_open_is_each_runs_own() -> None:
+    base = dataclasses.replace(BASE, optimization=OptimizationSettings(max_steps=1_000))
+    assert [run.settings.optimization.warmup_steps for run in planned("max_steps=10,300,5000", base=base)] == [
+        2,
+        60,
+        100,
+    ]
+    fixed = dataclasses.replace(BASE, optimization=OptimizationSettings(max_steps=1_000, warmup_steps=50))
+    with pytest.raises(UsageError, match=r"warmup_steps \(50\) must be below max_steps \(10\)"):
+        planned("max_steps=10", base=fixed)
+
+
+@pytest.mark.case("D46")
+def test_held_tokens_in_few_steps_leave_room_for_the_peak() -> None:
+    base = dataclasses.replace(BASE, optimization=OptimizationSettings(max_steps=10, batch_size=2, warmup_steps=9))
+    steps = [
+        (run.settings.optimization.max_steps, run.settings.optimization.warmup_steps)
+        for run in planned("total_batch_size=2,4,20", hold=True, base=base)
+    ]
+    assert steps == [(10, 9), (5, 4), (1, 0)]
+
+
 def test_held_tokens_are_the_same_in_every_run() -> None:
     """And what is counted in steps keeps its share: the curves have equally many points."""
     base = dataclasses.replace(

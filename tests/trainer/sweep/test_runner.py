@@ -41,7 +41,8 @@ class InProcess:
             return ended
         table = read_settings_file(Path(arguments[2])).config
         try:
-            train(parse_train_settings(table | {"resume": "--resume" in arguments}, source="test"))
+            start = {name: f"--{name}" in arguments for name in ("resume", "overwrite")}
+            train(parse_train_settings(table | start, source="test"))
         except TrainerError as error:
             return 1, str(error)
         watch()
@@ -115,6 +116,21 @@ def test_an_interrupted_sweep_goes_on(settings: TrainSettings, child: InProcess)
     child.commands.clear()
     assert [outcome.status for outcome in sweep(settings, seed=[1, 2, 3])] == ["finished"] * 3
     assert ["--resume" in command for command in child.commands] == [True, False]
+
+
+@pytest.mark.case("D45")
+@pytest.mark.parametrize("left", ["step-99", "step-²", "step-00000005_backup", "step-00000005"])
+def test_a_run_with_no_checkpoint_to_go_on_from_begins_anew(
+    settings: TrainSettings, child: InProcess, tmp_path: Path, left: str
+) -> None:
+    """Copies under other names are none, and stay; a damaged one goes."""
+    train(settings)
+    shutil.copytree(settings.output / "checkpoints" / "step-00000005", tmp_path / "copy")
+    (tmp_path / "copy" / "ownlm.json").unlink()
+    checkpoints = settings.output / "seed=1" / "checkpoints"
+    shutil.copytree(tmp_path / "copy", checkpoints / left)
+    assert [outcome.status for outcome in sweep(settings, seed=[1])] == ["finished"]
+    assert {path.name for path in checkpoints.iterdir()} == {left, "step-00000005", "step-00000010"}
 
 
 def test_runs_of_other_settings_are_not_mixed_in(settings: TrainSettings, change: Change, child: InProcess) -> None:
