@@ -51,11 +51,12 @@ def choose_device(name: str = "auto", dtype: str = "auto", *, d_model: int = 0) 
     """
     name = _best_device() if name == "auto" else name
     try:
-        device = torch.device(name)
-        torch.zeros(1, device=device)
+        device = torch.zeros(1, device=name).device  # with its number, which "cuda" leaves open
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
         raise UsageError(f"device {name!r} cannot be used here ({reason}); `--device cpu` always works") from error
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # else what is not told where, such as pinned memory, goes to the first one
     has_bfloat16 = device.type == "cpu" or (
         device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     )
