@@ -4,7 +4,6 @@ What they give is compared with the same run on the CPU, whose kernels differ: c
 """
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest

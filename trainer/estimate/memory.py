@@ -2,7 +2,7 @@
 
 import platform
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 from torch import nn
@@ -131,11 +131,15 @@ def _peak(o: OptimizationSettings, config: ModelConfig, device: Device, passes: 
             model = Transformer(config)
         with FakeTensorMode(), AllocationTrace() as trace:
             trace.component = PARAMETERS
-            model._apply(lambda made: torch.empty(made.shape, dtype=made.dtype, device=device.torch_device)).train()
+            model._apply(partial(_empty_on, device.torch_device)).train()  # type: ignore[no-untyped-call]
             _take_step(trace, model, o, device, passes)
         return tuple(trace.peak().items())
     finally:
         torch.set_rng_state(random)
+
+
+def _empty_on(device: torch.device, tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
 
 
 def _take_step(
