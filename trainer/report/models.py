@@ -58,9 +58,10 @@ def examine(run: RunResults, *, prompt: str | None, device: str) -> ModelFinding
     known = {step for step, _ in run.samples} if prompt is None else set()
     wanted = _evenly([step for step in sorted(folders) if step not in known])
     samples, positions, notes = [], None, []
+    place = choose_device(device).torch_device
     for step in sorted({*wanted, max(folders)}):
         try:
-            folder = load_model_folder(folders[step], device=choose_device(device).torch_device, research=True)
+            folder = load_model_folder(folders[step], device=place, research=True)
             if run.settings.get("document_mask"):
                 folder.model.document_start = folder.tokenizer.end_of_text_id
             if step in wanted:
