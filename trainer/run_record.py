@@ -1,7 +1,6 @@
 """`run.json`: what a run was made from and with, so that its figures can be traced and repeated."""
 
 import functools
-import json
 import os
 import platform
 import shlex
@@ -13,8 +12,25 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from shared.bpe.files import to_json, write_text
+import orjson
 
+from shared.bpe.files import to_json, write_text
+from trainer.kinds import fits
+
+_START = {
+    "time": str,
+    "step": int,
+    "command": str,
+    "git": (None, {"revision": str, "dirty": bool}),
+    "versions": dict,
+    "machine": {"name": str, "cpu": str, "cpus": (None, int)},
+    "device": str,
+    "processes": int,
+}
+_PARTS = {
+    "parameters": int,
+    "data": {"fingerprint": (None, str), "validation": (None, {"sha256": (None, str)})},
+}
 _PACKAGES = ("ownlm", "torch", "numpy", "safetensors")
 _CODE = Path(__file__).resolve().parent.parent
 
@@ -52,24 +68,53 @@ def record_start(
         "device": device,
         "processes": processes,
     }
-    earlier = read_record(path).get("starts", []) if resumed else []
+    earlier = _starts(_read(path)) if resumed else []
     record = {"config": dict(settings), "data": dict(data), "parameters": parameters, "starts": [*earlier, start]}
     write_text(path, to_json(record))
 
 
-def read_record(path: Path) -> dict[str, Any]:
-    """What `record_start` wrote; empty where the file is missing or damaged, since no result depends on it."""
+def read_record(path: Path, notes: list[str] | None = None) -> dict[str, Any]:
+    """What `record_start` wrote, as far as it is there and of the kind that was written.
+
+    Args:
+        path: The run's `run.json`.
+        notes: What is left out is added.
+    """
+    content = _read(path)
+    if not content:
+        if notes is not None and path.exists():
+            notes.append(f"{path.name}: is damaged")
+        return {}
+    record = {name: content[name] for name, kind in _PARTS.items() if name in content and fits(content[name], kind)}
+    record["starts"] = [start for start in _starts(content) if fits(start, _START) and _is_time(start["time"])]
+    if notes is not None:
+        odd = [name for name in ("starts", *_PARTS) if name in content and record.get(name) != content[name]]
+        notes += [f"{path.name}: {name} is not as a run writes it" for name in odd]
+    return record
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The file's content; empty where it is missing or damaged, since no result depends on it."""
     try:
-        content = json.loads(path.read_bytes())
+        content = orjson.loads(
+            path.read_bytes()
+        )  # unlike json, it refuses what is too deep, and text that is no Unicode
     except (OSError, ValueError):
         return {}
-    return content if isinstance(content, dict) and _is_record(content) else {}
+    return content if isinstance(content, dict) else {}
 
 
-def _is_record(content: dict[str, Any]) -> bool:
-    """Whether what readers look into is of the kind that was written."""
-    data, starts = content.get("data", {}), content.get("starts", [])
-    return isinstance(data, dict) and isinstance(starts, list) and all(isinstance(start, dict) for start in starts)
+def _starts(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    starts = content.get("starts")
+    return [start for start in starts if isinstance(start, dict)] if isinstance(starts, list) else []
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 @functools.cache

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 
+from shared.errors import describe
 from shared.lm import ModelFolder, Transformer, generate, load_model_folder
 from trainer.checkpoint_folders import list_checkpoints
 from trainer.data import open_training_data
@@ -68,8 +69,8 @@ def examine(run: RunResults, *, prompt: str | None, device: str) -> ModelFinding
                 samples.append((step, sample(run, folder, prompt)))
             if step == max(folders):
                 positions = position_loss(folder, Path(run.settings["data"]))
-        except (ValueError, KeyError, TrainerError, OSError) as error:
-            notes.append(f"step {step}: {error}")
+        except Exception as error:  # whatever is odd about this run or its folders, the others are shown
+            notes.append(f"step {step}: {describe(error)}")
     return ModelFindings(samples, positions, notes)
 
 

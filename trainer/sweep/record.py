@@ -1,20 +1,38 @@
 """`sweep.json` and the table at the end: how each run ended."""
 
 import dataclasses
-import json
 import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import orjson
 from rich.table import Table
 
 from shared.bpe.files import to_json, write_text
+from trainer.kinds import fits
 from trainer.run_results import RunResults
 from trainer.sweep.plan import PlannedRun
 
 FILE = "sweep.json"
+_NUMBERS = (
+    "loss",
+    "validation_loss",
+    "best_validation_loss",
+    "bits_per_byte",
+    "tokens",
+    "tokens_per_second",
+    "seconds",
+)
+_OUTCOME = {
+    "name": str,
+    "changes": dict,
+    "status": str,
+    "reason": (None, str),
+    "step": int,
+    **dict.fromkeys(_NUMBERS, (None, float)),
+}
 
 
 @dataclass(frozen=True)
@@ -91,12 +109,14 @@ def _judge(results: RunResults, status: int, last_line: str) -> tuple[str, str]:
 
 
 def read_outcomes(folder: Path) -> dict[str, Outcome]:
-    """What `write_sweep` wrote, by name; empty where there is nothing, or nothing that can be read."""
+    """What `write_sweep` wrote, by name, as far as it is there and of the kind that was written."""
     try:
-        runs = json.loads((folder / FILE).read_bytes())["runs"]
-        return {run["name"]: Outcome(**run) for run in runs}
-    except (OSError, ValueError, KeyError, TypeError):
+        content = orjson.loads((folder / FILE).read_bytes())
+    except (OSError, ValueError):
         return {}
+    runs = content.get("runs") if isinstance(content, dict) else None
+    sound = [run for run in runs if fits(run, _OUTCOME)] if isinstance(runs, list) else []
+    return {run["name"]: Outcome(**{name: run.get(name) for name in _OUTCOME}) for run in sound}
 
 
 def write_sweep(folder: Path, outcomes: Iterable[Outcome]) -> None:
