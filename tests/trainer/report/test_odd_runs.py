@@ -18,24 +18,8 @@ from trainer.report.models import examine
 from trainer.report.selection import read_runs
 
 EVIL = 'x"><meta http-equiv=refresh content=0;url=https:evil.example><svg onload=alert(1)><b y="'
-OURS = {
-    "html",
-    "head",
-    "meta",
-    "title",
-    "style",
-    "body",
-    "h1",
-    "h2",
-    "h3",
-    "p",
-    "code",
-    "div",
-    "span",
-    "table",
-    "thead",
-}
-OURS |= {"tbody", "tr", "th", "td", "figure", "figcaption", "details", "summary", "dl", "dt", "dd", "br"}
+OURS = {"html", "head", "meta", "title", "style", "body", "h1", "h2", "h3", "p", "code", "div", "span", "details"}
+OURS |= {"table", "thead", "tbody", "tr", "th", "td", "figure", "figcaption", "summary", "dl", "dt", "dd", "br"}
 SVG = {"svg", "metadata", "rdf:rdf", "cc:work", "dc:type", "dc:format", "defs", "g", "path", "use", "text", "clippath"}
 SVG |= {"rect", "tspan", "marker"}
 
