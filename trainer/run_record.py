@@ -1,6 +1,7 @@
 """`run.json`: what a run was made from and with, so that its figures can be traced and repeated."""
 
 import functools
+import json
 import os
 import platform
 import shlex
@@ -11,8 +12,6 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-
-import orjson
 
 from shared.bpe.files import to_json, write_text
 from trainer.kinds import fits
@@ -68,12 +67,22 @@ def record_start(
         "device": device,
         "processes": processes,
     }
-    earlier = _starts(_read(path)) if resumed else []
+    earlier = read_record(path)["starts"] if resumed else []
     record = {"config": dict(settings), "data": dict(data), "parameters": parameters, "starts": [*earlier, start]}
     write_text(path, to_json(record))
 
 
-def read_record(path: Path, notes: list[str] | None = None) -> dict[str, Any]:
+def read_record(path: Path) -> dict[str, Any]:
+    """What the file holds, of the starts those with a time; empty where it is missing or damaged.
+
+    No result depends on it.
+    """
+    content = _read(path)
+    starts = content.get("starts")
+    return content | {"starts": [start for start in starts if _has_time(start)] if isinstance(starts, list) else []}
+
+
+def sound_record(path: Path, notes: list[str]) -> dict[str, Any]:
     """What `record_start` wrote, as far as it is there and of the kind that was written.
 
     Args:
@@ -81,40 +90,28 @@ def read_record(path: Path, notes: list[str] | None = None) -> dict[str, Any]:
         notes: What is left out is added.
     """
     content = _read(path)
-    if not content:
-        if notes is not None and path.exists():
-            notes.append(f"{path.name}: is damaged")
-        return {}
+    if not content and path.exists():
+        notes.append(f"{path.name}: is damaged")
     record = {name: content[name] for name, kind in _PARTS.items() if name in content and fits(content[name], kind)}
-    record["starts"] = [start for start in _starts(content) if fits(start, _START) and _is_time(start["time"])]
-    if notes is not None:
-        odd = [name for name in ("starts", *_PARTS) if name in content and record.get(name) != content[name]]
-        notes += [f"{path.name}: {name} is not as a run writes it" for name in odd]
+    record["starts"] = [start for start in read_record(path)["starts"] if fits(start, _START)]
+    odd = [name for name in ("starts", *_PARTS) if name in content and content[name] != record.get(name)]
+    notes += [f"{path.name}: {name} is not as a run writes it" for name in odd]
     return record
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The file's content; empty where it is missing or damaged, since no result depends on it."""
     try:
-        content = orjson.loads(
-            path.read_bytes()
-        )  # unlike json, it refuses what is too deep, and text that is no Unicode
-    except (OSError, ValueError):
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 
 
-def _starts(content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    starts = content.get("starts")
-    return [start for start in starts if isinstance(start, dict)] if isinstance(starts, list) else []
-
-
-def _is_time(text: str) -> bool:
+def _has_time(start: object) -> bool:
     try:
-        datetime.fromisoformat(text)
-    except ValueError:
+        return isinstance(start, dict) and bool(datetime.fromisoformat(start.get("time", "")))
+    except (TypeError, ValueError):
         return False
-    return True
 
 
 @functools.cache

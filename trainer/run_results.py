@@ -15,7 +15,7 @@ import numpy.typing as npt
 from trainer.kinds import fits, sound_settings
 from trainer.metrics import read_metrics
 from trainer.run import RunFolder
-from trainer.run_record import read_record
+from trainer.run_record import sound_record
 
 Status = Literal["finished", "diverged", "unfinished", "empty"]
 Floats = npt.NDArray[np.float64]
@@ -174,7 +174,7 @@ def read_run(folder: Path, *, name: str | None = None) -> RunResults:
         folder=folder,
         name=name or folder.resolve().name,
         settings=_settings(run.settings_file, notes),
-        record=read_record(run.record_file, notes),
+        record=sound_record(run.record_file, notes),
         curves={key: _curve(*columns) for key, columns in numbers.items()},
         samples=samples,
         events=events,

@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
-from trainer.run_record import git_state, read_record
+from trainer.run_record import git_state, read_record, sound_record
 from trainer.settings import TrainSettings, to_table
 from trainer.training import train
 
@@ -86,11 +87,20 @@ def test_without_git_there_is_no_revision_and_no_error(monkeypatch: Any) -> None
 
 
 def test_a_damaged_record_is_an_empty_one(tmp_path: Path) -> None:
-    assert read_record(tmp_path / "none") == {}
+    assert read_record(tmp_path / "none") == {"starts": []}
     (tmp_path / "run.json").write_text('{"starts": [')
-    assert read_record(tmp_path / "run.json") == {}
-    for content in ('{"starts": 4}', '{"starts": [4]}', '{"starts": [{}]}', '{"data": "tokens"}', "[]"):
+    assert read_record(tmp_path / "run.json") == {"starts": []}
+    for content in ('{"starts": 4}', '{"starts": [4]}', '{"starts": [{}, {"time": 3}]}', '{"data": "tokens"}', "[]"):
         (tmp_path / "run.json").write_text(content)
+        assert read_record(tmp_path / "run.json")["starts"] == []
         notes: list[str] = []
-        assert read_record(tmp_path / "run.json", notes) in ({}, {"starts": []}), "readers look into these"
-        assert len(notes) == 1
+        assert sound_record(tmp_path / "run.json", notes) == {"starts": []}, "readers look into these"
+        assert notes
+
+
+@pytest.mark.case("D49")
+def test_a_run_goes_on_though_its_record_is_odd(settings: TrainSettings, change: Callable[..., TrainSettings]) -> None:
+    train(settings)
+    (settings.output / "run.json").write_text('{"starts": [{}, 4, {"time": "never"}]}')
+    train(change(settings, resume=True, max_steps=12))
+    assert [start["step"] for start in record(settings)["starts"]] == [10]

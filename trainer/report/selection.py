@@ -22,7 +22,7 @@ def read_runs(paths: Sequence[Path]) -> list[RunResults]:
     folders = [folder for path in paths for folder in _run_folders(path)]
     folders = list({folder.resolve(): folder for folder in folders}.values())
     names = [folder.resolve().name for folder in folders]
-    sweeps: dict[Path, dict[str, Outcome]] = {}
+    sweeps: dict[Path, tuple[dict[str, Outcome], list[str]]] = {}
     runs = []
     for folder, short in zip(folders, names, strict=True):
         whole = folder.resolve()
@@ -30,12 +30,14 @@ def read_runs(paths: Sequence[Path]) -> list[RunResults]:
         run = read_run(folder, name=name)
         sweep = whole.parent
         if sweep not in sweeps:
-            sweeps[sweep] = read_outcomes(sweep)
-        if short in sweeps[sweep]:
-            changes = sound_settings(sweeps[sweep][short].changes, FILE, run.notes)
+            notes: list[str] = []
+            sweeps[sweep] = read_outcomes(sweep, notes), notes
+        outcomes, notes = sweeps[sweep]
+        if short in outcomes:
+            changes = sound_settings(outcomes[short].changes, FILE, run.notes)
             run = dataclasses.replace(run, changes=changes)
-        elif (sweep / FILE).exists():
-            run.notes.append(f"{FILE}: says nothing of this run, or what no sweep writes")
+        else:
+            run.notes.extend(notes)
         runs.append(run)
     return runs
 

@@ -1,13 +1,13 @@
 """`sweep.json` and the table at the end: how each run ended."""
 
 import dataclasses
+import json
 import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
 from rich.table import Table
 
 from shared.bpe.files import to_json, write_text
@@ -16,22 +16,20 @@ from trainer.run_results import RunResults
 from trainer.sweep.plan import PlannedRun
 
 FILE = "sweep.json"
-_NUMBERS = (
-    "loss",
-    "validation_loss",
-    "best_validation_loss",
-    "bits_per_byte",
-    "tokens",
-    "tokens_per_second",
-    "seconds",
-)
+_NUMBER = (None, float)
 _OUTCOME = {
     "name": str,
     "changes": dict,
     "status": str,
     "reason": (None, str),
     "step": int,
-    **dict.fromkeys(_NUMBERS, (None, float)),
+    "loss": _NUMBER,
+    "validation_loss": _NUMBER,
+    "best_validation_loss": _NUMBER,
+    "bits_per_byte": _NUMBER,
+    "tokens": _NUMBER,
+    "tokens_per_second": _NUMBER,
+    "seconds": _NUMBER,
 }
 
 
@@ -108,14 +106,23 @@ def _judge(results: RunResults, status: int, last_line: str) -> tuple[str, str]:
     return "finished", ""
 
 
-def read_outcomes(folder: Path) -> dict[str, Outcome]:
-    """What `write_sweep` wrote, by name, as far as it is there and of the kind that was written."""
+def read_outcomes(folder: Path, notes: list[str] | None = None) -> dict[str, Outcome]:
+    """What `write_sweep` wrote, by name, as far as it is there and of the kind that was written.
+
+    Args:
+        folder: The sweep's.
+        notes: What is left out is added.
+    """
     try:
-        content = orjson.loads((folder / FILE).read_bytes())
-    except (OSError, ValueError):
+        content = json.loads((folder / FILE).read_bytes())
+    except FileNotFoundError:
         return {}
+    except (OSError, ValueError, RecursionError):
+        content = None
     runs = content.get("runs") if isinstance(content, dict) else None
     sound = [run for run in runs if fits(run, _OUTCOME)] if isinstance(runs, list) else []
+    if notes is not None and sound != runs:
+        notes.append(f"{FILE}: is damaged, or says of some runs what no sweep writes")
     return {run["name"]: Outcome(**{name: run.get(name) for name in _OUTCOME}) for run in sound}
 
 

@@ -104,7 +104,7 @@ ODD = {
     "parameters of 400 digits": ("run.json", '{"parameters": %s}' % ("9" * 400), "run.json"),
     "parameters that are text": ("run.json", '{"parameters": "many"}', "run.json: parameters"),
     "a record that is too deep": ("run.json", "[" * 100_000, "run.json: is damaged"),
-    "a lone surrogate": ("run.json", '{"starts": [{"command": "\\ud800"}]}', "run.json: is damaged"),
+    "a lone surrogate": ("run.json", '{"starts": [{"command": "\\ud800"}]}', "run.json: starts"),
     "losses of 1e308": (
         "metrics.jsonl",
         '{"step": 50, "loss": 1e308, "seconds": 1e308}\n' * 30,
