@@ -60,7 +60,7 @@ def choose_device(name: str = "auto", dtype: str = "auto", *, d_model: int = 0) 
         reason = str(error).partition("\n")[0]
         raise UsageError(f"device {name!r} cannot be used here ({reason}); `--device cpu` always works") from error
     if device.type == "cuda":
-        torch.cuda.set_device(device)  # else what is not told where, such as pinned memory, goes to the first one
+        torch.cuda.set_device(device)  # pinned memory and the like go to the current one
     has_bfloat16 = device.type == "cpu" or (
         device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     )

@@ -20,7 +20,7 @@ from trainer.run_record import sound_record
 Status = Literal["finished", "diverged", "unfinished", "empty"]
 Floats = npt.NDArray[np.float64]
 
-_LAST_STEP = 1 << 53  # that a float64 tells from the next
+_LAST_STEP = 1 << 53  # beyond, a float64 cannot distinguish neighbors
 _ABOVE_THE_START = 1.05  # batches differ, and a run that learns nothing has not diverged
 
 

@@ -140,7 +140,7 @@ def test_what_looks_at_a_model_runs_there_too(watched: TrainSettings, change: Ch
 
 
 def test_the_device_of_a_run_is_the_current_one(settings: TrainSettings, change: Change, cuda: PretendCuda) -> None:
-    """What is not told where it goes, such as a context or pinned memory, would go to the first GPU."""
+    """Without that, a context or pinned memory goes to the first GPU."""
     Trainer(change(settings, device="cuda:1"))
     assert cuda.current == 1
 

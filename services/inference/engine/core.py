@@ -183,10 +183,10 @@ class EngineCore:
         self._parts.appendleft(work)
 
     def _probe(self) -> None:
-        """Tell a row that is to blame from a runner that is: do all that a row needs for one token that is no row's."""
+        """Distinguish a bad row from a broken runner: do all that a row needs for one token, for no row."""
         pool = self._scheduler.pool
         if not pool.num_available:
-            return  # a row that was not opened left none; others hold all, and their next step tells
+            return  # a row that was not opened left none; others hold all, and their next step shows
         block = pool.allocate()
         try:
             self._scheduler.probe(block)
@@ -308,7 +308,7 @@ def _drawing(work: Work) -> list[Row]:
 
 
 def _cause(error: Exception) -> str:
-    """What a row is told that fails for this error; raises the one that no row is to blame for."""
+    """The message of a row that fails for this error; raises the error that is no row's fault."""
     if isinstance(error, RunnerLostError):
         raise error
     return f"generation failed: {type(error).__name__}: {error}".rstrip(": ")

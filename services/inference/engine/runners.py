@@ -127,7 +127,7 @@ def _on_cuda(config: EngineConfig, device: str) -> LoadedModel:
     from services.inference.engine.torch_runner import TorchRunner
     from shared.lm import load_model_folder
 
-    # What is not told where it goes, goes to the current device: graphs that are captured, and pinned memory.
+    # Graphs are captured, and memory is pinned, on the current device, wherever the model is.
     torch.cuda.set_device(torch.device(device).index or 0)
     dtype = _dtype(config, "bfloat16", _CUDA_DTYPES)
     torch_dtype: torch.dtype = getattr(torch, dtype)

@@ -32,7 +32,7 @@ from shared.lm import Transformer
 
 _LARGEST_TILE = 64
 
-# What torch raises for a fault of the device: nothing that runs after it in this process is to be relied on. Older
+# What torch raises for a fault of the device: results after it in this process cannot be trusted. Older
 # versions raise a plain RuntimeError, so that the core has to find out.
 _DEVICE_FAULT: type[Exception] | tuple[()] = getattr(torch, "AcceleratorError", ())
 

@@ -1,4 +1,4 @@
-"""Run folders whose files were edited, damaged or made by somebody else: shown as text, noted, and in nobody's way."""
+"""Run folders whose files were edited, damaged or made elsewhere: shown as text, noted, and never the end of a report."""
 
 import json
 import os

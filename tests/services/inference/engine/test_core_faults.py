@@ -140,7 +140,7 @@ LOST = RunnerLostError("the GPU failed: illegal memory access")
 @pytest.mark.parametrize("faults", ["faults", "open_faults", "copy_faults"])
 @pytest.mark.parametrize("steps", range(3))
 def test_a_runner_that_is_lost_is_no_rows_fault(faults: str, steps: int) -> None:
-    """It is raised at once, whatever goes on, and no row is told that it failed."""
+    """It is raised at once, whatever goes on, and no row fails."""
     driver = started(Driver(FakeRunner(max_rows=8, max_step_tokens=40)), steps)
     setattr(driver.runner, faults, [LOST])
     driver.submit(4, *[request(20, seed=seed) for seed in range(3)])
