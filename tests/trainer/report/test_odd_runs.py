@@ -1,4 +1,4 @@
-"""Run folders whose files were edited, damaged or made elsewhere: shown as text, noted, and never the end of a report."""
+"""Run folders whose files were edited, damaged or made elsewhere: shown as text, noted, never the end of a report."""
 
 import json
 import os
