@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -13,6 +13,9 @@ from hypothesis import HealthCheck, settings
 
 from shared.bpe import kernels
 from shared.kernels import warm
+
+if TYPE_CHECKING:
+    from tests.pretend_cuda import PretendCuda  # imports torch
 
 # No time limit for an example or for drawing it, since machines stall; the same examples each time where a failure
 # would block a landing.
@@ -48,6 +51,15 @@ def gradients_stay_on() -> Iterator[None]:
     if torch is not None and not torch.is_grad_enabled():
         torch.set_grad_enabled(True)
         pytest.fail("gradients were left off")
+
+
+@pytest.fixture
+def cuda(request: pytest.FixtureRequest) -> "Iterator[PretendCuda]":
+    """Two GPUs that compute on the CPU."""
+    from tests.pretend_cuda import pretend_cuda
+
+    with pretend_cuda(request.config.cache.mkdir("pretend_cuda")) as mode:
+        yield mode
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,16 @@
 """Where training runs and in which precision."""
 
+import logging
 import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 
+from shared.lm.gpu import has_cuda_driver, why_no_gpu
 from trainer.errors import UsageError
+
+logger = logging.getLogger(__name__)
 
 # On a CPU: 1.3 to 1.8 times the tokens a second from this width on, nothing at half of it (docs/log.md).
 _WIDE_ENOUGH_FOR_BFLOAT16 = 256
@@ -51,11 +55,12 @@ def choose_device(name: str = "auto", dtype: str = "auto", *, d_model: int = 0) 
     """
     name = _best_device() if name == "auto" else name
     try:
-        device = torch.device(name)
-        torch.zeros(1, device=device)
+        device = torch.zeros(1, device=name).device  # with its number, which "cuda" leaves open
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
         raise UsageError(f"device {name!r} cannot be used here ({reason}); `--device cpu` always works") from error
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # pinned memory and the like go to the current one
     has_bfloat16 = device.type == "cpu" or (
         device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     )
@@ -83,7 +88,16 @@ def _cpu_multiplies_bfloat16() -> bool:
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
-def _best_device() -> str:
+def has_gpu() -> bool:
+    """Whether torch can use a CUDA device; logs why not where there is a driver for one."""
     if torch.cuda.is_available():
+        return True
+    if has_cuda_driver():
+        logger.warning("no GPU is used, though there is a driver for one: %s", why_no_gpu())
+    return False
+
+
+def _best_device() -> str:
+    if has_gpu():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"

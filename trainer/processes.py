@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
-from trainer.device import Device, choose_device
+from trainer.device import Device, choose_device, has_gpu
 from trainer.errors import TrainerError, UsageError
 from trainer.launch import rank_and_count
 from trainer.loss import IGNORED
@@ -202,7 +202,7 @@ def _device_of_rank(name: str) -> str:
         UsageError: there is none for it.
     """
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        name = "cuda" if has_gpu() else "cpu"
     if name not in {"cpu", "cuda"}:
         raise UsageError(
             f"device {name!r} cannot be shared by several processes; use `--device cuda` (each takes the GPU of its "

@@ -61,10 +61,10 @@ def progress(*, shown: bool = True) -> Iterator[NewBar]:
         yield _log_lines
         return
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=8),  # with training's note it all fits into 80 columns
         TaskProgressColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
         TimeRemainingColumn(),
         TextColumn("left"),
     )

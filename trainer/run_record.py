@@ -14,7 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from shared.bpe.files import to_json, write_text
+from trainer.kinds import fits
 
+_START = {
+    "time": str,
+    "step": int,
+    "command": str,
+    "git": (None, {"revision": str, "dirty": bool}),
+    "versions": dict,
+    "machine": {"name": str, "cpu": str, "cpus": (None, int)},
+    "device": str,
+    "processes": int,
+}
+_PARTS = {
+    "parameters": int,
+    "data": {"fingerprint": (None, str), "validation": (None, {"sha256": (None, str)})},
+}
 _PACKAGES = ("ownlm", "torch", "numpy", "safetensors")
 _CODE = Path(__file__).resolve().parent.parent
 
@@ -52,24 +67,51 @@ def record_start(
         "device": device,
         "processes": processes,
     }
-    earlier = read_record(path).get("starts", []) if resumed else []
+    earlier = read_record(path)["starts"] if resumed else []
     record = {"config": dict(settings), "data": dict(data), "parameters": parameters, "starts": [*earlier, start]}
     write_text(path, to_json(record))
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """What `record_start` wrote; empty where the file is missing or damaged, since no result depends on it."""
+    """What the file holds, of the starts those with a time; empty where it is missing or damaged.
+
+    No result depends on it.
+    """
+    content = _read(path)
+    starts = content.get("starts")
+    return content | {"starts": [start for start in starts if _has_time(start)] if isinstance(starts, list) else []}
+
+
+def sound_record(path: Path, notes: list[str]) -> dict[str, Any]:
+    """What `record_start` wrote, as far as it is there and of the kind that was written.
+
+    Args:
+        path: The run's `run.json`.
+        notes: What is left out is added.
+    """
+    content = _read(path)
+    if not content and path.exists():
+        notes.append(f"{path.name}: is damaged")
+    record = {name: content[name] for name, kind in _PARTS.items() if name in content and fits(content[name], kind)}
+    record["starts"] = [start for start in read_record(path)["starts"] if fits(start, _START)]
+    odd = [name for name in ("starts", *_PARTS) if name in content and content[name] != record.get(name)]
+    notes += [f"{path.name}: {name} is not as a run writes it" for name in odd]
+    return record
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
-    return content if isinstance(content, dict) and _is_record(content) else {}
+    return content if isinstance(content, dict) else {}
 
 
-def _is_record(content: dict[str, Any]) -> bool:
-    """Whether what readers look into is of the kind that was written."""
-    data, starts = content.get("data", {}), content.get("starts", [])
-    return isinstance(data, dict) and isinstance(starts, list) and all(isinstance(start, dict) for start in starts)
+def _has_time(start: object) -> bool:
+    try:
+        return isinstance(start, dict) and bool(datetime.fromisoformat(start.get("time", "")))
+    except (TypeError, ValueError):
+        return False
 
 
 @functools.cache

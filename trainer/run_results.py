@@ -3,7 +3,7 @@
 import math
 import tomllib
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,13 +12,15 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from trainer.kinds import fits, sound_settings
 from trainer.metrics import read_metrics
 from trainer.run import RunFolder
-from trainer.run_record import read_record
+from trainer.run_record import sound_record
 
 Status = Literal["finished", "diverged", "unfinished", "empty"]
 Floats = npt.NDArray[np.float64]
 
+_LAST_STEP = 1 << 53  # beyond, a float64 cannot distinguish neighbors
 _ABOVE_THE_START = 1.05  # batches differ, and a run that learns nothing has not diverged
 
 
@@ -55,6 +57,7 @@ class RunResults:
         events: Step and what the guard did.
         has_model: Whether the finished model is there.
         changes: What sets it apart from the other runs of its sweep.
+        notes: What in its files is not as a run writes it, and is left out.
     """
 
     folder: Path
@@ -66,6 +69,7 @@ class RunResults:
     events: list[tuple[int, str]] = field(default_factory=list)
     has_model: bool = False
     changes: Mapping[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def curve(self, key: str) -> Curve:
         """A curve, empty where nothing was written."""
@@ -144,33 +148,48 @@ def is_run(folder: Path) -> bool:
 def read_run(folder: Path, *, name: str | None = None) -> RunResults:
     """Read a run folder, also one of a run that is at work, was killed, or never came to its first step."""
     run = RunFolder(folder)
+    notes: list[str] = []
     numbers: dict[str, tuple[array[float], array[float]]] = {}
     samples, events = [], []
-    for record in _records(run.metrics_file):
+    num_odd = 0
+    for record in _records(run.metrics_file, notes):
         step = record.pop("step")
+        if not fits(step, int) or not 0 <= step <= _LAST_STEP:
+            num_odd += 1
+            continue
         for key, value in record.items():
             if key == "sample":
                 samples.append((step, str(value)))
             elif key == "event":
                 events.append((step, str(value)))
-            elif value is None or isinstance(value, int | float):
+            elif fits(value, (None, float)):
                 steps, values = numbers.setdefault(key, (array("d"), array("d")))
                 steps.append(step)
                 values.append(math.nan if value is None else value)
+            else:
+                num_odd += 1
+    if num_odd:
+        notes.append(f"{run.metrics_file.name}: {num_odd} values are no numbers, or too large to be true")
     return RunResults(
         folder=folder,
         name=name or folder.resolve().name,
-        settings=_settings(run.settings_file),
-        record=read_record(run.record_file),
+        settings=_settings(run.settings_file, notes),
+        record=sound_record(run.record_file, notes),
         curves={key: _curve(*columns) for key, columns in numbers.items()},
         samples=samples,
         events=events,
         has_model=(run.model / "ownlm.json").is_file(),
+        notes=notes,
     )
 
 
-def _records(path: Path) -> list[dict[str, Any]] | Any:
-    return read_metrics(path) if path.is_file() else []
+def _records(path: Path, notes: list[str]) -> Iterator[dict[str, Any]]:
+    try:
+        yield from read_metrics(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        notes.append(f"{path.name}: cannot be read ({error.strerror})")
 
 
 def _curve(steps: "array[float]", values: "array[float]") -> Curve:
@@ -183,8 +202,12 @@ def _curve(steps: "array[float]", values: "array[float]") -> Curve:
     return Curve(all_steps[kept], all_values[kept])
 
 
-def _settings(path: Path) -> dict[str, Any]:
+def _settings(path: Path, notes: list[str]) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
         return {}
+    except (OSError, ValueError, RecursionError) as error:
+        notes.append(f"{path.name}: cannot be read ({error})")
+        return {}
+    return sound_settings(table, path.name, notes)

@@ -157,7 +157,8 @@ class WeightsAndBiases:
         import wandb
 
         first = read_record(run.record_file)["starts"][0]
-        identity = hashlib.sha256(repr((first["time"], first["machine"], first["command"])).encode()).hexdigest()[:12]
+        facts = (first["time"], first.get("machine"), first.get("command"))
+        identity = hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
         try:
             self._run = wandb.init(
                 project=settings.watch.wandb,

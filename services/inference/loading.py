@@ -1,7 +1,7 @@
 """Load a model folder for serving: what requests need of it here, and the weights in a process of their own."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from services.inference.engine import Engine, EngineClient, EngineConfig, Hello, LoadError, ModelProcess, identity_of
@@ -35,6 +35,10 @@ class _Launcher:
         self._load_timeout = load_timeout
         self._newest: ModelProcess | None = None
 
+    def keep_to(self, hello: Hello) -> None:
+        """Start no other kind of process: one whose GPU is gone does not become one on the CPU."""
+        self._config = replace(self._config, device=hello.device, dtype=hello.dtype)
+
     def __call__(self) -> ModelProcess:
         self._newest = ModelProcess(self._config, load_timeout=self._load_timeout)
         return self._newest
@@ -66,6 +70,7 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
         folder = read_description(settings.model_dir)
         folder.tokenizer.warm_up()
         hello = process.wait_hello()
+        launch.keep_to(hello)
         _check_same(folder, hello, settings.model_dir)
     except Exception:
         process.close()

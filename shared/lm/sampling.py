@@ -54,17 +54,16 @@ def sample(logits: Tensor, rows: Sequence[SampledRow], *, valid_tokens: Tensor |
     transformers' `generate`. Among equally likely tokens the lower ids are kept, and greedy takes the lowest.
 
     Args:
-        logits: [B, vocab_size], any float dtype, taken as float32. The sum with the bias and what the penalties make of
-            it are float32 again, so that whether two scores are equal is not up to rounding; all else is float64.
+        logits: [B, vocab_size], on any device, of any float dtype, taken as float32. The sum with the bias and what the
+            penalties make of it are float32 again, so that whether two scores are equal is not up to rounding; all else
+            is float64.
         rows: B rows.
         valid_tokens: bool [vocab_size], False for ids that must never be drawn (padding of the embedding).
 
     Returns:
         B ids; `NO_TOKEN` for a row whose logits hold NaN or +inf, or nothing finite that may be drawn.
     """
-    scores = logits.detach().float()
-    if valid_tokens is not None:
-        scores = _forbid_invalid(scores, valid_tokens)
+    scores = _on_cpu(logits, valid_tokens)
     # The greatest logit of a row is NaN, +inf or -inf exactly if the row cannot be used.
     usable = scores.amax(-1).isfinite()
     return [
@@ -73,8 +72,14 @@ def sample(logits: Tensor, rows: Sequence[SampledRow], *, valid_tokens: Tensor |
     ]
 
 
-def _forbid_invalid(scores: Tensor, valid_tokens: Tensor) -> Tensor:
-    return scores.masked_fill(~valid_tokens.to(scores.device), -torch.inf)
+def _on_cpu(logits: Tensor, valid_tokens: Tensor | None) -> Tensor:
+    """Return the logits as float32, without ids that must not be drawn.
+
+    On the CPU: a GPU has no sum of float64 in a fixed order, and raises where `torch.use_deterministic_algorithms` asks
+    for one; Apple's has no float64 at all.
+    """
+    scores = logits.detach().float().cpu()
+    return scores if valid_tokens is None else scores.masked_fill(~valid_tokens.cpu(), -torch.inf)
 
 
 def _draw(scores: Tensor, row: SampledRow) -> int:
@@ -180,9 +185,7 @@ def top_logprobs(
         For each row, the drawn id's log-probability, and `count` pairs of id and log-probability, likeliest first and
         among equally likely ones the lower id first, without impossible ids. All are finite, see `LOWEST_LOGPROB`.
     """
-    scores = logits.detach().float()
-    if valid_tokens is not None:
-        scores = _forbid_invalid(scores, valid_tokens)
+    scores = _on_cpu(logits, valid_tokens)
     logprobs = scores.double().log_softmax(-1).clamp(min=LOWEST_LOGPROB)
     ids = scores.sort(descending=True, stable=True).indices[:, :count]
     top_ids = [row_ids[row[row_ids] > -torch.inf] for row, row_ids in zip(scores, ids, strict=True)]

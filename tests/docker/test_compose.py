@@ -103,6 +103,14 @@ def test_the_tokenizer_image_has_no_torch() -> None:
     assert run("docker", "run", "--rm", IMAGES["tokenizer"][0], "python", "-c", find_torch).split() == ["None", "True"]
 
 
+def test_what_the_train_image_compiles_it_can_load() -> None:
+    """Behind a read-only file system, as the compose file runs it: /tmp is mounted noexec."""
+    code = "import torch; print(float(torch.compile(lambda x: x.sin() + 1)(torch.zeros(8))[0]))"
+    folders = ("--tmpfs", "/tmp", "--tmpfs", "/var/cache/ownlm:exec,mode=1777")
+    output = run("docker", "run", "--rm", "--read-only", *folders, IMAGES["train"][0], "python", "-c", code)
+    assert output.strip() == "1.0"
+
+
 def test_both_services_speak_the_same_tokenizer(stack: dict[str, str]) -> None:
     infos = [httpx.get(f"{url}/info").json() for url in stack.values()]
     assert infos[0]["fingerprint"] == infos[1]["fingerprint"]

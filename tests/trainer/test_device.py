@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -11,9 +13,14 @@ def test_a_device_that_is_not_there_is_refused_by_name(name: str) -> None:
         choose_device(name)
 
 
+def pretend_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "zeros", lambda *_, **__: SimpleNamespace(device=torch.device("cuda", 0)))
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+
+
 def test_a_gpu_without_bfloat16_falls_back_or_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     """B81."""
-    monkeypatch.setattr(torch, "zeros", lambda *_, **__: None)
+    pretend_a_gpu(monkeypatch)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: False)
     assert choose_device("cuda").dtype == torch.float32
     with pytest.raises(UsageError, match="does not compute in bfloat16; use `--dtype float32`"):
@@ -21,7 +28,7 @@ def test_a_gpu_without_bfloat16_falls_back_or_refuses(monkeypatch: pytest.Monkey
 
 
 def test_a_gpu_with_bfloat16_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "zeros", lambda *_, **__: None)
+    pretend_a_gpu(monkeypatch)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: True)
     assert choose_device("cuda").dtype == torch.bfloat16
     assert choose_device("cuda", "float32").dtype == torch.float32

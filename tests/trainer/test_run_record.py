@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
-from trainer import run_record
-from trainer.run_record import git_state, read_record
+from trainer.run_record import git_state, read_record, sound_record
 from trainer.settings import TrainSettings, to_table
 from trainer.training import train
 
@@ -54,7 +54,8 @@ def test_the_revision_is_that_of_the_code_and_tells_of_changes(tmp_path: Path) -
     """In a checkout made for it, by git's own word; the working directory plays no part."""
     package = tmp_path / "trainer"
     package.mkdir()
-    (package / "run_record.py").write_text(Path(run_record.__file__).read_text())
+    for name in ("run_record.py", "kinds.py"):
+        (package / name).write_text((ROOT / "trainer" / name).read_text())
     (package / "__init__.py").touch()
     shutil.copytree(ROOT / "shared", tmp_path / "shared", ignore=shutil.ignore_patterns("__pycache__"))
 
@@ -86,9 +87,20 @@ def test_without_git_there_is_no_revision_and_no_error(monkeypatch: Any) -> None
 
 
 def test_a_damaged_record_is_an_empty_one(tmp_path: Path) -> None:
-    assert read_record(tmp_path / "none") == {}
+    assert read_record(tmp_path / "none") == {"starts": []}
     (tmp_path / "run.json").write_text('{"starts": [')
-    assert read_record(tmp_path / "run.json") == {}
-    for content in ('{"starts": 4}', '{"starts": [4]}', '{"data": "tokens"}', "[]"):  # readers look into these
+    assert read_record(tmp_path / "run.json") == {"starts": []}
+    for content in ('{"starts": 4}', '{"starts": [4]}', '{"starts": [{}, {"time": 3}]}', '{"data": "tokens"}', "[]"):
         (tmp_path / "run.json").write_text(content)
-        assert read_record(tmp_path / "run.json") == {}
+        assert read_record(tmp_path / "run.json")["starts"] == []
+        notes: list[str] = []
+        assert sound_record(tmp_path / "run.json", notes) == {"starts": []}, "readers look into these"
+        assert notes
+
+
+@pytest.mark.case("D49")
+def test_a_run_goes_on_though_its_record_is_odd(settings: TrainSettings, change: Callable[..., TrainSettings]) -> None:
+    train(settings)
+    (settings.output / "run.json").write_text('{"starts": [{}, 4, {"time": "never"}]}')
+    train(change(settings, resume=True, max_steps=12))
+    assert [start["step"] for start in record(settings)["starts"]] == [10]

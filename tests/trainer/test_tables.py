@@ -32,3 +32,15 @@ def test_a_sweep_in_a_narrow_terminal_keeps_every_digit() -> None:
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert "…" not in shown
     assert all(word in shown for word in ("3.7034", "6.2482", "190", "0:00:07", "diverged"))
+
+
+@pytest.mark.case("D48")
+def test_markup_from_files_is_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """rich would take these for a style, an emoji and an end without a beginning, which it raises for."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    table = Table("name", title="corpus[b].txt", caption=":smile:")
+    table.add_row("[red]text[/red] [/b] :smile:")
+    print_table(table)
+    shown = capsys.readouterr().out
+    assert all(text in shown for text in ("corpus[b].txt", "[red]text[/red] [/b] :smile:"))
+    assert shown.count(":smile:") == 2

@@ -51,7 +51,7 @@ def sweep(
         grid: NAME=VALUE,VALUE,… for any option of `train`, or vocab_size; given several times, every combination is
             run. In a file: a table [grid] of lists.
         zip_: The same, but all given with --zip vary together, first with first: `--zip d_model=128,256 --zip
-            num_layers=2,4` is two runs.
+            num_layers=2,4` is two runs. Values may repeat where the rows differ.
         hold_tokens: Give every run as many tokens as the common settings have: fewer steps where a batch is larger, and
             warm-up and intervals in proportion.
         text: Where vocab_size varies: text to learn vocabularies from, and to train on; files or folders.

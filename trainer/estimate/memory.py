@@ -2,7 +2,7 @@
 
 import platform
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 from torch import nn
@@ -126,13 +126,20 @@ def _peak(o: OptimizationSettings, config: ModelConfig, device: Device, passes: 
     """Bytes at the peak of a step of `passes` passes, by component, once the optimizer has its state."""
     random = torch.get_rng_state()
     try:
-        with FakeTensorMode(), AllocationTrace() as trace, torch.device(device.torch_device):
+        # Moved rather than made there: `torch.device` sends only some of a module's tensors to the device it names.
+        with torch.device("meta"):
+            model = Transformer(config)
+        with FakeTensorMode(), AllocationTrace() as trace:
             trace.component = PARAMETERS
-            model = Transformer(config).train()
+            model._apply(partial(_empty_on, device.torch_device)).train()  # type: ignore[no-untyped-call]
             _take_step(trace, model, o, device, passes)
         return tuple(trace.peak().items())
     finally:
         torch.set_rng_state(random)
+
+
+def _empty_on(device: torch.device, tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
 
 
 def _take_step(
@@ -155,10 +162,12 @@ def _take_step(
     optimizer.zero_grad()
     training_loss = TrainingLoss(model)
     label_modules(trace, training_loss, _COMPONENTS)
-    tokens = torch.zeros(o.batch_size, model.config.context_length, dtype=torch.int64)
+    shape = (o.batch_size, model.config.context_length)
+    tokens = torch.zeros(shape, dtype=torch.int64, device=device.torch_device)
+    scale = torch.ones((), device=device.torch_device)
     for _ in range(passes):
         with device.autocast():
-            loss, _ = training_loss(tokens, tokens, scale=1.0, z_loss=o.z_loss)
+            loss, _ = training_loss(tokens, tokens, scale=scale, z_loss=o.z_loss)
         trace.component = _TEMPORARY
         loss.backward()
         del loss

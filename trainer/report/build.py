@@ -36,7 +36,8 @@ def build_report(paths: Sequence[Path], output: Path, *, prompt: str | None, mod
     for name, found in findings.items():
         samples[name] += found.samples
     positions = {name: found.positions for name, found in findings.items() if found.positions is not None}
-    notes = [f"{name}: {note}" for name, found in findings.items() for note in found.notes]
+    notes = [f"{run.name}: {note}" for run in runs for note in run.notes]
+    notes += [f"{name}: {note}" for name, found in findings.items() for note in found.notes]
     folder = output.with_suffix("")
     try:
         pictures = draw_all(runs, positions, folder, axis=varied_number(runs))

@@ -2,8 +2,10 @@
 
 import io
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +25,7 @@ from trainer.run_results import Curve, Floats, RunResults
 XAxis = Literal["step", "time", "tokens"]
 
 _MOST_IN_A_LEGEND = 32
+_LONGEST_TEXT = 50
 _INK, _GRID = "#010203", "#040506"  # stand for colours that the page gives
 _STYLE: Any = {
     "font.family": ["sans-serif"],
@@ -90,7 +93,8 @@ def draw_all(
     """
     colors = colors_of(runs)
     folder.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of letters that the font lacks, and labels without room
         drawn = (_draw(sketch, runs, colors, folder) for sketch in _sketches(runs, colors, positions, axis))
         return [picture for picture in drawn if picture is not None]
 
@@ -118,7 +122,8 @@ def _sketches(
         ),
     ]
     if axis is not None:
-        final = Sketch(f"final-loss-by-{axis}", f"Final loss by {axis}", lambda ax: _final(ax, runs, colors, axis))
+        file = "final-loss-by-" + re.sub(r"[^\w.=,+-]", "_", axis)[:_LONGEST_TEXT]
+        final = Sketch(file, f"Final loss by {printable(axis)}", lambda ax: _final(ax, runs, colors, axis))
         sketches.insert(0, final)
     return sketches
 
@@ -135,7 +140,7 @@ def _draw(sketch: Sketch, runs: Sequence[RunResults], colors: Sequence[str], fol
     if 1 < len(runs) <= _MOST_IN_A_LEGEND:
         figure.set_size_inches(7.6, max(3.5, 0.17 * len(runs) + 0.5))
         lines = [Line2D([], [], color=color) for color in colors]
-        figure.legend(lines, [run.name for run in runs], loc="outside right upper")
+        figure.legend(lines, [printable(run.name) for run in runs], loc="outside right upper")
     figure.savefig(folder / f"{sketch.name}.png", format="png")
     return Picture(sketch.name, sketch.title, sketch.note, svg)
 
@@ -152,7 +157,14 @@ def _svg(figure: Figure, sketch: Sketch) -> str:
         figure.savefig(output, format="svg", metadata={"Date": None, "Creator": None})
     text = output.getvalue().decode()
     text = text[text.index("<svg") :].replace(_INK, "currentColor").replace(_GRID, "var(--grid)")
-    return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', f'role="img" aria-label="{sketch.title}"', text, count=1)
+    described = f'role="img" aria-label="{escape(sketch.title)}"'
+    return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', lambda _: described, text, count=1)
+
+
+def printable(text: str) -> str:
+    """A text that a font can show, on one line, and not so long that no room is left for what it names."""
+    shown = "".join(character if character.isprintable() else "\ufffd" for character in text)
+    return shown if len(shown) <= _LONGEST_TEXT else f"{shown[: _LONGEST_TEXT - 1]}…"
 
 
 def _x(run: RunResults, curve: Curve, axis: XAxis, unit: float) -> Floats:
@@ -285,6 +297,6 @@ def _final(axes: Axes, runs: Sequence[RunResults], colors: Sequence[str], axis: 
         _plain_numbers(axes.xaxis)
     else:
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.set_xlabel(axis)
+    axes.set_xlabel(printable(axis))
     axes.set_ylabel("bits a byte" if key == "bits_per_byte" else "validation loss, nats a token")
     return True

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 
+from shared.errors import describe
 from shared.lm import ModelFolder, Transformer, generate, load_model_folder
 from trainer.checkpoint_folders import checkpoints_by_step
 from trainer.data import open_training_data
@@ -61,9 +62,10 @@ def examine(run: RunResults, *, prompt: str | None, device: str) -> ModelFinding
     samples: list[tuple[int, str]] = []
     positions: PositionLoss | None = None
     notes: list[str] = []
+    place = choose_device(device).torch_device
     for step in sorted({*wanted, max(folders)}):
         with _noting(notes, step):
-            folder = load_model_folder(folders[step], device=choose_device(device).torch_device, research=True)
+            folder = load_model_folder(folders[step], device=place, research=True)
             if run.settings.get("document_mask"):
                 folder.model.document_start = folder.tokenizer.end_of_text_id
             if step in wanted:
@@ -79,8 +81,8 @@ def _noting(notes: list[str], step: int) -> Iterator[None]:
     """Go on after what cannot be done, with a note of why."""
     try:
         yield
-    except (ValueError, KeyError, TrainerError, OSError) as error:
-        notes.append(f"step {step}: {error}")
+    except Exception as error:  # whatever is odd about this run or its folders, the others are shown
+        notes.append(f"step {step}: {describe(error)}")
 
 
 def _evenly(steps: list[int]) -> list[int]:

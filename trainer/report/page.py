@@ -12,6 +12,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from shared.bpe.files import write_text
+from trainer.kinds import fits
 from trainer.report.colors import colors_of
 from trainer.report.figures import Picture
 from trainer.run_results import RunResults
@@ -64,7 +65,7 @@ def varied_number(runs: Sequence[RunResults]) -> str | None:
     if len(varied) != 1:
         return None
     values = [_settings(run).get(varied[0]) for run in runs]
-    return varied[0] if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values) else None
+    return varied[0] if all(fits(value, float) for value in values) else None
 
 
 def ranking(runs: Sequence[RunResults]) -> list[RunResults]:
@@ -132,9 +133,9 @@ def cautions(runs: Sequence[RunResults]) -> list[str]:
         )
     else:
         texts = {
-            (run.record.get("data", {}).get("validation", {}).get("sha256"), run.settings.get("eval_tokens"))
+            ((run.record["data"].get("validation") or {}).get("sha256"), repr(run.settings.get("eval_tokens")))
             for run in runs
-            if run.record
+            if "data" in run.record
         }
         if len(texts) > 1:
             found.append("The runs were evaluated on different validation tokens: their losses may not compare.")
@@ -189,7 +190,8 @@ def write_page(
         runs=[by_name[row.name] for row in rows],
         png_folder=os.path.relpath(png_folder, output.parent),
     )
-    write_text(output, html)
+    # A folder's name may hold bytes that are no text.
+    write_text(output, html.encode("utf-8", "replace").decode())
 
 
 def _value(value: object) -> str:

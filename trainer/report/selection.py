@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainer.errors import UsageError
+from trainer.kinds import sound_settings
 from trainer.run_results import RunResults, is_run, read_run
-from trainer.sweep.record import read_outcomes
+from trainer.sweep.record import FILE, Outcome, read_outcomes
 
 _NUMBER = re.compile(r"(\d+\.?\d*(?:e[-+]?\d+)?)")
 
@@ -21,13 +22,23 @@ def read_runs(paths: Sequence[Path]) -> list[RunResults]:
     folders = [folder for path in paths for folder in _run_folders(path)]
     folders = list({folder.resolve(): folder for folder in folders}.values())
     names = [folder.resolve().name for folder in folders]
+    sweeps: dict[Path, tuple[dict[str, Outcome], list[str]]] = {}
     runs = []
     for folder, short in zip(folders, names, strict=True):
         whole = folder.resolve()
         name = short if names.count(short) == 1 else f"{whole.parent.name}/{short}"
-        outcome = read_outcomes(whole.parent).get(short)
         run = read_run(folder, name=name)
-        runs.append(run if outcome is None else dataclasses.replace(run, changes=outcome.changes))
+        sweep = whole.parent
+        if sweep not in sweeps:
+            notes: list[str] = []
+            sweeps[sweep] = read_outcomes(sweep, notes), notes
+        outcomes, notes = sweeps[sweep]
+        if short in outcomes:
+            changes = sound_settings(outcomes[short].changes, FILE, run.notes)
+            run = dataclasses.replace(run, changes=changes)
+        else:
+            run.notes.extend(notes)
+        runs.append(run)
     return runs
 
 

@@ -47,7 +47,7 @@ def parse_axes(texts: Sequence[str], *, option: str) -> dict[str, list[Any]]:
     """Axes from `NAME=VALUE,VALUE,…`, each value as TOML writes it, or a bare word.
 
     Raises:
-        UsageError: not of this form, a setting that cannot vary, or a value or name that comes twice.
+        UsageError: not of this form, a setting that cannot vary, or a name that comes twice.
     """
     axes: dict[str, list[Any]] = {}
     for text in texts:
@@ -60,9 +60,6 @@ def parse_axes(texts: Sequence[str], *, option: str) -> dict[str, list[Any]]:
         if name in axes:
             raise UsageError(f"{option} {name} is given twice; put all its values into one")
         axes[name] = _parse_values(values.strip())
-        twice = [value for place, value in enumerate(axes[name]) if value in axes[name][:place]]
-        if twice:
-            raise UsageError(f"{option} {name} has the value {twice[0]} twice")
     return axes
 
 
@@ -96,8 +93,11 @@ def combine(
         base: What the defaults derive from.
 
     Raises:
-        UsageError: nothing varies, zipped axes differ in length, or an axis is in both.
+        UsageError: nothing varies, zipped axes differ in length, an axis is in both, or two runs would be the same.
     """
+    for name, values in grid.items():
+        if (twice := _first_repeated(values)) is not None:
+            raise UsageError(f"--grid {name} has the value {values[twice[1]]} twice")
     axes = dict(grid)
     if experiment is not None:
         name, values = _classic_axis(experiment, base)
@@ -113,8 +113,19 @@ def combine(
     if not axes and not zipped:
         raise UsageError("nothing varies: name an experiment (learning-rate, batch-size, vocab-size) or give --grid")
     rows = [dict(zip(zipped, row, strict=True)) for row in zip(*zipped.values(), strict=True)] or [{}]
+    if (twice := _first_repeated(rows)) is not None:
+        same = ", ".join(f"{name}={value}" for name, value in rows[twice[0]].items())
+        raise UsageError(f"--zip gives the same run twice, with the values {twice[0] + 1} and {twice[1] + 1}: {same}")
     products = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
     return [product | row for product in products for row in rows]
+
+
+def _first_repeated(values: Sequence[Any]) -> tuple[int, int] | None:
+    """The places of the first value that comes again, and of its repetition."""
+    for place, value in enumerate(values):
+        if value in values[:place]:
+            return values.index(value), place
+    return None
 
 
 def _classic_axis(experiment: Experiment, base: TrainSettings) -> tuple[str, list[Any]]:

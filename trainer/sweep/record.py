@@ -11,10 +11,26 @@ from typing import Any
 from rich.table import Table
 
 from shared.bpe.files import to_json, write_text
+from trainer.kinds import fits
 from trainer.run_results import RunResults
 from trainer.sweep.plan import PlannedRun
 
 FILE = "sweep.json"
+_NUMBER = (None, float)
+_OUTCOME = {
+    "name": str,
+    "changes": dict,
+    "status": str,
+    "reason": (None, str),
+    "step": int,
+    "loss": _NUMBER,
+    "validation_loss": _NUMBER,
+    "best_validation_loss": _NUMBER,
+    "bits_per_byte": _NUMBER,
+    "tokens": _NUMBER,
+    "tokens_per_second": _NUMBER,
+    "seconds": _NUMBER,
+}
 
 
 @dataclass(frozen=True)
@@ -90,13 +106,24 @@ def _judge(results: RunResults, status: int, last_line: str) -> tuple[str, str]:
     return "finished", ""
 
 
-def read_outcomes(folder: Path) -> dict[str, Outcome]:
-    """What `write_sweep` wrote, by name; empty where there is nothing, or nothing that can be read."""
+def read_outcomes(folder: Path, notes: list[str] | None = None) -> dict[str, Outcome]:
+    """What `write_sweep` wrote, by name, as far as it is there and of the kind that was written.
+
+    Args:
+        folder: The sweep's.
+        notes: What is left out is added.
+    """
     try:
-        runs = json.loads((folder / FILE).read_bytes())["runs"]
-        return {run["name"]: Outcome(**run) for run in runs}
-    except (OSError, ValueError, KeyError, TypeError):
+        content = json.loads((folder / FILE).read_bytes())
+    except FileNotFoundError:
         return {}
+    except (OSError, ValueError, RecursionError):
+        content = None
+    runs = content.get("runs") if isinstance(content, dict) else None
+    sound = [run for run in runs if fits(run, _OUTCOME)] if isinstance(runs, list) else []
+    if notes is not None and sound != runs:
+        notes.append(f"{FILE}: is damaged, or says of some runs what no sweep writes")
+    return {run["name"]: Outcome(**{name: run.get(name) for name in _OUTCOME}) for run in sound}
 
 
 def write_sweep(folder: Path, outcomes: Iterable[Outcome]) -> None:

@@ -17,7 +17,16 @@ from services.inference.engine.request import (
 )
 from services.inference.engine.row import Row
 from services.inference.engine.scheduler import Plan, Scheduler, Work
-from services.inference.engine.step import BLOCK_SIZE, NO_DISTRIBUTION, Draw, Runner, Segment, StepResult
+from services.inference.engine.step import (
+    BLOCK_SIZE,
+    NO_DISTRIBUTION,
+    Draw,
+    Runner,
+    RunnerLostError,
+    Segment,
+    StepResult,
+    check_result,
+)
 from shared.lm.sampling_params import NO_TOKEN
 
 _log = structlog.get_logger("ownlm.engine")
@@ -64,7 +73,7 @@ class EngineCore:
 
     @property
     def failures_in_a_row(self) -> int:
-        """Rows that failed and after which the runner could not run anything else either, since the last good step."""
+        """How often rows failed and a plain request in their place did too, since the last good step."""
         return self._failures_in_a_row
 
     def submit(self, job_id: int, requests: Sequence[RowRequest]) -> None:
@@ -91,7 +100,7 @@ class EngineCore:
 
         A fault of the runner fails rows, with the true cause, and never raises: a step of several rows that raises is
         run again in halves, down to single rows, and those fail that raise alone. What does raise here is a fault of
-        the core itself.
+        the core itself, or `RunnerLostError`.
         """
         self._events = []
         plan = self._plan()
@@ -100,6 +109,8 @@ class EngineCore:
         for row, error in plan.failed:
             self._forget(row)
             self._post(row, FailEvent(row.index, _cause(error)))
+        if plan.failed:
+            self._probe()
         if plan.work:
             self._run(plan.work)
         return self._events
@@ -135,13 +146,14 @@ class EngineCore:
         segments = [_segment(one) for one in work]
         try:
             result = self._runner.run(segments)
-            _check(segments, result)
+            check_result(segments, result)
         except Exception as error:
+            cause = _cause(error)
             _log.error("step failed", rows=len(work), exc_info=error)
             if len(work) > 1:
                 self._halve(work)
             else:
-                self._fail_all(work[0].row, error)
+                self._fail_all(work[0].row, cause)
                 self._most_segments = self._runner.max_rows  # that row was to blame, not the number of rows
                 self._probe()
         else:
@@ -157,27 +169,35 @@ class EngineCore:
 
         Their keys and values count as far as the last good step, and so must their samplers.
         """
+        failed = False
         for row in [row for one in work for row in _drawing(one)]:
             try:
                 self._scheduler.reopen(row)
             except Exception as error:
                 self._fail(row, _cause(error))
+                failed = True
+        if failed:
+            self._probe()
         self._most_segments = -(-len(work) // 2)
         self._sound_steps = 0
         self._parts.appendleft(work)
 
     def _probe(self) -> None:
-        """Tell a row that is to blame from a runner that is: run one token that is nobody's."""
-        block = self._scheduler.pool.allocate()  # the row that failed has just left one
+        """Distinguish a bad row from a broken runner: do all that a row needs for one token, for no row."""
+        pool = self._scheduler.pool
+        if not pool.num_available:
+            return  # a row that was not opened left none; others hold all, and their next step shows
+        block = pool.allocate()
         try:
-            self._runner.run([Segment((0,), 0, (block,))])
+            self._scheduler.probe(block)
         except Exception as error:
+            _cause(error)
             self._failures_in_a_row += 1
             _log.error("the runner runs nothing", failures_in_a_row=self._failures_in_a_row, exc_info=error)
         else:
             self._failures_in_a_row = 0
         finally:
-            self._scheduler.pool.release([block])
+            pool.release([block])
 
     def _count(self, work: list[Work], result: StepResult) -> None:
         prefilled = sum(end - start for row, start, end in work if not row.decoding)
@@ -208,6 +228,7 @@ class EngineCore:
             self._scheduler.fork(leader, follower)
         except Exception as error:
             self._fail(follower, _cause(error))
+            self._probe()
 
     def _step_row(self, row: Row, draws: Iterator[Draw]) -> None:
         """Tell that a row's prompt is done, where that is news, and the token that it drew."""
@@ -237,9 +258,9 @@ class EngineCore:
         self._post(row, PromptEvent(row.index, row.num_cached, logprobs, None if row.request.max_tokens else "length"))
         row.prompt_done, row.prompt_logprobs = True, []
 
-    def _fail_all(self, row: Row, error: Exception) -> None:
+    def _fail_all(self, row: Row, message: str) -> None:
         for failed in (*row.followers, row):
-            self._fail(failed, _cause(error))
+            self._fail(failed, message)
 
     def _fail(self, row: Row, message: str) -> None:
         """End a row with a message. What it computed may be wrong: nobody is to find it."""
@@ -286,15 +307,8 @@ def _drawing(work: Work) -> list[Row]:
     return [member for member in (row, *row.followers) if member.request.max_tokens]
 
 
-def _check(segments: Sequence[Segment], result: StepResult) -> None:
-    """Raise where a runner did not give what was asked for, before any of it is taken over."""
-    places = [place for segment in segments for place in segment.draws]
-    if [draw.row for draw in result.draws] != places:
-        raise RuntimeError(f"the runner drew for rows {[draw.row for draw in result.draws]} instead of {places}")
-    scored = [len(scores) for scores in result.prompt_logprobs] or [0] * len(segments)
-    if scored != [len(segment.targets) for segment in segments]:
-        raise RuntimeError("the runner scored other tokens of prompts than it was asked to")
-
-
 def _cause(error: Exception) -> str:
+    """The message of a row that fails for this error; raises the error that is no row's fault."""
+    if isinstance(error, RunnerLostError):
+        raise error
     return f"generation failed: {type(error).__name__}: {error}".rstrip(": ")

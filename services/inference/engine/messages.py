@@ -89,9 +89,15 @@ def identity_of(fingerprint: str, config: ModelConfig) -> str:
 
 
 class LoadFault(NamedTuple):
-    """The model cannot be loaded; one sentence for people."""
+    """The model cannot be loaded.
+
+    Attributes:
+        message: One sentence for people.
+        may_pass: Whether it may be loaded a while later: nothing is wrong with the model folder.
+    """
 
     message: str
+    may_pass: bool
 
 
 class Step(NamedTuple):

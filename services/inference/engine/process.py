@@ -31,7 +31,9 @@ from services.inference.engine.messages import (
     receive_encoded,
 )
 from services.inference.engine.request import FailEvent
+from services.inference.engine.step import RunnerLostError
 from shared.errors import describe
+from shared.lm import ModelFolderError
 
 if TYPE_CHECKING:
     from services.inference.engine.runners import LoadedModel
@@ -130,7 +132,7 @@ class ModelLoop:
         self._failure = ""  # what the last row that failed was told
 
     def run(self) -> str:
-        """Run until the model has failed so often, whatever it ran, that only another process may help.
+        """Run until the model is lost, or has failed so often, whatever it ran, that only another process may help.
 
         Returns:
             Why it ended.
@@ -138,8 +140,12 @@ class ModelLoop:
         Raises:
             PeerClosedError: The other side has closed.
         """
-        while self._core.failures_in_a_row < _MAX_FAILURES_IN_A_ROW:
-            self.turn()
+        try:
+            while self._core.failures_in_a_row < _MAX_FAILURES_IN_A_ROW:
+                self.turn()
+        except RunnerLostError as error:
+            _log.error("the runner is lost", exc_info=error)
+            return str(error)
         return f"the model runs no step any more, {self._failure}"
 
     def turn(self) -> None:
@@ -168,7 +174,7 @@ def serve(
     try:
         model = load(config)
     except Exception as error:
-        _tell(connection, LoadFault(describe(error)))
+        _tell(connection, LoadFault(describe(error), may_pass=not isinstance(error, ModelFolderError)))
         raise
     try:
         core = EngineCore(

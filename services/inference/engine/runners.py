@@ -22,6 +22,7 @@ from shared.bpe.processors import available_processors
 from shared.lm import ModelConfig, read_description
 from shared.lm.description import valid_tokens
 from shared.lm.free_memory import free_memory
+from shared.lm.gpu import has_cuda_driver, why_no_gpu
 from shared.lm.stored_weights import StoredWeights
 
 _log = structlog.get_logger("ownlm.engine")
@@ -136,6 +137,8 @@ def _on_cuda(config: EngineConfig, device: str) -> LoadedModel:
     from services.inference.engine.torch_runner import TorchRunner
     from shared.lm import load_model_folder
 
+    # Graphs are captured, and memory is pinned, on the current device, wherever the model is.
+    torch.cuda.set_device(torch.device(device).index or 0)
     dtype = _dtype(config, "bfloat16", _CUDA_DTYPES)
     torch_dtype: torch.dtype = getattr(torch, dtype)
     prefill_tokens = config.prefill_tokens or _CUDA_PREFILL_TOKENS
@@ -231,22 +234,22 @@ def num_blocks(
 
 
 def _device(name: str) -> str:
-    """The device that is meant: "cpu", "cuda" or "cuda:1"."""
-    if name == "cpu" or (name == "auto" and not _has_cuda_driver()):
+    """The device that is meant: "cpu", "cuda" or "cuda:1".
+
+    Raises:
+        DeviceError: It is not there.
+    """
+    if name == "cpu" or (name == "auto" and not has_cuda_driver()):
         return "cpu"
     import torch
 
+    reason = why_no_gpu()
     if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        if reason is not None:
+            _log.warning("the model runs on the CPU, though there is a GPU's driver", reason=reason)
+        return "cuda" if reason is None else "cpu"
+    if reason is not None:
+        raise DeviceError(f"OWNLM_DEVICE is {name}, but no GPU can be used ({reason}); try cpu")
     if (torch.device(name).index or 0) >= torch.cuda.device_count():
         raise DeviceError(f"OWNLM_DEVICE is {name}, but torch sees {torch.cuda.device_count()} CUDA devices; try cpu")
     return name
-
-
-def _has_cuda_driver() -> bool:
-    """Whether torch may see a GPU at all: it does so through this library, which the driver brings along."""
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    return True

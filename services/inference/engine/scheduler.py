@@ -4,9 +4,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from services.inference.engine.blocks import BlockPool
+from services.inference.engine.request import RowRequest
 from services.inference.engine.row import PrefillKey, Row
-from services.inference.engine.step import BLOCK_SIZE, Runner
+from services.inference.engine.step import BLOCK_SIZE, Runner, Segment
 from services.inference.engine.waiting import WaitingRows
+from shared.lm import SamplingParams
+
+_PLAIN = RowRequest((0,), SamplingParams(temperature=0.0), max_tokens=1, stop_ids=frozenset())
 
 
 class Work(NamedTuple):
@@ -99,6 +103,20 @@ class Scheduler:
         self._runner.open_row(row.place, row.request, row.output)
         row.is_open = True
 
+    def probe(self, block: int) -> None:
+        """Open a plain row in a free place, copy a block to itself, and draw one token.
+
+        Raises:
+            Exception: The runner's own, where it cannot.
+        """
+        place = self._free_places[-1]  # of the row that failed, if no other
+        self._runner.open_row(place, _PLAIN)
+        try:
+            self._runner.copy_block(block, block)
+            self._runner.run([Segment(_PLAIN.prompt_ids, 0, (block,), (place,))])
+        finally:
+            self._runner.close_row(place)
+
     def remove(self, row: Row) -> None:
         """Take a row out, wherever it is: waiting, in its prompt, sharing another's, decoding."""
         if row.place < 0:
@@ -168,9 +186,9 @@ class Scheduler:
             self.waiting.pop()
             try:
                 self._runner.open_row(self._free_places[-1], row.request, row.output)
-            except Exception as error:  # the row's own: too little memory for its state, say
+            except Exception as error:  # the row's own, or the runner's: no more of them fail before it is probed
                 plan.failed.append((row, error))
-                continue
+                return
             self._start(row, leader, found, num_new)
             if row.age < 0:
                 row.age = self._num_admitted

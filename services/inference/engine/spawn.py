@@ -24,12 +24,15 @@ class LoadError(ValueError):
     """The model could not be loaded; the message is for people.
 
     Attributes:
-        told: Whether the process said why, rather than ended without a word: then trying again is of no use.
+        told: Whether the process said why, rather than ended without a word.
+        may_pass: Whether what it said may be different a while later, as where a process that has ended still holds
+            memory of a GPU; else trying again is of no use.
     """
 
-    def __init__(self, message: str, *, told: bool) -> None:
+    def __init__(self, message: str, *, told: bool, may_pass: bool = False) -> None:
         super().__init__(message)
         self.told = told
+        self.may_pass = may_pass
 
 
 class LoadTimeoutError(LoadError):
@@ -112,7 +115,7 @@ class ModelProcess:
         if isinstance(message, Hello):
             return message
         if isinstance(message, LoadFault):
-            raise LoadError(message.message, told=True)
+            raise LoadError(message.message, told=True, may_pass=message.may_pass)
         if isinstance(message, LastWords):
             raise LoadError(message.reason, told=True)
         raise LoadError(f"the process that loads the model ended {self.end()}", told=False)

@@ -63,8 +63,24 @@ class StepResult:
     prompt_logprobs: list[list[TokenLogprobs]] = field(default_factory=list)
 
 
+def check_result(segments: Sequence[Segment], result: StepResult) -> None:
+    """Raise where a runner did not give what was asked for, before any of it is taken over."""
+    places = [place for segment in segments for place in segment.draws]
+    if [draw.row for draw in result.draws] != places:
+        raise RuntimeError(f"the runner drew for rows {[draw.row for draw in result.draws]} instead of {places}")
+    scored = [len(scores) for scores in result.prompt_logprobs] or [0] * len(segments)
+    if scored != [len(segment.targets) for segment in segments]:
+        raise RuntimeError("the runner scored other tokens of prompts than it was asked to")
+
+
+class RunnerLostError(RuntimeError):
+    """The runner runs nothing any more, as after a fault of its device: only another process does."""
+
+
 class Runner(Protocol):
     """Runs steps. What a sequence gets depends on its own tokens, parameters and seed, and on nothing else in a step.
+
+    Any method may raise `RunnerLostError`; every other exception may be the fault of what was asked for.
 
     Attributes:
         num_blocks: Blocks of the KV cache, which is allocated once.

@@ -19,6 +19,7 @@ _MAX_DEATHS = 3
 _DEATHS_WINDOW_SECONDS = 60.0
 _RESTART_SECONDS = 0.25  # before the first restart; doubles with each death in the window
 _LOOKS_PER_TIMEOUT = 4
+_LOAD_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # seconds after a load that failed for what may pass
 
 
 class Supervisor:
@@ -185,11 +186,30 @@ class Supervisor:
             self._deaths.popleft()
         return len(self._deaths) >= _MAX_DEATHS
 
+    async def _load(self) -> Hello:
+        """Start a process and wait until it has loaded the model; another one, after a while, where it may yet.
+
+        Raises:
+            LoadError: The last one's.
+        """
+        waits = iter(_LOAD_WAITS)
+        while True:
+            self._worker = self._launch()
+            try:
+                return await anyio.to_thread.run_sync(self._worker.wait_hello, abandon_on_cancel=True)
+            except LoadError as error:
+                wait = next(waits, None)
+                if wait is None or not error.may_pass:
+                    raise
+                self.fault = Fault(f"the model cannot be loaded again yet: {error}", final=False)
+                _log.warning("loading the model again failed", reason=str(error), next_try_seconds=wait)
+            await anyio.to_thread.run_sync(self._worker.end, abandon_on_cancel=True)
+            await asyncio.sleep(wait)
+
     async def _relaunch(self) -> bool:
         """Start another process; False where it ended before it was ready."""
         try:
-            self._worker = self._launch()
-            hello = await anyio.to_thread.run_sync(self._worker.wait_hello, abandon_on_cancel=True)
+            hello = await self._load()
         except LoadError as error:
             if isinstance(error, LoadTimeoutError):
                 self._last_words = str(error)

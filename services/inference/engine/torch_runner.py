@@ -14,8 +14,9 @@ Each token finds what it attends to through a block table of its own, the tokens
 in the order of positions, and write keys and values before they read them.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -24,14 +25,33 @@ from torch import Tensor
 
 from services.inference.engine.request import RowRequest, TokenLogprobs
 from services.inference.engine.sampler.torch_sampler import TorchSampler
-from services.inference.engine.step import BLOCK_SIZE, Segment, StepResult
+from services.inference.engine.step import BLOCK_SIZE, RunnerLostError, Segment, StepResult
 from services.inference.engine.torch_graph import Captured
 from services.inference.engine.torch_tile import CHUNK_BLOCKS, FIRST_BLOCK, POSITION, SLOT, TOKEN, PagedCache, Tile
 from shared.lm import Transformer
 
 _LARGEST_TILE = 64
 
+# What torch raises for a fault of the device: results after it in this process cannot be trusted. Older
+# versions raise a plain RuntimeError, so that the core has to find out.
+_DEVICE_FAULT: type[Exception] | tuple[()] = getattr(torch, "AcceleratorError", ())
+
 IntArray: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def _losing_the_device(method: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Let a method raise `RunnerLostError` for a fault of the device."""
+
+    @wraps(method)
+    def watched(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        try:
+            return method(*args, **kwargs)
+        except _DEVICE_FAULT as error:
+            raise RunnerLostError(f"the GPU failed: {str(error).partition(chr(10))[0]}") from error
+
+    return watched
 
 
 class TorchRunner:
@@ -85,6 +105,7 @@ class TorchRunner:
         """Memory of the KV cache."""
         return self._cache.num_bytes
 
+    @_losing_the_device
     def open_row(self, row: int, request: RowRequest, output: Sequence[int] = ()) -> None:
         """See `Runner.open_row`."""
         self._sampler.open(row, request, output)
@@ -93,11 +114,13 @@ class TorchRunner:
         """See `Runner.close_row`."""
         self._sampler.close(row)
 
+    @_losing_the_device
     @torch.inference_mode()
     def copy_block(self, source: int, target: int) -> None:
         """See `Runner.copy_block`."""
         self._cache.copy(source, target)
 
+    @_losing_the_device
     @torch.inference_mode()
     def run(self, segments: Sequence[Segment]) -> StepResult:
         """See `Runner.run`."""

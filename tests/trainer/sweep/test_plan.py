@@ -1,6 +1,7 @@
 """What varies, and what follows from it."""
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from trainer.errors import UsageError
 from trainer.settings import OptimizationSettings, TrainSettings, WatchSettings
+from trainer.settings_file import read_settings_file
 from trainer.sweep.plan import Experiment, combine, parse_axes, plan_runs
 
 BASE = TrainSettings(
@@ -87,6 +89,56 @@ def test_zipped_axes_vary_together() -> None:
         planned(zipped=("d_model=128,256", "num_layers=2"))
     with pytest.raises(UsageError, match="in --grid and in --zip"):
         planned("seed=1", zipped=("seed=1",))
+
+
+ABLATIONS = (
+    "norm=pre,none,post,pre,pre",
+    "position=rope,rope,rope,none,rope",
+    "activation=swiglu,swiglu,swiglu,swiglu,silu",
+)
+
+
+@pytest.mark.case("D53")
+def test_zipped_axes_may_repeat_values_where_the_rows_differ() -> None:
+    """The ablations of CS336's first assignment: one change to the base at a time."""
+    runs = planned(zipped=ABLATIONS)
+    shapes = [(m.norm, m.position, m.activation) for m in (run.settings.model for run in runs)]
+    assert shapes == [
+        ("pre", "rope", "swiglu"),
+        ("none", "rope", "swiglu"),
+        ("post", "rope", "swiglu"),
+        ("pre", "none", "swiglu"),
+        ("pre", "rope", "silu"),
+    ]
+    assert len({run.name for run in runs}) == 5
+    assert len(planned("seed=1,2", zipped=ABLATIONS)) == 10
+
+
+@pytest.mark.case("D53")
+@pytest.mark.parametrize(
+    ("zipped", "message"),
+    [
+        (("norm=pre,none,pre", "position=rope,none,rope"), "values 1 and 3: norm=pre, position=rope"),
+        (("learning_rate=1e-3,0.001",), "values 1 and 2: learning_rate=0.001"),
+        (("betas=[[0.9, 0.95], [0.9, 0.99], [0.9, 0.99]]", "seed=1,2,2.0"), "values 2 and 3"),
+    ],
+)
+def test_rows_that_are_the_same_are_refused(zipped: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        planned(zipped=zipped)
+
+
+@pytest.mark.case("D53")
+def test_a_settings_file_may_repeat_them_too(tmp_path: Path) -> None:
+    """As the command line reads it."""
+    file = tmp_path / "sweep.toml"
+    file.write_text('[zip]\nnorm = ["pre", "none", "pre"]\nposition = ["rope", "rope", "none"]\n')
+    zipped = tuple(read_settings_file(file).config["zip"])
+    assert [(run.settings.model.norm, run.settings.model.position) for run in planned(zipped=zipped)] == [
+        ("pre", "rope"),
+        ("none", "rope"),
+        ("pre", "none"),
+    ]
 
 
 @pytest.mark.parametrize(

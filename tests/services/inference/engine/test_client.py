@@ -395,6 +395,43 @@ def test_what_a_restart_does_not_mend_is_final(
     run(test)
 
 
+def test_a_load_that_fails_for_what_may_pass_is_tried_again_and_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory of a GPU is freed late: four loads fail within a minute, and the fifth serves."""
+    monkeypatch.setattr("services.inference.engine.supervisor._RESTART_SECONDS", 0.001)
+    monkeypatch.setattr("services.inference.engine.supervisor._LOAD_WAITS", (0.001, 0.001, 0.001, 0.05))
+    no_memory = LoadError("no memory on the GPU", told=True, may_pass=True)
+
+    async def test() -> None:
+        peers = [Peer(), *(Peer(no_memory) for _ in range(4)), Peer()]
+        async with client_of(*peers) as engine:
+            peers[0].theirs.close()
+            await until(lambda: peers[4].ended)
+            assert engine.fault is not None
+            assert engine.fault.reason == "the model cannot be loaded again yet: no memory on the GPU"
+            assert not engine.fault.final
+            await until(lambda: engine.fault is None)
+            assert engine.stats().restarts == 1
+            assert [peer.ended for peer in peers] == [True] * 5 + [False]
+
+    run(test)
+
+
+def test_a_load_that_fails_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.inference.engine.supervisor._RESTART_SECONDS", 0.001)
+    monkeypatch.setattr("services.inference.engine.supervisor._LOAD_WAITS", (0.001, 0.001))
+    no_memory = LoadError("no memory on the GPU", told=True, may_pass=True)
+
+    async def test() -> None:
+        peers = [Peer(), *(Peer(no_memory) for _ in range(3)), Peer()]
+        async with client_of(*peers) as engine:
+            peers[0].theirs.close()
+            await until(lambda: engine.fault is not None and engine.fault.final)
+            assert engine.fault is not None
+            assert engine.fault.reason == "the model cannot be loaded again: no memory on the GPU"
+
+    run(test)
+
+
 def test_a_restart_that_never_ends_is_given_up_and_counts_as_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The third within a minute of service, however long they took to load."""
     clock = SimpleNamespace(now=0.0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.inference.engine.step import Segment, StepResult
+from services.inference.engine.step import RunnerLostError, Segment, StepResult
 from tests.services.inference.engine.core_driver import Driver, expected_scores, request
 from tests.services.inference.engine.fake_runner import FakeRunner, reference
 
@@ -72,6 +72,88 @@ def test_a_broken_runner_is_told_from_rows_that_are_to_blame() -> None:
     driver.submit(4, request(9))
     driver.run()
     assert driver.core.failures_in_a_row == 0
+
+
+BROKEN = OSError("gone")
+
+
+@pytest.mark.parametrize("operations", ["open", "open run", "run", "copy run", "open copy run"])
+def test_a_runner_that_is_broken_is_found_by_whatever_fails_first(operations: str) -> None:
+    """After a fault that stays, opening rows and copying blocks fail like steps do: each of 30 requests counts."""
+    driver = Driver(FakeRunner())
+    for name, faults in (("open", "open_faults"), ("copy", "copy_faults"), ("run", "faults")):
+        if name in operations.split():
+            setattr(driver.runner, faults, [BROKEN] * 1000)
+    counted = []
+    for job in range(30):
+        driver.submit(job, *[request(9, seed=seed) for seed in range(2)])
+        driver.run()
+        counted.append(driver.core.failures_in_a_row)
+        assert driver.answers[job, 0].failure == "generation failed: OSError: gone"
+    assert counted == sorted(set(counted)), "each request counts"
+    driver.check_empty()
+    driver.runner.open_faults, driver.runner.copy_faults, driver.runner.faults = [], [], []
+    driver.submit(30, request(9))
+    driver.run()
+    assert driver.core.failures_in_a_row == 0
+
+
+def test_rows_that_cannot_be_opened_or_forked_are_not_taken_for_a_broken_runner() -> None:
+    driver = Driver(FakeRunner())
+    for job in range(8):
+        driver.runner.open_faults = [MemoryError()]
+        driver.submit(job, request(9))
+        driver.run()
+        driver.runner.copy_faults = [RuntimeError("copy")]
+        driver.submit(100 + job, *[request(9, seed=seed) for seed in range(2)])
+        driver.run()
+        assert driver.answers[job, 0].failure == "generation failed: MemoryError"
+        assert driver.answers[100 + job, 1].failure == "generation failed: RuntimeError: copy"
+        assert driver.core.failures_in_a_row == 0
+    driver.check_empty()
+
+
+def test_a_broken_runner_fails_few_of_the_rows_that_wait() -> None:
+    """The others are for the process that takes its place."""
+    driver = Driver(FakeRunner(open_faults=[BROKEN] * 1000))
+    for job in range(30):
+        driver.submit(job, request(9))
+    while driver.core.failures_in_a_row < 3:
+        driver.step()
+    assert sum(answer.failure is not None for answer in driver.answers.values()) == 3
+
+
+def test_a_row_that_cannot_be_opened_where_others_hold_the_whole_cache() -> None:
+    driver = Driver(FakeRunner(num_blocks=4, max_rows=2))
+    driver.submit(0, request(40, 20))
+    driver.step()
+    pool = driver.core._scheduler.pool
+    while pool.num_available:
+        pool.allocate()
+    driver.core._probe()
+    assert driver.core.failures_in_a_row == 0
+
+
+LOST = RunnerLostError("the GPU failed: illegal memory access")
+
+
+@pytest.mark.parametrize("faults", ["faults", "open_faults", "copy_faults"])
+@pytest.mark.parametrize("steps", range(3))
+def test_a_runner_that_is_lost_is_no_rows_fault(faults: str, steps: int) -> None:
+    """It is raised at once, whatever goes on, and no row fails."""
+    driver = started(Driver(FakeRunner(max_rows=8, max_step_tokens=40)), steps)
+    setattr(driver.runner, faults, [LOST])
+    driver.submit(4, *[request(20, seed=seed) for seed in range(3)])
+    with pytest.raises(RunnerLostError, match="illegal memory access"):
+        driver.run()
+    assert {answer.failure for answer in driver.answers.values()} == {None}
+
+
+def test_a_runner_that_is_found_lost_by_the_probe() -> None:
+    driver = Driver(FakeRunner(faults=[RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED"), LOST]))
+    driver.submit(0, request(9))
+    with pytest.raises(RunnerLostError):
+        driver.run()
 
 
 def test_many_rows_that_fail_alone_are_not_taken_for_a_broken_runner() -> None:

@@ -5,17 +5,22 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 from unittest.mock import Mock
 
 import pytest
 from structlog.testing import capture_logs
 
 from services.inference.engine import process
-from services.inference.engine.messages import EngineConfig, LastWords, Step, Submit, encode, receive
+from services.inference.engine.messages import EngineConfig, LastWords, LoadFault, Step, Submit, encode, receive
 from services.inference.engine.process import Inbox, PeerClosedError, serve
 from services.inference.engine.request import FailEvent, TokenEvent
+from services.inference.engine.runners import CacheError
+from services.inference.engine.step import RunnerLostError
+from shared.errors import describe
+from shared.lm import ModelFolderError
 from tests.services.inference.engine.core_driver import request
 from tests.services.inference.engine.fake_runner import FakeRunner
 
@@ -62,6 +67,33 @@ def test_requests_that_fail_alone_end_nothing_and_a_model_that_always_fails_ends
             assert last_event(connection) == FailEvent(0, "generation failed: OSError: gone")
         reason = last_event(connection)
         assert reason == "the model runs no step any more, generation failed: OSError: gone"
+
+
+def test_a_runner_that_is_lost_ends_with_its_reason() -> None:
+    with served(FakeRunner(faults=[None, RunnerLostError("the GPU failed: illegal memory access")])) as connection:
+        connection.sendall(encode(Submit(0, [request(9)])))
+        assert last_event(connection) == "the GPU failed: illegal memory access"
+
+
+@pytest.mark.parametrize(
+    ("error", "may_pass"),
+    [
+        (ModelFolderError("/models: there is no config.json"), False),
+        (RuntimeError("CUDA error: device busy"), True),
+        (CacheError("too little memory"), True),
+    ],
+)
+def test_what_may_pass_is_told_from_a_wrong_folder(error: Exception, may_pass: bool) -> None:
+    def fail(_: EngineConfig) -> NoReturn:
+        raise error
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(encode(EngineConfig(model_dir=Path("model"))))
+        with pytest.raises(type(error)):
+            serve(theirs, fail)
+        assert receive(ours) == LoadFault(describe(error), may_pass)
+        ours.shutdown(socket.SHUT_RDWR)
 
 
 def test_an_error_of_the_core_is_told_though_it_is_one_that_sockets_raise_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from structlog.testing import capture_logs
 
 from services.inference.engine import runners
 from services.inference.engine.messages import EngineConfig
@@ -120,11 +121,20 @@ def test_without_a_gpus_driver_a_model_is_loaded_without_torch(
     assert (loaded.hello.device, loaded.hello.dtype) == ("cpu", "float32")
 
 
-def test_a_driver_without_a_gpu(model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An image for GPUs on a host that has none, or torch built for CPUs on one that has."""
+def test_a_driver_that_torch_cannot_use(model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is too old, an image for GPUs on a host that has none, or torch built for CPUs on one that has."""
     monkeypatch.setattr(ctypes, "CDLL", libraries(has_driver=True))
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert load_model(EngineConfig(model_dir, threads=1)).hello.device == "cpu"
+
+    def too_old() -> None:
+        raise RuntimeError("The NVIDIA driver on your system is too old (found version 12020).\nMore words.")
+
+    monkeypatch.setattr(torch.cuda, "init", too_old)
+    with capture_logs() as log:
+        assert load_model(EngineConfig(model_dir, threads=1)).hello.device == "cpu"
+    [warning] = [line for line in log if line["log_level"] == "warning"]
+    assert warning["reason"] == "The NVIDIA driver on your system is too old (found version 12020)."
+    with pytest.raises(DeviceError, match=r"OWNLM_DEVICE is cuda, but no GPU can be used \(The NVIDIA driver .*12020"):
+        load_model(EngineConfig(model_dir, device="cuda"))
 
 
 def test_a_driver_and_a_gpu(model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +142,7 @@ def test_a_driver_and_a_gpu(model_dir: Path, monkeypatch: pytest.MonkeyPatch) ->
         raise DeviceError(f"would run on {device}")
 
     monkeypatch.setattr(ctypes, "CDLL", libraries(has_driver=True))
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
     monkeypatch.setattr(runners, "_on_cuda", refuse)
     with pytest.raises(DeviceError, match=r"would run on cuda$"):
         load_model(EngineConfig(model_dir))
