@@ -244,12 +244,8 @@ class RequestProtocol(HttpToolsProtocol):
 
     def _hang_up(self) -> None:
         """Close after an answer, the last one of this connection."""
-        if not self.transport.is_closing() and (
-            self._receiving or self.pipeline or self._unparsed or self._input_ended
-        ):
+        if not self.transport.is_closing():
             self._linger()
-        else:
-            self.transport.close()
 
     def _disconnect_all(self) -> None:
         _disconnect(self._answered)

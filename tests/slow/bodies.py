@@ -7,7 +7,7 @@ from pathlib import Path
 
 def send(port: int, path: str, headers: str, pieces: Iterable[bytes]) -> bytes:
     """The status line that comes back, to a client that looks for it once all is sent."""
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{headers}\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{headers}\r\n"
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(head.encode())
         for piece in pieces:

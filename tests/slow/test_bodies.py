@@ -16,7 +16,7 @@ from tests.slow.bodies import chunked, peak_memory, reset_peak, send
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 LIMIT = 8_000_000
-HEAD = "POST /encode HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HEAD = "POST /encode HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 @pytest.fixture(scope="module")

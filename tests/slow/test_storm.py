@@ -119,7 +119,7 @@ class Answer:
 
 
 def request(body: bytes, content_type: str = "application/json") -> bytes:
-    head = f"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: {content_type}\r\nConnection: close\r\n"
+    head = f"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: {content_type}\r\nConnection: close\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 

@@ -31,7 +31,7 @@ def send(url: str, **body: Any) -> socket.socket:
     """Send a request and keep the connection, as a client that has not read anything yet."""
     connection = socket.create_connection((urlsplit(url).hostname, urlsplit(url).port))
     content = json.dumps(body).encode()
-    head = f"Host: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+    head = f"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
     connection.sendall(b"POST /generate HTTP/1.1\r\n" + head.encode() + content)
     return connection
 

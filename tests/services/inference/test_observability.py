@@ -69,7 +69,7 @@ def test_a_full_queue_is_told_before_the_body_is_sent(scripted: Any, serve: Any,
         address = ("127.0.0.1", int(url.rsplit(":", 1)[1]))
         with socket.create_connection(address, timeout=240) as connection, connection.makefile("rb") as received:
             connection.sendall(
-                b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1000\r\n\r\n"
+                b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 1000\r\n\r\n"
             )
             head, _, answer = received.read().partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 429 ")

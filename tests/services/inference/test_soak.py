@@ -21,7 +21,8 @@ KINDS = {"Job", "Row", "Generation", "Choice", "Delta", "StopMatcher", "RowReque
 def leave(url: str) -> None:
     """Ask for a long answer and close the connection at once or a little later."""
     content = json.dumps({"prompt": "a", "max_tokens": 100, "stream": True, "ignore_eos": True}).encode()
-    head = f"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}"
+    head = "POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(content)}"
     with socket.create_connection((urlsplit(url).hostname, urlsplit(url).port)) as connection:
         connection.sendall(head.encode() + b"\r\n\r\n" + content)
         connection.recv(10)
