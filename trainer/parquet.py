@@ -1,0 +1,71 @@
+"""Reading parquet files, a few rows at a time: as many as fit into memory."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainer.corpus import CorpusError
+from trainer.formats import too_large
+from trainer.parquet_pages import PageError, page_sizes
+
+_BLOCK_BYTES = 1 << 20
+_ROWS = 1024  # read together at most
+_SHARE_OF_A_PAGE = 4  # of the memory: a page is there packed and unpacked, and its text once more, four times as wide
+
+
+def parquet_rows(path: Path, column: str, label: str | None, memory: int) -> Iterator[tuple[str, str]]:
+    """As `json_rows`, of the columns of a parquet file.
+
+    Raises:
+        CorpusError: If it is no such file, lacks one of the columns, has something else than text in the first, or
+            takes more memory.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    columns = [*dict.fromkeys([column, label or column])]
+    number = 0
+    try:
+        with parquet.ParquetFile(path, buffer_size=_BLOCK_BYTES, page_checksum_verification=True) as file:
+            _check_columns(path, file.schema_arrow.names, column, label)
+            for group in range(file.num_row_groups):
+                rows = _rows_at_once(path, file.metadata.row_group(group), columns, memory // _SHARE_OF_A_PAGE)
+                for batch in file.iter_batches(rows, row_groups=[group], columns=columns):
+                    labels = batch.column(label) if label is not None else [None] * len(batch)
+                    for text, value in zip(batch.column(column), labels, strict=True):
+                        number += 1
+                        yield _text(path, number, column, text), "" if value is None else str(value.as_py())
+    except (pyarrow.ArrowException, OSError, PageError) as error:
+        raise CorpusError(f"{path} cannot be read: {error}") from None
+
+
+def _check_columns(path: Path, there: Sequence[str], column: str, label: str | None) -> None:
+    listed = ", ".join(map(repr, there))
+    if column not in there:
+        raise CorpusError(f"{path} has no column {column!r}, it has {listed}; name one with --text-field")
+    if label is not None and label not in there:
+        raise CorpusError(f"{path} has no column {label!r} to group by, it has {listed}")
+
+
+def _rows_at_once(path: Path, group: Any, columns: Sequence[str], memory: int) -> int:
+    """How many rows of a row group fit into so many bytes, whatever they hold."""
+    chunks = [group.column(index) for index in range(group.num_columns)]
+    with path.open("rb") as file:
+        largest = sum(
+            max(page_sizes(file, chunk), default=0)
+            for chunk in chunks
+            if any(f"{chunk.path_in_schema}.".startswith(f"{column}.") for column in columns)
+        )
+    if largest > memory:
+        raise too_large(f"{path}: a page of the column {columns[0]!r}", f"{largest:,}")
+    return max(1, min(_ROWS, memory // max(1, largest)))
+
+
+def _text(path: Path, number: int, column: str, value: Any) -> str:
+    try:
+        text = value.as_py()
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{path}, row {number}, is not UTF-8 in the column {column!r}: {error.reason}") from None
+    if not isinstance(text, str):
+        raise CorpusError(f"{path}, row {number}, holds {type(text).__name__} in the column {column!r}, not text")
+    return text
