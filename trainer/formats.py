@@ -122,11 +122,10 @@ def _open_zstandard(path: Path) -> BinaryIO:
 @contextmanager
 def _packing_errors(path: Path) -> Iterator[None]:
     """Turn what the packing libraries raise into a message that names the file."""
+    advice = "it is cut off or damaged, or not packed as its name says"
+    if unpacker(path) and not path.stat().st_size:  # which the libraries take for packed nothing
+        raise CorpusError(f"{path} cannot be unpacked: it has 0 bytes; {advice}")
     try:
-        if not path.stat().st_size and unpacker(path):
-            raise EOFError("it is empty")
         yield
     except (OSError, EOFError, zlib.error) as error:
-        raise CorpusError(
-            f"{path} cannot be unpacked: {error}; it is cut off or damaged, or not packed as its name says"
-        ) from None
+        raise CorpusError(f"{path} cannot be unpacked: {error}; {advice}") from None

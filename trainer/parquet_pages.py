@@ -1,8 +1,9 @@
 """The sizes of a parquet file's pages, which decide what memory reading it takes.
 
-A page is unpacked as a whole, and no value is longer than the page that it lies in (a dictionary is a page too), however
-often it comes. The footer has sums only, and pyarrow gives nothing else, so the headers are read here: structs of
-Thrift's compact protocol (https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md), as
+A page is unpacked as a whole, and no value is longer than the page that it lies in (a dictionary is a page too), but it
+may come any number of times. The footer has sums only, and pyarrow gives nothing else, so the headers are read here:
+structs of Thrift's compact protocol
+(https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md), as
 https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift defines them.
 """
 

@@ -121,6 +121,11 @@ def parse_size(text: str) -> int:
     return size
 
 
+def parse_limit(text: str | None) -> int | None:
+    """`parse_size` of an option that may not have been given."""
+    return None if text is None else parse_size(text)
+
+
 def expand(given: Path) -> list[Path]:
     """The files that something on the command line stands for.
 
@@ -205,9 +210,7 @@ def _unchanged(path: Path, version: str, parts: Iterator[T]) -> Iterator[T]:
 
 
 def _without_records(records: Records, separator: str | None) -> Texts:
-    return Texts(
-        records.name, lambda memory: _together(records.read(memory), separator), version=records.version
-    )
+    return Texts(records.name, lambda memory: _together(records.read(memory), separator), version=records.version)
 
 
 def _together(texts: Iterable[str], separator: str | None) -> Iterator[bytes]:
