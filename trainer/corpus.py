@@ -24,7 +24,7 @@ class CorpusError(TrainerError):
 
 
 def holds_text(data: bytes) -> bool:
-    """Whether there is anything but white space, ASCII's: else, behind the last separator of a text, it is no document."""
+    """Whether there is anything but ASCII's white space; what has none is no document behind the last separator."""
     return bool(data) and not data.isspace()
 
 

@@ -13,7 +13,7 @@ def print_table(table: RenderableType) -> None:
     Args:
         table: Anything that rich can print.
     """
-    console = Console()
+    console = Console(markup=False, emoji=False)  # a file's name may spell either
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(width=_ANY_WIDTH)
+        console.width = _ANY_WIDTH
     console.print(table)

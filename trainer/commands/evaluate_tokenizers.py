@@ -63,7 +63,7 @@ def evaluate_tokenizers(
             new_bar=new_bar,
         )
     if json_output:
-        sys.stdout.write(json.dumps(to_json(results), indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(to_json(results), indent=2) + "\n")
         return
     for table in to_tables(results):
         print_table(table)
