@@ -128,4 +128,4 @@ def _packing_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError, zlib.error) as error:
-        raise CorpusError(f"{path} cannot be unpacked: {error}; {advice}") from None
+        raise CorpusError(f"{path} cannot be unpacked: {' '.join(str(error).split())}; {advice}") from None

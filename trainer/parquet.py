@@ -36,7 +36,7 @@ def parquet_rows(path: Path, column: str, label: str | None, memory: int) -> Ite
                         number += 1
                         yield _text(path, number, column, text), "" if value is None else str(value.as_py())
     except (pyarrow.ArrowException, OSError, PageError) as error:
-        raise CorpusError(f"{path} cannot be read: {error}") from None
+        raise CorpusError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
 
 
 def _check_columns(path: Path, there: Sequence[str], column: str, label: str | None) -> None:
