@@ -6,7 +6,7 @@ from typing import Any
 
 from trainer.corpus import CorpusError
 from trainer.formats import too_large
-from trainer.parquet_pages import PageError, page_sizes
+from trainer.parquet_pages import largest_pages
 
 _BLOCK_BYTES = 1 << 20
 _ROWS = 1024  # read together at most
@@ -28,14 +28,13 @@ def parquet_rows(path: Path, column: str, label: str | None, memory: int) -> Ite
     try:
         with parquet.ParquetFile(path, buffer_size=_BLOCK_BYTES, page_checksum_verification=True) as file:
             _check_columns(path, file.schema_arrow.names, column, label)
-            for group in range(file.num_row_groups):
-                rows = _rows_at_once(path, file.metadata.row_group(group), columns, memory // _SHARE_OF_A_PAGE)
+            for group, rows in enumerate(_rows_at_once(path, columns, memory // _SHARE_OF_A_PAGE)):
                 for batch in file.iter_batches(rows, row_groups=[group], columns=columns):
                     labels = batch.column(label) if label is not None else [None] * len(batch)
                     for text, value in zip(batch.column(column), labels, strict=True):
                         number += 1
                         yield _text(path, number, column, text), "" if value is None else str(value.as_py())
-    except (pyarrow.ArrowException, OSError, PageError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError) as error:  # of values: damaged pages and names
         raise CorpusError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
 
 
@@ -47,18 +46,13 @@ def _check_columns(path: Path, there: Sequence[str], column: str, label: str | N
         raise CorpusError(f"{path} has no column {label!r} to group by, it has {listed}")
 
 
-def _rows_at_once(path: Path, group: Any, columns: Sequence[str], memory: int) -> int:
-    """How many rows of a row group fit into so many bytes, whatever they hold."""
-    chunks = [group.column(index) for index in range(group.num_columns)]
+def _rows_at_once(path: Path, columns: Sequence[str], memory: int) -> list[int]:
+    """How many rows of each row group fit into so many bytes, whatever they hold."""
     with path.open("rb") as file:
-        largest = sum(
-            max(page_sizes(file, chunk), default=0)
-            for chunk in chunks
-            if any(f"{chunk.path_in_schema}.".startswith(f"{column}.") for column in columns)
-        )
-    if largest > memory:
-        raise too_large(f"{path}: a page of the column {columns[0]!r}", f"{largest:,}")
-    return max(1, min(_ROWS, memory // max(1, largest)))
+        pages = largest_pages(file, columns)
+    if max(pages, default=0) > memory:
+        raise too_large(f"{path}: a page of the column {columns[0]!r}", f"{max(pages):,}")
+    return [max(1, min(_ROWS, memory // max(1, page))) for page in pages]
 
 
 def _text(path: Path, number: int, column: str, value: Any) -> str:

@@ -20,6 +20,7 @@ from trainer import sources
 from trainer.corpus import CorpusError
 from trainer.device import choose_device
 from trainer.encoding import encode_files
+from trainer.encoding_memory import EncodingMemory
 from trainer.errors import TrainerError, UsageError
 from trainer.evaluation import evaluate, token_byte_lengths
 from trainer.evaluation_report import to_json
@@ -245,7 +246,7 @@ def test_a_text_in_blocks_is_the_text(
     tokenizer = Tokenizer.from_files(tmp_path / "tokenizer")
     text = f"=={TEXT * 100}=={TEXT}=="
     (tmp_path / "text.txt").write_text(text)
-    reader = DocumentReader(tokenizer=tokenizer, separator=separator, text_field="text", errors="strict", by="input")
+    reader = DocumentReader(tokenizer, separator, "text", "strict", EncodingMemory(None, 1), "input")
     [file] = reader.open([tmp_path / "text.txt"])
     documents: list[list[int]] = [[]]
     for part in file.read():
