@@ -16,7 +16,7 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     first, *others = ["".join(map(_printable, line)) for line in text.split("\n")]
-    return "\n".join([first, *(line if line.startswith(" ") else f"  {line}" for line in others)])
+    return "\n".join([first, *(f"  {line}" if line and line[0] != " " else line for line in others)])
 
 
 def _printable(character: str) -> str:

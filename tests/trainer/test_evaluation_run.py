@@ -256,6 +256,25 @@ def test_a_text_in_blocks_is_the_text(
     assert documents == [*map(tokenizer.encode, text.split(separator)[:3] if separator else [text]), []]
 
 
+@pytest.mark.case("D33")
+@pytest.mark.parametrize("documents", ["apart", "packed"])
+def test_white_space_behind_the_last_separator_is_no_document(
+    documents: str, model_folder: Path, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In text as in token files; every byte is scored all the same."""
+    monkeypatch.setattr(sources, "TextFile", lambda path: TextFile(path, 100))
+    text = f"{TEXT * 9}<|endoftext|>\n{TEXT}<|endoftext|>\n  \n"
+    (tmp_path / "text.txt").write_text(text)
+    encode_files([tmp_path / "text.txt"], tokenizer, tmp_path / "tokens")
+    rows = [
+        run(model_folder, tmp_path / name, documents=documents)["total"] for name in ("text.txt", "tokens/train.bin")
+    ]
+    for row in rows:
+        assert (row["documents"], row["bytes"]) == (2, len(text.replace("<|endoftext|>", "").encode()))
+    assert rows[0]["nats"] == pytest.approx(rows[1]["nats"])
+    assert rows[0]["tokens"] == rows[1]["tokens"]
+
+
 def test_the_first_tokens_end_within_a_document(model_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(f"<|endoftext|>{TEXT}")
     total = run(model_folder, tmp_path / "text.txt", max_tokens=20)["total"]
