@@ -135,8 +135,10 @@ class UnitEncoder:
         if self.tokenizer.is_cut_by_bytes:
             separators = 0 if self.separator is None else int(np.count_nonzero(ids == self.end_of_text_id))
             num_bytes = len(data) - separators * len((self.separator or "").encode())
-        behind = raw if self.separator is None else raw.rpartition(self.separator.encode())[2]
-        return Unit(source, end, raw, len(raw), ids, holds_text(behind), num_bytes, replaced)
+        separator = (self.separator or "").encode()
+        place = raw.rfind(separator) if separator else -1
+        is_open = holds_text(raw[place + len(separator) :] if place >= 0 else raw)
+        return Unit(source, end, raw, len(raw), ids, is_open, num_bytes, replaced)
 
     def _record_tasks(self, number: int, records: Records, begin: int) -> Iterator[_Task]:
         texts: list[str] = []

@@ -73,13 +73,13 @@ def json_rows(
                 raise CorpusError(f"{path}, line {number}, is not JSON: {error}") from None
             text = record.get(field) if isinstance(record, dict) else None
             if not isinstance(text, str):
-                there = f"it has {_listed(record)}" if isinstance(record, dict) else "it is no object"
+                there = f"it has {listed(record)}" if isinstance(record, dict) else "it is no object"
                 raise CorpusError(
                     f"{path}, line {number}, has no text in the field {field!r} ({there}); name it with --text-field"
                 )
             if label is not None and label not in record:
                 raise CorpusError(
-                    f"{path}, line {number}, has no field {label!r} to group by (it has {_listed(record)})"
+                    f"{path}, line {number}, has no field {label!r} to group by (it has {listed(record)})"
                 )
             yield text, "" if label is None else str(record[label])
 
@@ -106,7 +106,7 @@ def _lines(path: Path, file: BinaryIO, memory: int) -> Iterator[bytes]:
         yield line
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
     """The first of the names, as they may stand in a message."""
     shown = [repr(name[:_NAMES_SHOWN]) for name in islice(names, _NAMES_SHOWN + 1)]
     return ", ".join(shown[:_NAMES_SHOWN] + ["…"] * (len(shown) > _NAMES_SHOWN)) or "none"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.corpus import CorpusError
-from trainer.formats import too_large
+from trainer.formats import listed, too_large
 from trainer.parquet_pages import largest_pages
 
 _BLOCK_BYTES = 1 << 20
@@ -30,20 +30,22 @@ def parquet_rows(path: Path, column: str, label: str | None, memory: int) -> Ite
             _check_columns(path, file.schema_arrow.names, column, label)
             for group, rows in enumerate(_rows_at_once(path, columns, memory // _SHARE_OF_A_PAGE)):
                 for batch in file.iter_batches(rows, row_groups=[group], columns=columns):
-                    labels = batch.column(label) if label is not None else [None] * len(batch)
-                    for text, value in zip(batch.column(column), labels, strict=True):
+                    labels = [""] * len(batch) if label is None else map(str, batch.column(label).to_pylist())
+                    for text, value in zip(_values(path, number, column, batch), labels, strict=True):
                         number += 1
-                        yield _text(path, number, column, text), "" if value is None else str(value.as_py())
+                        if not isinstance(text, str):
+                            what = f"{type(text).__name__} in the column {column!r}, not text"
+                            raise CorpusError(f"{path}, row {number}, holds {what}")
+                        yield text, value
     except (pyarrow.ArrowException, OSError, ValueError) as error:  # of values: damaged pages and names
         raise CorpusError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
 
 
 def _check_columns(path: Path, there: Sequence[str], column: str, label: str | None) -> None:
-    listed = ", ".join(map(repr, there))
     if column not in there:
-        raise CorpusError(f"{path} has no column {column!r}, it has {listed}; name one with --text-field")
+        raise CorpusError(f"{path} has no column {column!r}, it has {listed(there)}; name one with --text-field")
     if label is not None and label not in there:
-        raise CorpusError(f"{path} has no column {label!r} to group by, it has {listed}")
+        raise CorpusError(f"{path} has no column {label!r} to group by, it has {listed(there)}")
 
 
 def _rows_at_once(path: Path, columns: Sequence[str], memory: int) -> list[int]:
@@ -55,11 +57,9 @@ def _rows_at_once(path: Path, columns: Sequence[str], memory: int) -> list[int]:
     return [max(1, min(_ROWS, memory // max(1, page))) for page in pages]
 
 
-def _text(path: Path, number: int, column: str, value: Any) -> str:
+def _values(path: Path, number: int, column: str, batch: Any) -> list[Any]:
     try:
-        text = value.as_py()
+        return batch.column(column).to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError as error:
-        raise CorpusError(f"{path}, row {number}, is not UTF-8 in the column {column!r}: {error.reason}") from None
-    if not isinstance(text, str):
-        raise CorpusError(f"{path}, row {number}, holds {type(text).__name__} in the column {column!r}, not text")
-    return text
+        rows = f"rows {number + 1:,} to {number + len(batch):,}"
+        raise CorpusError(f"{path}, among {rows}, is not UTF-8 in the column {column!r}: {error.reason}") from None

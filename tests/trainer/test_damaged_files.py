@@ -259,7 +259,7 @@ def test_text_in_parquet_that_is_not_utf8_is_named(tmp_path: Path) -> None:
         2, pyarrow.py_buffer(b"\0\0\0\0\1\0\0\0\3\0\0\0"), pyarrow.py_buffer(b"a\xff\xfe")
     )
     parquet.write_table(pyarrow.table({"text": wrong}), tmp_path / "a.parquet")
-    with pytest.raises(CorpusError, match=r"a\.parquet, row 2, is not UTF-8 in the column 'text'"):
+    with pytest.raises(CorpusError, match=r"a\.parquet, among rows 1 to 2, is not UTF-8 in the column 'text'"):
         read_whole(tmp_path / "a.parquet")
 
 
