@@ -22,3 +22,18 @@ def shown(value: object) -> str:
 def shown_name(value: object) -> str:
     """A name from a file as a message shows it: as it is where it is short and printable, else as any value."""
     return value if isinstance(value, str) and value.isprintable() and len(value) <= 100 else shown(value)
+
+
+def printable(text: str) -> str:
+    """A text with escapes for what a terminal does not print, so that no name of a file can move its cursor.
+
+    Lines stay lines, but those after the first are indented: none of them looks like a message of its own.
+    """
+    if text.isprintable():
+        return text
+    first, *others = ["".join(map(_printable, line)) for line in text.split("\n")]
+    return "\n".join([first, *(f"  {line}" if line and line[0] != " " else line for line in others)])
+
+
+def _printable(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()

@@ -23,6 +23,11 @@ class CorpusError(TrainerError):
     """A text file that cannot be read as UTF-8."""
 
 
+def holds_text(data: bytes) -> bool:
+    """Whether there is anything but ASCII's white space; what has none is no document behind the last separator."""
+    return bool(data) and not data.isspace()
+
+
 def check_signature(path: Path, data: bytes) -> None:
     """Refuse a file whose first bytes say that it is no UTF-8 text.
 

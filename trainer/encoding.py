@@ -9,6 +9,7 @@ from pathlib import Path
 from shared.bpe import Tokenizer
 from shared.bpe.counting import Errors
 from shared.bpe.processors import available_processors
+from trainer.encoding_memory import EncodingMemory
 from trainer.encoding_run import EncodingRun
 from trainer.encoding_state import EncodingState, Position, identity_of
 from trainer.encoding_units import EndOfSource, Unit, UnitEncoder
@@ -29,11 +30,13 @@ class EncodingReport:
         manifests: By the name of the split.
         bytes_read: Of text.
         replaced: Characters U+FFFD put in place of bytes that are not UTF-8.
+        end_is_held_out: Whether the end of the text is for validation, since there were too few documents.
     """
 
     manifests: Mapping[str, Manifest]
     bytes_read: int
     replaced: int
+    end_is_held_out: bool = False
 
 
 def encode_files(
@@ -48,6 +51,7 @@ def encode_files(
     text_field: str = "text",
     errors: Errors = "strict",
     threads: int | None = None,
+    memory_limit: int | None = None,
     overwrite: bool = False,
     resume: bool = False,
     progress: Callable[[int], None] | None = None,
@@ -55,9 +59,10 @@ def encode_files(
     """Encode text into OUTPUT/SPLIT.bin and OUTPUT/SPLIT.json, with the tokenizer saved beside them.
 
     A document of a text is what lies between two separators, or between a separator and an edge of its file; after the
-    last separator of a file there is none, unless text follows. A record of JSON lines or parquet is a document, and
-    nothing in it is special. Each is followed by exactly one end-of-text id, so decoding gives text files back byte for
-    byte, with a separator added where a file does not end with one.
+    last separator of a file there is none, unless text other than white space follows. A record of JSON lines or
+    parquet is a document, and nothing in it is special. Each is followed by exactly one end-of-text id; white space
+    behind the last separator of a file is kept, without such an id. So decoding gives text files back byte for byte,
+    one after the other, with a separator added where a file, or what is left of it for training, ends in a document.
 
     The result is the same whatever the number of threads, and however often the run was interrupted: SIGINT, SIGTERM
     and a full disk leave the folder OUTPUT/encode-state-SPLIT, from which `resume` goes on, and so does a process that
@@ -70,18 +75,21 @@ def encode_files(
         separator: A special token of the tokenizer. With None every text is one document, and nothing in it is special.
         split: The name of the token file.
         val_fraction: Between 0 and 1: send about this share of the documents to OUTPUT/val, the rest to OUTPUT/train.
-            Which ones depends on their number and the seed alone.
+            Which ones depends on their number and the seed alone; the first is always for training. Where none falls
+            to OUTPUT/val, since there are few, the end of the text goes there: see `place_to_cut`.
         seed: For the choice of validation documents.
         text_field: Of JSON lines and parquet files.
         errors: Whether bytes that are not UTF-8 are an error or become U+FFFD.
         threads: As many as there are processors by default.
+        memory_limit: Bytes of memory that the process may hold; half of the machine's by default. Text that can be cut
+            nowhere, and records, may have about a hundredth of it: see `EncodingMemory`.
         overwrite: Replace token files that exist, and what an interrupted run left.
         resume: Go on from what an interrupted run left.
         progress: Called with the bytes of text read so far.
 
     Raises:
         UsageError: If the settings do not fit together; raised before any file is read.
-        CorpusError: If an input cannot be read as UTF-8.
+        CorpusError: If an input cannot be read as UTF-8, or a part of it does not fit into the memory.
         TokenFileError: If a token file is in the way, or one that is asked for would be empty.
         StateError: If there is nothing to resume, or it is of another run.
         InterruptedRunError: If a signal stopped it.
@@ -90,6 +98,10 @@ def encode_files(
     _check_settings(split, val_fraction, threads)
     end_of_text_id = _end_of_text_id(tokenizer, separator)
     inputs = open_inputs(paths, text_field=text_field)
+    threads = threads or available_processors()
+    # Here the encoder is made once, and not by every thread, and before what it takes is counted.
+    tokenizer.warm_up()
+    memory = EncodingMemory(memory_limit, threads)
     validation = (val_fraction or 0.0, seed)
     identity = identity_of(
         inputs, tokenizer, separator=separator, validation=[*validation], text_field=text_field, errors=errors
@@ -117,18 +129,21 @@ def encode_files(
             )
         ]
         run = EncodingRun(
-            inputs, writers, end_of_text_id, validation, position=position, state=state, overwrite=overwrite
+            inputs, writers, tokenizer, end_of_text_id, validation, position=position, state=state, overwrite=overwrite
         )
-        units = UnitEncoder(tokenizer, separator, end_of_text_id, errors).units(
-            inputs, threads or available_processors(), position.source, position.offset
+        units = UnitEncoder(tokenizer, separator, end_of_text_id, errors, memory).units(
+            inputs, threads, position.source, position.offset
         )
         with closing(units):
             _encode(run, units, stop, progress)
-        _check_not_empty(writers, val_fraction)
+        run.finish()
+        _check_not_empty(writers)
         tokenizer.save(output)
         manifests = dict(zip(names, run.commit(), strict=True))
         state.remove()
-    return EncodingReport(manifests, run.position.bytes_read, run.position.replaced)
+    return EncodingReport(
+        manifests, run.position.bytes_read, run.position.replaced, end_is_held_out=run.position.end_is_held_out
+    )
 
 
 def _encode(
@@ -232,13 +247,12 @@ def _refuse_other_tokenizer(tokenizer: Tokenizer, output: Path, *, overwrite: bo
         )
 
 
-def _check_not_empty(writers: Sequence[TokenFileWriter], val_fraction: float | None) -> None:
-    documents = sum(writer.documents for writer in writers)
-    if not documents:
+def _check_not_empty(writers: Sequence[TokenFileWriter]) -> None:
+    if not sum(writer.documents for writer in writers):
         raise TrainerError("the files hold no text: there is nothing to encode")
     for writer in writers:
         if not writer.documents:
             raise TrainerError(
-                f"with a validation fraction of {val_fraction} none of the {documents} documents fell to "
-                f"{writer.path.name}; give more documents, another fraction or seed, or a validation file of its own"
+                f"the text is too short to hold out a part of it: nothing is left for {writer.path.name}; give more "
+                "text, or encode a validation text of its own with --split val instead of --val-fraction"
             )

@@ -27,10 +27,12 @@ class Position:
         source: The number of the input.
         offset: The place in it, in bytes of text or in records.
         source_documents: Documents that ended in this input.
-        is_open: Whether text came after the last of them.
+        is_open: Whether text other than white space came after the last of them; at the end of all inputs, whether the
+            document is open that the held-out end was cut from.
         documents: Documents that ended in all inputs.
         bytes_read: Bytes of text in all inputs.
         replaced: Characters put in place of bytes that are not UTF-8.
+        end_is_held_out: Whether the end of the text was moved to the validation file, since no document fell to it.
         sources: The inputs before this one.
         digest: Of the bytes of this input, where they are those of the text.
     """
@@ -42,6 +44,7 @@ class Position:
     documents: int = 0
     bytes_read: int = 0
     replaced: int = 0
+    end_is_held_out: bool = False
     sources: list[Source] = field(default_factory=list)
     digest: "hashlib._Hash" = field(default_factory=hashlib.sha256)
 
@@ -67,7 +70,9 @@ class Position:
         return position
 
 
-_PLAIN = ("source", "offset", "source_documents", "is_open", "documents", "bytes_read", "replaced")
+_PLAIN = (
+    "source", "offset", "source_documents", "is_open", "documents", "bytes_read", "replaced", "end_is_held_out"
+)  # fmt: skip
 
 
 class EncodingState:

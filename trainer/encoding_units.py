@@ -1,27 +1,26 @@
 """Inputs in pieces that are encoded one by one on all processors, and come out in order."""
 
-import codecs
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
 from shared.bpe import Tokenizer
-from shared.bpe.corpus import Source, SourceError, read_error
+from shared.bpe.corpus import CHUNK_BYTES, Source, SourceError, read_error
 from shared.bpe.counting import Errors, replace_invalid
+from shared.bpe.cutting import escaped_characters
 from shared.bpe.kernels.utf8 import first_invalid
 from shared.bpe.word_counts import Specials
-from trainer.corpus import CorpusError, invalid_utf8
-from trainer.sources import Input, Records
+from trainer.corpus import CorpusError, holds_text, invalid_utf8
+from trainer.encoding_memory import EncodingMemory
+from trainer.sources import TEXT_BYTES, Input, Records
 from trainer.tokenfile import Ids, dtype_for
 
-T = TypeVar("T")
-
-# Text that a thread takes at once.
+# Text of records that a thread takes at once.
 _CHUNK_BYTES = 3 << 18
 
 
@@ -34,6 +33,7 @@ class Unit(NamedTuple):
         data: Its bytes as they were read; none of records.
         text_bytes: Of the part, for progress.
         ids: An end-of-text id wherever a document ends.
+        is_open: Whether anything but white space follows the last of these, or the beginning.
         num_bytes: Bytes of text that the ids stand for; None if only the ids tell.
         replaced: Characters put in place of bytes that are not UTF-8.
     """
@@ -43,6 +43,7 @@ class Unit(NamedTuple):
     data: bytes
     text_bytes: int
     ids: Ids
+    is_open: bool
     num_bytes: int | None
     replaced: int
 
@@ -51,6 +52,13 @@ class EndOfSource(NamedTuple):
     """Comes after the last part of each input."""
 
     source: int
+
+
+class _Task(NamedTuple):
+    """What gives a part, and the bytes that it has."""
+
+    run: Callable[[], Unit | EndOfSource]
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,12 +70,14 @@ class UnitEncoder:
         separator: A special token that stands between documents of text; None if nothing in it is special.
         end_of_text_id: The id after each record.
         errors: Whether bytes that are not UTF-8 are an error or become U+FFFD.
+        memory: What parts may take.
     """
 
     tokenizer: Tokenizer
     separator: str | None
     end_of_text_id: int
     errors: Errors
+    memory: EncodingMemory
 
     def units(
         self, inputs: Sequence[Input], threads: int, first: int = 0, begin: int = 0
@@ -75,13 +85,14 @@ class UnitEncoder:
         """All parts from place `begin` of input number `first` on, encoded by so many threads.
 
         Raises:
-            CorpusError: If an input cannot be read, or is not UTF-8; parts before it have come out.
+            CorpusError: If an input cannot be read, is not UTF-8, or has a part that does not fit into the memory;
+                parts before it have come out.
         """
-        # The encoder is made once, and not by every thread.
-        self.tokenizer.warm_up()
-        yield from _in_order(self._tasks(inputs, first, begin), threads)
+        # One part that is as long as it may be, beside others as they usually are.
+        max_bytes = self.memory.part + 2 * threads * CHUNK_BYTES
+        yield from _in_order(self._tasks(inputs, first, begin), threads, max_bytes)
 
-    def _tasks(self, inputs: Sequence[Input], first: int, begin: int) -> Iterator[Callable[[], Unit | EndOfSource]]:
+    def _tasks(self, inputs: Sequence[Input], first: int, begin: int) -> Iterator[_Task]:
         for number in range(first, len(inputs)):
             content = inputs[number].content
             start = begin if number == first else 0
@@ -89,26 +100,28 @@ class UnitEncoder:
                 if isinstance(content, Records):
                     yield from self._record_tasks(number, content, start)
                 else:
-                    for end, read in self._parts(content, start):
-                        yield partial(self._encode_text, number, content.name, end, read)
+                    for end, size, read in self._parts(content, start):
+                        yield _Task(partial(self._encode_text, number, content.name, end, read), size)
             except SourceError as error:
                 raise CorpusError(str(error)) from None
             except OSError as error:
                 raise CorpusError(str(read_error(content.name, error))) from None
-            yield partial(EndOfSource, number)
+            yield _Task(partial(EndOfSource, number))
 
-    def _parts(self, source: Source, begin: int) -> Iterator[tuple[int, Callable[[], bytes]]]:
-        """Where each part of a text ends, and what reads it."""
+    def _parts(self, source: Source, begin: int) -> Iterator[tuple[int, int, Callable[[], bytes]]]:
+        """Where each part of a text ends, its bytes, and what reads it."""
         if self.tokenizer.is_cut_by_bytes:
             spellings = [] if self.separator is None else [self.separator.encode()]
-            for chunk in source.chunks(Specials(spellings), begin):
-                yield chunk.end, lambda read=chunk.read: read().tobytes()  # type: ignore[misc]
+            for chunk in source.chunks(Specials(spellings), begin, self.memory.part):
+                yield chunk.end, chunk.size, lambda read=chunk.read: read().tobytes()  # type: ignore[misc]
             return
         allowed = () if self.separator is None else (self.separator,)
-        for block in self.tokenizer.chunker(allowed_special=allowed).blocks(_characters(source, begin)):
+        chunker = self.tokenizer.chunker(allowed_special=allowed)
+        text = escaped_characters(source, begin, self.memory.part)
+        for block in chunker.blocks(text, name=source.name, longest=self.memory.part):
             data = block.encode(errors="surrogateescape")
             begin += len(data)
-            yield begin, lambda data=data: data  # type: ignore[misc]
+            yield begin, len(data), lambda data=data: data  # type: ignore[misc]
 
     def _encode_text(self, source: int, name: str, end: int, read: Callable[[], bytes]) -> Unit:
         raw = data = read()
@@ -122,21 +135,29 @@ class UnitEncoder:
         if self.tokenizer.is_cut_by_bytes:
             separators = 0 if self.separator is None else int(np.count_nonzero(ids == self.end_of_text_id))
             num_bytes = len(data) - separators * len((self.separator or "").encode())
-        return Unit(source, end, raw, len(raw), ids, num_bytes, replaced)
+        separator = (self.separator or "").encode()
+        place = raw.rfind(separator) if separator else -1
+        is_open = holds_text(raw[place + len(separator) :] if place >= 0 else raw)
+        return Unit(source, end, raw, len(raw), ids, is_open, num_bytes, replaced)
 
-    def _record_tasks(self, number: int, records: Records, begin: int) -> Iterator[Callable[[], Unit]]:
+    def _record_tasks(self, number: int, records: Records, begin: int) -> Iterator[_Task]:
         texts: list[str] = []
         size, index = 0, -1
-        for index, text in enumerate(records.read()):
+
+        def task() -> _Task:
+            return _Task(partial(self._encode_records, number, records.name, index + 1, texts), size)
+
+        for index, text in enumerate(records.read(self.memory.record)):
             if index < begin:
                 continue
+            self.memory.check_record(records.name, index + 1, text)
             texts.append(text)
-            size += len(text)
+            size += len(text) + TEXT_BYTES
             if size >= _CHUNK_BYTES:
-                yield partial(self._encode_records, number, records.name, index + 1, texts)
+                yield task()
                 texts, size = [], 0
         if texts:
-            yield partial(self._encode_records, number, records.name, index + 1, texts)
+            yield task()
 
     def _encode_records(self, source: int, name: str, end: int, texts: list[str]) -> Unit:
         replaced = 0
@@ -158,31 +179,27 @@ class UnitEncoder:
         ids = np.concatenate(parts).astype(dtype_for(self.tokenizer.vocab_size))
         num_bytes = sum(len(text.encode()) for text in texts)
         is_exact = not self.tokenizer.vocabulary.nfc
-        return Unit(source, end, b"", num_bytes, ids, num_bytes if is_exact else None, replaced)
+        return Unit(source, end, b"", num_bytes, ids, False, num_bytes if is_exact else None, replaced)
 
 
-def _in_order(tasks: Iterable[Callable[[], T]], threads: int) -> Iterator[T]:
-    """What the tasks give, in their order; only a few of them are begun before their turn."""
-    waiting: deque[Future[T]] = deque()
+def _in_order(tasks: Iterable[_Task], threads: int, max_bytes: int) -> Iterator[Unit | EndOfSource]:
+    """What the tasks give, in their order; only a few of them are begun before their turn, or one that is large."""
+    waiting: deque[tuple[Future[Unit | EndOfSource], int]] = deque()
+    size = 0
     with ThreadPoolExecutor(threads) as pool:
         try:
             for task in tasks:
-                waiting.append(pool.submit(task))
-                if len(waiting) > 2 * threads:
-                    yield waiting.popleft().result()
+                while waiting and (len(waiting) > 2 * threads or size + task.size > max_bytes):
+                    future, done = waiting.popleft()
+                    size -= done
+                    yield future.result()
+                waiting.append((pool.submit(task.run), task.size))
+                size += task.size
             while waiting:
-                yield waiting.popleft().result()
+                yield waiting.popleft()[0].result()
         finally:
-            for future in waiting:
+            for future, _ in waiting:
                 future.cancel()
-
-
-def _characters(source: Source, begin: int) -> Iterator[str]:
-    """Text whose wrong bytes are surrogates, so that encoding it gives all bytes back."""
-    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-    for chunk in source.chunks(Specials(), begin):
-        yield decoder.decode(chunk.read().tobytes())
-    yield decoder.decode(b"", final=True)
 
 
 def _has_surrogates(text: str) -> bool:

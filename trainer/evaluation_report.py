@@ -6,6 +6,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from shared.errors import printable
 from trainer.evaluation_run import EvaluationReport, SourceEvaluation
 
 
@@ -38,7 +39,7 @@ def to_table(report: EvaluationReport) -> Table:
     for name in ("documents", "tokens", "bytes", "loss", "perplexity", "bits/byte"):
         table.add_column(name, justify="right")
     for name, source in report.sources.items():
-        table.add_row(name, *_cells(source))
+        table.add_row(printable(name), *_cells(source))
     if len(report.sources) > 1:
         table.add_section()
         table.add_row("all", *_cells(report.total))

@@ -11,8 +11,10 @@ import numpy as np
 import torch
 
 from shared.bpe import Tokenizer
+from shared.bpe.processors import available_processors
 from shared.lm import ModelFolder, load_model_folder
 from trainer.device import Device, choose_device
+from trainer.encoding_memory import EncodingMemory
 from trainer.errors import TrainerError, UsageError
 from trainer.evaluation import token_byte_lengths
 from trainer.evaluation_settings import EvaluateSettings, ScoringSettings
@@ -20,6 +22,7 @@ from trainer.progress import NewBar
 from trainer.scored_documents import DocumentReader, Part
 from trainer.scored_windows import Ids, Window, WindowCutter, batches
 from trainer.scoring import Evaluation, score
+from trainer.sources import parse_limit
 
 # Inputs of a batch where its size is not given: more are no faster, and fresh memory for them costs time on CPUs.
 _BATCH_TOKENS_ON_CPU = 1024
@@ -162,6 +165,7 @@ def evaluate_inputs(
         separator=None if reading.no_separator else reading.separator,
         text_field=reading.text_field,
         errors=reading.errors,
+        memory=EncodingMemory(parse_limit(reading.memory_limit), available_processors()),
         by=reading.by,
     )
     opened = reader.open(inputs)

@@ -7,6 +7,7 @@ from cyclopts import Group, Parameter
 
 from trainer.errors import UsageError
 from trainer.setting_checks import require
+from trainer.sources import parse_limit
 
 
 @Parameter(name="*", group=Group("What is scored", sort_key=1))
@@ -68,9 +69,14 @@ class ReadingSettings:
     errors: Literal["strict", "replace"] = "strict"
     """`strict` stops at bytes that are not UTF-8; `replace` makes U+FFFD of them."""
 
+    memory_limit: str | None = None
+    """Memory that may be used, such as 500M or 8G, the model included. Half of the machine's, if not given. A line of
+    JSON, a record, or text with no blank may have about a hundredth of it; longer ones are refused."""
+
     def __post_init__(self) -> None:
         if not self.separator:
             raise UsageError("the separator is empty; --no-separator makes each text file one document")
+        parse_limit(self.memory_limit)
 
 
 @Parameter(name="*", group=Group("Machine", sort_key=3))

@@ -11,9 +11,9 @@ from shared.bpe.corpus import Chunk, Source, TooLongError
 from shared.bpe.counting import Errors
 from shared.bpe.vocabulary import encode_utf8
 from shared.bpe.word_counts import Specials
-from trainer.corpus import CorpusError, invalid_utf8
+from trainer.corpus import invalid_utf8
 from trainer.errors import UsageError
-from trainer.sources import parse_size, size_on_disk
+from trainer.sources import open_sources, parse_size, size_on_disk
 
 _FILE_BYTES = 1 << 20  # of a file that is given for it
 # Taken of inputs that are so large that it makes no difference.
@@ -72,17 +72,25 @@ def parse_held_out(text: str | None, inputs: Sequence[Path]) -> Path | int:
         raise UsageError(f"--held-out {text!r} is no file that is there, nor a size such as 1M") from None
 
 
-def from_file(path: Path) -> HeldOut:
-    """The beginning of a text file.
+def from_file(path: Path, special_tokens: Sequence[str], text_field: str, errors: Errors) -> HeldOut:
+    """The beginning of a file of any format, about a megabyte.
 
     Raises:
-        CorpusError: If it cannot be read.
+        CorpusError: If it cannot be read, or is not UTF-8, and must be.
+        SourceError: If it begins with megabytes that can be cut nowhere.
     """
-    try:
-        with path.open("rb") as file:
-            return HeldOut(str(path), (file.read(_FILE_BYTES).decode(errors="ignore").encode(),))
-    except OSError as error:
-        raise CorpusError(f"{path} cannot be read: {error.strerror}") from None
+    specials = Specials(map(encode_utf8, special_tokens))
+    parts: list[bytes] = []
+    left = _FILE_BYTES
+    for source in open_sources([path], text_field=text_field, separator=next(iter(special_tokens), None)):
+        for chunk in source.chunks(specials, 0, _LONGEST_PART):
+            parts.append(chunk.read().tobytes())
+            if errors == "strict":
+                _check(source.name, chunk.offset, parts[-1])
+            left -= chunk.size
+            if left <= 0:
+                return HeldOut(str(path), tuple(parts))
+    return HeldOut(str(path), tuple(parts))
 
 
 def hold_out(
@@ -108,7 +116,7 @@ def hold_out(
             except TooLongError:
                 continue
             if errors == "strict":
-                _check(rest)
+                _check(rest.name, 0, rest.beginning)
             left[index] = rest
             taken.append(rest)
             size -= len(rest.beginning)
@@ -136,8 +144,8 @@ class _WithoutBeginning:
         return self._source.chunks(specials, max(begin, len(self.beginning)), longest)
 
 
-def _check(rest: _WithoutBeginning) -> None:
+def _check(name: str, offset: int, data: bytes) -> None:
     try:
-        rest.beginning.decode()
+        data.decode()
     except UnicodeDecodeError as error:
-        raise invalid_utf8(rest.name, error.start, error) from None
+        raise invalid_utf8(name, offset + error.start, error) from None

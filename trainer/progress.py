@@ -14,6 +14,8 @@ from rich.highlighter import NullHighlighter
 from rich.logging import RichHandler
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from shared.errors import printable
+
 logger = logging.getLogger(__name__)
 
 _LOG_SECONDS = 10.0
@@ -44,10 +46,17 @@ def set_up_logging(*, verbose: bool, errors_only: bool = False) -> None:
     else:
         handler = logging.StreamHandler(sys.stderr)
         line_format = "%(asctime)s %(message)s"
-    handler.setFormatter(logging.Formatter(line_format, datefmt="%H:%M:%S"))
+    handler.setFormatter(_Formatter(line_format, datefmt="%H:%M:%S"))
     logging.basicConfig(level=level, handlers=[handler])
     if not verbose:
         logging.getLogger("torch").setLevel(max(level, logging.WARNING))  # it tells of its caches at the end
+
+
+class _Formatter(logging.Formatter):
+    """Lines in which no file's name or content reaches the terminal as it is."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
 
 
 @contextmanager
@@ -71,7 +80,7 @@ def progress(*, shown: bool = True) -> Iterator[NewBar]:
     with Progress(*columns, console=_console()) as bars:
 
         def new_bar(description: str, total: int | None, start: int = 0) -> Report:
-            task = bars.add_task(description, total=total, completed=start, note="")
+            task = bars.add_task(printable(description), total=total, completed=start, note="")
 
             def report(completed: int, note: str = "") -> None:
                 bars.update(task, completed=completed, note=note)

@@ -11,9 +11,11 @@ import numpy as np
 from shared.bpe import Tokenizer
 from shared.bpe.corpus import Source
 from shared.bpe.counting import Errors
+from trainer.corpus import holds_text
+from trainer.encoding_memory import EncodingMemory
 from trainer.errors import UsageError
 from trainer.scored_windows import Ids
-from trainer.sources import STANDARD_INPUT, Records, expand, open_inputs
+from trainer.sources import STANDARD_INPUT, TEXT_BYTES, Records, expand, open_inputs
 from trainer.text_documents import characters, labelled_texts, up_to_separators
 from trainer.tokenfile import TokenFile
 
@@ -58,6 +60,7 @@ class DocumentReader:
         separator: What stands between the documents of a text; None if every text is one document.
         text_field: Of JSON lines and parquet files.
         errors: Whether bytes that are not UTF-8 are an error or become U+FFFD.
+        memory: What a part of a text, or a record, may take.
         by: What documents count for: `input`, as it was named; `file`, or else this field of their records.
     """
 
@@ -65,6 +68,7 @@ class DocumentReader:
     separator: str | None
     text_field: str
     errors: Errors
+    memory: EncodingMemory
     by: str
 
     def open(self, named: Sequence[Path]) -> list[OpenedFile]:
@@ -109,51 +113,49 @@ class DocumentReader:
             raise UsageError(f"{path} has no records with a field {self.by!r} to group by; use --by input or --by file")
 
     def _read_tokens(self, name: str, file: TokenFile) -> Iterator[Part]:
-        is_open = False
         for ids in file.blocks():
             begin = 0
             for end in np.flatnonzero(ids == file.manifest.end_of_text_id).tolist():
                 yield Part(name, ids[begin:end], ends=True)
                 begin = end + 1
-            if is_open := begin < len(ids):
+            # Behind the last document's end there is white space at most.
+            if begin < len(ids):
                 yield Part(name, ids[begin:], ends=False)
-        if is_open:
-            yield Part(name, _NONE, ends=True)
 
     def _read_records(self, name: str, records: Records) -> Iterator[Part]:
         label = None if self.by in {"input", "file"} else self.by
         texts: list[str] = []
         sources: list[str] = []
         size = 0
-        for text, value in labelled_texts(records, label, self.errors):
+        for text, value in labelled_texts(records, label, self.errors, self.memory):
             texts.append(text)
             sources.append(value if label else name)
-            size += len(text)
+            size += len(text) + TEXT_BYTES
             if size >= _RECORD_CHARACTERS:
                 yield from self._encode(sources, texts)
                 texts, sources, size = [], [], 0
         yield from self._encode(sources, texts)
 
     def _read_text(self, name: str, text: Source) -> Iterator[Part]:
-        """Documents are what lies between separators; behind the last one there is none, unless text follows."""
+        """Documents are what lies between separators; behind the last one there is none but if it holds text."""
         is_open = False
-        for piece in self._pieces(characters(text, self.separator, self.errors)):
+        for piece in self._pieces(text.name, characters(text, self.separator, self.errors, self.memory.part)):
             *whole, last = [piece] if self.separator is None else piece.split(self.separator)
             yield from self._encode([name] * len(whole), whole)
-            is_open = bool(last) or (is_open and not whole)
+            is_open = holds_text(last.encode()) or (is_open and not whole)
             if last:
                 [ids] = self.tokenizer.encode_batch_to_numpy([last])
                 yield Part(name, ids, ends=False)
         if is_open:
             yield Part(name, _NONE, ends=True)
 
-    def _pieces(self, text: Iterator[str]) -> Iterator[str]:
+    def _pieces(self, name: str, text: Iterator[str]) -> Iterator[str]:
         """A text cut where its tokens and its separators are not."""
         if self.tokenizer.is_cut_by_bytes:
             return text
         if self.separator is None:
-            return self.tokenizer.chunker().blocks(text)
-        return up_to_separators(text, self.separator)  # whole documents
+            return self.tokenizer.chunker().blocks(text, name=name, longest=self.memory.part)
+        return up_to_separators(text, self.separator, name, self.memory.part)  # whole documents
 
     def _encode(self, sources: Iterable[str], texts: Sequence[str]) -> Iterator[Part]:
         """Whole documents."""

@@ -12,13 +12,18 @@ from typing import TypeVar
 from shared.bpe.corpus import Blocks, Source, TextFile, Texts, changed, version_of
 from trainer.corpus import CorpusError, check_signature
 from trainer.errors import UsageError
-from trainer.formats import blocks, file_blocks, json_rows, parquet_rows, unpacked_blocks, unpacker
+from trainer.formats import blocks, file_blocks, json_rows, unpacked_blocks, unpacker
+from trainer.parquet import parquet_rows
 
 T = TypeVar("T")
 
 STANDARD_INPUT = (Path("-"), Path("/dev/stdin"))
 
 _BLOCK_BYTES = 1 << 20
+# What a short text takes beside its characters, so that many of them count too.
+TEXT_BYTES = 64
+# What reading a record may always take: pages of a parquet file have some megabytes.
+_LEAST_MEMORY = 32 << 20
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _TEXT_SUFFIXES = {".txt", ".text", ".md", ".rst"}
 _RECORD_SUFFIXES = {".jsonl", ".ndjson", ".parquet"}
@@ -32,16 +37,17 @@ class Records:
     Attributes:
         name: What errors call it.
         version: As of a `Source`.
-        rows: Called for the texts, from the first one on, each with the value of another field if one is named.
+        rows: Called for the texts, from the first one on, each with the value of another field if one is named. Takes
+            the field, and the bytes of memory that reading a record may take.
     """
 
     name: str
     version: str
-    rows: Callable[[str | None], Iterator[tuple[str, str]]]
+    rows: Callable[[str | None, int], Iterator[tuple[str, str]]]
 
-    def read(self) -> Iterator[str]:
+    def read(self, memory: int) -> Iterator[str]:
         """The texts, from the first one on."""
-        return (text for text, _ in self.rows(None))
+        return (text for text, _ in self.rows(None, memory))
 
 
 @dataclass(frozen=True)
@@ -115,6 +121,11 @@ def parse_size(text: str) -> int:
     return size
 
 
+def parse_limit(text: str | None) -> int | None:
+    """`parse_size` of an option that may not have been given."""
+    return None if text is None else parse_size(text)
+
+
 def expand(given: Path) -> list[Path]:
     """The files that something on the command line stands for.
 
@@ -173,10 +184,10 @@ def _open(path: Path, text_field: str) -> Input:
         raise CorpusError(f"{path} cannot be read: {error.strerror}") from None
     name, unpack, version = path.name.lower(), unpacker(path), version_of(path)
     if name.endswith(".parquet"):
-        return Input(path, _records(path, version, lambda label: parquet_rows(path, text_field, label)))
+        return Input(path, _records(path, version, lambda *args: parquet_rows(path, text_field, *args)))
     if name.removesuffix(path.suffix if unpack else "").endswith((".jsonl", ".ndjson")):
         lines = unpack or (lambda: path.open("rb"))
-        return Input(path, _records(path, version, lambda label: json_rows(path, lines, text_field, label)))
+        return Input(path, _records(path, version, lambda *args: json_rows(path, lines, text_field, *args)))
     if unpack:
         parts = partial(unpacked_blocks, path, unpack)
         return Input(path, Blocks(str(path), lambda: _unchanged(path, version, parts()), version=version))
@@ -184,8 +195,11 @@ def _open(path: Path, text_field: str) -> Input:
     return Input(path, TextFile(path), is_plain=True)
 
 
-def _records(path: Path, version: str, rows: Callable[[str | None], Iterator[tuple[str, str]]]) -> Records:
-    return Records(str(path), version, lambda label: _unchanged(path, version, rows(label)))
+def _records(path: Path, version: str, rows: Callable[[str | None, int], Iterator[tuple[str, str]]]) -> Records:
+    def read(label: str | None, memory: int) -> Iterator[tuple[str, str]]:
+        return _unchanged(path, version, rows(label, max(memory, _LEAST_MEMORY)))
+
+    return Records(str(path), version, read)
 
 
 def _unchanged(path: Path, version: str, parts: Iterator[T]) -> Iterator[T]:
@@ -196,7 +210,7 @@ def _unchanged(path: Path, version: str, parts: Iterator[T]) -> Iterator[T]:
 
 
 def _without_records(records: Records, separator: str | None) -> Texts:
-    return Texts(records.name, lambda: _together(records.read(), separator), version=records.version)
+    return Texts(records.name, lambda memory: _together(records.read(memory), separator), version=records.version)
 
 
 def _together(texts: Iterable[str], separator: str | None) -> Iterator[bytes]:
@@ -206,7 +220,7 @@ def _together(texts: Iterable[str], separator: str | None) -> Iterator[bytes]:
     for text in texts:
         # A lone surrogate stays wrong, for the counting to find.
         gathered.append(text.encode(errors="surrogatepass"))
-        size += len(gathered[-1])
+        size += len(gathered[-1]) + TEXT_BYTES
         if separator is None or size >= _BLOCK_BYTES:
             yield (separator or "").encode().join(gathered)
             gathered, size = [], 0

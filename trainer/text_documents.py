@@ -2,22 +2,23 @@
 
 from collections.abc import Iterable, Iterator
 
-from shared.bpe.corpus import Source, SourceError, read_error
+from shared.bpe.corpus import Source, SourceError, TooLongError, read_error
 from shared.bpe.counting import Errors, replace_invalid
 from shared.bpe.word_counts import Specials
-from trainer.corpus import CorpusError, invalid_utf8
+from trainer.corpus import CorpusError, holds_text, invalid_utf8
+from trainer.encoding_memory import EncodingMemory
 from trainer.sources import Input, Records
 
 
-def characters(text: Source, separator: str | None, errors: Errors) -> Iterator[str]:
+def characters(text: Source, separator: str | None, errors: Errors, longest: int) -> Iterator[str]:
     """A text in pieces of about a megabyte, cut where neither a separator nor a token of a named pattern is.
 
     Raises:
-        CorpusError: If it cannot be read, or is not UTF-8 and must be.
+        CorpusError: If it cannot be read, is not UTF-8 and must be, or a piece of it has more than `longest` bytes.
     """
     specials = Specials([] if separator is None else [separator.encode()])
     try:
-        for chunk in text.chunks(specials, 0):
+        for chunk in text.chunks(specials, 0, longest):
             data = chunk.read().tobytes()
             try:
                 yield data.decode()
@@ -31,25 +32,37 @@ def characters(text: Source, separator: str | None, errors: Errors) -> Iterator[
         raise CorpusError(str(read_error(text.name, error))) from None
 
 
-def up_to_separators(pieces: Iterable[str], separator: str) -> Iterator[str]:
-    """Pieces of a text regrouped so that each but the last ends behind a separator."""
+def up_to_separators(pieces: Iterable[str], separator: str | None, name: str, longest: int) -> Iterator[str]:
+    """Pieces of a text regrouped so that each but the last ends behind a separator; one piece where that is None.
+
+    Raises:
+        CorpusError: If more than `longest` characters are between two separators.
+    """
     gathered: list[str] = []
+    size = 0
     for text in pieces:
-        before, found, after = text.rpartition(separator)
+        before, found, after = ("", "", text) if separator is None else text.rpartition(separator)
         if found:
-            yield "".join([*gathered, before, separator])
-            gathered = []
+            yield "".join([*gathered, before, found])
+            gathered, size = [], 0
         gathered.append(after)
+        size += len(after)
+        if size > longest:
+            raise CorpusError(str(TooLongError(name, size, "the end of a document")))
     yield "".join(gathered)
 
 
-def labelled_texts(records: Records, label: str | None, errors: Errors) -> Iterator[tuple[str, str]]:
+def labelled_texts(
+    records: Records, label: str | None, errors: Errors, memory: EncodingMemory
+) -> Iterator[tuple[str, str]]:
     """The texts of records, each with the value of another field (empty if none is named).
 
     Raises:
-        CorpusError: If they cannot be read, or one holds a lone surrogate, as JSON may spell it, and must not.
+        CorpusError: If they cannot be read, or one does not fit into the memory, or holds a lone surrogate, as JSON may
+            spell it, and must not.
     """
-    for number, (text, value) in enumerate(records.rows(label), start=1):
+    for number, (text, value) in enumerate(records.rows(label, memory.record), start=1):
+        memory.check_record(records.name, number, text)
         try:
             text.encode()
         except UnicodeEncodeError:
@@ -63,23 +76,25 @@ def labelled_texts(records: Records, label: str | None, errors: Errors) -> Itera
             yield text, value
 
 
-def whole_documents(given: Input, separator: str | None, errors: Errors, max_bytes: int) -> Iterator[str]:
-    """The documents of a text or of records, up to about so many bytes; behind the last separator follows none.
+def whole_documents(
+    given: Input, separator: str | None, errors: Errors, max_bytes: int, memory: EncodingMemory
+) -> Iterator[str]:
+    """The documents of a text or of records, up to about so many bytes.
+
+    Behind the last separator there is none, unless text other than white space follows.
 
     Raises:
         CorpusError: As above.
     """
     if isinstance(given.content, Records):
-        yield from _up_to((text for text, _ in labelled_texts(given.content, None, errors)), max_bytes)
+        yield from _up_to((text for text, _ in labelled_texts(given.content, None, errors, memory)), max_bytes)
         return
-    pieces = _up_to(characters(given.content, separator, errors), max_bytes)
-    if separator is None:
-        yield "".join(pieces)
-        return
-    for piece in up_to_separators(pieces, separator):
-        *documents, last = piece.split(separator)
+    text = given.content
+    pieces = _up_to(characters(text, separator, errors, memory.part), max_bytes)
+    for piece in up_to_separators(pieces, separator, text.name, memory.part):
+        *documents, last = [piece] if separator is None else piece.split(separator)
         yield from documents
-        if last:
+        if holds_text(last.encode()):
             yield last
 
 

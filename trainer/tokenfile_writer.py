@@ -105,8 +105,26 @@ class TokenFileWriter:
             os.fsync(self._file.fileno())
         return Written(self._count, self.documents, self._bytes, self._digest.hexdigest())
 
+    def ids(self) -> Ids:
+        """What has been written, as it lies on the disk."""
+        with self._no_room():
+            self._file.flush()
+        if not self._count:
+            return np.empty(0, self._dtype)
+        return np.memmap(self._partial, dtype=self._dtype, mode="r", shape=(self._count,))
+
+    def go_back(self, written: Written) -> None:
+        """Forget what lies behind so many ids, whose SHA-256 is found anew; on the disk it stays until `commit`."""
+        self._count, self.documents, self._bytes = written.count, written.documents, written.bytes
+        self._digest = hashlib.sha256()
+        ids = self.ids()
+        for begin in range(0, written.count, _BLOCK_BYTES):
+            self._digest.update(ids[begin : begin + _BLOCK_BYTES].data)
+        self._file.seek(written.count * self._dtype.itemsize)
+
     def commit(self, sources: tuple[Source, ...]) -> Manifest:
         """Give the file its name, and then write its manifest, without which it cannot be opened."""
+        self._file.truncate()
         written = self.sync()
         manifest = Manifest(
             version=VERSION,

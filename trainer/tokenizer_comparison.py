@@ -12,9 +12,11 @@ import numpy.typing as npt
 from shared.bpe import Tokenizer, TokenizerError
 from shared.bpe.counting import Errors
 from shared.bpe.patterns import PATTERNS
+from shared.bpe.processors import available_processors
+from trainer.encoding_memory import EncodingMemory
 from trainer.errors import TrainerError, UsageError
 from trainer.progress import NewBar
-from trainer.sources import open_inputs
+from trainer.sources import TEXT_BYTES, open_inputs
 from trainer.text_documents import whole_documents
 
 _BATCH_CHARACTERS = 4 << 20  # of documents that are encoded together
@@ -79,6 +81,7 @@ def compare_tokenizers(
     errors: Errors,
     max_bytes: int,
     threads: int | None,
+    memory_limit: int | None = None,
     new_bar: NewBar,
 ) -> dict[str, TextEncodings]:
     """Encode each text with each tokenizer; special tokens that stand in a document are text to it.
@@ -91,6 +94,7 @@ def compare_tokenizers(
         errors: Whether bytes that are not UTF-8 are an error or become U+FFFD.
         max_bytes: Of each text, the first ones; those of one document are in memory together.
         threads: As many as there are processors by default.
+        memory_limit: Bytes of memory that the process may hold; half of the machine's by default.
         new_bar: Shows how far it is.
 
     Returns:
@@ -112,6 +116,8 @@ def compare_tokenizers(
         raise UsageError("no text is given; name a file, a folder, or - for standard input")
     for tokenizer in opened.values():
         tokenizer.warm_up()
+    # Every tokenizer has caches for each thread.
+    memory = EncodingMemory(memory_limit, len(opened) * (threads or available_processors()))
     results: dict[str, TextEncodings] = {}
     for name, files in inputs.items():
         report = new_bar(name, None)
@@ -121,7 +127,7 @@ def compare_tokenizers(
         left = max_bytes
         for file in files:
             before = result.size.bytes
-            for batch in _batches(whole_documents(file, separator, errors, left)):
+            for batch in _batches(whole_documents(file, separator, errors, left, memory)):
                 _add(result, batch, opened, threads)
                 report(result.size.bytes)
             left -= result.size.bytes - before
@@ -166,7 +172,7 @@ def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
     size = 0
     for document in documents:
         batch.append(document)
-        size += len(document)
+        size += len(document) + TEXT_BYTES
         if size >= _BATCH_CHARACTERS:
             yield batch
             batch, size = [], 0

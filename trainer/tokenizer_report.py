@@ -6,6 +6,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from shared.errors import printable
 from trainer.tokenizer_comparison import Encoding, TextEncodings, TextSize
 
 
@@ -36,7 +37,7 @@ def to_tables(results: dict[str, TextEncodings]) -> list[Table]:
 
 def _table(text: str, result: TextEncodings) -> Table:
     size = result.size
-    title = f"{text}: {size.bytes:,} bytes, {size.words:,} words, {size.documents:,} documents"
+    title = f"{printable(text)}: {size.bytes:,} bytes, {size.words:,} words, {size.documents:,} documents"
     table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
     table.add_column("tokenizer", overflow="fold")
     for name in ("vocab-\nulary", "used", "tokens", "of the\nfirst", "bytes/\ntoken", "tokens/\nword", "MB/s"):
@@ -45,7 +46,7 @@ def _table(text: str, result: TextEncodings) -> Table:
     names = _short_names(list(result.encodings))
     for name, encoding in zip(names, result.encodings.values(), strict=True):
         table.add_row(
-            name,
+            printable(name),
             f"{encoding.vocab_size:,}",
             f"{encoding.used:.1%}",
             f"{encoding.tokens:,}",

@@ -129,7 +129,7 @@ def learn_vocabulary(
         min_count: Pieces that occur less often are left out.
         text_field: Of JSON lines and parquet files.
         errors: Whether bytes that are not UTF-8 are an error, or become U+FFFD.
-        held_out: A text file to measure compression on the beginning of, or about how many bytes of the text to keep
+        held_out: A file to measure compression on the beginning of, or about how many bytes of the text to keep
             for that, instead of learning from them: see `hold_out`.
         threads: As many as there are cores by default.
         memory_limit: Bytes of memory that the process may hold; half of the machine's by default.
@@ -152,7 +152,7 @@ def learn_vocabulary(
             sources = open_sources(paths, text_field=text_field, separator=next(iter(special_tokens), None))
             sample = None
             if isinstance(held_out, Path):
-                sample = from_file(held_out)
+                sample = from_file(held_out, special_tokens, text_field, errors)
             elif held_out:
                 sources, sample = hold_out(sources, held_out, special_tokens, errors)
             result = train_bpe_from_sources(

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator
 import regex
 
 from shared.bpe.added_tokens import AddedTokenMatcher
+from shared.bpe.corpus import TooLongError
 from shared.bpe.patterns import is_named
 
 # Searched from the right, so that the first match is the last place.
@@ -32,6 +33,7 @@ _PLACES_UNDER_NFC = regex.compile(
 
 # Characters gathered before looking for a place to cut.
 BLOCK_LENGTH = 1 << 14
+_PLACE, _PLACE_ANYWHERE = "such as a blank", "a special token; this pattern may look anywhere"
 
 
 class Chunker:
@@ -51,13 +53,25 @@ class Chunker:
         self._matcher = matcher
         self._block_length = block_length
 
-    def blocks(self, chunks: Iterable[str]) -> Iterator[str]:
-        """Yield blocks as soon as they are certain; none is empty."""
+    def blocks(self, chunks: Iterable[str], *, name: str = "the text", longest: int = 1 << 62) -> Iterator[str]:
+        """Yield blocks as soon as they are certain; none is empty.
+
+        Args:
+            chunks: The text.
+            name: What errors call it.
+            longest: Characters that may be gathered.
+
+        Raises:
+            TooLongError: If there is no place to cut in more than these.
+        """
         gathered: list[str] = []
         length, wanted = 0, self._block_length
         for part in self._parts(chunks):
             gathered.append(part)
             length += len(part)
+            if length > max(longest, 2 * self._block_length):
+                size = sum(len(part.encode(errors="surrogatepass")) for part in gathered)
+                raise TooLongError(name, size, _PLACE if self._places else _PLACE_ANYWHERE)
             if length < wanted:
                 continue
             text = "".join(gathered)

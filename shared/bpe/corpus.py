@@ -176,13 +176,13 @@ class Texts:
 
     Args:
         name: What errors call them.
-        read: Called for the texts as UTF-8, from the first one on.
+        read: Called for the texts as UTF-8, from the first one on, with the bytes of memory that reading one may take.
         version: As in `Source`.
     """
 
     size = 0
 
-    def __init__(self, name: str, read: Callable[[], Iterable[bytes]], *, version: str | None = None):
+    def __init__(self, name: str, read: Callable[[int], Iterable[bytes]], *, version: str | None = None):
         self.name = name
         self.version = version
         self._read = read
@@ -190,7 +190,7 @@ class Texts:
     def chunks(self, specials: Specials, begin: int, longest: int = _UNLIMITED) -> Iterator[Chunk]:  # noqa: ARG002
         """As in `Source`."""
         offset = 0
-        for text in self._read():
+        for text in self._read(longest):
             if len(text) > max(longest, CHUNK_BYTES):
                 raise TooLongError(self.name, len(text), "the end of a record")
             if text and offset >= begin:

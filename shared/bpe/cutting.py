@@ -9,14 +9,13 @@ import numpy as np
 
 from shared.bpe.added_tokens import AddedTokenMatcher
 from shared.bpe.chunks import Chunker
-from shared.bpe.corpus import Chunk, Source, Texts, TooLongError, in_memory
+from shared.bpe.corpus import Chunk, Source, Texts, in_memory
 from shared.bpe.patterns import resolve_pattern, split
 from shared.bpe.vocabulary import AddedToken, encode_utf8
 from shared.bpe.word_counts import Bytes, Specials, WordCounts
 
 # What the pieces of a part take in memory, by its bytes: strings of a few characters in a dictionary.
 _BYTES_PER_BYTE = 32
-_PART_BYTES = 1 << 16
 
 
 class Cutter(Protocol):
@@ -78,25 +77,12 @@ class RegexCutter:
         if isinstance(source, Texts):
             yield from source.chunks(Specials(), begin, longest)
             return
-        end = begin
-
-        def characters() -> Iterator[str]:
-            # Wrong bytes become surrogates, so that encoding gives all bytes back.
-            decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-            for chunk in source.chunks(Specials(), begin, longest):
-                data = chunk.read().tobytes()
-                for start in range(0, len(data), _PART_BYTES):
-                    if chunk.offset + start - end > longest:
-                        raise TooLongError(
-                            source.name, chunk.offset + start - end, "a special token; this pattern may look anywhere"
-                        )
-                    yield decoder.decode(data[start : start + _PART_BYTES])
-            yield decoder.decode(b"", final=True)
-
-        for block in training_chunker(self._special_tokens, self._expression).blocks(characters()):
+        text = escaped_characters(source, begin, longest)
+        chunker = training_chunker(self._special_tokens, self._expression)
+        for block in chunker.blocks(text, name=source.name, longest=longest):
             data = np.frombuffer(block.encode(errors="surrogateescape"), dtype=np.uint8)
-            yield in_memory(data, end)
-            end += len(data)
+            yield in_memory(data, begin)
+            begin += len(data)
 
     def count(self, table: WordCounts, data: Bytes) -> Iterator[int]:
         """As in `Cutter`."""
@@ -104,6 +90,14 @@ class RegexCutter:
         yield from table.add_mapping(
             count_pieces([text], special_tokens=self._special_tokens, pattern=self._expression)
         )
+
+
+def escaped_characters(source: Source, begin: int, longest: int) -> Iterator[str]:
+    """A source as text whose wrong bytes are surrogates, so that encoding it with `surrogateescape` gives all back."""
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    for chunk in source.chunks(Specials(), begin, longest):
+        yield decoder.decode(chunk.read().tobytes())
+    yield decoder.decode(b"", final=True)
 
 
 def training_chunker(special_tokens: Iterable[str], pattern: str) -> Chunker:

@@ -52,7 +52,10 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def to_json(content: object) -> str:
     """JSON in the one form that our files have, which is also Hugging Face's."""
-    return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+    try:
+        return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+    except TypeError:  # the name of a file that is not UTF-8, which Python has as lone surrogates
+        return json.dumps(content, indent=2) + "\n"
 
 
 def write_text(path: Path, content: str) -> None:

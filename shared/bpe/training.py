@@ -107,7 +107,7 @@ def train_bpe(
     >>> result.reached_size, result.tokenizer.encode("lower")
     (262, [257, 259])
     """
-    texts_source = Texts("the texts", lambda: map(encode_utf8, texts))
+    texts_source = Texts("the texts", lambda _: map(encode_utf8, texts))
     return train_bpe_from_sources(
         [texts_source], vocab_size, special_tokens=special_tokens, pattern=pattern, progress=progress, threads=1
     )

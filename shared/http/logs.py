@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 import orjson
 import structlog
 
+from shared.errors import printable
 from shared.http.record import current_request
 
 if TYPE_CHECKING:
@@ -46,7 +47,10 @@ def configure_logging(level: str, style: Literal["console", "json"]) -> None:
         final = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_json)]
     elif sys.stdout.isatty():
         # Prettier tracebacks show the variables of each frame, and with them the text of users, which no log may hold.
-        final = [structlog.dev.ConsoleRenderer(colors=True, exception_formatter=structlog.dev.plain_traceback)]
+        final = [
+            _escape,
+            structlog.dev.ConsoleRenderer(colors=True, exception_formatter=structlog.dev.plain_traceback),
+        ]
     else:
         final = [structlog.processors.format_exc_info, _plain_line]
     structlog.configure(
@@ -78,10 +82,14 @@ def _add_request_id(_logger: Any, _method: str, event: MutableMapping[str, Any])
 def _plain_line(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
     """A line as structlog's renderer for people writes it, in a tenth of its time: it is on each request's way."""
     stamp, level, logger = event.pop("timestamp"), event.pop("level"), event.pop("logger", "")
-    what, exception = event.pop("event"), event.pop("exception", None)
+    what, exception = printable(str(event.pop("event"))), event.pop("exception", None)
     fields = " ".join([f"{name}={_shown(value)}" for name, value in event.items()])
     line = f"{stamp} [{level:<9}] {what:<30} [{logger}] {fields}".rstrip()
     return line if exception is None else f"{line}\n{exception}"
+
+
+def _escape(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    return {name: printable(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
 def _shown(value: Any) -> str:

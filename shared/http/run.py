@@ -15,6 +15,7 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
+from shared.errors import printable
 from shared.http.logs import configure_logging
 from shared.http.protocol import RequestProtocol
 from shared.http.settings import LOCAL_ADDRESSES, ServiceSettings, SettingsError, SettingsT, load_settings
@@ -188,5 +189,5 @@ def _listen(settings: ServiceSettings) -> socket.socket:
 
 
 def _fail(name: str, message: str, exit_code: int) -> int:
-    print(f"{name}: {message}", file=sys.stderr)  # noqa: T201 - the process' last word, for a person
+    print(printable(f"{name}: {message}"), file=sys.stderr)  # noqa: T201 - the process' last word, for a person
     return exit_code

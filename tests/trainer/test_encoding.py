@@ -36,6 +36,7 @@ def read_in_chunks(monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
     monkeypatch.setattr(sources, "TextFile", lambda path: TextFile(path, chunk_bytes))
 
 
+@pytest.mark.case("D33")
 @pytest.mark.parametrize(
     ("text", "documents", "ends"),
     [
@@ -45,7 +46,13 @@ def read_in_chunks(monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
         (f"a{END}{END}b{END}", 3, True),  # an empty document keeps its id
         (f"{END}a", 2, False),
         (f"{END}", 1, True),
-        (f"a{END}\n", 2, False),
+        (f"a{END}\n", 1, True),
+        (f"a{END} \t\r\n\v\f", 1, True),
+        (f"a{END}\n{END}\n", 2, True),  # white space between two separators is a document
+        (f"a{END}\n.", 2, False),
+        (f"a{END}\x1c", 2, False),  # white space to Python's text, but not to ASCII
+        (f"a{END}\u00a0", 2, False),
+        (f"\n{END}a{END}\n", 2, True),
         (f"a\r\nb\rc\x00\ufeff{END}  \U0001f600", 2, False),
         (f"\ufeffa{END[:-1]}b", 1, False),
     ],
@@ -93,7 +100,39 @@ def test_B15_tokens_do_not_depend_on_the_chunks(
     text = f"the cat sat  on\r\n\n the mat\U0001f600{END}and the dog's{END}\n" * 400  # more than one block
     encode(tmp_path, tokenizer, text)
     expected = tokenizer.encode(text, allowed_special="all")
-    assert TokenFile.open(tmp_path / "out", "train").tokens.tolist() == [*expected, tokenizer.end_of_text_id]
+    assert TokenFile.open(tmp_path / "out", "train").tokens.tolist() == expected
+
+
+@pytest.mark.case("D33")
+@pytest.mark.parametrize("chunk_bytes", [1, 4096])
+def test_white_space_behind_the_last_separator_is_no_document(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
+) -> None:
+    """Nor does it get lost: it stands before what the next file begins with, as it does within a file."""
+    read_in_chunks(monkeypatch, chunk_bytes)
+    texts = [f"a b c\n{END}\nd e f\n{END}\n", "  \n", f"g{END}\n\n"]
+    manifest = encode(tmp_path, tokenizer, *texts).manifests["train"]
+    assert decoded(tmp_path, tokenizer) == "".join(texts)
+    assert manifest.documents == TokenFile.open(tmp_path / "out", "train").tokens.tolist().count(
+        tokenizer.end_of_text_id
+    )
+    assert [(source.documents, source.ends_with_separator) for source in manifest.sources] == [
+        (2, True),
+        (0, False),
+        (1, True),
+    ]
+    assert manifest.bytes == sum(len(text.replace(END, "")) for text in texts)
+
+
+@pytest.mark.case("D33")
+def test_the_documents_of_tiny_stories(tmp_path: Path, data_dir: Path, tokenizer: Tokenizer) -> None:
+    """As many as there are separators: each stands on a line of its own, behind a story."""
+    for name, documents in (("train", 16_390), ("valid", 1_694)):
+        path = data_dir / f"tinystories_{name}.txt"
+        manifest = encode_files([path], tokenizer, tmp_path / name).manifests["train"]
+        assert manifest.documents == documents == path.read_bytes().count(END.encode())
+    tokens = TokenFile.open(tmp_path / "valid", "train").tokens
+    assert tokenizer.decode_bytes(tokens.tolist()) == path.read_bytes()
 
 
 def test_validation_documents_are_whole_and_always_the_same(
@@ -115,10 +154,76 @@ def test_validation_documents_are_whole_and_always_the_same(
     assert decoded(tmp_path, tokenizer, "val") != validation
 
 
-def test_a_split_without_documents_is_refused_and_leaves_no_token_file(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    with pytest.raises(TrainerError, match=r"none of the 1 documents fell to val\.bin"):
-        encode(tmp_path, tokenizer, "a", val_fraction=0.001)
+@pytest.mark.case("D54")
+@pytest.mark.parametrize("text", ["a", f"a{END}\n\n\n"])
+def test_a_text_too_short_to_hold_out_is_refused_with_advice_that_works(
+    tmp_path: Path, tokenizer: Tokenizer, text: str
+) -> None:
+    with pytest.raises(TrainerError, match=r"nothing is left for val\.bin; .* --split val instead of --val-fraction"):
+        encode(tmp_path, tokenizer, text, val_fraction=0.001)
     assert not (tmp_path / "out").exists()
+    encode(tmp_path, tokenizer, text)
+    encode(tmp_path, tokenizer, "a validation text of its own", split="val")
+    assert {path.name for path in (tmp_path / "out").glob("*.bin")} == {"train.bin", "val.bin"}
+
+
+@pytest.mark.case("D59")
+@pytest.mark.parametrize("val_fraction", [0.01, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_end_of_a_text_without_separators_is_held_out(
+    tmp_path: Path,
+    tokenizer: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+    data_dir: Path,
+    val_fraction: float,
+    threads: int,
+) -> None:
+    read_in_chunks(monkeypatch, 10_000)
+    text = (data_dir / "tinyshakespeare.txt").read_text()[:200_000]
+    report = encode(tmp_path, tokenizer, text, val_fraction=val_fraction, threads=threads)
+    assert report.end_is_held_out
+    train, val = decoded(tmp_path, tokenizer), decoded(tmp_path, tokenizer, "val")
+    assert train.removesuffix(END) + val.removesuffix(END) == text
+    assert train.endswith(f"\n{END}")
+    assert abs(len(val) / len(text) - val_fraction) < 0.2 * val_fraction
+    for name, part in (("train", train), ("val", val)):
+        manifest = report.manifests[name]
+        TokenFile.open(tmp_path / "out", name).verify()
+        assert (manifest.documents, manifest.bytes) == (1, len(part.removesuffix(END)))
+
+
+@pytest.mark.case("D59")
+@pytest.mark.parametrize(
+    ("texts", "train"),
+    [
+        # A document's end is near: no document is cut.
+        ([f"{number} the cat sat.\n" * 30 for number in range(6)], 5),
+        # Lines, of which one ends near; then words, then characters.
+        (["the cat sat on the mat\n" * 500], 1),
+        (["the cat sat on the mat" * 500], 1),
+        (["中文" * 500], 1),
+        # White space behind the last separator, which had gone to the validation file, stands at its end.
+        ([f"the cat sat\n{END}\n"], 1),
+        ([f"the cat sat\n{END}\n", " \n", f"on the mat\n{END}\n"], 1),
+    ],
+)
+def test_the_end_of_few_documents_is_held_out(
+    tmp_path: Path, tokenizer: Tokenizer, texts: list[str], train: int
+) -> None:
+    report = encode(tmp_path, tokenizer, *texts, val_fraction=0.05, seed=1)
+    assert report.end_is_held_out
+    assert report.manifests["train"].documents == train
+    parts = [decoded(tmp_path, tokenizer, name) for name in ("train", "val")]
+    assert "".join(parts).replace(END, "") == "".join(texts).replace(END, "")
+    assert all(part.replace(END, "").strip() for part in parts)
+
+
+@pytest.mark.case("D59")
+def test_the_first_document_is_for_training(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    for seed in range(8):
+        report = encode(tmp_path, tokenizer, "a\n" * 99, val_fraction=0.9, seed=seed, overwrite=True)
+        assert decoded(tmp_path, tokenizer).startswith("a\n")
+        assert report.manifests["val"].bytes > report.manifests["train"].bytes > 0
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from shared.bpe.vocabulary import AddedToken, Vocabulary
 from trainer import encoding_units, sources
 from trainer.corpus import CorpusError
 from trainer.encoding import EncodingReport, encode_files
+from trainer.encoding_memory import EncodingMemory
+from trainer.encoding_units import Unit, UnitEncoder
 from trainer.errors import UsageError
 from trainer.tokenfile import TokenFile
 
@@ -78,6 +80,23 @@ def test_a_record_is_a_document(
     assert manifest.documents == manifest.sources[0].documents == len(DOCUMENTS)
     assert not manifest.sources[0].ends_with_separator
     assert manifest.bytes == sum(len(text.encode()) for text in DOCUMENTS)
+
+
+@pytest.mark.case("D31")
+@pytest.mark.parametrize("name", ["a.jsonl.zst", "a.parquet"])
+def test_records_without_text_are_not_gathered_without_end(tmp_path: Path, tokenizer: Tokenizer, name: str) -> None:
+    """A part is bounded by what it takes, and not by its characters: here there are none."""
+    if name.endswith("parquet"):
+        parquet.write_table(pyarrow.table({"text": [""] * 50_000}), tmp_path / name)
+    else:
+        (tmp_path / name).write_bytes(pack(name, b'{"text": ""}\n' * 50_000))
+    [given] = sources.open_inputs([tmp_path / name], text_field="text")
+    units = UnitEncoder(tokenizer, END, tokenizer.special_tokens[END], "strict", EncodingMemory(None, 1)).units(
+        [given], 1
+    )
+    sizes = [len(unit.ids) for unit in units if isinstance(unit, Unit)]
+    assert sum(sizes) == 50_000
+    assert max(sizes) < 20_000
 
 
 def test_what_a_record_spells_is_never_special(tmp_path: Path, tokenizer: Tokenizer) -> None:

@@ -17,7 +17,7 @@ from trainer import encoding_run, encoding_units, sources
 from trainer.encoding import encode_files
 from trainer.errors import InterruptedRunError
 from trainer.tokenfile import TokenFileError
-from trainer.tokenfile_writer import NoRoomError, TokenFileDamagedError
+from trainer.tokenfile_writer import NoRoomError, TokenFileDamagedError, TokenFileWriter
 
 END = "<|endoftext|>"
 STATE = "out/encode-state-train"
@@ -134,6 +134,42 @@ def test_a_run_that_is_killed_while_it_gives_the_files_their_names(
             patch.setattr("trainer.encoding.EncodingState.remove", lambda _: None)
             encode_files(inputs, tokenizer, tmp_path / "out", val_fraction=0.2)
     encode_files(inputs, tokenizer, tmp_path / "out", val_fraction=0.2, resume=True)
+    assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
+
+
+@pytest.mark.case("D59")
+@pytest.mark.parametrize("after", range(11))
+def test_a_run_that_is_killed_while_it_holds_out_the_end(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """Before and after each of the steps that bring something to the disk."""
+    (tmp_path / "a.txt").write_text("the cat sat on the mat.\n" * 900 + f"{END}\n")
+    encode_files([tmp_path / "a.txt"], tokenizer, tmp_path / "whole", val_fraction=0.01)
+    steps = 0
+
+    def killing(step):  # type: ignore[no-untyped-def]
+        def run(self, *args, **options):  # type: ignore[no-untyped-def]
+            nonlocal steps
+            steps += at_the_end
+            if steps == after + 1:
+                raise KilledError
+            return step(self, *args, **options)
+
+        return run
+
+    at_the_end = 0
+
+    def read(done: int) -> None:
+        nonlocal at_the_end
+        at_the_end = int(done == (tmp_path / "a.txt").stat().st_size)
+
+    with monkeypatch.context() as patch:
+        for name in ("write", "go_back", "sync"):
+            patch.setattr(TokenFileWriter, name, killing(getattr(TokenFileWriter, name)))
+        with pytest.raises(KilledError):
+            encode_files([tmp_path / "a.txt"], tokenizer, tmp_path / "out", val_fraction=0.01, progress=read)
+    report = encode_files([tmp_path / "a.txt"], tokenizer, tmp_path / "out", val_fraction=0.01, resume=True)
+    assert report.end_is_held_out
     assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
 
 

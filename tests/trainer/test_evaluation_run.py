@@ -29,6 +29,7 @@ from trainer import sources
 from trainer.corpus import CorpusError
 from trainer.device import choose_device
 from trainer.encoding import encode_files
+from trainer.encoding_memory import EncodingMemory
 from trainer.errors import TrainerError, UsageError
 from trainer.evaluation import evaluate, token_byte_lengths
 from trainer.evaluation_report import to_json
@@ -255,7 +256,7 @@ def test_a_text_in_blocks_is_the_text(
     tokenizer = Tokenizer.from_files(tmp_path / "tokenizer")
     text = f"=={TEXT * 100}=={TEXT}=="
     (tmp_path / "text.txt").write_text(text)
-    reader = DocumentReader(tokenizer=tokenizer, separator=separator, text_field="text", errors="strict", by="input")
+    reader = DocumentReader(tokenizer, separator, "text", "strict", EncodingMemory(None, 1), "input")
     [file] = reader.open([tmp_path / "text.txt"])
     documents: list[list[int]] = [[]]
     for part in file.read():
@@ -263,6 +264,25 @@ def test_a_text_in_blocks_is_the_text(
         if part.ends:
             documents.append([])
     assert documents == [*map(tokenizer.encode, text.split(separator)[:3] if separator else [text]), []]
+
+
+@pytest.mark.case("D33")
+@pytest.mark.parametrize("documents", ["apart", "packed"])
+def test_white_space_behind_the_last_separator_is_no_document(
+    documents: str, model_folder: Path, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In text as in token files; every byte is scored all the same."""
+    monkeypatch.setattr(sources, "TextFile", lambda path: TextFile(path, 100))
+    text = f"{TEXT * 9}<|endoftext|>\n{TEXT}<|endoftext|>\n  \n"
+    (tmp_path / "text.txt").write_text(text)
+    encode_files([tmp_path / "text.txt"], tokenizer, tmp_path / "tokens")
+    rows = [
+        run(model_folder, tmp_path / name, documents=documents)["total"] for name in ("text.txt", "tokens/train.bin")
+    ]
+    for row in rows:
+        assert (row["documents"], row["bytes"]) == (2, len(text.replace("<|endoftext|>", "").encode()))
+    assert rows[0]["nats"] == pytest.approx(rows[1]["nats"])
+    assert rows[0]["tokens"] == rows[1]["tokens"]
 
 
 def test_the_first_tokens_end_within_a_document(model_folder: Path, tmp_path: Path) -> None:

@@ -6,7 +6,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
+import zstandard
+from pyarrow import parquet
+
+from trainer.vocabulary import learn_vocabulary
 
 MIB = 1 << 20
 # The command line, and then the most memory that it has held.
@@ -21,15 +26,20 @@ finally:
 """
 
 
+def run(*arguments: object) -> tuple[int, str, int]:
+    """The status of a command, what it says, and the most memory that it has held."""
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stderr, int(done.stderr.rpartition("peak ")[2])
+
+
 class Done:
     """A run of `vocab`."""
 
     def __init__(self, path: Path, output: Path, *options: object, vocab_size: int = 2000):
-        command = [sys.executable, "-c", CODE, "vocab", path, "--output", output, "--held-out", 0]
-        command += ["--vocab-size", vocab_size, *options]
-        done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
-        self.status, self.errors = done.returncode, done.stderr
-        self.peak = int(done.stderr.rpartition("peak ")[2])
+        fixed = ("--output", output, "--held-out", 0, "--vocab-size", vocab_size)
+        self.status, self.errors, self.peak = run("vocab", path, *fixed, *options)
         self.report = None
         if self.status == 0:
             self.report = json.loads((output / "vocab_report.json").read_text())
@@ -105,6 +115,78 @@ def test_one_line_without_a_place_to_cut(tmp_path: Path, megabytes: int, charact
     assert done.status == 0, done.errors
     assert done.report["distinct_words"] == 1
     assert done.peak < limit
+
+
+def write_repeated(path: Path, megabytes: int) -> None:
+    """Files of some hundred kilobytes: NUL, one line of JSON, and values of 8 MB that are one value."""
+    if path.suffix == ".parquet":
+        value = pyarrow.array(["x" * (8 * MIB)])
+        column = pyarrow.DictionaryArray.from_arrays(np.zeros(megabytes // 4, np.int32), value)
+        parquet.write_table(pyarrow.table({"text": column}), path)
+    else:
+        with zstandard.open(path, "wb") as file:
+            file.write(b'{"text": "' if ".jsonl" in path.name else b"")
+            for _ in range(megabytes):
+                file.write(bytes([ord("x") if ".jsonl" in path.name else 0]) * MIB)
+    assert path.stat().st_size < 500_000
+
+
+@pytest.mark.case("D31")
+@pytest.mark.parametrize("megabytes", [300, pytest.param(4096, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["a.txt.zst", "a.jsonl.zst", "a.parquet"])
+@pytest.mark.parametrize("command", ["vocab", "encode", pytest.param("evaluate-tokenizers", marks=pytest.mark.slow)])
+def test_files_that_unpack_to_a_thousand_times_their_size(
+    tmp_path: Path, tokenizer_folder: Path, command: str, name: str, megabytes: int
+) -> None:
+    """Refused in words, within the limit; values that are there one after the other are learned from."""
+    write_repeated(tmp_path / name, megabytes)
+    options: list[object] = ["--threads", 1, "--memory-limit", "500M"]
+    if command == "vocab":
+        options += ["--vocab-size", 300, "--output", tmp_path / "out", "--held-out", 0]
+    else:
+        options += ["--tokenizer", tokenizer_folder]
+    if command == "encode":
+        options += ["--output", tmp_path / "out"]
+    if command == "evaluate-tokenizers":
+        options += ["--max-size", "64G"]
+    status, errors, peak = run(command, tmp_path / name, *options)
+    assert peak < 500 * MIB
+    if (command, name) == ("vocab", "a.parquet"):
+        assert status == 0, errors
+    else:
+        assert status == 1
+        assert name in errors
+        assert "(--memory-limit)" in errors
+        assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.case("D31")
+def test_encoding_says_what_its_limit_must_be(tmp_path: Path, tokenizer_folder: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    command = ("encode", tmp_path / "a.txt", "--tokenizer", tokenizer_folder, "--output", tmp_path / "out")
+    status, errors, _ = run(*command, "--memory-limit", "100M", "--threads", 2)
+    assert status == 1
+    assert "the memory limit of 104,857,600 bytes is too low: the program itself takes" in errors
+    assert "allow more (--memory-limit), or fewer --threads" in errors
+
+
+@pytest.mark.case("D31")
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+@pytest.mark.parametrize("custom", [False, True])
+def test_the_longest_part_is_encoded_within_the_limit(
+    tmp_path: Path, text_file: Path, tokenizer_folder: Path, name: str, custom: bool
+) -> None:
+    """A part as long as it may be, and a longer one: as a single piece, and as strings of Python's."""
+    if custom:
+        learn_vocabulary([text_file], tmp_path / "tokenizer", vocab_size=280, pattern=r"[a-z]|[^a-z]+")
+        tokenizer_folder = tmp_path / "tokenizer"
+    options = ("--tokenizer", tokenizer_folder, "--output", tmp_path / "out", "--threads", 1, "--memory-limit", "600M")
+    draw = np.random.default_rng(0)
+    for megabytes, expected in ((4, 0), (9, 1)):
+        text = draw.integers(97, 123, size=megabytes * MIB, dtype=np.uint8).tobytes().decode()
+        (tmp_path / name).write_text(text if name == "a.txt" else json.dumps({"text": text, "x": [[]] * 10}))
+        status, errors, peak = run("encode", tmp_path / name, *options)
+        assert (status, peak < 600 * MIB) == (expected, True), errors
 
 
 @pytest.mark.slow

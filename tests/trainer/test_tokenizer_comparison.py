@@ -57,6 +57,17 @@ def test_every_tokenizer_on_every_text(tokenizers: list[Path], tmp_path: Path) -
     assert rows[3]["tokens"] < rows[2]["tokens"]
 
 
+@pytest.mark.case("D33")
+def test_white_space_behind_the_last_separator_is_no_document(tokenizers: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a b c\n<|endoftext|>\nd e f\n<|endoftext|>\n")
+    (tmp_path / "b.txt").write_text("\n \n")
+    row, *_ = to_json(compare(tokenizers, tmp_path / "a.txt"))
+    assert (row["documents"], row["bytes"]) == (2, 13)
+    for separator in ("<|endoftext|>", None):
+        with pytest.raises(TrainerError, match=r"b\.txt holds no text"):
+            compare(tokenizers, tmp_path / "b.txt", separator=separator)
+
+
 def test_the_beginning_of_a_text(tokenizers: list[Path], tmp_path: Path) -> None:
     """A character that would be cut in two is left out."""
     (tmp_path / "a.txt").write_text("naïve" * 100)

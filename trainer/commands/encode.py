@@ -22,6 +22,7 @@ def encode(
     text_field: str = "text",
     errors: Literal["strict", "replace"] = "strict",
     threads: int | None = None,
+    memory_limit: str | None = None,
     resume: Annotated[bool, Parameter(negative="")] = False,
     overwrite: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -37,19 +38,22 @@ def encode(
         output: Folder for the token files.
         split: What the text is for: `train`, or `val` for a validation file of its own.
         val_fraction: Instead of a split of your own: send this share of the documents to `val` and the rest to
-            `train`. 0.01 to 0.1; a hundred documents are enough.
+            `train`. 0.01 to 0.1; a hundred documents are enough. Where none falls to `val`, since there are few, it
+            gets this share of the text from its end.
         separator: Special token that stands between documents in the files.
         no_separator: Take each file as one document, and nothing in it as special.
         text_field: Field of JSON lines, or column of parquet files, that holds the text.
         errors: `strict` stops at bytes that are not UTF-8; `replace` makes U+FFFD of them, and counts them.
         threads: Threads that encode. As many as there are cores, if not given.
+        memory_limit: Memory that may be used, such as 500M or 8G. Half of the machine's, if not given. A line of JSON,
+            a record, or text with no blank may have about a hundredth of it; longer ones are refused.
         resume: Go on from where Ctrl-C, a full disk or a crash stopped the same command.
         overwrite: Replace token files that are in the output folder, and what an interrupted run left there.
     """
     from shared.bpe import Tokenizer
     from trainer.encoding import encode_files
     from trainer.progress import progress
-    from trainer.sources import total_size
+    from trainer.sources import parse_limit, total_size
 
     begin = time.monotonic()
     with progress() as new_bar:
@@ -63,6 +67,7 @@ def encode(
             text_field=text_field,
             errors=errors,
             threads=threads,
+            memory_limit=parse_limit(memory_limit),
             resume=resume,
             overwrite=overwrite,
             progress=new_bar("encoding", total_size(files)),
@@ -74,6 +79,12 @@ def encode(
             f"{manifest.count:,}",
             f"{manifest.documents:,}",
             manifest.bytes / manifest.count,
+        )
+    if report.end_is_held_out:
+        logger.info(
+            "there are too few documents to hold out whole ones: %s is the end of the text, from a line's end on where "
+            "one is near",
+            output / "val.bin",
         )
     if report.replaced:
         logger.warning("%s characters were put in place of bytes that are not UTF-8", f"{report.replaced:,}")

@@ -42,6 +42,6 @@ def evaluate(
     with progress() as new_bar:
         report = evaluate_inputs(model, inputs, settings, new_bar)
     if json_output:
-        sys.stdout.write(json.dumps(to_json(report), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps(to_json(report), indent=2, allow_nan=False) + "\n")
     else:
         print_table(to_table(report))

@@ -18,6 +18,7 @@ def evaluate_tokenizers(
     text_field: str = "text",
     errors: Literal["strict", "replace"] = "strict",
     threads: int | None = None,
+    memory_limit: str | None = None,
     json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> None:
     """Compare tokenizers on texts: compression, use of the vocabulary and speed, every one on every text.
@@ -36,11 +37,13 @@ def evaluate_tokenizers(
         text_field: Field of JSON lines, or column of parquet files, that holds the text.
         errors: `strict` stops at bytes that are not UTF-8; `replace` makes U+FFFD of them.
         threads: Threads that encode. As many as there are cores, if not given.
+        memory_limit: Memory that may be used, such as 500M or 8G. Half of the machine's, if not given. A document may
+            have about a hundredth of it; longer ones are refused.
         json_output: Print JSON instead of tables.
     """
     from trainer.errors import UsageError
     from trainer.progress import progress
-    from trainer.sources import parse_size
+    from trainer.sources import parse_limit, parse_size
     from trainer.tables import print_table
     from trainer.tokenizer_comparison import compare_tokenizers
     from trainer.tokenizer_report import to_json, to_tables
@@ -56,10 +59,11 @@ def evaluate_tokenizers(
             errors=errors,
             max_bytes=parse_size(max_size),
             threads=threads,
+            memory_limit=parse_limit(memory_limit),
             new_bar=new_bar,
         )
     if json_output:
-        sys.stdout.write(json.dumps(to_json(results), indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(to_json(results), indent=2) + "\n")
         return
     for table in to_tables(results):
         print_table(table)

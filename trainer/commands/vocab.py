@@ -55,7 +55,7 @@ def vocab(
     """
     from trainer.held_out import parse_held_out
     from trainer.progress import progress
-    from trainer.sources import parse_size, total_size
+    from trainer.sources import parse_limit, total_size
     from trainer.vocabulary import learn_vocabulary
 
     begin = time.monotonic()
@@ -73,7 +73,7 @@ def vocab(
             errors=errors,
             held_out=parse_held_out(held_out, files),
             threads=threads,
-            memory_limit=None if memory_limit is None else parse_size(memory_limit),
+            memory_limit=parse_limit(memory_limit),
             resume=resume,
             overwrite=overwrite,
             progress=reading,

@@ -1,9 +1,12 @@
 """What reaches standard output, in a process of its own: one JSON object a line, whoever wrote it."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 PROGRAM = """
 import logging, sys
@@ -49,6 +52,27 @@ def test_json_lines_of_everybody_have_one_shape() -> None:
     for entry in entries[4:]:
         assert "ValueError: broken" in entry["exception"]
         assert "text of a user" not in entry["exception"]
+
+
+@pytest.mark.case("D54")
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_the_console_shows_no_escapes_of_others(is_terminal: bool) -> None:
+    """Of structlog's colors only, where it is a terminal."""
+    program = """
+import logging, sys
+sys.stdout.isatty = lambda: {is_terminal}
+import structlog
+from shared.http.logs import configure_logging
+configure_logging("info", "console")
+structlog.get_logger("a").info("request", path="/\\x1b[2J\\x9bx")
+logging.getLogger("b").info("from a library: %s", "\\x1b[2J\\nx")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program.format(is_terminal=is_terminal)], capture_output=True, text=True, check=True
+    )
+    shown = re.sub(r"\x1b\[\d+m", "", done.stdout)
+    assert shown.count("\\x1b[2J") == 2
+    assert shown.replace("\n", "").isprintable()
 
 
 def test_the_console_never_shows_variables() -> None:

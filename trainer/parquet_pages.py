@@ -1,0 +1,122 @@
+"""The sizes of a parquet file's pages, which decide what memory reading it takes.
+
+A page is unpacked as a whole, and no value is longer than the page that it lies in (a dictionary is a page too), but it
+may come any number of times. pyarrow gives the sums of the footer only, and ends the process where a footer is damaged,
+so footer and headers are read here: structs of Thrift's compact protocol
+(https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md), as
+https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift defines them.
+"""
+
+import io
+import os
+from collections.abc import Collection, Iterator
+from typing import Any, BinaryIO
+
+_STOP, _TRUE, _FALSE, _I8, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(13)
+_TAIL_BYTES = 8  # of the file: the footer's size, and "PAR1"
+# The numbers of fields.
+_ROW_GROUPS, _COLUMNS, _META_DATA = 4, 1, 3
+_PATH, _CHUNK_BYTES, _FIRST_DATA_PAGE, _DICTIONARY_PAGE = 3, 7, 9, 11
+_UNPACKED_SIZE, _PACKED_SIZE = 2, 3
+
+
+class PageError(ValueError):
+    """A footer or headers that are not those of a parquet file."""
+
+
+def largest_pages(file: BinaryIO, columns: Collection[str]) -> list[int]:
+    """For each row group, the bytes that one page of each of the columns takes in memory, at most.
+
+    Raises:
+        PageError: If the file is not what it should be.
+    """
+    file.seek(-_TAIL_BYTES, os.SEEK_END)
+    size = int.from_bytes(file.read(4), "little")
+    file.seek(-_TAIL_BYTES - size, os.SEEK_END)
+    footer = _Thrift(io.BytesIO(file.read(size)), size)
+    try:
+        groups = [[column[_META_DATA] for column in group[_COLUMNS]] for group in footer.struct()[_ROW_GROUPS]]
+        return [
+            sum(max(_page_sizes(file, chunk), default=0) for chunk in group if _is_of(chunk[_PATH], columns))
+            for group in groups
+        ]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise PageError(f"its footer or the header of a page is damaged: {error!r}") from None
+
+
+def _is_of(path: list[bytes], columns: Collection[str]) -> bool:
+    joined = b".".join(path).decode(errors="replace") + "."
+    return any(joined.startswith(f"{column}.") for column in columns)
+
+
+def _page_sizes(file: BinaryIO, chunk: dict[int, Any]) -> Iterator[int]:
+    begin = min(filter(None, (chunk[_FIRST_DATA_PAGE], chunk.get(_DICTIONARY_PAGE))), default=0)
+    file.seek(begin)
+    thrift = _Thrift(file, begin + chunk[_CHUNK_BYTES])
+    while file.tell() < thrift.end:
+        header = thrift.struct()
+        yield max(header[_PACKED_SIZE], header[_UNPACKED_SIZE])
+        file.seek(thrift.checked(header[_PACKED_SIZE]), os.SEEK_CUR)
+
+
+class _Thrift:
+    """Values in a part of a file, one after the other."""
+
+    def __init__(self, file: BinaryIO, end: int):
+        self.end = end
+        self._file = file
+
+    def struct(self, depth: int = 0) -> dict[int, Any]:
+        """A struct, by the numbers of its fields."""
+        fields: dict[int, Any] = {}
+        field = 0
+        while (head := self._byte()) != _STOP:
+            field = field + (head >> 4) if head >> 4 else _signed(self._number())
+            kind = head & 15
+            fields[field] = kind == _TRUE if kind in {_TRUE, _FALSE} else self._value(kind, depth)
+        return fields
+
+    def checked(self, size: int) -> int:
+        """A size, if so many bytes are left."""
+        if not 0 <= size <= self.end - self._file.tell():
+            raise PageError(f"its footer or the header of a page is damaged: {size:,} bytes more are not there")
+        return size
+
+    def _value(self, kind: int, depth: int) -> Any:  # noqa: PLR0911  # one for each kind
+        if depth > 9:
+            raise PageError("its footer or the header of a page is nested too deeply")
+        if kind in {_I16, _I32, _I64}:
+            return _signed(self._number())
+        if kind == _BINARY:
+            return self._file.read(self.checked(self._number()))
+        if kind == _STRUCT:
+            return self.struct(depth + 1)
+        if kind in {_LIST, _SET}:
+            head = self._byte()
+            size = self._number() if head >> 4 == 15 else head >> 4
+            return [self._value(head & 15, depth + 1) for _ in range(size)]
+        if kind == _MAP:
+            size = self._number()
+            kinds = self._byte() if size else 0
+            return [(self._value(kinds >> 4, depth + 1), self._value(kinds & 15, depth + 1)) for _ in range(size)]
+        if kind in {_TRUE, _FALSE, _I8}:  # within a list
+            return self._byte()
+        if kind == _DOUBLE:
+            return self._file.read(self.checked(8))
+        raise PageError(f"its footer or the header of a page is damaged: there is no value of kind {kind}")
+
+    def _byte(self) -> int:
+        return self._file.read(self.checked(1))[0]
+
+    def _number(self) -> int:
+        value = 0
+        for shift in range(0, 64, 7):
+            byte = self._byte()
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+        raise PageError("its footer or the header of a page is damaged: a number has more than 64 bits")
+
+
+def _signed(value: int) -> int:
+    return (value >> 1) ^ -(value & 1)
