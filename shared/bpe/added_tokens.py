@@ -21,10 +21,15 @@ class Match:
 
 
 class AddedTokenMatcher:
-    """Finds the given added tokens, in whatever order they are declared."""
+    """Finds the given added tokens, in whatever order they are declared.
+
+    Attributes:
+        strips: Whether one of them takes the white space beside it.
+    """
 
     def __init__(self, tokens: Iterable[AddedToken]):
         self._tokens = {token.content: token for token in tokens}
+        self.strips = any(token.lstrip or token.rstrip for token in self._tokens.values())
         longest_first = sorted(self._tokens, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
         self._first_characters = {content[0] for content in self._tokens}

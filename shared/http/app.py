@@ -63,6 +63,7 @@ def build_app(
         version=version,
         lifespan=lifespan,
         telemetry={"tracing": False, "metrics": False, "logs": False},
+        generate_unique_id_function=lambda route: route.name,  # what client generators name their functions by
     )
     app.router.route_class = JsonRoute
     app.state.lifecycle = lifecycle
@@ -101,7 +102,7 @@ def _add_probes(app: FastAPI, lifecycle: Lifecycle[Any], metrics: HttpMetrics) -
             raise not_ready(state, reason)
         return ProbeResponse(status="ready")
 
-    @app.get("/metrics", tags=["operations"], response_class=Response)
+    @app.get("/metrics", name="metrics", tags=["operations"], response_class=Response)
     async def prometheus() -> Response:
         """Measurements in Prometheus' text format."""
         return Response(metrics.page(), media_type=CONTENT_TYPE_LATEST)

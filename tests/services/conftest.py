@@ -256,3 +256,11 @@ def wait_until(condition: Callable[[], bool], timeout: float = 240) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
+
+
+def cut_off(response: httpx.Response) -> bytes:
+    """What comes of a stream that ends before it is complete, which a reader that knows nothing of errors sees too."""
+    parts: list[bytes] = []
+    with pytest.raises(httpx.RemoteProtocolError, match="incomplete chunked read"):
+        parts.extend(response.iter_raw())
+    return b"".join(parts)

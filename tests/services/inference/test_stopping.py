@@ -80,7 +80,9 @@ def test_what_becomes_complete_too_early_is_text(stops: list[str], pieces: list[
         out += matcher.feed(piece, may_end=index >= early)
         seen = "".join(pieces[: index + 1])
         if matcher.matched is None:
-            held = max(size for size in range(5) if any(seen.endswith(stop[:size]) for stop in stops if size < len(stop)))
+            held = max(
+                size for size in range(5) if any(seen.endswith(stop[:size]) for stop in stops if size < len(stop))
+            )
             assert out == seen[: len(seen) - held]
     out += matcher.finish()
     for end in range(len("".join(pieces[:early])) + 1, len(text) + 1):

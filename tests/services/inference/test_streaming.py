@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from shared.bpe import Tokenizer
+from tests.services.conftest import cut_off
 
 
 def body_of(url: str, **body: Any) -> bytes:
@@ -129,8 +130,17 @@ def test_no_empty_frames_while_nothing_is_held_back(url: str) -> None:  # B38
     assert texts == ["DEF", "G", "HI", "J"] + ["K"] * 26
 
 
-def test_a_failure_after_the_start_is_an_error_frame_and_the_end(url: str) -> None:
-    *frames, error, rest = body_of(url, prompt="broken").split(b"\n\n")
+def broken(url: str, route: str) -> bytes:
+    """The stream of an answer that fails."""
+    with httpx.stream("POST", f"{url}{route}", json={"stream": True, "prompt": "broken"}) as response:
+        assert response.status_code == 200
+        return cut_off(response)
+
+
+@pytest.mark.case("D25")
+@pytest.mark.parametrize("route", ["/generate", "/v1/completions"])
+def test_a_failure_after_the_start_is_an_error_frame_and_no_end(url: str, route: str) -> None:
+    *frames, error, rest = broken(url, route).split(b"\n\n")
     assert (len(frames), rest) == (2, b"")
     assert json.loads(error.removeprefix(b"data: "))["error"] == {
         "message": "the model gave no distribution to draw from: its logits are not finite",
@@ -169,7 +179,7 @@ def test_streams_do_not_disturb_each_other(url: str) -> None:  # B40
                 next(response.iter_raw())
             return []
         if index == 2:
-            return [body_of(url, prompt="broken").decode()]
+            return [broken(url, "/generate").decode()]
         return texts_of(stream(url, prompt="cut", max_tokens=100))
 
     with ThreadPoolExecutor(5) as pool:
