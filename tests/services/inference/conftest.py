@@ -54,6 +54,7 @@ class ScriptedRunner:
         self.steps: list[list[Segment]] = []
         self.gate = threading.Event()
         self.gate.set()
+        self.num_begun = 0  # steps, those that wait for the gate too
         self.may_start = threading.Event()  # a process is ready no sooner
         self.may_start.set()
         self._rows: dict[int, tuple[list[int], int]] = {}  # each row's script and how far it has come
@@ -72,6 +73,7 @@ class ScriptedRunner:
         pass
 
     def run(self, segments: Sequence[Segment]) -> StepResult:
+        self.num_begun += 1
         self.gate.wait()
         if self.failures:
             raise self.failures.pop(0)

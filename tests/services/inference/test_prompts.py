@@ -141,7 +141,9 @@ def test_a_text_that_can_never_fit_is_refused_and_not_encoded(
     status, error = error_of(client, route, prompt=prompt, stream=stream, echo=True, logprobs=1)
     assert (status, error["code"], error["param"]) == (400, "context_length_exceeded", field)
     assert error["message"].startswith(f"{field}: at least ")
-    assert f"tokens, the limit is {CONTEXT - 1}: prompt and answer share a context of {CONTEXT} tokens" in error["message"]
+    assert (
+        f"tokens, the limit is {CONTEXT - 1}: prompt and answer share a context of {CONTEXT} tokens" in error["message"]
+    )
 
 
 @pytest.mark.case("D08")

@@ -99,6 +99,28 @@ def test_stop_strings_end_the_answer_and_never_leak(
     assert [token for frame in frames for token in frame["choices"][0]["tokens"]] == answer["tokens"]
 
 
+@pytest.mark.case("D39")
+@pytest.mark.parametrize(
+    ("prompt", "stop", "min_tokens", "text", "num_tokens"),
+    [
+        ("cut", "FG", 1, "DE", 2),  # it begins in the first token, and is complete in the second
+        ("cut", "FGHIJ", 3, "DE", 4),
+        ("cut", "FG", 2, "DEFGHIJKKK", 7),  # complete too early: text like any other
+        ("cut", ["FG", "GH", "IJK"], 2, "DEF", 3),
+        ("cut", "KK", 5, "DEFGHIJ", 6),
+    ],
+)
+def test_a_stop_string_may_begin_before_min_tokens(
+    url: str, prompt: str, stop: Any, min_tokens: int, text: str, num_tokens: int
+) -> None:
+    body = {"prompt": prompt, "stop": stop, "min_tokens": min_tokens, "max_tokens": 7}
+    answer, frames = whole(url, **body), stream(url, **body)
+    assert (answer["choices"][0]["text"], answer["usage"]["completion_tokens"]) == (text, num_tokens)
+    assert "".join(texts_of(frames)) == text
+    assert frames[-1]["choices"][0]["finish_reason"] == answer["choices"][0]["finish_reason"]
+    assert frames[-1]["usage"] == answer["usage"]
+
+
 def test_control_tokens_are_no_text(url: str) -> None:  # B42
     assert "".join(texts_of(stream(url, prompt="first"))) == " a"
 
@@ -169,6 +191,23 @@ def test_frames_go_out_as_tokens_come(scripted: Any, serve: Any) -> None:  # B36
             assert next(parts).count(b"data: ") == 1
             turnstile.release()
         assert b"".join(parts).endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.case("D42")
+def test_each_frame_may_say_how_many_tokens_there_are_so_far(scripted: Any, serve: Any) -> None:
+    app, runner = scripted({})
+    url = serve(app)
+    runner.gate = turnstile = Turnstile()
+    options = {"continuous_usage_stats": True}
+    body = {"prompt": "four", "stream": True, "max_tokens": 3, "stream_options": options}
+    turnstile.release()
+    with httpx.stream("POST", f"{url}/v1/completions", json=body) as response:
+        lines = response.iter_lines()
+        for count in (1, 2, 3):
+            usage = json.loads(next(line for line in lines if line).removeprefix("data: "))["usage"]
+            assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (4, count, 4 + count)
+            turnstile.release()
+        assert [line for line in lines if line] == ["data: [DONE]"]
 
 
 def test_streams_do_not_disturb_each_other(url: str) -> None:  # B40
