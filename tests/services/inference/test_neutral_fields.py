@@ -27,7 +27,8 @@ CLIENTS: dict[str, dict[str, Any]] = {
     "vllm bench serve": {"repetition_penalty": 1.0, "logprobs": None},
     "vLLM's sampling parameters": {
         "best_of": 1, "use_beam_search": False, "top_k": 0, "min_p": 0.0, "length_penalty": 1.0,
-        "early_stopping": False, "stop_token_ids": [], "include_stop_str_in_output": False, "min_tokens": 0, "skip_special_tokens": True,
+        "early_stopping": False, "stop_token_ids": [], "include_stop_str_in_output": False, "min_tokens": 0,
+        "skip_special_tokens": True,
         "spaces_between_special_tokens": True, "truncate_prompt_tokens": None, "allowed_token_ids": None,
         "bad_words": [], "add_special_tokens": True, "guided_json": None, "structured_outputs": None, "priority": 0,
         "logits_processors": None, "return_token_ids": False, "return_tokens_as_token_ids": False,
