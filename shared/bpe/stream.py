@@ -12,7 +12,7 @@ class StreamDecoder:
 
     Attributes:
         start: Where the latest id's text begins, in characters of the text of all ids; within a character, where that
-            character begins. An id without bytes begins where the text that was certain before it ends.
+            character begins. An id without bytes begins where the one before it does, or where the text ends so far.
     """
 
     def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool = True):
@@ -30,7 +30,7 @@ class StreamDecoder:
         """
         data = self._tokenizer.decode_bytes([id], skip_special_tokens=self._skip_special_tokens)
         held = self._decoder.getstate()[0]
-        self.start = self._length + _is_cut_off(held, data[:1])
+        self.start = self._length + _num_cut_off(held, data[:1]) if data else max(self.start, self._length)
         text = self._decoder.decode(data)
         self._length += len(text)
         return text
@@ -40,12 +40,15 @@ class StreamDecoder:
         return self._decoder.decode(b"", final=True)
 
 
-def _is_cut_off(held: bytes, following: bytes) -> bool:
-    """Whether a character's first bytes become one U+FFFD, since the byte that follows is no part of it."""
-    if not held or not following:
-        return False
+def _num_cut_off(held: bytes, following: bytes) -> int:
+    """How many U+FFFD the first bytes of a character become, where the byte that follows is no part of it.
+
+    One, but for two bytes of a surrogate: Python's decoder holds them back, and makes a U+FFFD of each.
+    """
+    if not held:
+        return 0
     try:
         (held + following).decode()
     except UnicodeDecodeError as error:
-        return error.reason != "unexpected end of data"
-    return False
+        return 0 if error.reason == "unexpected end of data" else len(held.decode(errors="replace"))
+    return 0

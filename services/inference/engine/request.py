@@ -52,7 +52,7 @@ class StartEvent(NamedTuple):
     """
 
     row: int
-    arrived_at: float = 0.0
+    arrived_at: float
 
 
 class PromptEvent(NamedTuple):

@@ -4,13 +4,14 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
 from services.inference.app import create_app
 from services.inference.engine.client import EngineClient
@@ -178,6 +179,15 @@ def scripted(pieces_tokenizer: Tokenizer) -> Callable[..., tuple[FastAPI, Script
         return create_app(values, load), runner
 
     return build
+
+
+@pytest.fixture(scope="module")
+def client(model_dir: Path) -> Iterator[TestClient]:
+    """The app on the tiny random model."""
+    with TestClient(create_app(InferenceSettings(model_dir=model_dir, threads=1, prefill_tokens=16))) as client:
+        while client.get("/readyz").status_code != 200:
+            time.sleep(0.01)
+        yield client
 
 
 def _config(vocab_size: int) -> ModelConfig:

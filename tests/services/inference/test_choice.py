@@ -9,6 +9,7 @@ from services.inference.choice import Choice, Delta
 from services.inference.engine import TokenEvent, TokenLogprobs
 from services.inference.stopping import StopStrings
 from shared.bpe import StreamDecoder, Tokenizer
+from tests.services.conftest import character_places
 
 
 def test_text_comes_in_whole_characters_and_logprobs_in_real_bytes(pieces_tokenizer: Tokenizer) -> None:  # B39
@@ -48,26 +49,6 @@ def test_text_is_linear_in_the_number_of_tokens(pieces_tokenizer: Tokenizer) -> 
         assert seconds(token, 50_000) < 5.0
 
 
-def places_of(data: bytes) -> tuple[str, list[int]]:
-    """Bytes as text, and for each byte the character that it is of, by Python's decoder of a whole text."""
-    cuts: list[tuple[int, int]] = []
-
-    def note(error: UnicodeError) -> tuple[str, int]:
-        assert isinstance(error, UnicodeDecodeError)
-        cuts.append((error.start, error.end))
-        return "\ufffd", error.end
-
-    codecs.register_error("note", note)
-    text = data.decode(errors="note")
-    places: list[int] = []
-    lengths = dict(cuts)
-    for place, character in enumerate(text):
-        begin = len(places)
-        size = lengths[begin] - begin if begin in lengths else len(character.encode())
-        places += [place] * size
-    return text, places
-
-
 def slow_answer(
     tokenizer: Tokenizer, tokens: list[int], stops: list[str], min_tokens: int
 ) -> tuple[str, list[int], list[int], str | None]:
@@ -76,11 +57,12 @@ def slow_answer(
     The text that a token makes certain is what no byte after it can change.
     """
     parts = [tokenizer.decode_bytes([token], skip_special_tokens=True) for token in tokens]
-    text, places = places_of(b"".join(parts))
+    text, places = character_places(b"".join(parts))
     offsets, certain = [], []
     for index, part in enumerate(parts):
         before = b"".join(parts[:index])
-        offsets.append(places[len(before)] if part else len(codecs.utf_8_decode(before, "replace", False)[0]))
+        so_far = len(codecs.utf_8_decode(before, "replace", False)[0])
+        offsets.append(places[len(before)] if part else max([so_far, *offsets[-1:]]))
         certain.append(len(codecs.utf_8_decode(before + part, "replace", False)[0]))
     certain[-1] = len(text)
     for end in range(1, len(text) + 1):
@@ -100,7 +82,9 @@ def slow_answer(
 def test_deltas_add_up_to_the_answer_as_a_whole(pieces_tokenizer: Tokenizer, data: st.DataObject) -> None:  # B29, B37
     """Whole characters, parts of characters and control tokens, with stop strings across them."""
     control = pieces_tokenizer.special_tokens["<|e|>"]
-    token = st.sampled_from([ord("a"), ord("b"), 0xF0, 0x9F, 0x98, 0x80, 0xC3, 0xA9, control, *range(256, 260)])
+    token = st.sampled_from(
+        [ord("a"), ord("b"), 0xF0, 0x9F, 0x98, 0x80, 0xC3, 0xA9, 0xED, 0xA0, control, *range(256, 260)]
+    )
     tokens = data.draw(st.lists(token, min_size=1, max_size=12))
     stops = data.draw(st.lists(st.text("abDEFHI\U0001f600é\ufffd", min_size=1, max_size=4), max_size=3))
     min_tokens = data.draw(st.integers(0, len(tokens)))
@@ -139,6 +123,7 @@ def held_back(text: str, stops: list[str]) -> int:
         ([0xF0, 0x9F, 65, 0xC3, 0xC3, 0xA9], "\ufffdA\ufffdé", [0, 0, 1, 2, 3, 3]),
         ([0xE0, 0x80, 65], "\ufffd\ufffdA", [0, 1, 2]),  # E0 80 begins no character: Unicode 16, table 3-7
         ([0xC3, 0xC3], "\ufffd\ufffd", [0, 1]),
+        ([0xED, 0xA0, 65], "\ufffd\ufffdA", [0, 1, 2]),  # nor does ED A0, which is of a surrogate
     ],
 )
 def test_a_token_after_a_cut_character_begins_after_its_replacement(

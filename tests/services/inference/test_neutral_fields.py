@@ -1,16 +1,10 @@
 """Fields that clients send and that ask for nothing; the bodies are those that the named clients sent to a recorder."""
 
 import json
-import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-
-from services.inference.app import create_app
-from services.inference.settings import InferenceSettings
 
 pytestmark = pytest.mark.case("D42")
 
@@ -37,14 +31,6 @@ CLIENTS: dict[str, dict[str, Any]] = {
     "OpenAI's": {"metadata": None, "store": False, "service_tier": "auto", "suffix": None, "logit_bias": None},
     "empty": {"metadata": {}, "service_tier": "default", "spaces_between_special_tokens": False, "length_penalty": 1},
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def client(model_dir: Path) -> Iterator[TestClient]:
-    with TestClient(create_app(InferenceSettings(model_dir=model_dir, threads=1))) as client:
-        while client.get("/readyz").status_code != 200:
-            time.sleep(0.01)
-        yield client
 
 
 def choices(client: TestClient, route: str, **body: Any) -> Any:
