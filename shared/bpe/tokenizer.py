@@ -102,14 +102,12 @@ class Tokenizer:
         return max(map(len, self._bytes.values()))
 
     def fewest_tokens(self, text: str, *, allowed_special: AllowedSpecial = ()) -> int:
-        """How many tokens a text has at least, by its length alone: `encode` gives no fewer.
+        """How many tokens a text has at least, by its length: `encode` gives no fewer.
 
         Raises:
             TokenizerError: If `allowed_special` names no control token.
         """
-        if self._cutter.matcher(allowed_special).strips:
-            return 0  # any amount of white space may go into one token
-        num_bytes = len(text)  # at least
+        num_bytes = self._cutter.matcher(allowed_special).count_kept(text)  # at least
         if self.vocabulary.nfc:
             num_bytes = num_bytes * _NFC_BYTES // _NFC_CHARACTERS
         return -(-num_bytes // self.max_token_bytes)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.case("D08")
 
 # Texts of which NFC leaves the least: three characters of five or six bytes become one of two.
 SHRINKING = ["\u03b9\u0308\u0301", "\u00fc\u0304", "u\u0308\u0304", "\u1112\u1161\u11ab", "\u212a", "\u212b", "\u1fef"]
-LETTERS = ["a", "aaaa", "é", "日", "\U0001f600", " ", "<|s|>", "<|strip|>", *SHRINKING]
+LETTERS = ["a", "aaaa", "é", "日", "\U0001f600", " ", " " * 50, "<|s|>", "<|strip|>", *SHRINKING]
 
 
 def tokenizer(*, nfc: bool, strips: bool) -> Tokenizer:
@@ -46,7 +46,10 @@ def test_it_grows_with_the_text(nfc: bool) -> None:
     assert subject.max_token_bytes == len("<|strip|>")
     assert subject.fewest_tokens("") == 0
     assert subject.fewest_tokens("~" * 9000) == (667 if nfc else 1000)
-    assert subject.fewest_tokens("~" * 9000, allowed_special="all") == 0, "it may take any amount of white space"
+    for white in (" ", "\n", "\u3000"):
+        assert subject.fewest_tokens(white * 9000) == (667 if nfc else 1000)
+        assert subject.fewest_tokens(white * 9000, allowed_special="all") == 0, "one token may strip it all"
+        assert subject.fewest_tokens(("~" + white) * 9000, allowed_special="all") == (667 if nfc else 1000)
     with pytest.raises(TokenizerError, match="allowed_special names '<x>'"):
         subject.fewest_tokens("a", allowed_special=["<x>"])
 
