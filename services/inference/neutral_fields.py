@@ -6,7 +6,7 @@ vLLM's, whose sampling parameters many clients send in full; the others are Open
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic import AfterValidator, Field, GetJsonSchemaHandler, WithJsonSchema, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -31,6 +31,21 @@ class NullIsAbsent(StrictModel):
         return described
 
 
+def _only(value: bool) -> tuple[AfterValidator, WithJsonSchema]:
+    """What lets a boolean be only this one. A `Literal` would not do: to it, 0 and 0.0 are false too."""
+
+    def check(given: bool) -> bool:
+        if given is not value:
+            raise ValueError(f"this can only be {str(value).lower()}")
+        return given
+
+    return AfterValidator(check), WithJsonSchema({"type": "boolean", "const": value})
+
+
+OnlyFalse = Annotated[bool, *_only(False)]
+OnlyTrue = Annotated[bool, *_only(True)]
+
+
 class ResponseFormat(StrictModel):
     """The format of an answer: text."""
 
@@ -42,17 +57,17 @@ class NeutralFields(NullIsAbsent):
 
     best_of: int | None = Field(None, description="Only as much as `n`: all answers are returned")
     max_completion_tokens: int | None = Field(None, description="Only as much as `max_tokens`")
-    use_beam_search: Literal[False] | None = Field(None, description="Only false: answers are drawn")
+    use_beam_search: OnlyFalse | None = Field(None, description="Only false: answers are drawn")
     length_penalty: Annotated[float, Field(ge=1, le=1)] | None = Field(None, description="Only 1: of beam search")
-    early_stopping: Literal[False] | None = Field(None, description="Only false: of beam search")
-    skip_special_tokens: Literal[True] | None = Field(None, description="Only true: special tokens are no text")
+    early_stopping: OnlyFalse | None = Field(None, description="Only false: of beam search")
+    skip_special_tokens: OnlyTrue | None = Field(None, description="Only true: special tokens are no text")
     spaces_between_special_tokens: bool | None = Field(None, description="Ignored: special tokens are no text")
-    include_stop_str_in_output: Literal[False] | None = Field(None, description="Only false")
+    include_stop_str_in_output: OnlyFalse | None = Field(None, description="Only false")
     bad_words: Annotated[list[Any], Field(max_length=0)] | None = Field(None, description="Only empty")
-    priority: Literal[0] | None = Field(None, description="Only 0: requests are served in turn")
-    return_token_ids: Literal[False] | None = Field(None, description="Only false; /generate has them")
-    return_tokens_as_token_ids: Literal[False] | None = Field(None, description="Only false; /generate has them")
+    priority: Annotated[int, Field(ge=0, le=0)] | None = Field(None, description="Only 0: requests are served in turn")
+    return_token_ids: OnlyFalse | None = Field(None, description="Only false; /generate has them")
+    return_tokens_as_token_ids: OnlyFalse | None = Field(None, description="Only false; /generate has them")
     response_format: ResponseFormat | None = Field(None, description="Only text")
     metadata: Annotated[dict[str, Any], Field(max_length=0)] | None = Field(None, description="Only empty")
-    store: Literal[False] | None = Field(None, description="Only false: nothing is kept")
+    store: OnlyFalse | None = Field(None, description="Only false: nothing is kept")
     service_tier: Literal["auto", "default"] | None = Field(None, description="Ignored: there is one")

@@ -50,6 +50,9 @@ def test_what_asks_for_nothing_changes_nothing(client: TestClient, route: str, n
     ("field", "value", "status"),
     [
         ("use_beam_search", True, 422),
+        ("use_beam_search", 0, 422),
+        ("skip_special_tokens", 1.0, 422),
+        ("priority", False, 422),
         ("length_penalty", 0.9, 422),
         ("early_stopping", True, 422),
         ("skip_special_tokens", False, 422),
