@@ -26,7 +26,7 @@ def create_app(
     """Build the app; the model is loaded when the app starts, not now."""
     lifecycle: Lifecycle[ServedModel] = Lifecycle(
         lambda: load(settings),
-        start=lambda model: model.engine.start(),
+        start=lambda model: model.engine.start(metrics.queue_seconds.observe),
         drain=lambda model, timeout: model.engine.drain(timeout),
         close=lambda model: model.engine.close(),
         health=lambda model: model.engine.fault,

@@ -35,7 +35,8 @@ class Delta:
         self.tokens += other.tokens
         self.offsets += other.offsets
         self.logprobs += other.logprobs
-        self.prompt_logprobs = self.prompt_logprobs or other.prompt_logprobs
+        if other.prompt_logprobs is not None:
+            self.prompt_logprobs = other.prompt_logprobs
         self.finish_reason, self.stop_reason = other.finish_reason, other.stop_reason
 
 
@@ -43,8 +44,8 @@ class Choice:
     """Turns the tokens of one row into deltas.
 
     The decoder starts afresh after the prompt: bytes that would complete a character of the prompt come out as U+FFFD.
-    The text of special tokens is left out; those named in `special_stops` are tokens that end the answer. Stop strings
-    are looked for after the first `min_tokens` tokens.
+    The text of special tokens is left out; those named in `special_stops` are tokens that end the answer. A stop string
+    ends it where it becomes complete after the first `min_tokens` tokens, wherever it began.
     """
 
     def __init__(
@@ -65,11 +66,12 @@ class Choice:
         The answer may end here by a stop string while the row itself would go on.
         """
         pending = self._pending
+        start, text = self._decode(event)
         pending.tokens.append(event.token)
-        pending.offsets.append(self._decoded)
+        pending.offsets.append(start)
         if event.logprobs is not None:
             pending.logprobs.append(event.logprobs)
-        pending.text = self._text_of(event)
+        pending.text = self._release(text, event)
         self._released += len(pending.text)
         if self._matcher.matched is not None:
             pending.finish_reason, pending.stop_reason = "stop", self._matcher.matched
@@ -82,19 +84,24 @@ class Choice:
             return pending
         if not pending.text:
             return None
-        self._pending = self._hold_back(pending) if self._released < self._decoded else Delta()
+        self._pending = self._hold_back(pending) if start >= self._released else Delta()
         return pending
 
-    def _text_of(self, event: TokenEvent) -> str:
-        """The text that this token makes certain to be part of the answer."""
-        self._num_tokens += 1
-        # A token that ends the answer is not part of its text.
-        text = "" if event.finish_reason == "stop" else self._decoder.feed(event.token)
+    def _decode(self, event: TokenEvent) -> tuple[int, str]:
+        """Where this token's text begins, and the text that it makes certain."""
+        if event.finish_reason == "stop":  # a token that ends the answer is not part of its text: it comes after it
+            text = self._decoder.finish()
+            return self._decoded + len(text), text
+        text = self._decoder.feed(event.token)
         if event.finish_reason is not None:
             text += self._decoder.finish()
+        return self._decoder.start, text
+
+    def _release(self, text: str, event: TokenEvent) -> str:
+        """What is certain to be part of the answer, now that this token has added a text."""
+        self._num_tokens += 1
         self._decoded += len(text)
-        if self._num_tokens > self._min_tokens:
-            text = self._matcher.feed(text)
+        text = self._matcher.feed(text, may_end=self._num_tokens > self._min_tokens)
         if event.finish_reason is not None:
             text += self._matcher.finish()
         return text

@@ -36,7 +36,8 @@ class EventStream(Response):
     """Sends `frames` as they come, each in one write, and calls `on_end` when they have gone out or the client has.
 
     The response begins with the first frame, so that what fails before it still has a status of its own, or after
-    `PING_SECONDS` with a comment. An `ApiError` after that is a last frame.
+    `PING_SECONDS` with a comment. An `ApiError` after that is a last frame, and the response stays incomplete: the
+    server closes the connection, and clients that know nothing of such frames raise all the same.
     """
 
     media_type = "text/event-stream"
@@ -91,7 +92,8 @@ class EventStream(Response):
                 raise
             _log.exception("stream failed")
             await self._send(send, frame(error_envelope(500, "internal error; the server's log has the details")))
-        await self._send(send, b"", more=False)
+        else:
+            await self._send(send, b"", more=False)
 
     async def _send(self, send: Send, body: bytes, *, more: bool = True) -> None:
         self._sending, self._changed = True, self._loop.time()

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
-from shared.http import StrictModel
+from services.inference.neutral_fields import NeutralFields
 from shared.http.errors import shorten
-from shared.http.fields import refuse_lone_surrogates
+from shared.http.fields import AllowedSpecial, refuse_lone_surrogates
 
 MAX_PROMPTS = 2048
 _MAX_PROMPT_IDS = 1 << 19
@@ -59,9 +59,15 @@ _StopString = Annotated[
 _Bias = Annotated[float, Field(ge=-100, le=100)]
 
 
-class ContinuationRequest(StrictModel):
+class ContinuationRequest(NeutralFields):
     """How to continue a prompt. Absent and null are the same: the default."""
 
+    allowed_special: AllowedSpecial | None = Field(
+        None, description='Special tokens recognized in a text: their names, or "all"; else they are plain text'
+    )
+    add_special_tokens: bool | None = Field(
+        None, description="Add the tokenizer's own to a text, such as a begin-of-text token; default: true"
+    )
     max_tokens: int | None = None
     min_tokens: int | None = Field(
         None, ge=0, description="Tokens before which no token and no stop string ends the answer; at most max_tokens"

@@ -33,8 +33,6 @@ class Meter:
         now = time.perf_counter()
         if self._prompt_at is None:
             self._prompt_at = now
-            if self._job.started_at is not None:
-                self._metrics.queue_seconds.observe(self._job.started_at - self._arrived)
         if isinstance(event, TokenEvent):
             latest = self._latest.get(event.row)
             if latest is not None:

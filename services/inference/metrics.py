@@ -51,7 +51,7 @@ class InferenceMetrics(HttpMetrics):
         self.cancelled = self._counter("ownlm_cancelled_requests", "Requests ended before their answer")
         self.failed = self._counter("ownlm_failed_requests", "Requests that the engine could not finish")
         self.queue_seconds = self._histogram(
-            "ownlm_queue_seconds", "From a request's arrival to its place in the batch"
+            "ownlm_queue_seconds", "From a request's arrival to a sequence's place in the batch"
         )
         self.first_token_seconds = self._histogram(
             "ownlm_time_to_first_token_seconds", "From a request's arrival to its first token"

@@ -2,16 +2,15 @@
 
 import hashlib
 import secrets
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from services.inference.engine import RowRequest
 from services.inference.fields import ContinuationRequest
 from services.inference.loading import ServedModel
+from services.inference.prompts import Prompt, read_prompts
 from services.inference.settings import InferenceSettings
 from services.inference.stopping import StopStrings
-from shared.bpe import StreamDecoder, TokenizerError
-from shared.http import ApiError
+from shared.http import ApiError, request_started
 from shared.lm import SamplingParams
 
 _SAMPLING_FIELDS = (
@@ -24,21 +23,6 @@ _SAMPLING_FIELDS = (
     "frequency_penalty",
 )
 _RANDOM_SEED_BITS = 53  # what every JSON reader keeps exactly, JavaScript's included
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """A prompt that was checked.
-
-    Attributes:
-        ids: Its tokens, at least one.
-        text: What an answer that echoes it begins with.
-        offsets: Where each token begins in `text`, in characters; empty where nobody asks.
-    """
-
-    ids: tuple[int, ...]
-    text: str
-    offsets: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -107,9 +91,8 @@ def make_plan(
         ApiError: 400, naming the field, the limit and the value got.
     """
     count_rows(request, settings)
-    if not request.prompts:
-        raise ApiError(400, "prompt: the list is empty", param="prompt", code="empty_prompt")
-    prompts = [_prompt(prompt, f"prompt{place}", request, model) for prompt, place in _with_places(request.prompts)]
+    _check_agreement(request)
+    prompts = read_prompts(request, model)
     seed = secrets.randbits(_RANDOM_SEED_BITS) if request.seed is None else request.seed
     special = model.tokenizer.special_tokens
     special_stops = {special[stop]: stop for stop in request.stops if stop in special}
@@ -125,6 +108,7 @@ def make_plan(
         num_logprobs=request.logprobs,
         min_tokens=request.min_tokens or 0,
         num_prompt_logprobs=request.num_prompt_logprobs,
+        arrived_at=request_started(),
     )
     # Checked once, and sent to the model's process once, however many rows share them.
     seeded = [replace(params, seed=choice_seed(seed, index)) for index in range(request.num_choices)]
@@ -154,46 +138,14 @@ def choice_seed(seed: int, index: int) -> int:
     return int.from_bytes(digest[:8]) >> 1
 
 
-def _with_places(prompts: Sequence[str | list[int]]) -> Iterable[tuple[str | list[int], str]]:
-    """Each prompt with its place in the request, where there are several."""
-    return zip(prompts, [""] if len(prompts) == 1 else [f"[{index}]" for index in range(len(prompts))], strict=True)
-
-
-def _prompt(prompt: str | list[int], field: str, request: ContinuationRequest, model: ServedModel) -> Prompt:
-    is_text = isinstance(prompt, str)
-    try:
-        ids = model.tokenizer.encode(prompt, add_special_tokens=True) if isinstance(prompt, str) else prompt
-        _check_length(len(ids), field, request, model)
-        text = prompt if isinstance(prompt, str) else model.tokenizer.decode(prompt)  # refuses ids that are no tokens
-    except TokenizerError as error:
-        raise ApiError(400, f"{field}: {error}", param=field) from error
-    wants_offsets = request.echo and request.num_prompt_logprobs is not None
-    offsets = _offsets(ids, len(text), model, skip_special_tokens=is_text) if wants_offsets else ()
-    return Prompt(tuple(ids), text, offsets)
-
-
-def _check_length(number: int, field: str, request: ContinuationRequest, model: ServedModel) -> None:
-    if number == 0:
-        message = f"{field}: it is empty, and this model has no begin-of-text token to start from"
-        raise ApiError(400, message, param=field, code="empty_prompt")
-    # A prompt that fills the context can be scored and not continued.
-    limit = model.context_length - (request.max_tokens != 0)
-    if number > limit:
-        message = (
-            f"{field}: {number} tokens, the limit is {limit}: "
-            f"prompt and answer share a context of {model.context_length} tokens"
-        )
-        raise ApiError(400, message, param=field, code="context_length_exceeded")
-
-
-def _offsets(ids: list[int], length: int, model: ServedModel, *, skip_special_tokens: bool) -> tuple[int, ...]:
-    """Where each token begins in the decoded text; one inside a character, where that character begins."""
-    decoder = StreamDecoder(model.tokenizer, skip_special_tokens=skip_special_tokens)
-    offsets, position = [], 0
-    for token in ids:
-        offsets.append(min(position, length))
-        position += len(decoder.feed(token))
-    return tuple(offsets)
+def _check_agreement(request: ContinuationRequest) -> None:
+    """Refuse a second name that asks for something else than the first."""
+    if request.best_of not in (None, request.num_choices):
+        message = f"best_of: all answers are returned, so it can only be n, which is {request.num_choices}"
+        raise ApiError(400, f"{message} (got {request.best_of})", param="best_of")
+    if request.max_completion_tokens not in (None, request.max_tokens):
+        message = f"max_completion_tokens: only as much as max_tokens (got {request.max_completion_tokens})"
+        raise ApiError(400, message, param="max_completion_tokens")
 
 
 def _max_tokens(request: ContinuationRequest, num_prompt_tokens: int, context_length: int, default: int) -> int:

@@ -24,7 +24,7 @@ class GenerateRequest(ContinuationRequest):
         Annotated[Text, Tag("(one)")] | Annotated[TokenIds, Tag("(list)")],
         Discriminator(one_or_list),
         BeforeValidator(count_prompt_ids),
-    ] = Field(description="Text (special tokens in it stay plain text), or token ids that are used as they are")
+    ] = Field(description="Text, or token ids that are used as they are")
     max_tokens: int | None = Field(
         None, ge=0, description="The most tokens to generate; default: what /info says, or fewer where the context ends"
     )

@@ -7,13 +7,17 @@ from collections.abc import Sequence
 class StopStrings:
     """The automaton of Aho and Corasick (1975, doi 10.1145/360825.360855) over stop strings; shared by all choices.
 
-    State 0 is the root; a state is the longest end of the text so far that a stop string begins with, so its depth is
-    the number of characters that must be held back. A character costs a step or two, however many and long they are.
+    State 0 is the root; a state is the longest end of the text so far that a stop string begins with. A character costs
+    a step or two, however many and long they are.
+
+    Attributes:
+        open: For each state, how many characters at the text's end may still become a stop string.
+        found: For each state, the longest stop string that ends in it.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
-        self.depths = [0]
-        self.found: list[str | None] = [None]  # the longest stop string that ends in a state
+        self.open = [0]
+        self.found: list[str | None] = [None]
         self._next: list[dict[str, int]] = [{}]
         self._shorter = [0]  # the state of the longest proper end of this one's text
         for stop in stops:
@@ -21,7 +25,7 @@ class StopStrings:
         self._link()
 
     def __bool__(self) -> bool:
-        return len(self.depths) > 1
+        return len(self.found) > 1
 
     def can_begin(self, text: str) -> bool:
         """Whether a stop string may begin in this text."""
@@ -39,13 +43,13 @@ class StopStrings:
 
     def _add(self, stop: str) -> None:
         state = 0
-        for character in stop:
+        for depth, character in enumerate(stop, 1):
             following = self._next[state].get(character)
             if following is None:
-                following = len(self.depths)
+                following = len(self.found)
                 self._next[state][character] = following
                 self._next.append({})
-                self.depths.append(self.depths[state] + 1)
+                self.open.append(depth)
                 self.found.append(None)
                 self._shorter.append(0)
             state = following
@@ -57,6 +61,8 @@ class StopStrings:
         while states:
             state = states.popleft()
             self.found[state] = self.found[state] or self.found[self._shorter[state]]
+            if not self._next[state]:  # no stop string is longer: one that begins later may still come
+                self.open[state] = self.open[self._shorter[state]]
             for character, following in self._next[state].items():
                 self._shorter[following] = self.step(self._shorter[state], character)
                 states.append(following)
@@ -76,10 +82,11 @@ class StopMatcher:
         self._held = ""
         self.matched: str | None = None
 
-    def feed(self, text: str) -> str:
+    def feed(self, text: str, *, may_end: bool = True) -> str:
         """Take the next piece, and return the text that is certain not to belong to a stop string.
 
-        Once `matched` is set the text has ended, and nothing more comes out.
+        Stop strings that become complete in a piece that may not end the text are text like any other. Once `matched`
+        is set the text has ended, and nothing more comes out.
         """
         if self.matched is not None:
             return ""
@@ -88,11 +95,10 @@ class StopMatcher:
         pending = self._held + text
         for end, character in enumerate(text, len(self._held) + 1):
             self._state = self._stops.step(self._state, character)
-            self.matched = self._stops.found[self._state]
-            if self.matched is not None:
-                self._held = ""
-                return pending[: end - len(self.matched)]
-        certain = len(pending) - self._stops.depths[self._state]
+            if may_end and (matched := self._stops.found[self._state]) is not None:
+                self.matched, self._held = matched, ""
+                return pending[: end - len(matched)]
+        certain = len(pending) - self._stops.open[self._state]
         self._held = pending[certain:]
         return pending[:certain]
 

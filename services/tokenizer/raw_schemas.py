@@ -27,7 +27,12 @@ RAW_ENCODE: dict[str, Any] = {
         _DTYPE,
     ],
     "requestBody": {
-        "content": {"text/plain": {"schema": {"type": "string"}, "examples": {"a text": {"value": "Once upon a time"}}}}
+        "content": {
+            "text/plain": {
+                "schema": {"type": "string", "format": "binary", "description": "A text in UTF-8"},
+                "examples": {"a text": {"value": "Once upon a time"}},
+            }
+        }
     },
     "responses": {
         "200": {

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from services.tokenizer.settings import MAX_BATCH_ITEMS
 from shared.http import StrictModel, Text
+from shared.http.fields import AllowedSpecial
 
 TokenId = Annotated[int, Field(ge=0)]
 # The first wrong item is enough: pydantic would describe each of a million.
@@ -20,10 +21,6 @@ Texts = Annotated[list[Text], Field(max_length=MAX_BATCH_ITEMS, fail_fast=True),
 
 def _text_kind(value: Any) -> str:
     return "(batch)" if isinstance(value, list) else "(one)"
-
-
-def _special_kind(value: Any) -> str:
-    return "(list)" if isinstance(value, list) else "(all)"
 
 
 def _tokens_kind(value: Any) -> str:
@@ -45,12 +42,9 @@ class EncodeRequest(StrictModel):
     text: Annotated[Annotated[Text, Tag("(one)")] | Texts, Discriminator(_text_kind)] = Field(
         description="A string, or a list of strings"
     )
-    allowed_special: Annotated[
-        Annotated[list[Text], Field(fail_fast=True), Tag("(list)")] | Annotated[Literal["all"], Tag("(all)")],
-        Discriminator(_special_kind),
-    ] = Field(
+    allowed_special: AllowedSpecial = Field(
         default_factory=list,
-        description='Special tokens recognised in the text: their names, or "all"; else they are plain text',
+        description='Special tokens recognized in the text: their names, or "all"; else they are plain text',
     )
     add_special_tokens: bool = Field(False, description="Add the tokenizer's own, such as a begin-of-text token")
     return_pieces: bool = Field(False, description="Also say which part of the text each token is")

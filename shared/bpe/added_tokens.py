@@ -25,6 +25,7 @@ class AddedTokenMatcher:
 
     def __init__(self, tokens: Iterable[AddedToken]):
         self._tokens = {token.content: token for token in tokens}
+        self._strips = any(token.lstrip or token.rstrip for token in self._tokens.values())
         longest_first = sorted(self._tokens, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
         self._first_characters = {content[0] for content in self._tokens}
@@ -32,6 +33,10 @@ class AddedTokenMatcher:
     def may_occur_in(self, text: str) -> bool:
         """Whether a text holds what one of the tokens begins with: quick, and mostly false."""
         return any(character in text for character in self._first_characters)
+
+    def count_kept(self, text: str) -> int:
+        """How many characters of a text are kept at least: one of the tokens may strip any amount of white space."""
+        return len(text) - sum(map(text.count, _WHITE_SPACE)) if self._strips else len(text)
 
     def find(self, text: str) -> Iterator[Match]:
         """Matches from left to right, never overlapping."""

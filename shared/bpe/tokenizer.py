@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _SHORT = 1 << 14
 # Characters beyond which a text is cut into blocks, for threads to share.
 _LONG = 3 << 18
+# NFC makes at least two bytes of three characters, as of U+03B9 U+0308 U+0301; a test looks at all of Unicode.
+_NFC_CHARACTERS, _NFC_BYTES = 3, 2
 
 
 class Tokenizer:
@@ -100,6 +102,22 @@ class Tokenizer:
     def vocab_size(self) -> int:
         """The highest id plus one: the rows that a model's embedding needs at least."""
         return max(self._bytes) + 1
+
+    @cached_property
+    def max_token_bytes(self) -> int:
+        """The length of the longest token, added ones included."""
+        return max(map(len, self._bytes.values()))
+
+    def fewest_tokens(self, text: str, *, allowed_special: AllowedSpecial = ()) -> int:
+        """How many tokens a text has at least, by its length: `encode` gives no fewer.
+
+        Raises:
+            TokenizerError: If `allowed_special` names no control token.
+        """
+        num_bytes = self._cutter.matcher(allowed_special).count_kept(text)  # at least
+        if self.vocabulary.nfc:
+            num_bytes = num_bytes * _NFC_BYTES // _NFC_CHARACTERS
+        return -(-num_bytes // self.max_token_bytes)
 
     @property
     def fingerprint(self) -> str:

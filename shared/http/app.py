@@ -10,6 +10,7 @@ from shared.http.admission import AdmissionMiddleware
 from shared.http.api_keys import ApiKeys
 from shared.http.auth import AuthMiddleware, document_keys
 from shared.http.body_limit import BodyLimitMiddleware, MemoryBudget
+from shared.http.body_route import operation_id
 from shared.http.cors import allow_origins
 from shared.http.errors import ApiError, install_error_handlers
 from shared.http.lifecycle import Lifecycle
@@ -56,6 +57,7 @@ def build_app(
         version=version,
         lifespan=lifespan,
         telemetry={"tracing": False, "metrics": False, "logs": False},
+        generate_unique_id_function=operation_id,
     )
     app.state.lifecycle = lifecycle
     app.state.metrics = metrics

@@ -26,6 +26,11 @@ _MAX_COMMAS = 1 << 21
 RawEndpoint = Callable[[bytes, Request], Awaitable[Response]]
 
 
+def operation_id(route: APIRoute) -> str:
+    """The name of a route in the OpenAPI document, after which generated clients name their functions."""
+    return route.name
+
+
 class BodyRoute(APIRoute):
     """A route for `async def endpoint(body: SomeModel, request: Request) -> Response`.
 
@@ -47,7 +52,7 @@ class BodyRoute(APIRoute):
         raw: Mapping[str, RawEndpoint] = MappingProxyType({}),
         **options: Any,
     ) -> None:
-        super().__init__(path, endpoint, methods=["POST"], **options)
+        super().__init__(path, endpoint, methods=["POST"], generate_unique_id_function=operation_id, **options)
         model = endpoint.__annotations__["body"]
         assert issubclass(model, BaseModel)
         self._model = model

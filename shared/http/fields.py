@@ -1,10 +1,11 @@
 """Request models' base class and field types: strict, and safe against what JSON allows but we cannot serve."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 _MAX_UNKNOWN_FIELDS = 3
+_MAX_SPECIAL = 4096
 
 
 class StrictModel(BaseModel):
@@ -35,4 +36,14 @@ def refuse_lone_surrogates(text: str) -> str:
     return text
 
 
+def _kind_of_special(value: Any) -> str:
+    return "(list)" if isinstance(value, list) else "(all)"
+
+
 Text = Annotated[str, AfterValidator(refuse_lone_surrogates)]
+AllowedSpecial = Annotated[
+    Annotated[list[Text], Field(max_length=_MAX_SPECIAL, fail_fast=True), Tag("(list)")]
+    | Annotated[Literal["all"], Tag("(all)")],
+    Discriminator(_kind_of_special),
+]
+"""The special tokens that are recognized in a text."""

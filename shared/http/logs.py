@@ -70,6 +70,12 @@ def configure_logging(level: str, style: Literal["console", "json"]) -> None:
     root.handlers = [handler]
     root.setLevel(_LEVELS[level])
     logging.getLogger("numba").setLevel(logging.WARNING)  # at debug level its compiler tells each of its steps
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Leave out that a response stays incomplete: a stream that fails ends so, and its request's line says why."""
+    return record.getMessage() != "ASGI callable returned without completing response."
 
 
 def _add_request_id(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

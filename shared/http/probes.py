@@ -41,7 +41,7 @@ def add_probes(app: FastAPI, lifecycle: Lifecycle[Any], metrics: HttpMetrics) ->
             raise not_ready(state, reason)
         return ProbeResponse(status="ready")
 
-    @app.get("/metrics", tags=["operations"], response_class=Response)
+    @app.get("/metrics", name="metrics", tags=["operations"], response_class=Response)
     async def prometheus() -> Response:
         """Measurements in Prometheus' text format."""
         return Response(metrics.page(), media_type=CONTENT_TYPE_LATEST)

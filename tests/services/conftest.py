@@ -1,5 +1,6 @@
 """A tiny model folder, and servers over real sockets: in a thread for apps, as processes for whole services."""
 
+import codecs
 import json
 import os
 import signal
@@ -256,3 +257,31 @@ def wait_until(condition: Callable[[], bool], timeout: float = 240) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
+
+
+def cut_off(response: httpx.Response) -> bytes:
+    """What comes of a stream that ends before it is complete, which a reader that knows nothing of errors sees too."""
+    parts: list[bytes] = []
+    with pytest.raises(httpx.RemoteProtocolError, match="incomplete chunked read"):
+        parts.extend(response.iter_raw())
+    return b"".join(parts)
+
+
+def character_places(data: bytes) -> tuple[str, list[int]]:
+    """Bytes as text, and for each byte the character that it is of, by Python's decoder of a whole text."""
+    cuts: list[tuple[int, int]] = []
+
+    def note(error: UnicodeError) -> tuple[str, int]:
+        assert isinstance(error, UnicodeDecodeError)
+        cuts.append((error.start, error.end))
+        return "\ufffd", error.end
+
+    codecs.register_error("note", note)
+    text = data.decode(errors="note")
+    places: list[int] = []
+    lengths = dict(cuts)
+    for place, character in enumerate(text):
+        begin = len(places)
+        size = lengths[begin] - begin if begin in lengths else len(character.encode())
+        places += [place] * size
+    return text, places

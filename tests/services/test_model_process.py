@@ -75,8 +75,10 @@ def test_the_life_of_the_models_process(stepwise: Callable[..., Any]) -> None:
         service.steps.allow(3)
         next(lines)
         child.kill()
-        *_, last = [line for line in lines if line.startswith("data: ")]
-    error = json.loads(last.removeprefix("data: "))["error"]
+        rest: list[str] = []
+        with pytest.raises(httpx.RemoteProtocolError, match="incomplete"):
+            rest.extend(lines)
+    error = json.loads(rest[-2].removeprefix("data: "))["error"]
     assert error["code"] == "engine_restarted"
     assert "SIGKILL" in error["message"]
     for answer in (httpx.get(f"{service.url}/readyz"), tell(service)):

@@ -14,7 +14,7 @@ import pytest
 
 from shared.bpe import Tokenizer
 from shared.lm import GenerationDefaults, ModelConfig, Transformer, save_model_folder
-from tests.services.conftest import wait_until
+from tests.services.conftest import cut_off, wait_until
 
 
 def one_sentence(stderr: str) -> str:
@@ -110,11 +110,13 @@ def test_an_orderly_end(process: Callable[..., Any], model_dir: Path, sent: sign
     assert "secret" not in stdout
 
 
+# Each token is a letter: else its first may be a part of a character, which is held back.
+STREAM = {"prompt": "a", "max_tokens": 12, "stream": True, "logit_bias": {str(ord("a")): 100}}
+
+
 def read_stream(url: str) -> list[str]:
-    """The frames of a stream of twelve tokens, each a letter; the status where it was refused."""
-    letter = {str(ord("a")): 100}  # else its first token may be a part of a character, which is held back
-    body = {"prompt": "a", "max_tokens": 12, "stream": True, "logit_bias": letter}
-    with httpx.stream("POST", f"{url}/generate", json=body) as response:
+    """The frames of a stream of twelve tokens; the status where it was refused."""
+    with httpx.stream("POST", f"{url}/generate", json=STREAM) as response:
         if response.status_code != 200:
             return [str(response.status_code)]
         return [line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: ")]
@@ -148,11 +150,17 @@ def test_sigterm_with_streams_and_a_queue(stepwise: Callable[..., Any]) -> None:
 
 def test_a_stream_that_takes_too_long_to_end_is_told(stepwise: Callable[..., Any]) -> None:  # B64
     service = stepwise(shutdown_timeout=0.5)
+
+    def read() -> bytes:
+        with httpx.stream("POST", f"{service.url}/generate", json=STREAM) as response:
+            return cut_off(response)
+
     with ThreadPoolExecutor(1) as pool:
-        stream = pool.submit(read_stream, service.url)
+        stream = pool.submit(read)
         service.wait_rows(running=1, waiting=0)
         service.terminate()
-        assert "shut down before" in json.loads(stream.result()[-1])["error"]["message"]
+        *_, last, _ = stream.result().split(b"\n\n")
+        assert "shut down before" in json.loads(last.removeprefix(b"data: "))["error"]["message"]
         code, _, stderr = service.wait_exit()
     assert (code, stderr) == (0, "")
 

@@ -41,6 +41,7 @@ class Clients:
     async def one(self, seed: int, *, stream: bool) -> None:
         body = {"prompt": "Once upon a time", "max_tokens": 60, "ignore_eos": True, "seed": seed, "stream": stream}
         tokens: list[int] = []
+        outcome = IN_MID_ANSWER
         try:
             async with self.client.stream("POST", f"{self.url}/generate", json=body) as response:
                 if response.status_code != 200 or not stream:
@@ -48,7 +49,6 @@ class Clients:
                     outcome = "whole" if response.status_code == 200 else content["error"]["code"]
                     tokens = content["choices"][0]["tokens"] if outcome == "whole" else []
                 else:
-                    outcome = IN_MID_ANSWER
                     async for frame in _frames(response):
                         if frame is None:
                             outcome = "whole"
@@ -56,8 +56,8 @@ class Clients:
                             outcome = f"frame {frame['error']['code']}"
                         else:
                             tokens += frame["choices"][0]["tokens"]
-        except httpx.TransportError:
-            outcome = IN_MID_ANSWER
+        except httpx.TransportError:  # after an error too a stream stays incomplete
+            pass
         self.outcomes[outcome] += 1
         if outcome == "whole":
             self.answers[seed].add(str(tokens))

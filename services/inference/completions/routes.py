@@ -10,6 +10,7 @@ from services.inference.completions.schemas import (
     CompletionResponse,
     ModelCard,
     ModelList,
+    StreamOptions,
 )
 from services.inference.completions.shape import CompletionShape
 from services.inference.serving import Serving, stream_responses
@@ -40,13 +41,15 @@ def completion_route(serving: Serving) -> BodyRoute:
             id_=serving.answer_id("cmpl"),
             model=name,
             num_logprobs=body.logprobs,
-            include_usage=bool(body.stream_options and body.stream_options.include_usage),
+            options=body.stream_options or StreamOptions(),
+            usage=generation.usage,
         )
         return await answer(request, generation, shape, stream=bool(body.stream), send_timeout=send_timeout)
 
     return BodyRoute(
         "/v1/completions",
         create_completion,
+        name="completions",
         response_model=CompletionResponse,
         responses=stream_responses(_STREAM_EXAMPLE, 404),
         tags=["OpenAI"],
@@ -84,8 +87,5 @@ def _no_model(wanted: str, served: str) -> ApiError:
 def _refuse_what_cannot_be(body: CompletionRequest) -> None:
     if body.suffix is not None:
         raise ApiError(400, "suffix: the model only writes onwards, it cannot fill a gap", param="suffix")
-    if body.best_of is not None and body.best_of != body.num_choices:
-        message = f"best_of: all answers are returned, so it can only be n, which is {body.num_choices}"
-        raise ApiError(400, f"{message} (got {body.best_of})", param="best_of")
     if body.stream_options is not None and not body.stream:
         raise ApiError(400, "stream_options: only with stream true", param="stream_options")

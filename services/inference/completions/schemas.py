@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from services.inference.fields import MAX_PROMPTS, ContinuationRequest, TokenIds, count_prompt_ids
+from services.inference.neutral_fields import NullIsAbsent
 from services.inference.schemas import Usage
-from shared.http import StrictModel, Text
+from shared.http import Text
 
 
 def _kind_of_prompt(value: Any) -> str:
@@ -20,10 +21,11 @@ def _kind_of_prompt(value: Any) -> str:
     return "(lists of ids)" if isinstance(value[0], list) else "(texts)"
 
 
-class StreamOptions(StrictModel):
+class StreamOptions(NullIsAbsent):
     """What a stream has besides text."""
 
     include_usage: bool | None = Field(None, description="One more frame before the end, with `usage` and no choices")
+    continuous_usage_stats: bool | None = Field(None, description="vLLM's: `usage` so far in each frame")
     include_obfuscation: bool | None = Field(None, description="OpenAI's; accepted and ignored")
 
 
@@ -52,7 +54,6 @@ class CompletionRequest(ContinuationRequest):
     max_tokens: int | None = Field(
         None, ge=0, description="The most tokens to generate; default: 16, or fewer where the context ends"
     )
-    best_of: int | None = Field(None, description="Only as much as `n`: all answers are returned")
     suffix: str | None = Field(None, description="Refused: the model only writes onwards")
     stream_options: StreamOptions | None = None
     user: Text | None = Field(None, description="Accepted and ignored")

@@ -1,10 +1,11 @@
 """Answers in the shape of OpenAI's legacy completions."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from services.inference.choice import Delta
+from services.inference.completions.schemas import StreamOptions
 from services.inference.engine import TokenLogprobs
 from services.inference.plan import Plan
 from services.inference.schemas import Usage
@@ -21,7 +22,8 @@ class CompletionShape:
         id_: The answer's name.
         model: The model's.
         num_logprobs: How many alternatives were asked for, or None.
-        include_usage: Whether a stream ends with a frame for `usage`.
+        options: What a stream has besides text.
+        usage: Tells the tokens so far.
     """
 
     def __init__(
@@ -32,12 +34,14 @@ class CompletionShape:
         id_: str,
         model: str,
         num_logprobs: int | None,
-        include_usage: bool,
+        options: StreamOptions,
+        usage: Callable[[], Usage],
     ) -> None:
         self._plan = plan
         self._tokenizer = tokenizer
         self._num_logprobs = num_logprobs
-        self._include_usage = include_usage
+        self._include_usage = bool(options.include_usage)
+        self._usage = usage if options.continuous_usage_stats else None
         self._constant = {"id": id_, "object": "text_completion", "created": int(time.time()), "model": model}
 
     def whole(self, choices: list[Delta], usage: Usage) -> dict[str, Any]:
@@ -51,7 +55,9 @@ class CompletionShape:
     def part(self, index: int, delta: Delta, usage: Usage | None) -> dict[str, Any]:  # noqa: ARG002 - OpenAI's is apart
         """See `Shape.part`."""
         content = {**self._constant, "choices": [self._choice(index, delta)]}
-        if self._include_usage:
+        if self._usage is not None:
+            content["usage"] = self._usage().model_dump()
+        elif self._include_usage:
             content["usage"] = None
         return content
 

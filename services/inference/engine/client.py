@@ -87,8 +87,9 @@ class EngineClient:
         """Why the engine cannot run anything now, or None."""
         return self._supervisor.fault
 
-    async def start(self) -> None:
-        """Begin to listen to the process; called once, on the event loop."""
+    async def start(self, on_place: Callable[[float], None] = lambda _seconds: None) -> None:
+        """Begin to listen to the process; see `Engine.start`."""
+        self._on_place = on_place
         self._loop = asyncio.get_running_loop()
         await self._supervisor.start()
 
@@ -167,6 +168,8 @@ class EngineClient:
     def _take_step(self, message: Step) -> None:
         self._stats = message.stats
         for number, event in message.events:
+            if isinstance(event, StartEvent):
+                self._on_place(max(0.0, message.began_at - event.arrived_at))
             entry = self._jobs.get(number)
             if entry is None:
                 continue  # dropped while the step ran

@@ -105,7 +105,7 @@ class EngineCore:
         self._events = []
         plan = self._plan()
         for row in plan.started:
-            self._post(row, StartEvent(row.index))
+            self._post(row, StartEvent(row.index, row.request.arrived_at))
         for row, error in plan.failed:
             self._forget(row)
             self._post(row, FailEvent(row.index, _cause(error)))

@@ -1,5 +1,6 @@
 """What goes into the engine and what comes out: the seam between the HTTP side and the side that runs the model."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -23,6 +24,7 @@ class RowRequest:
         min_tokens: Tokens before which no id of `stop_ids` is drawn.
         num_prompt_logprobs: How many alternatives to report for each token of the prompt but the first; None reports
             no log-probabilities of the prompt.
+        arrived_at: When its request came, by `time.perf_counter`, which all processes of a machine share.
     """
 
     prompt_ids: tuple[int, ...]
@@ -32,6 +34,7 @@ class RowRequest:
     num_logprobs: int | None = None
     min_tokens: int = 0
     num_prompt_logprobs: int | None = None
+    arrived_at: float = 0.0
 
 
 class TokenLogprobs(NamedTuple):
@@ -44,10 +47,12 @@ class TokenLogprobs(NamedTuple):
 class StartEvent(NamedTuple):
     """Row `row` has a place in the batch and its prompt begins to run; comes once, before all others.
 
-    For the engine's client, which measures how long rows wait; handlers never see it.
+    For the engine's client, which measures how long rows wait, those too that were canceled meanwhile; handlers never
+    see it.
     """
 
     row: int
+    arrived_at: float
 
 
 class PromptEvent(NamedTuple):
@@ -179,8 +184,8 @@ class Engine(Protocol):
     def fault(self) -> Fault | None:
         """Why the engine cannot run anything now, or None."""
 
-    async def start(self) -> None:
-        """Begin; called once, on the event loop."""
+    async def start(self, on_place: Callable[[float], None]) -> None:
+        """Begin; called once, on the event loop. `on_place` learns how many seconds each row waited for its place."""
 
     def check_room(self, num_rows: int) -> None:
         """Raise what `submit` would raise now for this many rows: a refusal need not wait for its prompt's encoding."""

@@ -4,13 +4,14 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
 from services.inference.app import create_app
 from services.inference.engine.client import EngineClient
@@ -54,6 +55,7 @@ class ScriptedRunner:
         self.steps: list[list[Segment]] = []
         self.gate = threading.Event()
         self.gate.set()
+        self.num_begun = 0  # steps, those that wait for the gate too
         self.may_start = threading.Event()  # a process is ready no sooner
         self.may_start.set()
         self._rows: dict[int, tuple[list[int], int]] = {}  # each row's script and how far it has come
@@ -72,6 +74,7 @@ class ScriptedRunner:
         pass
 
     def run(self, segments: Sequence[Segment]) -> StepResult:
+        self.num_begun += 1
         self.gate.wait()
         if self.failures:
             raise self.failures.pop(0)
@@ -176,6 +179,17 @@ def scripted(pieces_tokenizer: Tokenizer) -> Callable[..., tuple[FastAPI, Script
         return create_app(values, load), runner
 
     return build
+
+
+@pytest.fixture(scope="module")
+def client(model_dir: Path) -> Iterator[TestClient]:
+    """The app on the tiny random model."""
+    with TestClient(
+        create_app(InferenceSettings(model_dir=model_dir, threads=1, prefill_tokens=16)), base_url="http://localhost"
+    ) as client:
+        while client.get("/readyz").status_code != 200:
+            time.sleep(0.01)
+        yield client
 
 
 def _config(vocab_size: int) -> ModelConfig:

@@ -11,9 +11,11 @@ import pytest
 
 from services.inference.answers import GenerateShape, _frames, _whole
 from services.inference.choice import Delta
+from services.inference.completions.schemas import StreamOptions
 from services.inference.completions.shape import CompletionShape
 from services.inference.engine import TokenLogprobs
-from services.inference.plan import Plan, Prompt
+from services.inference.plan import Plan
+from services.inference.prompts import Prompt
 from services.inference.stopping import StopStrings
 from shared.bpe import Tokenizer
 
@@ -46,7 +48,9 @@ def test_parts_of_characters_have_their_real_bytes(pieces_tokenizer: Tokenizer, 
 def test_in_the_legacy_format_no_two_tokens_look_the_same(
     pieces_tokenizer: Tokenizer, plan: Plan, delta: Delta
 ) -> None:
-    shape = CompletionShape(plan, pieces_tokenizer, id_="cmpl-1", model="demo", num_logprobs=2, include_usage=False)
+    shape = CompletionShape(
+        plan, pieces_tokenizer, id_="cmpl-1", model="demo", num_logprobs=2, options=StreamOptions(), usage=lambda: None
+    )
     content: Any = json.loads(json.dumps(shape.part(0, delta, None), allow_nan=False))
     logprobs = content["choices"][0]["logprobs"]
     assert logprobs["tokens"] == ["bytes:\\xf0", "bytes:\\x9f", "bytes:\\x98", "bytes:\\x80"]

@@ -98,3 +98,21 @@ def test_a_reader_that_stalls_is_given_up(start: Start, metric: Any) -> None:  #
     wait_until(lambda: metric(url, "ownlm_http_requests_in_flight") == 1)
     wait_rows(metric, url, running=0)
     connection.close()
+
+
+@pytest.mark.case("D24")
+def test_every_row_that_got_a_place_counts_as_one_that_waited(scripted: Any, serve: Any, metric: Any) -> None:
+    app, runner = scripted({}, max_batch=3)
+    url = serve(app)
+    httpx.post(f"{url}/generate", json={"prompt": "p", "max_tokens": 2, "n": 3})
+    assert metric(url, "ownlm_queue_seconds_count") == 3
+    begun = runner.num_begun
+    runner.gate.clear()  # two rows get their places, and their client leaves before the step ends
+    connection = send(url, prompt="p", max_tokens=2, n=2)
+    wait_until(lambda: runner.num_begun > begun)
+    connection.close()
+    wait_until(lambda: metric(url, "ownlm_cancelled_requests_total") == 1)
+    assert metric(url, "ownlm_queue_seconds_count") == 3
+    runner.gate.set()
+    wait_until(lambda: metric(url, "ownlm_queue_seconds_count") == 5)
+    assert metric(url, "ownlm_queue_seconds_sum") < 240

@@ -114,7 +114,6 @@ def test_gaps_are_those_of_each_sequence(clock: Callable[[float], None]) -> None
         sums = {sample.name: sample.value for family in metrics.registry.collect() for sample in family.samples}
         return sums[f"{name}_count"], pytest.approx(sums[f"{name}_sum"])
 
-    assert total("ownlm_queue_seconds") == (1, 1.0)
     assert total("ownlm_time_to_first_token_seconds") == (1, 1.25)
     assert total("ownlm_time_between_tokens_seconds") == (4, 0.080)
     assert total("ownlm_generation_seconds") == (1, 2.0)

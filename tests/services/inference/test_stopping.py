@@ -66,6 +66,32 @@ def test_holds_back_exactly_the_longest_beginning_of_a_stop_string(stops: list[s
         assert out == seen[: len(seen) - held]
 
 
+@pytest.mark.case("D39")
+@given(
+    st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=4),
+    st.lists(st.text("abc", max_size=4)),
+    st.integers(0, 4),
+)
+def test_what_becomes_complete_too_early_is_text(stops: list[str], pieces: list[str], early: int) -> None:
+    """The first pieces may not end the text; wherever a stop string began, it ends it in a later one."""
+    matcher = StopMatcher(StopStrings(stops))
+    out, text = "", "".join(pieces)
+    for index, piece in enumerate(pieces):
+        out += matcher.feed(piece, may_end=index >= early)
+        seen = "".join(pieces[: index + 1])
+        if matcher.matched is None:
+            held = max(
+                size for size in range(5) if any(seen.endswith(stop[:size]) for stop in stops if size < len(stop))
+            )
+            assert out == seen[: len(seen) - held]
+    out += matcher.finish()
+    for end in range(len("".join(pieces[:early])) + 1, len(text) + 1):
+        if complete := [stop for stop in stops if text[:end].endswith(stop)]:
+            assert (out, matcher.matched) == (text[: end - len(max(complete, key=len))], max(complete, key=len))
+            return
+    assert (out, matcher.matched) == (text, None)
+
+
 def test_a_character_costs_a_step_or_two_however_long_the_stop_strings_are() -> None:  # B59
     stops = StopStrings(["a" * 255 + letter for letter in "bcde"])
     steps = 0

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from shared.bpe import Tokenizer
+from tests.services.conftest import cut_off
 
 
 def body_of(url: str, **body: Any) -> bytes:
@@ -98,6 +99,28 @@ def test_stop_strings_end_the_answer_and_never_leak(
     assert [token for frame in frames for token in frame["choices"][0]["tokens"]] == answer["tokens"]
 
 
+@pytest.mark.case("D39")
+@pytest.mark.parametrize(
+    ("prompt", "stop", "min_tokens", "text", "num_tokens"),
+    [
+        ("cut", "FG", 1, "DE", 2),  # it begins in the first token, and is complete in the second
+        ("cut", "FGHIJ", 3, "DE", 4),
+        ("cut", "FG", 2, "DEFGHIJKKK", 7),  # complete too early: text like any other
+        ("cut", ["FG", "GH", "IJK"], 2, "DEF", 3),
+        ("cut", "KK", 5, "DEFGHIJ", 6),
+    ],
+)
+def test_a_stop_string_may_begin_before_min_tokens(
+    url: str, prompt: str, stop: Any, min_tokens: int, text: str, num_tokens: int
+) -> None:
+    body = {"prompt": prompt, "stop": stop, "min_tokens": min_tokens, "max_tokens": 7}
+    answer, frames = whole(url, **body), stream(url, **body)
+    assert (answer["choices"][0]["text"], answer["usage"]["completion_tokens"]) == (text, num_tokens)
+    assert "".join(texts_of(frames)) == text
+    assert frames[-1]["choices"][0]["finish_reason"] == answer["choices"][0]["finish_reason"]
+    assert frames[-1]["usage"] == answer["usage"]
+
+
 def test_control_tokens_are_no_text(url: str) -> None:  # B42
     assert "".join(texts_of(stream(url, prompt="first"))) == " a"
 
@@ -129,8 +152,17 @@ def test_no_empty_frames_while_nothing_is_held_back(url: str) -> None:  # B38
     assert texts == ["DEF", "G", "HI", "J"] + ["K"] * 26
 
 
-def test_a_failure_after_the_start_is_an_error_frame_and_the_end(url: str) -> None:
-    *frames, error, rest = body_of(url, prompt="broken").split(b"\n\n")
+def broken(url: str, route: str) -> bytes:
+    """The stream of an answer that fails."""
+    with httpx.stream("POST", f"{url}{route}", json={"stream": True, "prompt": "broken"}) as response:
+        assert response.status_code == 200
+        return cut_off(response)
+
+
+@pytest.mark.case("D25")
+@pytest.mark.parametrize("route", ["/generate", "/v1/completions"])
+def test_a_failure_after_the_start_is_an_error_frame_and_no_end(url: str, route: str) -> None:
+    *frames, error, rest = broken(url, route).split(b"\n\n")
     assert (len(frames), rest) == (2, b"")
     assert json.loads(error.removeprefix(b"data: "))["error"] == {
         "message": "the model gave no distribution to draw from: its logits are not finite",
@@ -161,6 +193,23 @@ def test_frames_go_out_as_tokens_come(scripted: Any, serve: Any) -> None:  # B36
         assert b"".join(parts).endswith(b"data: [DONE]\n\n")
 
 
+@pytest.mark.case("D42")
+def test_each_frame_may_say_how_many_tokens_there_are_so_far(scripted: Any, serve: Any) -> None:
+    app, runner = scripted({})
+    url = serve(app)
+    runner.gate = turnstile = Turnstile()
+    options = {"continuous_usage_stats": True}
+    body = {"prompt": "four", "stream": True, "max_tokens": 3, "stream_options": options}
+    turnstile.release()
+    with httpx.stream("POST", f"{url}/v1/completions", json=body) as response:
+        lines = response.iter_lines()
+        for count in (1, 2, 3):
+            usage = json.loads(next(line for line in lines if line).removeprefix("data: "))["usage"]
+            assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (4, count, 4 + count)
+            turnstile.release()
+        assert [line for line in lines if line] == ["data: [DONE]"]
+
+
 def test_streams_do_not_disturb_each_other(url: str) -> None:  # B40
     def read(index: int) -> list[str]:
         time.sleep(0.05 * index)
@@ -169,7 +218,7 @@ def test_streams_do_not_disturb_each_other(url: str) -> None:  # B40
                 next(response.iter_raw())
             return []
         if index == 2:
-            return [body_of(url, prompt="broken").decode()]
+            return [broken(url, "/generate").decode()]
         return texts_of(stream(url, prompt="cut", max_tokens=100))
 
     with ThreadPoolExecutor(5) as pool:

@@ -1,5 +1,6 @@
 """Log-probabilities in OpenAI's legacy format, against the model run by torch in one piece."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +116,28 @@ def test_what_a_stop_string_cuts_off_is_gone_everywhere(complete: Any, client: T
     for stream in (False, True):
         response = client.post("/generate", json={**body, "stop": stop, "stream": stream})
         assert response.status_code == 200
+
+
+@pytest.mark.case("D37")
+@pytest.mark.parametrize("max_tokens", [0, 1, 3])
+def test_a_prompt_of_one_token_is_scored_too(
+    client: TestClient, complete: Any, chunks: Any, tokenizer: Tokenizer, max_tokens: int
+) -> None:
+    """There is nothing that predicts its one token: null, as for the first token of any prompt."""
+    body = {"prompt": "f", "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
+    assert len(tokenizer.encode("f")) == 1
+    answer = client.post("/generate", json={**body, "prompt_logprobs": 0}).json()["choices"][0]
+    assert answer["prompt_logprobs"] == [None]
+    frames = client.post("/generate", json={**body, "prompt_logprobs": 0, "stream": True}).text.split("\n\n")[:-2]
+    parts = [json.loads(frame.removeprefix("data: "))["choices"][0] for frame in frames]
+    assert [part["prompt_logprobs"] for part in parts if "prompt_logprobs" in part] == [[None]]
+
+    [choice] = complete(**body, echo=True, logprobs=1)["choices"]
+    logprobs = choice["logprobs"]
+    assert {len(entries) for entries in logprobs.values()} == {1 + max_tokens}
+    assert [logprobs[name][0] for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset")] == [
+        "f", None, None, 0,
+    ]  # fmt: skip
+    parts = [frame["choices"][0] for frame in chunks(**body, echo=True, logprobs=1)]
+    for name, entries in logprobs.items():
+        assert [entry for part in parts for entry in part["logprobs"][name]] == entries

@@ -77,9 +77,27 @@ def test_errors_are_the_packages_own(client: OpenAI) -> None:
         client.completions.create(model="demo", prompt="a", suffix="b")
     with pytest.raises(openai.UnprocessableEntityError, match="temperature"):
         client.completions.create(model="demo", prompt="a", temperature=-1)
+
+
+@pytest.mark.case("D25")
+def test_an_answer_that_fails_midway_is_never_taken_as_complete(client: OpenAI, url: str) -> None:
+    received = []
+
+    async def read() -> None:
+        async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=240) as client:
+            stream = await client.completions.create(model="demo", prompt="broken", stream=True)
+            async for chunk in stream:
+                received.append(chunk.choices[0])  # noqa: PERF401 - it ends with an error
+
     stream = client.completions.create(model="demo", prompt="broken", stream=True)
-    with pytest.raises(openai.APIError, match=r"generation failed|no distribution"):
-        list(stream)
+    for attempt in (lambda: received.extend(chunk.choices[0] for chunk in stream), lambda: asyncio.run(read())):
+        received.clear()
+        with pytest.raises(openai.APIError, match="no distribution") as failed:
+            attempt()
+        assert failed.value.code == "generation_failed"
+        assert [(choice.text, choice.finish_reason) for choice in received] == [("H", None)] * 2
+    with pytest.raises(openai.InternalServerError, match="no distribution"):
+        client.completions.create(model="demo", prompt="broken")
 
 
 def test_keys_timeouts_and_a_full_queue(scripted: Any, serve: Callable[..., str]) -> None:

@@ -122,7 +122,7 @@ def test_rows_go_and_events_come() -> None:
             job = engine.submit([ROW, ROW])
             assert await peer.heard(1) == [Submit(1, [ROW, ROW])]
             events = [PromptEvent(0, 0), PromptEvent(1, 2), TokenEvent(0, 7, None, "stop"), TokenEvent(1, 8)]
-            peer.say((1, StartEvent(0)), *((1, event) for event in events))
+            peer.say((1, StartEvent(0, 0.0)), *((1, event) for event in events))
             assert await anext(job) == events
             assert job.started_at is not None
             assert job.started_at >= job.submitted_at
@@ -252,7 +252,7 @@ def test_timeouts_of_the_queue_and_of_the_whole() -> None:
         peer = Peer()
         async with client_of(peer, queue_timeout=0.05, request_timeout=0.2) as engine:
             waiting, running, quick = (engine.submit([ROW]) for _ in range(3))
-            peer.say((2, StartEvent(0)), (3, TokenEvent(0, 1, None, "stop")))
+            peer.say((2, StartEvent(0, 0.0)), (3, TokenEvent(0, 1, None, "stop")))
             with pytest.raises(QueueTimeoutError, match=r"0\.05 seconds"):
                 await read(waiting)
             with pytest.raises(RequestTimeoutError, match=r"0\.2 seconds"):
@@ -477,7 +477,7 @@ def test_one_that_ends_while_the_service_does_is_not_said_to_be_restarted() -> N
         peer = Peer()
         async with client_of(peer) as engine:
             job = engine.submit([ROW])
-            peer.say((1, StartEvent(0)))
+            peer.say((1, StartEvent(0, 0.0)))
             await until(lambda: job.started_at)
             drained = asyncio.create_task(engine.drain(10))
             await asyncio.sleep(0)
@@ -495,7 +495,7 @@ def test_draining_refuses_what_waits_and_ends_what_is_left() -> None:  # B64
         peer = Peer()
         async with client_of(peer) as engine:
             short, long, waiting = (engine.submit([ROW]) for _ in range(3))
-            peer.say((1, StartEvent(0)), (2, StartEvent(0)))
+            peer.say((1, StartEvent(0, 0.0)), (2, StartEvent(0, 0.0)))
             await until(lambda: long.started_at)
             drained = asyncio.create_task(engine.drain(0.3))
             with pytest.raises(EngineUnavailableError, match="is shutting down"):

@@ -1,0 +1,44 @@
+"""The OpenAPI documents, as programs read them that make clients of them."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.inference.app import create_app as create_inference
+from services.inference.settings import InferenceSettings
+from services.tokenizer.app import create_app as create_tokenizer
+from services.tokenizer.settings import TokenizerSettings
+
+pytestmark = pytest.mark.case("D58")
+
+DOCUMENTS = {
+    "inference": create_inference(InferenceSettings(model_dir=Path("x"))).openapi(),
+    "tokenizer": create_tokenizer(TokenizerSettings(model_dir=Path("x"))).openapi(),
+}
+COMMON = {"info", "livez", "metrics", "readyz"}
+
+
+@pytest.mark.parametrize(
+    ("service", "names"),
+    [
+        ("inference", COMMON | {"generate", "completions", "list_models", "retrieve_model"}),
+        ("tokenizer", COMMON | {"encode", "decode"}),
+    ],
+)
+def test_operations_have_plain_names(service: str, names: set[str]) -> None:
+    found = [operation["operationId"] for path in DOCUMENTS[service]["paths"].values() for operation in path.values()]
+    assert len(found) == len(set(found))
+    assert set(found) == names
+    assert all(re.fullmatch("[a-z]+(_[a-z]+)?", name) for name in found)
+
+
+def test_raw_bodies_are_bytes() -> None:
+    def content(path: str) -> Any:
+        return DOCUMENTS["tokenizer"]["paths"][path]["post"]["requestBody"]["content"]
+
+    for path, kind in (("/encode", "text/plain"), ("/decode", "application/octet-stream")):
+        assert content(path).keys() == {"application/json", kind}
+        schema = content(path)[kind]["schema"]
+        assert (schema["type"], schema["format"]) == ("string", "binary")
