@@ -6,7 +6,7 @@ from shared.bpe.byte_alphabet import BYTE_TO_CHARACTER
 from shared.bpe.errors import TokenizerError
 from shared.bpe.files import read_json, read_text
 from shared.bpe.patterns import PATTERNS
-from shared.bpe.printable_entries import parse_merges, parse_tokens, parse_vocab
+from shared.bpe.printable_entries import merged_entries, parse_merges, parse_tokens, parse_vocab
 from shared.bpe.tokenizer_config import read_roles
 from shared.bpe.vocabulary import AddedToken, Vocabulary
 
@@ -29,11 +29,11 @@ def read(vocab_path: Path, merges_path: Path) -> Vocabulary:
         merges = parse_merges(merges_path, lines[first:], vocab, first + 1)
     except TokenizerError as error:
         raise TokenizerError(f"{error} (merges are numbered by line)") from None
-    ordinary = {*BYTE_TO_CHARACTER, *(line.replace(" ", "") for line in lines[first:])}
+    ordinary = {*BYTE_TO_CHARACTER, *merged_entries(merges)}
     try:
         return Vocabulary(
             tokens=parse_tokens(vocab_path, {text: token_id for text, token_id in vocab.items() if text in ordinary}),
-            merges=tuple(merges),
+            merges=tuple((vocab[left], vocab[right]) for left, right in merges),
             added=tuple(
                 AddedToken(token_id, text)
                 for text, token_id in sorted(vocab.items(), key=lambda entry: entry[1])

@@ -10,13 +10,15 @@ from shared.bpe.errors import TokenizerError
 
 
 def parse_vocab(path: Path, vocab: Any) -> dict[str, int]:
-    """Check the ids of a vocabulary: whole numbers from 0 on, each given once.
+    """Ids by printable form, from these or from printable forms by id: whole numbers from 0 on, each given once.
 
     Raises:
         TokenizerError: If they are not.
     """
     if not isinstance(vocab, Mapping):
         raise TokenizerError(f"{path}: the vocabulary must be a JSON object of tokens and ids")
+    if vocab and all(isinstance(text, str) for text in vocab.values()):
+        vocab = _invert(path, vocab)
     seen: dict[int, str] = {}
     for text, token_id in vocab.items():
         if type(token_id) is not int or token_id < 0:
@@ -39,8 +41,8 @@ def parse_tokens(path: Path, vocab: Mapping[str, int]) -> dict[int, bytes]:
         raise TokenizerError(f"{path}: {error}; only byte-level BPE is supported") from None
 
 
-def parse_merges(path: Path, merges: Iterable[Any], vocab: Mapping[str, int], first: int = 0) -> list[tuple[int, int]]:
-    """Pairs of ids from merges written `"a b"` or `["a", "b"]`.
+def parse_merges(path: Path, merges: Iterable[Any], vocab: Mapping[str, int], first: int = 0) -> list[tuple[str, str]]:
+    """Pairs of printable forms from merges written `"a b"` or `["a", "b"]`.
 
     Args:
         path: Named in errors.
@@ -61,8 +63,24 @@ def parse_merges(path: Path, merges: Iterable[Any], vocab: Mapping[str, int], fi
                 raise TokenizerError(
                     f"{path}: merge {number}, {merge!r}, needs the token {part!r}, which the vocabulary lacks"
                 )
-        pairs.append((vocab[parts[0]], vocab[parts[1]]))
+        pairs.append((parts[0], parts[1]))
     return pairs
+
+
+def merged_entries(merges: Iterable[tuple[str, str]]) -> set[str]:
+    """All entries that merges name or give."""
+    return {text for left, right in merges for text in (left, right, left + right)}
+
+
+def _invert(path: Path, vocab: Mapping[str, str]) -> dict[str, int]:
+    ids: dict[str, int] = {}
+    for number, text in vocab.items():
+        if not (number.isascii() and number.isdecimal() and str(int(number)) == number):
+            raise TokenizerError(f"{path}: the id of {text!r} is {number!r}, not a whole number from 0 on")
+        if text in ids:
+            raise TokenizerError(f"{path}: the ids {ids[text]} and {number} are both given to {text!r}")
+        ids[text] = int(number)
+    return ids
 
 
 def printable_vocab(tokens: Mapping[int, bytes]) -> dict[str, int]:

@@ -5,7 +5,7 @@ pair_slots    one uint64 a slot, at most half full: | left id: 21 bits | right i
               https://doi.org/10.1016/j.jalgor.2003.12.002), so that looking it up takes no branch
 byte_ranks    the ranks of pairs of single bytes, at `first + 256 * second`
 merged        the id that a merge of this rank gives; only that of the first where the others follow one by one
-byte_ids      the id of each single byte
+byte_ids      the id of each single byte, NO_TOKEN where it has none: no text has such bytes
 whole_slots   token id + 1 (0: empty), by the hash of the token's bytes; only where a piece that is a token as a
               whole needs no merges, else one empty slot
 token_bytes   the bytes of all tokens, end to end; token `id` is token_bytes[token_starts[id]:token_starts[id + 1]]
@@ -22,8 +22,9 @@ from shared.kernels.compiling import compiled
 from shared.kernels.intrinsics import leading_zeros
 from shared.kernels.types import BYTES, INT64S, UINT32S, UINT64S, boolean, int64, uint32, uint64
 
-MAX_ID = (1 << 21) - 2
-NO_ID = np.uint32(MAX_ID + 1)  # in no pair
+MAX_ID = (1 << 21) - 3
+# Two that are in no pair: of a byte that has no token, and of what is not there.
+NO_TOKEN, NO_ID = np.uint32(MAX_ID + 1), np.uint32(MAX_ID + 2)
 MAX_RANK = (1 << 22) - 2  # one less, so that no rank looks like none
 NO_RANK = np.uint32(0xFFFFFFFF)
 
@@ -179,7 +180,7 @@ def build_tables(tokens: Mapping[int, bytes], merges: Sequence[tuple[int, int]],
             f"ids up to {MAX_ID} and {MAX_RANK + 1} merges fit, got id {vocab_size - 1}, {len(merges)} merges"
         )
     ids = {token: token_id for token_id, token in tokens.items()}
-    byte_ids = np.array([ids[bytes([byte])] for byte in range(256)], dtype=np.uint32)
+    byte_ids = np.array([ids.get(bytes([byte]), NO_TOKEN) for byte in range(256)], dtype=np.uint32)
     pair_slots = _pair_slots(np.array(merges, dtype=np.uint32).reshape(-1, 2))
     byte_ranks = np.empty(1 << 16, np.uint32)
     fill_byte_ranks(pair_slots, byte_ids, byte_ranks)
