@@ -1,15 +1,18 @@
 """Vocabulary entries and merges in their printable form, as vocab.json and tokenizer.json hold them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from shared.bpe.byte_alphabet import from_printable, to_printable
+from shared.bpe.byte_alphabet import CHARACTER_TO_BYTE, from_printable, to_printable
 from shared.bpe.errors import TokenizerError
+from shared.bpe.vocabulary import IN_NO_TEXT
+
+_BYTES_OF_TEXT = frozenset(character for character, byte in CHARACTER_TO_BYTE.items() if byte not in IN_NO_TEXT)
 
 
-def parse_vocab(path: Path, vocab: Any) -> dict[str, int]:
+def parse_vocab(path: Path | str, vocab: Any) -> dict[str, int]:
     """Ids by printable form, from these or from printable forms by id: whole numbers from 0 on, each given once.
 
     Raises:
@@ -29,7 +32,7 @@ def parse_vocab(path: Path, vocab: Any) -> dict[str, int]:
     return dict(vocab)
 
 
-def parse_tokens(path: Path, vocab: Mapping[str, int]) -> dict[int, bytes]:
+def parse_tokens(path: Path | str, vocab: Mapping[str, int]) -> dict[int, bytes]:
     """Ordinary tokens by id, from their printable forms.
 
     Raises:
@@ -41,7 +44,9 @@ def parse_tokens(path: Path, vocab: Mapping[str, int]) -> dict[int, bytes]:
         raise TokenizerError(f"{path}: {error}; only byte-level BPE is supported") from None
 
 
-def parse_merges(path: Path, merges: Iterable[Any], vocab: Mapping[str, int], first: int = 0) -> list[tuple[str, str]]:
+def parse_merges(
+    path: Path | str, merges: Iterable[Any], vocab: Mapping[str, int], first: int = 0
+) -> list[tuple[str, str]]:
     """Pairs of printable forms from merges written `"a b"` or `["a", "b"]`.
 
     Args:
@@ -67,12 +72,19 @@ def parse_merges(path: Path, merges: Iterable[Any], vocab: Mapping[str, int], fi
     return pairs
 
 
-def merged_entries(merges: Iterable[tuple[str, str]]) -> set[str]:
-    """All entries that merges name or give."""
-    return {text for left, right in merges for text in (left, right, left + right)}
+def ordinary_entries(
+    vocab: Mapping[str, int], merges: Iterable[tuple[str, str]], added: Container[str]
+) -> dict[str, int]:
+    """The entries that merging may give: all but the added tokens; these too if they are part of merges, or a byte."""
+    merged = {text for left, right in merges for text in (left, right, left + right)}
+    return {
+        text: token_id
+        for text, token_id in vocab.items()
+        if text not in added or text in merged or text in _BYTES_OF_TEXT
+    }
 
 
-def _invert(path: Path, vocab: Mapping[str, str]) -> dict[str, int]:
+def _invert(path: Path | str, vocab: Mapping[str, str]) -> dict[str, int]:
     ids: dict[str, int] = {}
     for number, text in vocab.items():
         if not (number.isascii() and number.isdecimal() and str(int(number)) == number):

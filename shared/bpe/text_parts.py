@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +25,7 @@ Layout = list[int | None]
 _PLAIN: Layout = [None]
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A part of a text as it is encoded: normalized, and with a space before it where the vocabulary wants one.
 
     Attributes:

@@ -54,7 +54,10 @@ def write(path: Path, vocabulary: Vocabulary) -> None:
 def _read_ranks(path: Path) -> dict[bytes, int]:
     ids: dict[bytes, int] = {}
     lines: dict[int, int] = {}
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
+    text = read_text(path)
+    if text.lstrip().startswith("{"):
+        raise TokenizerError(f"{path} holds JSON, and is no rank file; open it with Tokenizer.from_files")
+    for number, line in enumerate(text.splitlines(), start=1):
         fields = line.split()
         if not fields:
             continue

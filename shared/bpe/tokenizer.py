@@ -15,9 +15,11 @@ from shared.bpe.chunks import Chunker
 from shared.bpe.errors import TokenizerError
 from shared.bpe.patterns import is_named, split
 from shared.bpe.pieces import Piece, place_tokens
+from shared.bpe.plain_vocabulary import from_plain
 from shared.bpe.text_memory import utf8_of
 from shared.bpe.text_parts import AllowedSpecial, Ids, Layout, Part, TextCutter, assemble
 from shared.bpe.token_bytes import TokenBytes
+from shared.bpe.tokenizer_folder import main_file
 from shared.bpe.vocabulary import Vocabulary, encode_utf8
 
 # Numba takes a while to import, and the kernels to load: a tokenizer that only tells its size needs neither.
@@ -55,12 +57,34 @@ class Tokenizer:
         """
         path = Path(path)
         if path.is_dir():
-            path = cls._main_file(path)
+            path = main_file(path)
         if merges_path is None and path.name == "vocab.json":
             merges_path = path.with_name("merges.txt")
         if merges_path is None:
             return cls(tokenizer_json.read(path))
         return cls(gpt2_files.read(path, Path(merges_path)))
+
+    @classmethod
+    def from_vocab(
+        cls,
+        vocab: Mapping[int, bytes] | Mapping[bytes, int] | Mapping[str, int] | Mapping[str, str],
+        merges: Iterable[tuple[bytes, bytes] | tuple[str, str] | Sequence[str] | str],
+        special_tokens: Iterable[str] | None = None,
+        pattern: str = "gpt2",
+    ) -> "Tokenizer":
+        """Make a tokenizer of what learning gives: a vocabulary and its merges.
+
+        Args:
+            vocab: Tokens by id, or ids by token; all ids are kept. As JSON holds it, an id is a number or its digits,
+                and a token in GPT-2's byte alphabet, where a space is `Ġ`.
+            merges: Pairs of tokens in the order that they were learned in; in that alphabet also as `"Ġ t"`.
+            special_tokens: Those that are not in the vocabulary get the ids after its last.
+            pattern: The name of a pattern or a regular expression.
+
+        Raises:
+            TokenizerError: If the parts do not fit together; names the entry or the merge, counted from 0.
+        """
+        return cls(from_plain(vocab, merges, special_tokens or (), pattern))
 
     @classmethod
     def from_tiktoken(cls, path: str | Path, *, pattern: str, special_tokens: Mapping[str, int]) -> "Tokenizer":
@@ -283,13 +307,6 @@ class Tokenizer:
     def warm_up(self) -> None:
         """Load the kernels and lay out the vocabulary now, so that the first text need not wait for it."""
         self.decode(self.encode(" "))
-
-    @staticmethod
-    def _main_file(folder: Path) -> Path:
-        for name in ("tokenizer.json", "vocab.json"):
-            if (folder / name).exists():
-                return folder / name
-        raise TokenizerError(f"{folder} holds no tokenizer: there is neither a tokenizer.json nor a vocab.json")
 
     @cached_property
     def _encoder(self) -> "Encoder":

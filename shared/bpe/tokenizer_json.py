@@ -4,17 +4,16 @@ Whatever in the file would change ids in a way that this package does not follow
 `padding` are ignored: they shape batches, not tokens, and transformers sets them anew in every call.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shared.bpe.byte_alphabet import CHARACTER_TO_BYTE
 from shared.bpe.errors import TokenizerError
 from shared.bpe.files import read_json, to_json, write_text
 from shared.bpe.patterns import PATTERNS, is_named, resolve_pattern
-from shared.bpe.printable_entries import merged_entries, parse_merges, parse_tokens, parse_vocab, printable_vocab
+from shared.bpe.printable_entries import ordinary_entries, parse_merges, parse_tokens, parse_vocab, printable_vocab
 from shared.bpe.tokenizer_config import read_roles, to_config
-from shared.bpe.vocabulary import IN_NO_TEXT, AddedToken, Vocabulary
+from shared.bpe.vocabulary import AddedToken, Vocabulary
 
 # One piece for the whole text: the ByteLevel pre-tokenizer with use_regex false.
 _WHOLE = r"[\s\S]+"
@@ -23,7 +22,6 @@ _DIGITS = [
     digits + r"""|'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+"""
     for digits in (r"\p{N}+", r"\p{N}")
 ]
-_BYTES_OF_TEXT = frozenset(character for character, byte in CHARACTER_TO_BYTE.items() if byte not in IN_NO_TEXT)
 _FLAGS = ("special", "lstrip", "rstrip", "normalized")
 
 
@@ -48,7 +46,9 @@ def write(folder: Path, vocabulary: Vocabulary) -> None:
 
 
 def _parse(path: Path, content: dict[str, Any], bos: str | None, eos: str | None) -> Vocabulary:
-    model = _object(content, "model")
+    model = content.get("model")
+    if not isinstance(model, dict):
+        raise TokenizerError(_without_model(content))
     _check_model(model)
     _check_decoder(content.get("decoder"))
     vocab = parse_vocab(path, model.get("vocab"))
@@ -57,7 +57,7 @@ def _parse(path: Path, content: dict[str, Any], bos: str | None, eos: str | None
     if not isinstance(model.get("merges"), list):
         raise TokenizerError("model.merges must be a list")
     merges = parse_merges(path, model["merges"], vocab)
-    ordinary = _ordinary(vocab, merges, {token.content for token in added})
+    ordinary = ordinary_entries(vocab, merges, {token.content for token in added})
     pattern, prefix_space = _parse_pre_tokenizer(content.get("pre_tokenizer"))
     prefix, suffix = _parse_template(content.get("post_processor"), {token.id for token in added})
     return Vocabulary(
@@ -73,16 +73,6 @@ def _parse(path: Path, content: dict[str, Any], bos: str | None, eos: str | None
         bos=bos,
         eos=eos,
     )
-
-
-def _ordinary(vocab: Mapping[str, int], merges: Iterable[tuple[str, str]], added: Collection[str]) -> dict[str, int]:
-    """The entries that merging may give: all but the added tokens; those too if they are part of merges, or a byte."""
-    merged = merged_entries(merges)
-    return {
-        text: token_id
-        for text, token_id in vocab.items()
-        if text not in added or text in merged or text in _BYTES_OF_TEXT
-    }
 
 
 def _check_model(model: dict[str, Any]) -> None:
@@ -209,11 +199,19 @@ def _names(steps: list[dict[str, Any]]) -> str:
     return ", ".join(step["type"] for step in steps) or "missing"
 
 
-def _object(content: dict[str, Any], key: str) -> dict[str, Any]:
-    value = content.get(key)
-    if not isinstance(value, dict):
-        raise TokenizerError(f"{key} must be an object; is this a tokenizer.json?")
-    return value
+def _without_model(content: dict[str, Any]) -> str:
+    """What a file is that has no model, and what to do."""
+    if "tokenizer_class" in content or "model_type" in content:
+        return "it is a configuration, without tokens; the tokenizer.json beside it has them"
+    if {"vocab", "merges"} <= content.keys():
+        return "it holds vocab and merges without a model; give both to Tokenizer.from_vocab"
+    kinds = set(map(type, content.values()))
+    if kinds in ({int}, {str}):
+        return (
+            "it is a vocabulary without merges, such as GPT-2's vocab.json; give the file of its merges too: "
+            "Tokenizer.from_files(vocab, merges)"
+        )
+    return "model must be an object; is this a tokenizer.json?"
 
 
 def _to_hf(vocabulary: Vocabulary) -> dict[str, Any]:
