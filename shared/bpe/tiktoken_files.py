@@ -22,6 +22,9 @@ def read(path: Path, *, pattern: str, special_tokens: Mapping[str, int]) -> Voca
     """
     ids = _read_ranks(path)
     _check_bytes(f"{path}:", ids)
+    for text, token_id in special_tokens.items():
+        if type(token_id) is not int or token_id < 0:
+            raise TokenizerError(f"the special token {text!r} has the id {token_id!r}, not a whole number from 0 on")
     try:
         added = tuple(
             AddedToken(token_id, text) for text, token_id in sorted(special_tokens.items(), key=lambda t: t[1])

@@ -208,8 +208,8 @@ def _without_model(content: dict[str, Any]) -> str:
     kinds = set(map(type, content.values()))
     if kinds in ({int}, {str}):
         return (
-            "it is a vocabulary without merges, such as GPT-2's vocab.json; give the file of its merges too: "
-            "Tokenizer.from_files(vocab, merges)"
+            "it is a vocabulary without merges, such as GPT-2's vocab.json; name the two files vocab.json and "
+            "merges.txt, or give both: Tokenizer.from_files(vocab, merges)"
         )
     return "model must be an object; is this a tokenizer.json?"
 

@@ -12,6 +12,9 @@ from shared.bpe.errors import TokenizerError
 # Bytes that are in no UTF-8: 0xc0 and 0xc1 would begin overlong forms, those from 0xf5 on code points beyond U+10FFFF
 # (RFC 3629, section 3).
 IN_NO_TEXT = frozenset([0xC0, 0xC1, *range(0xF5, 0x100)])
+# What the tables for encoding have bits for (see `kernels.tables`), and eight times the largest vocabularies there are.
+MAX_ID = (1 << 21) - 3
+MAX_MERGES = (1 << 22) - 1
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,12 @@ class Vocabulary:
             raise TokenizerError(f"the token with id {self.ids[b'']} is empty")
         if not self.tokens:
             raise TokenizerError("the vocabulary has no tokens")
+        last = max((*self.tokens, *(token.id for token in self.added)))
+        if last > MAX_ID or len(self.merges) > MAX_MERGES:
+            raise TokenizerError(
+                f"ids up to {MAX_ID} and {MAX_MERGES} merges are supported; there are the id {last} and "
+                f"{len(self.merges)} merges"
+            )
 
     def _check_added(self) -> None:
         seen: dict[str, int] = {}

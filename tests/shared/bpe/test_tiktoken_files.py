@@ -54,6 +54,13 @@ def test_B98_malformed_lines_are_refused_by_number(tmp_path: Path, extra: str, m
         read(tmp_path / "ranks", "\n".join([*BYTES, extra]))
 
 
+@pytest.mark.parametrize("token_id", [-1, "300", True, 1.5, 10**12])
+def test_the_id_of_a_special_token_is_checked(token_id: object, tmp_path: Path) -> None:
+    (tmp_path / "ranks").write_text("\n".join(BYTES))
+    with pytest.raises(TokenizerError, match=str(token_id)):
+        Tokenizer.from_tiktoken(tmp_path / "ranks", pattern="gpt2", special_tokens={"<e>": token_id})  # type: ignore[dict-item]
+
+
 def test_B98_a_missing_byte_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="1 of the 256 bytes have no token, the first is 0x09"):
         read(tmp_path / "ranks", "\n".join(BYTES[:9] + BYTES[10:]))

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from shared.bpe import PATTERNS, TokenizerError
-from shared.bpe.vocabulary import AddedToken, Vocabulary
+from shared.bpe import PATTERNS, Tokenizer, TokenizerError
+from shared.bpe.vocabulary import MAX_ID, AddedToken, Vocabulary
 
 BASE = Vocabulary(
     tokens={**{byte: bytes([byte]) for byte in range(256)}, 256: b"ab", 257: b"abc"},
@@ -64,6 +64,16 @@ def test_an_ordinary_token_may_be_an_added_one_too() -> None:
     for token in (AddedToken(0xE9, "é"), AddedToken(32, "Ġ"), AddedToken(258, "  "), AddedToken(97, "<s>")):
         with pytest.raises(TokenizerError, match="the spelling of an ordinary token"):
             replace(BASE, tokens=tokens, added=(token,))
+
+
+def test_the_highest_id_is_encoded_and_a_higher_one_refused() -> None:
+    tokens = {**BASE.tokens, MAX_ID: b"xy", MAX_ID - 1: b"xyz"}
+    merges = ((120, 121), (MAX_ID, 122))
+    vocabulary = replace(BASE, tokens=tokens, merges=merges, added=())
+    assert Tokenizer(vocabulary).encode("xyxyz") == [MAX_ID, MAX_ID - 1]
+    for change in ({"tokens": {**tokens, MAX_ID + 1: b"q "}}, {"added": (AddedToken(10**12, "<s>"),)}):
+        with pytest.raises(TokenizerError, match=f"ids up to {MAX_ID}"):
+            replace(vocabulary, **change)
 
 
 @pytest.mark.case("D34")
