@@ -47,6 +47,8 @@ def read_json(path: Path) -> dict[str, Any]:
         raise TokenizerError(f"{path} has the key {error.args[0]!r} twice in one object") from None
     except RecursionError:
         raise TokenizerError(f"{path} is nested too deeply") from None
+    except ValueError as error:  # a number of more than 4,300 digits
+        raise TokenizerError(f"{path} cannot be read: {error}") from None
     if not isinstance(content, dict):
         raise TokenizerError(f"{path} must hold a JSON object, not {type(content).__name__}")
     return content

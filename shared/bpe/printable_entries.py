@@ -1,5 +1,6 @@
 """Vocabulary entries and merges in their printable form, as vocab.json and tokenizer.json hold them."""
 
+import re
 from collections.abc import Container, Iterable, Mapping
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -9,6 +10,7 @@ from shared.bpe.byte_alphabet import CHARACTER_TO_BYTE, from_printable, to_print
 from shared.bpe.errors import TokenizerError
 from shared.bpe.vocabulary import IN_NO_TEXT
 
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 _BYTES_OF_TEXT = frozenset(character for character, byte in CHARACTER_TO_BYTE.items() if byte not in IN_NO_TEXT)
 
 
@@ -87,7 +89,7 @@ def ordinary_entries(
 def _invert(path: Path | str, vocab: Mapping[str, str]) -> dict[str, int]:
     ids: dict[str, int] = {}
     for number, text in vocab.items():
-        if not (number.isascii() and number.isdecimal() and str(int(number)) == number):
+        if not _NUMBER.fullmatch(number):
             raise TokenizerError(f"{path}: the id of {text!r} is {number!r}, not a whole number from 0 on")
         if text in ids:
             raise TokenizerError(f"{path}: the ids {ids[text]} and {number} are both given to {text!r}")

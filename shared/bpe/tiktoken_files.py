@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from shared.bpe.files import read_text, to_json, write_text
 from shared.bpe.merging import merge_piece
 from shared.bpe.patterns import resolve_pattern
 from shared.bpe.vocabulary import AddedToken, Vocabulary
+
+_RANK = re.compile("[0-9]{1,18}")
 
 
 def read(path: Path, *, pattern: str, special_tokens: Mapping[str, int]) -> Vocabulary:
@@ -65,7 +68,7 @@ def _read_ranks(path: Path) -> dict[bytes, int]:
         if not fields:
             continue
         where = f"{path}, line {number}"
-        if len(fields) != 2 or not (fields[1].isascii() and fields[1].isdigit()):
+        if len(fields) != 2 or not _RANK.fullmatch(fields[1]):
             raise TokenizerError(f"{where}: expected a token in base64 and its rank, got {line[:80]!r}")
         try:
             token = base64.b64decode(fields[0], validate=True)
@@ -109,8 +112,10 @@ def _merges(ids: Mapping[bytes, int]) -> list[tuple[int, int]]:
 def _check_exportable(vocabulary: Vocabulary) -> None:
     tokens = vocabulary.tokens
     unsupported = [t for t in vocabulary.added if not t.special or t.lstrip or t.rstrip]
-    if unsupported or vocabulary.nfc:
-        what = f"the added token {unsupported[0].content!r} with its flags" if unsupported else "the NFC normalizer"
+    if unsupported or vocabulary.nfc or vocabulary.prefix_space:
+        what = "the NFC normalizer" if vocabulary.nfc else "the space before the text"
+        if unsupported:
+            what = f"the added token {unsupported[0].content!r} with its flags"
         raise TokenizerError(f"a tiktoken file cannot hold {what}; save tokenizer.json instead")
     _check_bytes("a tiktoken file cannot hold this vocabulary:", vocabulary.ids)
     if _merges(vocabulary.ids) != [*vocabulary.merges]:

@@ -110,6 +110,7 @@ def test_what_learning_gives_makes_the_same_tokenizer(small: Tokenizer) -> None:
         (BYTES | {-1: b"ab"}, [], None, "vocab: the id of 'ab' is '-1'"),
         ({"a": 0, "b": 1.5}, [], None, "vocab: the id of 'b' is 1.5"),
         ({"0": "a", "01": "b"}, [], None, "vocab: the id of 'b' is '01'"),
+        ({"9" * 5000: "a"}, [], None, "vocab: the id of 'a' is '9999"),
         ({"a": "b"}, [], None, "vocab: the id of 'b' is 'a'"),
         ({}, [], None, "no tokens"),
         ({0: "a b"}, [], None, "byte-level alphabet"),

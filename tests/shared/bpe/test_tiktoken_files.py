@@ -40,6 +40,7 @@ def test_B98_blank_lines_and_crlf_are_fine(tmp_path: Path, end: str) -> None:
         ("YWI= 256 1", "line 257: expected"),
         ("YWI= x", "line 257: expected"),
         ("YWI= -1", "line 257: expected"),
+        ("YWI= " + "9" * 5000, "line 257: expected"),
         ("!!! 256", "line 257: '!!!' is not base64"),
         ("YWI=YWI= 256", "line 257: .* is not base64"),
         ("YWI= 5", "line 257: the rank 5 was already given in line 6"),
@@ -187,5 +188,10 @@ def test_B99_to_tiktoken_and_hugging_face_and_back(tmp_path: Path) -> None:
 def test_B99_what_a_rank_file_cannot_hold_is_refused(qwen: Tokenizer, gpt2: Tokenizer, tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="<tool_call>"):
         qwen.to_tiktoken(tmp_path / "qwen")
+    with pytest.raises(TokenizerError, match="the space before the text"):
+        Tokenizer(replace(gpt2.vocabulary, prefix_space=True)).to_tiktoken(tmp_path / "gpt2")
+    few = {token_id: token for token_id, token in gpt2.vocabulary.tokens.items() if token != b"\xff"}
+    with pytest.raises(TokenizerError, match="1 of the 256 bytes have no token, the first is 0xff"):
+        Tokenizer(replace(gpt2.vocabulary, tokens=few)).to_tiktoken(tmp_path / "gpt2")
     gpt2.to_tiktoken(tmp_path / "gpt2")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gpt2", "gpt2.json"]

@@ -271,7 +271,9 @@ def test_a_model_of_another_kind_is_refused_by_name(tmp_path: Path, change: dict
         Tokenizer.from_files(write(tmp_path, content))
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{", b"\xff", b'{"a": 1, "a": 2}', b"[" * 100_000])
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"{", b"\xff", b'{"a": 1, "a": 2}', b"[" * 100_000, b'{"a": ' + b"9" * 5000 + b"}"]
+)
 def test_a_damaged_file_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "tokenizer.json").write_bytes(data)
     with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
