@@ -178,8 +178,8 @@ class UnitEncoder:
             parts += (ids, end_of_text)
         ids = np.concatenate(parts).astype(dtype_for(self.tokenizer.vocab_size))
         num_bytes = sum(len(text.encode()) for text in texts)
-        is_exact = not self.tokenizer.vocabulary.nfc
-        return Unit(source, end, b"", num_bytes, ids, False, num_bytes if is_exact else None, replaced)
+        known = None if self.tokenizer.vocabulary.alters_text else num_bytes
+        return Unit(source, end, b"", num_bytes, ids, False, known, replaced)
 
 
 def _in_order(tasks: Iterable[_Task], threads: int, max_bytes: int) -> Iterator[Unit | EndOfSource]:

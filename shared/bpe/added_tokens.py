@@ -1,14 +1,19 @@
-"""Finding added tokens in a text: leftmost first, and of those that begin at one place the longest."""
+"""Finding added tokens in a text as Hugging Face's tokenizers does.
+
+Those that are matched in the text as it is come first; those marked `normalized` are looked for in what is left between
+them. Either kind is found leftmost first, and of those that begin at one place the longest.
+"""
 
 import re
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from shared.bpe.vocabulary import AddedToken
 
 # Unicode's White_Space; `str.strip` would take U+001C to U+001F too.
 _WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
+_RUN = re.compile(f"[{_WHITE_SPACE}]*")
 
 
 @dataclass(frozen=True)
@@ -24,11 +29,17 @@ class AddedTokenMatcher:
     """Finds the given added tokens, in whatever order they are declared."""
 
     def __init__(self, tokens: Iterable[AddedToken]):
-        self._tokens = {token.content: token for token in tokens}
-        self._strips = any(token.lstrip or token.rstrip for token in self._tokens.values())
-        longest_first = sorted(self._tokens, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
-        self._first_characters = {content[0] for content in self._tokens}
+        by_content = {token.content: token for token in tokens}
+        kinds = ([t for t in by_content.values() if t.normalized == normalized] for normalized in (False, True))
+        self._passes = [_Pass(kind) for kind in kinds if kind]
+        self._strips = any(token.lstrip or token.rstrip for token in by_content.values())
+        self._contents = sorted(by_content)
+        self._longest = max(map(len, by_content), default=0)
+        self._first_characters = {content[0] for content in by_content}
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to find."""
+        return bool(self._passes)
 
     def may_occur_in(self, text: str) -> bool:
         """Whether a text holds what one of the tokens begins with: quick, and mostly false."""
@@ -39,19 +50,12 @@ class AddedTokenMatcher:
         return len(text) - sum(map(text.count, _WHITE_SPACE)) if self._strips else len(text)
 
     def find(self, text: str) -> Iterator[Match]:
-        """Matches from left to right, never overlapping."""
-        if self._pattern is None or not self.may_occur_in(text):
-            return
-        position = 0
-        while found := self._pattern.search(text, position):
-            token = self._tokens[found.group()]
-            start, end = found.span()
-            if token.lstrip:
-                start = position + len(text[position:start].rstrip(_WHITE_SPACE))
-            if token.rstrip:
-                end = len(text) - len(text[end:].lstrip(_WHITE_SPACE))
-            yield Match(token, start, end)
-            position = end
+        """Matches from left to right.
+
+        They overlap only in white space, where one token strips what another begins or ends with.
+        """
+        if self.may_occur_in(text):
+            yield from _find(text, 0, len(text), self._passes)
 
     def split(self, text: str) -> Iterator[tuple[int, str, AddedToken | None]]:
         """The text in order as (start, part, added token), the token None for plain text; no part is empty."""
@@ -66,15 +70,39 @@ class AddedTokenMatcher:
 
     def undecided_from(self, text: str) -> int:
         """Where an added token may begin that only text still to come decides; `len(text)` if nowhere."""
-        for start in range(max(0, len(text) - self._longest_prefix), len(text)):
-            if text[start:] in self._prefixes:
+        for start in range(max(0, len(text) - self._longest + 1), len(text)):
+            ending = text[start:]
+            # The first content beyond it in the order of characters; those that go on from it come at once.
+            following = bisect_right(self._contents, ending)
+            if following < len(self._contents) and self._contents[following].startswith(ending):
                 return start
         return len(text)
 
-    @cached_property
-    def _prefixes(self) -> frozenset[str]:
-        return frozenset(content[:end] for content in self._tokens for end in range(1, len(content)))
 
-    @cached_property
-    def _longest_prefix(self) -> int:
-        return max(map(len, self._prefixes), default=0)
+class _Pass:
+    """The added tokens of one kind."""
+
+    def __init__(self, tokens: Sequence[AddedToken]):
+        self._tokens = {token.content: token for token in tokens}
+        self._pattern = re.compile("|".join(map(re.escape, sorted(self._tokens, key=len, reverse=True))))
+
+    def find(self, text: str, start: int, end: int) -> Iterator[Match]:
+        for found in self._pattern.finditer(text, start, end):
+            token = self._tokens[found.group()]
+            first, last = found.span()
+            if token.lstrip and first > start:
+                first = start + len(text[start:first].rstrip(_WHITE_SPACE))
+            if token.rstrip and (space := _RUN.match(text, last, end)):
+                last = space.end()
+            yield Match(token, first, last)
+            start = last
+
+
+def _find(text: str, start: int, end: int, passes: Sequence[_Pass]) -> Iterator[Match]:
+    if not passes:
+        return
+    for match in passes[0].find(text, start, end):
+        yield from _find(text, start, match.start, passes[1:])
+        yield match
+        start = match.end
+    yield from _find(text, start, end, passes[1:])

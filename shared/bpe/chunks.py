@@ -15,6 +15,7 @@ Blocks end where a piece ends whatever comes before and after. For the named pat
 The edges of an added token are such places for every pattern. A custom pattern may look anywhere, so for it they are
 the only ones. Under NFC, these hold where an ASCII character follows, which never composes with what precedes it; and
 letters and numbers must be ASCII too, since others may end in a mark then (U+0958 does), and marks are cut differently.
+Where a space is put before a text that begins with none, a block must begin with one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,6 +32,8 @@ _PLACES_UNDER_NFC = regex.compile(
     r"(?rV1)(?<=\S)(?= )|(?<=[A-Za-z0-9])(?=\n)|(?<=[A-Za-z])(?=[!-~--'A-Za-z])|(?<=\S\n)(?=[A-Za-z])"
 )
 
+_BEFORE_SPACES = regex.compile(r"(?r)(?<=\S)(?= )")
+
 # Characters gathered before looking for a place to cut.
 BLOCK_LENGTH = 1 << 14
 _PLACE, _PLACE_ANYWHERE = "such as a blank", "a special token; this pattern may look anywhere"
@@ -43,13 +46,23 @@ class Chunker:
         pattern: The regular expression that cuts text into pieces.
         matcher: The added tokens that count.
         nfc: Whether blocks are brought to NFC afterwards.
+        prefix_space: Whether a space is put before blocks that begin with none.
+        only_at_added: Cut nowhere but at added tokens: there are others that only the normalized text tells.
         block_length: Characters gathered before a cut. A text without a place to cut is gathered whole.
     """
 
     def __init__(
-        self, pattern: str, matcher: AddedTokenMatcher, *, nfc: bool = False, block_length: int = BLOCK_LENGTH
+        self,
+        pattern: str,
+        matcher: AddedTokenMatcher,
+        *,
+        nfc: bool = False,
+        prefix_space: bool = False,
+        only_at_added: bool = False,
+        block_length: int = BLOCK_LENGTH,
     ):
-        self._places = (_PLACES_UNDER_NFC if nfc else _PLACES) if is_named(pattern) else None
+        places = _BEFORE_SPACES if prefix_space else _PLACES_UNDER_NFC if nfc else _PLACES
+        self._places = places if is_named(pattern) and not only_at_added else None
         self._matcher = matcher
         self._block_length = block_length
 

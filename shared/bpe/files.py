@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from shared.bpe.errors import TokenizerError
+from shared.bpe.foreign_files import known_kind
 from shared.errors import shown
 from shared.regular_file import read_regular
 
@@ -22,9 +23,13 @@ def read_text(path: Path) -> str:
         TokenizerError: If it cannot be read, is no regular file, larger than 256 MiB or not UTF-8; names path and byte.
     """
     try:
-        return read_regular(path, _LARGEST).decode()
+        data = read_regular(path, _LARGEST)
     except OSError as error:
         raise TokenizerError(f"{path} cannot be read: {error.strerror}") from None
+    if kind := known_kind(data):
+        raise TokenizerError(f"{path} {kind}")
+    try:
+        return data.decode()
     except UnicodeDecodeError as error:
         raise TokenizerError(f"{path} is not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}") from None
 
@@ -35,10 +40,13 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         TokenizerError: If it cannot be read, is not JSON, not an object, or has a key twice.
     """
+    text = read_text(path)
     try:
-        content = json.loads(read_text(path), object_pairs_hook=_without_duplicates)
+        content = json.loads(text, object_pairs_hook=_without_duplicates)
     except json.JSONDecodeError as error:
-        raise TokenizerError(f"{path} is not JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
+        kind = known_kind(text.encode(), expects_json=True)
+        problem = kind or f"is not JSON: line {error.lineno}, column {error.colno}: {error.msg}"
+        raise TokenizerError(f"{path} {problem}") from None
     except _DuplicateKeyError as error:
         raise TokenizerError(f"{path} has the key {shown(error.args[0])} twice in one object") from None
     except RecursionError:

@@ -24,19 +24,14 @@ class Piece:
 
 
 def place_tokens(
-    parts: Iterable[tuple[str, list[int]]],
-    tokens: Mapping[int, bytes],
-    *,
-    offset: int,
-    origins: Sequence[tuple[int, int]] | None = None,
+    parts: Iterable[tuple[str, list[int]]], tokens: Mapping[int, bytes], places: Sequence[tuple[int, int]]
 ) -> Iterator[Piece]:
     """Give the tokens of plain text their places.
 
     Args:
         parts: The text in order, each part with its ids.
         tokens: Bytes by id.
-        offset: The place of the first character.
-        origins: For each character, where it came from, counted from the offset, if that is not its own place.
+        places: For each character the (start, end) of those that it came from.
     """
     first = 0
     for part, ids in parts:
@@ -45,8 +40,7 @@ def place_tokens(
         done = 0
         for token_id in ids:
             token = tokens[token_id]
-            start, last = owners[done], owners[done + len(token) - 1]
-            start, end = (start, last + 1) if origins is None else (origins[start][0], origins[last][1])
-            yield Piece(token_id, token, offset + start, offset + end, special=False)
+            start, end = places[owners[done]][0], places[owners[done + len(token) - 1]][1]
+            yield Piece(token_id, token, start, end, special=False)
             done += len(token)
         first += len(part)

@@ -1,22 +1,29 @@
 """Vocabulary entries and merges in their printable form, as vocab.json and tokenizer.json hold them."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Container, Iterable, Mapping
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from shared.bpe.byte_alphabet import from_printable, to_printable
+from shared.bpe.byte_alphabet import CHARACTER_TO_BYTE, from_printable, to_printable
 from shared.bpe.errors import TokenizerError
+from shared.bpe.vocabulary import IN_NO_TEXT
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+_BYTES_OF_TEXT = frozenset(character for character, byte in CHARACTER_TO_BYTE.items() if byte not in IN_NO_TEXT)
 
 
-def parse_vocab(path: Path, vocab: Any) -> dict[str, int]:
-    """Check the ids of a vocabulary: whole numbers from 0 on, each given once.
+def parse_vocab(path: Path | str, vocab: Any) -> dict[str, int]:
+    """Ids by printable form, from these or from printable forms by id: whole numbers from 0 on, each given once.
 
     Raises:
         TokenizerError: If they are not.
     """
     if not isinstance(vocab, Mapping):
         raise TokenizerError(f"{path}: the vocabulary must be a JSON object of tokens and ids")
+    if vocab and all(isinstance(text, str) for text in vocab.values()):
+        vocab = _invert(path, vocab)
     seen: dict[int, str] = {}
     for text, token_id in vocab.items():
         if type(token_id) is not int or token_id < 0:
@@ -27,7 +34,7 @@ def parse_vocab(path: Path, vocab: Any) -> dict[str, int]:
     return dict(vocab)
 
 
-def parse_tokens(path: Path, vocab: Mapping[str, int]) -> dict[int, bytes]:
+def parse_tokens(path: Path | str, vocab: Mapping[str, int]) -> dict[int, bytes]:
     """Ordinary tokens by id, from their printable forms.
 
     Raises:
@@ -39,8 +46,10 @@ def parse_tokens(path: Path, vocab: Mapping[str, int]) -> dict[int, bytes]:
         raise TokenizerError(f"{path}: {error}; only byte-level BPE is supported") from None
 
 
-def parse_merges(path: Path, merges: Iterable[Any], vocab: Mapping[str, int], first: int = 0) -> list[tuple[int, int]]:
-    """Pairs of ids from merges written `"a b"` or `["a", "b"]`.
+def parse_merges(
+    path: Path | str, merges: Iterable[Any], vocab: Mapping[str, int], first: int = 0
+) -> list[tuple[str, str]]:
+    """Pairs of printable forms from merges written `"a b"` or `["a", "b"]`.
 
     Args:
         path: Named in errors.
@@ -61,8 +70,31 @@ def parse_merges(path: Path, merges: Iterable[Any], vocab: Mapping[str, int], fi
                 raise TokenizerError(
                     f"{path}: merge {number}, {merge!r}, needs the token {part!r}, which the vocabulary lacks"
                 )
-        pairs.append((vocab[parts[0]], vocab[parts[1]]))
+        pairs.append((parts[0], parts[1]))
     return pairs
+
+
+def ordinary_entries(
+    vocab: Mapping[str, int], merges: Iterable[tuple[str, str]], added: Container[str]
+) -> dict[str, int]:
+    """The entries that merging may give: all but the added tokens; these too if they are part of merges, or a byte."""
+    merged = {text for left, right in merges for text in (left, right, left + right)}
+    return {
+        text: token_id
+        for text, token_id in vocab.items()
+        if text not in added or text in merged or text in _BYTES_OF_TEXT
+    }
+
+
+def _invert(path: Path | str, vocab: Mapping[str, str]) -> dict[str, int]:
+    ids: dict[str, int] = {}
+    for number, text in vocab.items():
+        if not _NUMBER.fullmatch(number):
+            raise TokenizerError(f"{path}: the id of {text!r} is {number!r}, not a whole number from 0 on")
+        if text in ids:
+            raise TokenizerError(f"{path}: the ids {ids[text]} and {number} are both given to {text!r}")
+        ids[text] = int(number)
+    return ids
 
 
 def printable_vocab(tokens: Mapping[int, bytes]) -> dict[str, int]:

@@ -2,27 +2,32 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from shared.bpe.errors import TokenizerError
 from shared.bpe.files import read_text, to_json, write_text
-from shared.bpe.merging import MergeTable, merge_piece
+from shared.bpe.merging import merge_piece
 from shared.bpe.patterns import resolve_pattern
 from shared.bpe.vocabulary import AddedToken, Vocabulary
+
+_RANK = re.compile("[0-9]{1,18}")
 
 
 def read(path: Path, *, pattern: str, special_tokens: Mapping[str, int]) -> Vocabulary:
     """Read a rank file.
 
-    tiktoken joins neighbours whose bytes together are a token, lowest rank first. Since no token ever crosses the edges
-    of another that is still to come, the parts of a token are always the same two, and they become its merge. A token
-    without such parts is reached only as a whole piece.
+    A token whose bytes tiktoken's merging does not bring together is reached only as a whole piece.
 
     Raises:
-        TokenizerError: If a line is damaged; names it.
+        TokenizerError: If a line is damaged, and names it; if a byte has no token; or the parts do not fit together.
     """
     ids = _read_ranks(path)
+    _check_bytes(f"{path}:", ids)
+    for text, token_id in special_tokens.items():
+        if type(token_id) is not int or token_id < 0:
+            raise TokenizerError(f"the special token {text!r} has the id {token_id!r}, not a whole number from 0 on")
     try:
         added = tuple(
             AddedToken(token_id, text) for text, token_id in sorted(special_tokens.items(), key=lambda t: t[1])
@@ -55,12 +60,15 @@ def write(path: Path, vocabulary: Vocabulary) -> None:
 def _read_ranks(path: Path) -> dict[bytes, int]:
     ids: dict[bytes, int] = {}
     lines: dict[int, int] = {}
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
+    text = read_text(path)
+    if text.lstrip().startswith("{"):
+        raise TokenizerError(f"{path} holds JSON, and is no rank file; open it with Tokenizer.from_files")
+    for number, line in enumerate(text.splitlines(), start=1):
         fields = line.split()
         if not fields:
             continue
         where = f"{path}, line {number}"
-        if len(fields) != 2 or not (fields[1].isascii() and fields[1].isdigit()):
+        if len(fields) != 2 or not _RANK.fullmatch(fields[1]):
             raise TokenizerError(f"{where}: expected a token in base64 and its rank, got {line[:80]!r}")
         try:
             token = base64.b64decode(fields[0], validate=True)
@@ -75,33 +83,50 @@ def _read_ranks(path: Path) -> dict[bytes, int]:
     return ids
 
 
+def _check_bytes(what: str, ids: Mapping[bytes, int]) -> None:
+    missing = [byte for byte in range(256) if bytes([byte]) not in ids]
+    if missing:
+        raise TokenizerError(
+            f"{what} {len(missing)} of the 256 bytes have no token, the first is 0x{missing[0]:02x}; "
+            "tiktoken needs them all"
+        )
+
+
 def _merges(ids: Mapping[bytes, int]) -> list[tuple[int, int]]:
-    merges: list[tuple[int, int]] = []
+    """The merges that tiktoken makes, at most one for each token, in order of rank.
+
+    tiktoken joins neighbours whose bytes together are a token, lowest rank first, and of equal ranks the leftmost.
+    Many pairs may spell one token, but merging ever meets one of them: as long as nothing is joined over the edges of
+    some bytes, what happens between the edges is what happens to these bytes alone. So two neighbours that spell a
+    token are what merging leaves of the token's bytes before its last step. All tokens joined on the way are shorter,
+    though their ranks may be higher than the token's own.
+    """
     table: dict[tuple[int, int], tuple[int, int]] = {}
-    for token, token_id in sorted(ids.items(), key=lambda entry: entry[1]):
-        if len(token) > 1 and (pair := _parts(token, ids, table)) is not None:
-            merges.append(pair)
-            table[pair] = (token_id, token_id)
-    return merges
-
-
-def _parts(token: bytes, ids: Mapping[bytes, int], merges: MergeTable) -> tuple[int, int] | None:
-    """The two tokens that all earlier merges leave of a token's bytes."""
-    singles = [ids.get(token[place : place + 1], -1) for place in range(len(token))]
-    parts = merge_piece(singles, merges)
-    return (parts[0], parts[1]) if len(parts) == 2 else None
+    for token, token_id in sorted(ids.items(), key=lambda entry: len(entry[0])):
+        parts = merge_piece([ids[token[place : place + 1]] for place in range(len(token))], table)
+        if len(parts) == 2:
+            table[parts[0], parts[1]] = (token_id, token_id)
+    return sorted(table, key=table.__getitem__)
 
 
 def _check_exportable(vocabulary: Vocabulary) -> None:
-    tokens, ids = vocabulary.tokens, vocabulary.ids
+    tokens = vocabulary.tokens
     unsupported = [t for t in vocabulary.added if not t.special or t.lstrip or t.rstrip]
-    if unsupported or vocabulary.nfc:
-        what = f"the added token {unsupported[0].content!r} with its flags" if unsupported else "the NFC normalizer"
+    if unsupported or vocabulary.nfc or vocabulary.prefix_space:
+        what = "the NFC normalizer" if vocabulary.nfc else "the space before the text"
+        if unsupported:
+            what = f"the added token {unsupported[0].content!r} with its flags"
         raise TokenizerError(f"a tiktoken file cannot hold {what}; save tokenizer.json instead")
-    if _merges(ids) != [*vocabulary.merges] or any(
-        ids[tokens[a] + tokens[b]] <= max(a, b) for a, b in vocabulary.merges
-    ):
+    _check_bytes("a tiktoken file cannot hold this vocabulary:", vocabulary.ids)
+    if _merges(vocabulary.ids) != [*vocabulary.merges]:
         raise TokenizerError(
             "a tiktoken file takes ids for ranks, but these ids do not follow the order of the merges; "
             "save tokenizer.json instead"
+        )
+    # A rank file's tokens are all found as whole pieces.
+    merged = {tokens[left] + tokens[right] for left, right in vocabulary.merges}
+    whole = next((token for token in tokens.values() if len(token) > 1 and token not in merged), None)
+    if whole is not None and not vocabulary.ignore_merges:
+        raise TokenizerError(
+            f"no merge gives the token {whole!r}, but tiktoken finds it as a whole piece; save tokenizer.json instead"
         )

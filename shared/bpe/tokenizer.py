@@ -1,7 +1,6 @@
 """The tokenizer: text to ids and back."""
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,12 +13,13 @@ import numpy.typing as npt
 from shared.bpe import gpt2_files, tiktoken_files, tokenizer_json
 from shared.bpe.chunks import Chunker
 from shared.bpe.errors import TokenizerError
-from shared.bpe.normalization import nfc_with_origins
 from shared.bpe.patterns import is_named, split
 from shared.bpe.pieces import Piece, place_tokens
+from shared.bpe.plain_vocabulary import from_plain
 from shared.bpe.text_memory import utf8_of
-from shared.bpe.text_parts import AllowedSpecial, Ids, Layout, TextCutter, assemble
+from shared.bpe.text_parts import AllowedSpecial, Ids, Layout, Part, TextCutter, assemble
 from shared.bpe.token_bytes import TokenBytes
+from shared.bpe.tokenizer_folder import main_file
 from shared.bpe.vocabulary import Vocabulary, encode_utf8
 from shared.checksums import ChecksumError, Checksums
 
@@ -39,7 +39,7 @@ class Tokenizer:
     """A byte-level BPE tokenizer. It never changes, so any number of threads may share one.
 
     Every text comes back from `decode(encode(text))` as it was, except that a tokenizer made elsewhere may normalize
-    (NFC) or strip white space around some added tokens.
+    (NFC), put a space before the text, or strip white space around some added tokens.
     """
 
     def __init__(self, vocabulary: Vocabulary):
@@ -66,12 +66,34 @@ class Tokenizer:
         except ChecksumError as error:
             raise TokenizerError(str(error)) from error
         if path.is_dir():
-            path = cls._main_file(path)
+            path = main_file(path)
         if merges_path is None and path.name == "vocab.json":
             merges_path = path.with_name("merges.txt")
         if merges_path is None:
             return cls(tokenizer_json.read(path))
         return cls(gpt2_files.read(path, Path(merges_path)))
+
+    @classmethod
+    def from_vocab(
+        cls,
+        vocab: Mapping[int, bytes] | Mapping[bytes, int] | Mapping[str, int] | Mapping[str, str],
+        merges: Iterable[tuple[bytes, bytes] | tuple[str, str] | Sequence[str] | str],
+        special_tokens: Iterable[str] | None = None,
+        pattern: str = "gpt2",
+    ) -> "Tokenizer":
+        """Make a tokenizer of what learning gives: a vocabulary and its merges.
+
+        Args:
+            vocab: Tokens by id, or ids by token; all ids are kept. As JSON holds it, an id is a number or its digits,
+                and a token in GPT-2's byte alphabet, where a space is `Ġ`.
+            merges: Pairs of tokens in the order that they were learned in; in that alphabet also as `"Ġ t"`.
+            special_tokens: Those that are not in the vocabulary get the ids after its last.
+            pattern: The name of a pattern or a regular expression.
+
+        Raises:
+            TokenizerError: If the parts do not fit together; names the entry or the merge, counted from 0.
+        """
+        return cls(from_plain(vocab, merges, special_tokens or (), pattern))
 
     @classmethod
     def from_tiktoken(cls, path: str | Path, *, pattern: str, special_tokens: Mapping[str, int]) -> "Tokenizer":
@@ -114,7 +136,8 @@ class Tokenizer:
         Raises:
             TokenizerError: If `allowed_special` names no control token.
         """
-        num_bytes = self._cutter.matcher(allowed_special).count_kept(text)  # at least
+        matchers = self._cutter.matchers(allowed_special)
+        num_bytes = min(matchers.verbatim.count_kept(text), matchers.normalized.count_kept(text))  # at least
         if self.vocabulary.nfc:
             num_bytes = num_bytes * _NFC_BYTES // _NFC_CHARACTERS
         return -(-num_bytes // self.max_token_bytes)
@@ -147,7 +170,8 @@ class Tokenizer:
             add_special_tokens: Put the tokenizer's own begin- and end-of-text ids around it, unless they are there.
 
         Raises:
-            TokenizerError: If `allowed_special` names no control token, or the text holds a lone surrogate.
+            TokenizerError: If `allowed_special` names no control token, or the text holds a lone surrogate, or a
+                character with a byte that has no token in a vocabulary made elsewhere.
         """
         ids = self.encode_to_numpy(text, allowed_special=allowed_special, add_special_tokens=add_special_tokens)
         return cast("list[int]", ids.tolist())
@@ -158,11 +182,11 @@ class Tokenizer:
         """`encode` to an array, which takes a tenth of the memory of a list; a long text on all processors."""
         if not allowed_special and not add_special_tokens and len(text) <= _SHORT and self._is_plain:
             return self._encoder.encode_short(encode_utf8(text))
-        matcher = self._cutter.matcher(allowed_special)
-        if len(text) > _LONG and self.is_cut_by_bytes and not matcher.may_occur_in(text):
+        matchers = self._cutter.matchers(allowed_special)
+        if len(text) > _LONG and self.is_cut_by_bytes and not matchers.verbatim.may_occur_in(text):
             ids = self._encoder.encode_long(utf8_of(text))
         else:
-            plain, layout = self._cutter.take_apart(text, matcher)
+            plain, layout = self._cutter.take_apart(text, matchers)
             ids = assemble(layout, self._encoder.encode_each(plain, max_threads=1))
         return self._with_template(ids) if add_special_tokens else ids
 
@@ -188,7 +212,7 @@ class Tokenizer:
         The arrays are parts of larger ones: copy those that are to outlive the others.
         """
         layouts: list[Layout] = []
-        parts = self._cutter.take_each_apart(texts, self._cutter.matcher(allowed_special), layouts)
+        parts = self._cutter.take_each_apart(texts, self._cutter.matchers(allowed_special), layouts)
         encoded = iter([*self._encoder.encode_each(parts, max_threads=max_threads)])
         batch = [assemble(layout, encoded) for layout in layouts]
         return [self._with_template(ids) for ids in batch] if add_special_tokens else batch
@@ -206,7 +230,7 @@ class Tokenizer:
         allowed = () if separator is None else (separator,)
         if not self.is_cut_by_bytes:
             return self.encode_to_numpy(str(data, "utf-8"), allowed_special=allowed).astype(dtype)
-        self._cutter.matcher(allowed)
+        self._cutter.matchers(allowed)
         bounds = [0]
         if separator is not None:
             for match in re.finditer(re.escape(separator.encode()), data):
@@ -220,11 +244,11 @@ class Tokenizer:
     def is_cut_by_bytes(self) -> bool:
         """Whether bytes can be cut without making a text of them.
 
-        So it is with a named pattern, no normalization, and added tokens that are special and strip nothing.
+        So it is with a named pattern, text encoded as it is, and added tokens that are special and strip nothing.
         """
         added = self.vocabulary.added
         plain = all(token.special and not token.lstrip and not token.rstrip for token in added)
-        return plain and is_named(self.pattern) and not self.vocabulary.nfc
+        return plain and is_named(self.pattern) and self._cutter.keeps_text
 
     def encode_iterable(self, chunks: Iterable[str], *, allowed_special: AllowedSpecial = ()) -> Iterator[int]:
         """The ids of a text that comes in chunks, the same wherever they are cut.
@@ -241,11 +265,11 @@ class Tokenizer:
         """`encode`, with the bytes and the place of every token; ids put around the text have an empty place."""
         pieces: list[Piece] = []
         encode_utf8(text)
-        for start, part, token in self._cutter.matcher(allowed_special).split(text):
-            if token is not None:
-                pieces.append(self._added_piece(token.id, start, start + len(part)))
+        for part in self._cutter.parts(text, self._cutter.matchers(allowed_special), placed=True):
+            if part.token is not None:
+                pieces.append(self._added_piece(part.token.id, part.places[0][0], part.places[-1][1]))
             else:
-                pieces += self._pieces_of(part, start)
+                pieces += self._pieces_of(part)
         if not add_special_tokens:
             return pieces
         before, after = self._template_around([piece.id for piece in pieces])
@@ -307,18 +331,18 @@ class Tokenizer:
 
     def chunker(self, *, allowed_special: AllowedSpecial = ()) -> Chunker:
         """A `Chunker` whose blocks this tokenizer encodes as it would the whole text."""
-        return Chunker(self.pattern, self._cutter.matcher(allowed_special), nfc=self.vocabulary.nfc)
+        matchers, vocabulary = self._cutter.matchers(allowed_special), self.vocabulary
+        return Chunker(
+            self.pattern,
+            matchers.verbatim,
+            nfc=vocabulary.nfc,
+            prefix_space=vocabulary.prefix_space,
+            only_at_added=bool(matchers.normalized),
+        )
 
     def warm_up(self) -> None:
         """Load the kernels and lay out the vocabulary now, so that the first text need not wait for it."""
         self.decode(self.encode(" "))
-
-    @staticmethod
-    def _main_file(folder: Path) -> Path:
-        for name in ("tokenizer.json", "vocab.json"):
-            if (folder / name).exists():
-                return folder / name
-        raise TokenizerError(f"{folder} holds no tokenizer: there is neither a tokenizer.json nor a vocab.json")
 
     @cached_property
     def _encoder(self) -> "Encoder":
@@ -329,24 +353,19 @@ class Tokenizer:
     @cached_property
     def _is_plain(self) -> bool:
         """Whether text is encoded as it is, where no special token is allowed."""
-        return (
-            not self.vocabulary.nfc and all(token.special for token in self.vocabulary.added) and is_named(self.pattern)
-        )
+        return self._cutter.keeps_text and all(t.special for t in self.vocabulary.added) and is_named(self.pattern)
 
     def _with_template(self, ids: Ids) -> Ids:
         before, after = self._template_around(ids.tolist())
         return np.concatenate([np.array(before, np.uint32), ids, np.array(after, np.uint32)])
 
-    def _pieces_of(self, text: str, offset: int) -> Iterator[Piece]:
-        """The tokens of plain text that begins at character `offset`."""
-        origins = None
-        if self.vocabulary.nfc and not unicodedata.is_normalized("NFC", text):
-            text, origins = nfc_with_origins(text)
-        pieces = split(self.pattern, text)
+    def _pieces_of(self, part: Part) -> Iterator[Piece]:
+        """The tokens of plain text."""
+        pieces = split(self.pattern, part.text)
         # A piece by itself is cut no further.
         encoded = self._encoder.encode_each([piece.encode() for piece in pieces], max_threads=1)
         parts = ((piece, ids.tolist()) for piece, ids in zip(pieces, encoded, strict=True))
-        return place_tokens(parts, self._bytes, offset=offset, origins=origins)
+        return place_tokens(parts, self._bytes, part.places)
 
     def _added_piece(self, token_id: int, start: int, end: int) -> Piece:
         return Piece(token_id, self._bytes[token_id], start, end, special=True)

@@ -5,6 +5,7 @@ from typing import Any, TypedDict
 
 from shared.bpe.errors import TokenizerError
 from shared.bpe.files import read_json
+from shared.bpe.vocabulary import Vocabulary
 from shared.errors import shown
 
 
@@ -28,12 +29,12 @@ def read_roles(folder: Path) -> Roles:
     return {"bos": _content(path, config, "bos_token"), "eos": _content(path, config, "eos_token")}
 
 
-def to_config(bos: str | None, eos: str | None) -> dict[str, Any]:
+def to_config(vocabulary: Vocabulary) -> dict[str, Any]:
     """The content of tokenizer_config.json, for `PreTrainedTokenizerFast` of Hugging Face's transformers."""
-    roles = {"bos_token": bos, "eos_token": eos}
+    roles = {"bos_token": vocabulary.bos, "eos_token": vocabulary.eos}
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "add_prefix_space": False,
+        "add_prefix_space": vocabulary.prefix_space,
         "clean_up_tokenization_spaces": False,
         **{key: token for key, token in roles.items() if token is not None},
     }

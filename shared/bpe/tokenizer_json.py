@@ -8,16 +8,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shared.bpe.byte_alphabet import CHARACTER_TO_BYTE
 from shared.bpe.errors import TokenizerError
 from shared.bpe.files import read_json, to_json, write_text
-from shared.bpe.patterns import PATTERNS, resolve_pattern
-from shared.bpe.printable_entries import parse_merges, parse_tokens, parse_vocab, printable_vocab
+from shared.bpe.patterns import PATTERNS, is_named, resolve_pattern
+from shared.bpe.printable_entries import ordinary_entries, parse_merges, parse_tokens, parse_vocab, printable_vocab
 from shared.bpe.tokenizer_config import read_roles, to_config
 from shared.bpe.vocabulary import AddedToken, Vocabulary
 
 # One piece for the whole text: the ByteLevel pre-tokenizer with use_regex false.
 _WHOLE = r"[\s\S]+"
+# Digits, without and with `individual_digits`, and then GPT-2's pattern, to which digits are where its text ends.
+_DIGITS = [
+    digits + r"""|'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+"""
+    for digits in (r"\p{N}+", r"\p{N}")
+]
 _FLAGS = ("special", "lstrip", "rstrip", "normalized")
 
 
@@ -38,28 +42,31 @@ def read(path: Path) -> Vocabulary:
 def write(folder: Path, vocabulary: Vocabulary) -> None:
     """Write tokenizer.json and tokenizer_config.json."""
     write_text(folder / "tokenizer.json", to_json(_to_hf(vocabulary)))
-    write_text(folder / "tokenizer_config.json", to_json(to_config(vocabulary.bos, vocabulary.eos)))
+    write_text(folder / "tokenizer_config.json", to_json(to_config(vocabulary)))
 
 
 def _parse(path: Path, content: dict[str, Any], bos: str | None, eos: str | None) -> Vocabulary:
-    model = _object(content, "model")
+    model = content.get("model")
+    if not isinstance(model, dict):
+        raise TokenizerError(_without_model(content))
     _check_model(model)
     _check_decoder(content.get("decoder"))
     vocab = parse_vocab(path, model.get("vocab"))
     nfc = _parse_normalizer(content.get("normalizer"))
-    added = _parse_added(content.get("added_tokens") or [], vocab, nfc=nfc)
-    contents = {token.content for token in added}
-    ordinary = {text: token_id for text, token_id in vocab.items() if text not in contents}
-    merges = model.get("merges")
-    if not isinstance(merges, list):
+    added = _parse_added(content.get("added_tokens") or [], vocab)
+    if not isinstance(model.get("merges"), list):
         raise TokenizerError("model.merges must be a list")
+    merges = parse_merges(path, model["merges"], vocab)
+    ordinary = ordinary_entries(vocab, merges, {token.content for token in added})
+    pattern, prefix_space = _parse_pre_tokenizer(content.get("pre_tokenizer"))
     prefix, suffix = _parse_template(content.get("post_processor"), {token.id for token in added})
     return Vocabulary(
         tokens=parse_tokens(path, ordinary),
-        merges=tuple(parse_merges(path, merges, ordinary)),
+        merges=tuple((ordinary[left], ordinary[right]) for left, right in merges),
         added=added,
-        pattern=_parse_pattern(content.get("pre_tokenizer")),
+        pattern=pattern,
         nfc=nfc,
+        prefix_space=prefix_space,
         ignore_merges=bool(model.get("ignore_merges")),
         prefix=prefix,
         suffix=suffix,
@@ -71,10 +78,10 @@ def _parse(path: Path, content: dict[str, Any], bos: str | None, eos: str | None
 def _check_model(model: dict[str, Any]) -> None:
     if model.get("type", "BPE") != "BPE":
         raise TokenizerError(f"model.type is {model['type']!r}; only byte-level BPE is supported")
-    # An unknown token is never needed: every byte has a token.
+    # An unknown token would stand for bytes that have none: text with such bytes is refused.
     for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
         if model.get(key):
-            raise TokenizerError(f"model.{key} is {model[key]!r}; it is not supported")
+            raise TokenizerError(f"model.{key} is {model[key]!r}; only byte-level BPE without it is supported")
 
 
 def _check_decoder(decoder: Any) -> None:
@@ -90,35 +97,48 @@ def _parse_normalizer(normalizer: Any) -> bool:
     return bool(names)
 
 
-def _parse_pattern(pre_tokenizer: Any) -> str:
+def _parse_pre_tokenizer(pre_tokenizer: Any) -> tuple[str, bool]:
+    """The pattern, and whether a space is put before the text."""
     steps = _steps(pre_tokenizer, "pre_tokenizer", "pretokenizers")
     names = [step["type"] for step in steps]
-    if names not in (["ByteLevel"], ["Split", "ByteLevel"]):
-        raise TokenizerError(f"pre_tokenizer is {_names(steps)}; only ByteLevel, or Split and ByteLevel, are supported")
-    byte_level = steps[-1]
-    if byte_level.get("add_prefix_space", True):
-        raise TokenizerError("pre_tokenizer.add_prefix_space is true; it is not supported, since it alters the text")
-    use_regex = byte_level.get("use_regex", True)
+    if names not in (["ByteLevel"], ["Split", "ByteLevel"], ["Digits", "ByteLevel"]):
+        raise TokenizerError(
+            f"pre_tokenizer is {_names(steps)}; only ByteLevel, alone or behind one Split or Digits, is supported"
+        )
+    cut, byte_level = steps[0], steps[-1]
+    prefix_space = bool(byte_level.get("add_prefix_space", True))
+    use_regex = bool(byte_level.get("use_regex", True))
     if names == ["ByteLevel"]:
-        return PATTERNS["gpt2"] if use_regex else _WHOLE
-    if use_regex:
-        raise TokenizerError("pre_tokenizer cuts twice, by Split and by ByteLevel with use_regex; one is supported")
-    return _parse_split(steps[0])
+        return (PATTERNS["gpt2"] if use_regex else _WHOLE), prefix_space
+    if prefix_space:
+        raise TokenizerError(
+            f"pre_tokenizer.add_prefix_space is true behind {names[0]}, where it puts a space before every piece; "
+            "it is supported for ByteLevel alone"
+        )
+    if use_regex != (names[0] == "Digits"):
+        raise TokenizerError(
+            f"pre_tokenizer is {_names(steps)} with use_regex {use_regex}; "
+            "only Split without it, or Digits with it, is supported"
+        )
+    return (_DIGITS[bool(cut.get("individual_digits"))] if use_regex else _parse_split(cut)), False
 
 
 def _parse_split(step: dict[str, Any]) -> str:
-    if step.get("behavior") != "Isolated" or step.get("invert"):
-        raise TokenizerError(
-            f"pre_tokenizer Split has behavior {step.get('behavior')!r} and invert {step.get('invert')!r}; "
-            "only 'Isolated' without invert is supported"
-        )
     pattern = step.get("pattern")
     if not isinstance(pattern, dict) or not isinstance(pattern.get("Regex"), str):
         raise TokenizerError(f"pre_tokenizer Split has the pattern {pattern!r}; only a Regex is supported")
-    return resolve_pattern(pattern["Regex"])
+    expression = resolve_pattern(pattern["Regex"])
+    # Removed with invert keeps the matches alone: the same, where everything is matched.
+    behavior, invert = step.get("behavior"), bool(step.get("invert"))
+    if behavior != "Isolated" and not (behavior == "Removed" and invert and is_named(expression)):
+        raise TokenizerError(
+            f"pre_tokenizer Split has behavior {behavior!r} and invert {invert}; only 'Isolated' is supported, and "
+            f"'Removed' with invert for the patterns {', '.join(PATTERNS)}, which match every character"
+        )
+    return expression
 
 
-def _parse_added(entries: Any, vocab: Mapping[str, int], *, nfc: bool) -> tuple[AddedToken, ...]:
+def _parse_added(entries: Any, vocab: Mapping[str, int]) -> tuple[AddedToken, ...]:
     if not isinstance(entries, list):
         raise TokenizerError("added_tokens must be a list")
     tokens = []
@@ -131,10 +151,6 @@ def _parse_added(entries: Any, vocab: Mapping[str, int], *, nfc: bool) -> tuple[
             raise TokenizerError(f"{where} {content!r} has the id {token_id!r}, not a whole number from 0 on")
         if entry.get("single_word"):
             raise TokenizerError(f"{where} {content!r} is single_word; that is not supported")
-        if nfc and entry.get("normalized"):
-            raise TokenizerError(f"{where} {content!r} is normalized; that is not supported beside an NFC normalizer")
-        if content in CHARACTER_TO_BYTE:
-            raise TokenizerError(f"{where} {content!r} is the token of a single byte; that is not supported")
         if vocab.get(content, token_id) != token_id:
             raise TokenizerError(f"{where} {content!r} has the id {token_id}, but {vocab[content]} in the vocabulary")
         tokens.append(AddedToken(token_id, content, **{flag: bool(entry.get(flag)) for flag in _FLAGS}))
@@ -183,11 +199,19 @@ def _names(steps: list[dict[str, Any]]) -> str:
     return ", ".join(step["type"] for step in steps) or "missing"
 
 
-def _object(content: dict[str, Any], key: str) -> dict[str, Any]:
-    value = content.get(key)
-    if not isinstance(value, dict):
-        raise TokenizerError(f"{key} must be an object; is this a tokenizer.json?")
-    return value
+def _without_model(content: dict[str, Any]) -> str:
+    """What a file is that has no model, and what to do."""
+    if "tokenizer_class" in content or "model_type" in content:
+        return "it is a configuration, without tokens; the tokenizer.json beside it has them"
+    if {"vocab", "merges"} <= content.keys():
+        return "it holds vocab and merges without a model; give both to Tokenizer.from_vocab"
+    kinds = set(map(type, content.values()))
+    if kinds in ({int}, {str}):
+        return (
+            "it is a vocabulary without merges, such as GPT-2's vocab.json; name the two files vocab.json and "
+            "merges.txt, or give both: Tokenizer.from_files(vocab, merges)"
+        )
+    return "model must be an object; is this a tokenizer.json?"
 
 
 def _to_hf(vocabulary: Vocabulary) -> dict[str, Any]:
@@ -212,7 +236,7 @@ def _to_hf(vocabulary: Vocabulary) -> dict[str, Any]:
             for token in vocabulary.added
         ],
         "normalizer": {"type": "NFC"} if vocabulary.nfc else None,
-        "pre_tokenizer": _pre_tokenizer(vocabulary.pattern),
+        "pre_tokenizer": _pre_tokenizer(vocabulary.pattern, prefix_space=vocabulary.prefix_space),
         "post_processor": _post_processor(vocabulary),
         "decoder": _byte_level(use_regex=True),
         "model": {
@@ -230,15 +254,17 @@ def _to_hf(vocabulary: Vocabulary) -> dict[str, Any]:
     }
 
 
-def _pre_tokenizer(pattern: str) -> dict[str, Any]:
+def _pre_tokenizer(pattern: str, *, prefix_space: bool) -> dict[str, Any]:
     if pattern in {PATTERNS["gpt2"], _WHOLE}:
-        return _byte_level(use_regex=pattern != _WHOLE)
+        return _byte_level(use_regex=pattern != _WHOLE, prefix_space=prefix_space)
+    if prefix_space:
+        raise TokenizerError(f"tokenizer.json cannot hold the pattern {pattern!r} with a space before the text")
     cut = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
     return {"type": "Sequence", "pretokenizers": [cut, _byte_level(use_regex=False)]}
 
 
-def _byte_level(*, use_regex: bool) -> dict[str, Any]:
-    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": use_regex}
+def _byte_level(*, use_regex: bool, prefix_space: bool = False) -> dict[str, Any]:
+    return {"type": "ByteLevel", "add_prefix_space": prefix_space, "trim_offsets": False, "use_regex": use_regex}
 
 
 def _post_processor(vocabulary: Vocabulary) -> dict[str, Any] | None:

@@ -6,8 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from shared.bpe.byte_alphabet import from_printable
+from shared.bpe.byte_alphabet import from_printable, to_printable
 from shared.bpe.errors import TokenizerError
+
+# Bytes that are in no UTF-8: 0xc0 and 0xc1 would begin overlong forms, those from 0xf5 on code points beyond U+10FFFF
+# (RFC 3629, section 3).
+IN_NO_TEXT = frozenset([0xC0, 0xC1, *range(0xF5, 0x100)])
+# What the tables for encoding have bits for (see `kernels.tables`), and eight times the largest vocabularies there are.
+MAX_ID = (1 << 21) - 3
+MAX_MERGES = (1 << 22) - 1
 
 
 @dataclass(frozen=True)
@@ -18,7 +25,7 @@ class AddedToken:
         special: A control token, recognised only where the caller allows it; other added tokens always are.
         lstrip: Takes the white space to its left with it.
         rstrip: Takes the white space to its right with it.
-        normalized: Kept for export; it makes no difference here.
+        normalized: Looked for in the normalized text, and after those that are not.
     """
 
     id: int
@@ -34,14 +41,15 @@ class Vocabulary:
     """The immutable data of a byte-level BPE tokenizer, checked on construction.
 
     An added token's text may not equal the printable form of an ordinary token, because tokenizer.json holds both kinds
-    under one key. So every id has one pair of kind and bytes, and every such pair one id.
+    under one key; but one token may have both roles, with one id and the same bytes. So every id has one spelling.
 
     Attributes:
-        tokens: The ordinary tokens by id; ids may have holes. Each of the 256 bytes is one.
+        tokens: The ordinary tokens by id; ids may have holes. Text with bytes that have no token cannot be encoded.
         merges: Pairs of ids in order of rank; what a pair merges to is the token of the joined bytes.
         added: Added tokens, by id.
         pattern: The regular expression that cuts text into pieces.
         nfc: Text is brought to Unicode NFC before it is cut.
+        prefix_space: Plain text that does not begin with a space is given one: at its start, and after an added token.
         ignore_merges: A piece that is a token as a whole needs no merges (Llama 3, tiktoken).
         prefix: Ids put before a text under `add_special_tokens`, such as a begin-of-text id.
         suffix: Ids put after it.
@@ -57,6 +65,7 @@ class Vocabulary:
     added: tuple[AddedToken, ...]
     pattern: str
     nfc: bool = False
+    prefix_space: bool = False
     ignore_merges: bool = False
     prefix: tuple[int, ...] = ()
     suffix: tuple[int, ...] = ()
@@ -74,6 +83,16 @@ class Vocabulary:
         return {token: token_id for token_id, token in self.tokens.items()}
 
     @cached_property
+    def missing_bytes(self) -> bytes:
+        """The bytes that a text may have, but no token."""
+        return bytes(b for b in range(256) if b not in IN_NO_TEXT and bytes([b]) not in self.ids)
+
+    @property
+    def alters_text(self) -> bool:
+        """Whether ids may stand for other text than that which they were made of."""
+        return self.nfc or self.prefix_space or any(not t.special and (t.lstrip or t.rstrip) for t in self.added)
+
+    @cached_property
     def fingerprint(self) -> str:
         """SHA-256, in hexadecimal, of everything that decides ids: see `Tokenizer.fingerprint`."""
         content = {
@@ -84,6 +103,12 @@ class Vocabulary:
             "merges": self.merges,
             "added": [(t.id, t.content, t.special, t.lstrip, t.rstrip) for t in self.added],
         }
+        # Only where it counts, since token files carry fingerprints that were made without it.
+        if self.prefix_space:
+            content["prefix_space"] = True
+        normalized = [t.id for t in self.added if t.normalized]
+        if normalized and (self.nfc or len(normalized) < len(self.added)):
+            content["normalized"] = normalized
         return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def _check_tokens(self) -> None:
@@ -95,16 +120,18 @@ class Vocabulary:
                 seen[token] = token_id
         if b"" in self.ids:
             raise TokenizerError(f"the token with id {self.ids[b'']} is empty")
-        missing = [byte for byte in range(256) if bytes([byte]) not in self.ids]
-        if missing:
+        if not self.tokens:
+            raise TokenizerError("the vocabulary has no tokens")
+        last = max((*self.tokens, *(token.id for token in self.added)))
+        if last > MAX_ID or len(self.merges) > MAX_MERGES:
             raise TokenizerError(
-                f"{len(missing)} of the 256 bytes have no token, the first is 0x{missing[0]:02x}; "
-                "a byte-level vocabulary needs them all, or some text could not be encoded"
+                f"ids up to {MAX_ID} and {MAX_MERGES} merges are supported; there are the id {last} and "
+                f"{len(self.merges)} merges"
             )
 
     def _check_added(self) -> None:
         seen: dict[str, int] = {}
-        taken = set(self.tokens)
+        taken: set[int] = set()
         for token in self.added:
             if not token.content:
                 raise TokenizerError(f"the added token with id {token.id} is empty")
@@ -114,18 +141,23 @@ class Vocabulary:
                 )
             if token.id in taken:
                 raise TokenizerError(f"the id {token.id} of the added token {token.content!r} belongs to another token")
-            if self._is_printable_form(token.content):
+            if not self._has_one_spelling(token):
                 raise TokenizerError(
-                    f"the added token {token.content!r} is spelt like an ordinary token; choose a text such as <|name|>"
+                    f"the added token {token.content!r} has the id {token.id} or the spelling of an ordinary token "
+                    "with other bytes or another id; choose a text such as <|name|>"
                 )
             seen[token.content] = token.id
             taken.add(token.id)
 
-    def _is_printable_form(self, text: str) -> bool:
+    def _has_one_spelling(self, token: AddedToken) -> bool:
+        """Whether no ordinary token has an added token's id or key, or the one that has both has its bytes too."""
+        ordinary = self.tokens.get(token.id)
+        if ordinary is not None:
+            return ordinary == token.content.encode() and to_printable(ordinary) == token.content
         try:
-            return from_printable(text) in self.ids
+            return from_printable(token.content) not in self.ids
         except TokenizerError:
-            return False
+            return True
 
     def _check_merges(self) -> None:
         tokens, ids = self.tokens, self.ids

@@ -5,7 +5,7 @@ pair_slots    one uint64 a slot, at most half full: | left id: 21 bits | right i
               https://doi.org/10.1016/j.jalgor.2003.12.002), so that looking it up takes no branch
 byte_ranks    the ranks of pairs of single bytes, at `first + 256 * second`
 merged        the id that a merge of this rank gives; only that of the first where the others follow one by one
-byte_ids      the id of each single byte
+byte_ids      the id of each single byte, NO_TOKEN where it has none: no text has such bytes
 whole_slots   token id + 1 (0: empty), by the hash of the token's bytes; only where a piece that is a token as a
               whole needs no merges, else one empty slot
 token_bytes   the bytes of all tokens, end to end; token `id` is token_bytes[token_starts[id]:token_starts[id + 1]]
@@ -17,14 +17,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from shared.bpe.vocabulary import MAX_ID
 from shared.kernels import types
 from shared.kernels.compiling import compiled
 from shared.kernels.intrinsics import leading_zeros
 from shared.kernels.types import BYTES, INT64S, UINT32S, UINT64S, boolean, int64, uint32, uint64
 
-MAX_ID = (1 << 21) - 2
-NO_ID = np.uint32(MAX_ID + 1)  # in no pair
-MAX_RANK = (1 << 22) - 2  # one less, so that no rank looks like none
+# Two that are in no pair: of a byte that has no token, and of what is not there.
+NO_TOKEN, NO_ID = np.uint32(MAX_ID + 1), np.uint32(MAX_ID + 2)
 NO_RANK = np.uint32(0xFFFFFFFF)
 
 _EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -168,18 +168,9 @@ def whole_token(tables: Tables, text: npt.NDArray[np.uint8], start: int, end: in
 
 
 def build_tables(tokens: Mapping[int, bytes], merges: Sequence[tuple[int, int]], *, whole_tokens_first: bool) -> Tables:
-    """Lay out a vocabulary: tokens by id (holes are allowed), merges in order of rank.
-
-    Raises:
-        ValueError: If there are more ids or merges than the tables have bits for.
-    """
-    vocab_size = max(tokens) + 1
-    if vocab_size - 1 > MAX_ID or len(merges) - 1 > MAX_RANK:
-        raise ValueError(
-            f"ids up to {MAX_ID} and {MAX_RANK + 1} merges fit, got id {vocab_size - 1}, {len(merges)} merges"
-        )
+    """Lay out a vocabulary: tokens by id (holes are allowed), merges in order of rank."""
     ids = {token: token_id for token_id, token in tokens.items()}
-    byte_ids = np.array([ids[bytes([byte])] for byte in range(256)], dtype=np.uint32)
+    byte_ids = np.array([ids.get(bytes([byte]), NO_TOKEN) for byte in range(256)], dtype=np.uint32)
     pair_slots = _pair_slots(np.array(merges, dtype=np.uint32).reshape(-1, 2))
     byte_ranks = np.empty(1 << 16, np.uint32)
     fill_byte_ranks(pair_slots, byte_ids, byte_ranks)

@@ -7,10 +7,9 @@ import pytest
 import tiktoken
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiktoken.load import load_tiktoken_bpe
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
-from shared.bpe import PATTERNS, Tokenizer, TokenizerError, train_bpe
+from shared.bpe import Tokenizer, TokenizerError, train_bpe
 
 END = "<|endoftext|>"
 BYTES = {byte: bytes([byte]) for byte in range(256)}
@@ -43,17 +42,6 @@ def test_gpt2_equals_tiktoken_on_all_real_text(
         ids = gpt2.encode(text)
         assert ids == tiktoken_gpt2.encode_ordinary(text), path
         assert gpt2.decode(ids, errors="strict") == text, path
-
-
-@pytest.mark.parametrize("name", ["cl100k", pytest.param("o200k", marks=pytest.mark.slow)])
-def test_rank_files_equal_tiktoken_on_real_text(
-    name: str, request: pytest.FixtureRequest, data_dir: Path, real_texts: dict[str, str]
-) -> None:
-    ours: Tokenizer = request.getfixturevalue(name)
-    ranks = load_tiktoken_bpe(str(data_dir / f"tokenizers/tiktoken/{name}_base.tiktoken"))
-    theirs = tiktoken.Encoding(name, pat_str=PATTERNS[name], mergeable_ranks=ranks, special_tokens={})
-    for language, text in real_texts.items():
-        assert ours.encode(text) == theirs.encode_ordinary(text), language
 
 
 def test_qwen_equals_hugging_face_on_real_text(qwen: Tokenizer, data_dir: Path, real_texts: dict[str, str]) -> None:

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from shared.bpe import PATTERNS, TokenizerError
-from shared.bpe.vocabulary import AddedToken, Vocabulary
+from shared.bpe import PATTERNS, Tokenizer, TokenizerError
+from shared.bpe.vocabulary import MAX_ID, AddedToken, Vocabulary
 
 BASE = Vocabulary(
     tokens={**{byte: bytes([byte]) for byte in range(256)}, 256: b"ab", 257: b"abc"},
@@ -18,6 +18,7 @@ BASE = Vocabulary(
     [
         {"pattern": PATTERNS["qwen"]},
         {"nfc": True},
+        {"prefix_space": True},
         {"ignore_merges": True},
         {"merges": ((97, 98),)},
         {"tokens": {**BASE.tokens, 260: b"xy"}},
@@ -43,8 +44,43 @@ def test_an_added_token_may_have_the_bytes_of_an_ordinary_one() -> None:
     # As the runs of spaces that Phi-2 adds to GPT-2's vocabulary; only their printable forms must differ.
     vocabulary = replace(BASE, tokens={**BASE.tokens, 260: b"  "}, added=(AddedToken(261, "  "),))
     assert vocabulary.ids[b"  "] == 260
-    with pytest.raises(TokenizerError, match="spelt like an ordinary token"):
+    with pytest.raises(TokenizerError, match="the spelling of an ordinary token"):
         replace(vocabulary, added=(AddedToken(261, "ĠĠ"),))
+
+
+@pytest.mark.case("D34")
+def test_fingerprint_tells_the_order_in_which_added_tokens_are_looked_for() -> None:
+    added = (AddedToken(258, "xy"), AddedToken(259, "yz", normalized=True))
+    swapped = (replace(added[0], normalized=True), replace(added[1], normalized=False))
+    assert replace(BASE, added=added).fingerprint != replace(BASE, added=swapped).fingerprint
+
+
+@pytest.mark.case("D34")
+def test_an_ordinary_token_may_be_an_added_one_too() -> None:
+    both = replace(BASE, added=(AddedToken(256, "ab"), AddedToken(97, "a")))
+    assert both.fingerprint != BASE.fingerprint
+    tokens = {**BASE.tokens, 258: b"  "}
+    # One id would stand for two texts: the printable form of a byte or a space, and the characters of this form.
+    for token in (AddedToken(0xE9, "é"), AddedToken(32, "Ġ"), AddedToken(258, "  "), AddedToken(97, "<s>")):
+        with pytest.raises(TokenizerError, match="the spelling of an ordinary token"):
+            replace(BASE, tokens=tokens, added=(token,))
+
+
+def test_the_highest_id_is_encoded_and_a_higher_one_refused() -> None:
+    tokens = {**BASE.tokens, MAX_ID: b"xy", MAX_ID - 1: b"xyz"}
+    merges = ((120, 121), (MAX_ID, 122))
+    vocabulary = replace(BASE, tokens=tokens, merges=merges, added=())
+    assert Tokenizer(vocabulary).encode("xyxyz") == [MAX_ID, MAX_ID - 1]
+    for change in ({"tokens": {**tokens, MAX_ID + 1: b"q "}}, {"added": (AddedToken(10**12, "<s>"),)}):
+        with pytest.raises(TokenizerError, match=f"ids up to {MAX_ID}"):
+            replace(vocabulary, **change)
+
+
+@pytest.mark.case("D34")
+def test_missing_bytes_are_those_that_a_text_may_have() -> None:
+    in_texts = set("".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)])).encode())
+    assert set(replace(BASE, tokens={97: b"a"}, merges=(), added=()).missing_bytes) == in_texts - {97}
+    assert BASE.missing_bytes == b""
 
 
 def test_fingerprint_never_changes() -> None:
