@@ -33,7 +33,7 @@ def by_ranks(path: Path) -> Tokenizer:
 
 BINARY = [
     *((pickle.dumps(VOCAB, protocol), "Python pickle.*Tokenizer.from_vocab") for protocol in (2, 3, 4, 5)),
-    (gzip.compress(b"{}"), "is compressed; unpack it"),
+    (gzip.compress(b"{}", mtime=0), "is compressed; unpack it"),
     (a_zip(), "is a zip archive"),
     (b"GGUF\x03\0\0\0", "GGUF.*tokenizer.json"),
     (json.dumps(VOCAB).encode("utf-16"), "UTF-16; write it as UTF-8"),
