@@ -44,7 +44,8 @@ class AddedTokenMatcher:
             if token.lstrip:
                 start = position + len(text[position:start].rstrip(_WHITE_SPACE))
             if token.rstrip:
-                end = len(text) - len(text[end:].lstrip(_WHITE_SPACE))
+                while end < len(text) and text[end] in _WHITE_SPACE:
+                    end += 1
             yield Match(token, start, end)
             position = end
 

@@ -1,6 +1,5 @@
 """Taking a text apart into added tokens and the plain text between them, and putting its ids together."""
 
-import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from shared.bpe.added_tokens import AddedTokenMatcher
 from shared.bpe.errors import TokenizerError
+from shared.bpe.normalization import nfc
 from shared.bpe.vocabulary import Vocabulary, encode_utf8
 
 AllowedSpecial = Collection[str] | Literal["all"]
@@ -61,7 +61,7 @@ class TextCutter:
         for _, part, token in matcher.split(text):
             layout.append(None if token is None else token.id)
             if token is None:
-                plain.append((unicodedata.normalize("NFC", part) if self._nfc else part).encode())
+                plain.append((nfc(part) if self._nfc else part).encode())
         return plain, layout
 
     def take_each_apart(
