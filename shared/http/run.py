@@ -1,5 +1,6 @@
 """Run a service: settings, logging, socket, server, and an orderly end."""
 
+import asyncio
 import gc
 import os
 import signal
@@ -15,14 +16,12 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
+from shared.http import descriptors
 from shared.http.logs import configure_logging
-from shared.http.protocol import RequestProtocol
 from shared.http.settings import ServiceSettings, SettingsError, SettingsT, load_settings
 from shared.http.workers import EXIT_FAILED, WorkerLink, WorkersFailedError, supervise
 
 if TYPE_CHECKING:
-    import asyncio
-
     from shared.http.lifecycle import Lifecycle
 
 EXIT_USAGE = 2
@@ -133,6 +132,11 @@ class _Server(uvicorn.Server):
             signal.raise_signal(sig)
         self.should_exit = True
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Also log what the event loop meets."""
+        asyncio.get_running_loop().set_exception_handler(descriptors.log_error)
+        await super().startup(sockets)
+
     async def on_tick(self, counter: int) -> bool:
         """Also stop where there will never be anything to serve, and where a worker has lost its supervisor."""
         state = self.lifecycle.status()[0]
@@ -161,8 +165,8 @@ class _Server(uvicorn.Server):
 
 
 def http_protocol(app: FastAPI, client_timeout: float) -> "type[asyncio.Protocol]":
-    """Return what uvicorn makes of each connection to `app`; see `RequestProtocol`."""
-    protocol = partial(RequestProtocol, client_timeout=client_timeout, on_refusal=app.state.metrics.refuse)
+    """Return what uvicorn makes of each connection to `app`; see `ReservingProtocol`."""
+    protocol = partial(descriptors.ReservingProtocol, client_timeout=client_timeout, on_refusal=app.state.metrics.refuse)
     return cast("type[asyncio.Protocol]", protocol)
 
 

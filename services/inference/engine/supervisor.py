@@ -18,6 +18,7 @@ _log = structlog.get_logger("ownlm.engine")
 _MAX_DEATHS = 3
 _DEATHS_WINDOW_SECONDS = 60.0
 _RESTART_SECONDS = 0.25  # before the first restart; doubles with each death in the window
+_MAX_RETRY_SECONDS = 30.0  # between attempts to start a process where the system has no room for one
 _LOOKS_PER_TIMEOUT = 4
 
 
@@ -185,10 +186,23 @@ class Supervisor:
             self._deaths.popleft()
         return len(self._deaths) >= _MAX_DEATHS
 
+    async def _start_worker(self) -> Worker:
+        """Start a process, however often it takes: that the system has no room for one is no death of the model."""
+        seconds = _RESTART_SECONDS
+        while True:
+            try:
+                return self._launch()
+            except OSError as error:  # no descriptor, process or memory is left
+                reason = f"the process that runs the model cannot be started again: {error.strerror}"
+            self.fault = Fault(reason, final=False)
+            _log.error("the model's process cannot be started", reason=reason, retry_seconds=seconds)
+            await asyncio.sleep(seconds)
+            seconds = min(2 * seconds, _MAX_RETRY_SECONDS)
+
     async def _relaunch(self) -> bool:
         """Start another process; False where it ended before it was ready."""
+        self._worker = await self._start_worker()
         try:
-            self._worker = self._launch()
             hello = await anyio.to_thread.run_sync(self._worker.wait_hello, abandon_on_cancel=True)
         except LoadError as error:
             if isinstance(error, LoadTimeoutError):
@@ -196,9 +210,6 @@ class Supervisor:
             if error.told:
                 self.fault = Fault(f"the model cannot be loaded again: {error}", final=True)
             return error.told
-        except OSError as error:
-            self._last_words = f"and it could not be started again ({error})"
-            return False
         if hello.identity != self.hello.identity:
             self.fault = Fault("the model folder now holds another model; start the service again", final=True)
             return True
