@@ -1,12 +1,10 @@
 """Inputs in pieces that are encoded one by one on all processors, and come out in order."""
 
 import codecs
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,11 +13,10 @@ from shared.bpe.corpus import Source, SourceError, read_error
 from shared.bpe.counting import Errors, replace_invalid
 from shared.bpe.kernels.utf8 import first_invalid
 from shared.bpe.word_counts import Specials
+from shared.work_pool import in_order
 from trainer.corpus import CorpusError, invalid_utf8
 from trainer.sources import Input, Records
 from trainer.tokenfile import Ids, dtype_for
-
-T = TypeVar("T")
 
 # Text that a thread takes at once.
 _CHUNK_BYTES = 3 << 18
@@ -79,7 +76,7 @@ class UnitEncoder:
         """
         # The encoder is made once, and not by every thread.
         self.tokenizer.warm_up()
-        yield from _in_order(self._tasks(inputs, first, begin), threads)
+        yield from in_order(self._tasks(inputs, first, begin), threads)
 
     def _tasks(self, inputs: Sequence[Input], first: int, begin: int) -> Iterator[Callable[[], Unit | EndOfSource]]:
         for number in range(first, len(inputs)):
@@ -159,22 +156,6 @@ class UnitEncoder:
         num_bytes = sum(len(text.encode()) for text in texts)
         is_exact = not self.tokenizer.vocabulary.nfc
         return Unit(source, end, b"", num_bytes, ids, num_bytes if is_exact else None, replaced)
-
-
-def _in_order(tasks: Iterable[Callable[[], T]], threads: int) -> Iterator[T]:
-    """What the tasks give, in their order; only a few of them are begun before their turn."""
-    waiting: deque[Future[T]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        try:
-            for task in tasks:
-                waiting.append(pool.submit(task))
-                if len(waiting) > 2 * threads:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
 
 
 def _characters(source: Source, begin: int) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
@@ -17,6 +16,7 @@ from shared.bpe.memory import BYTES_OF_MERGING
 from shared.bpe.word_counts import Bytes, WordCounts
 from shared.bpe.word_layout import Partitions
 from shared.bpe.word_runs import WordRuns
+from shared.work_pool import Task, WorkPool
 
 Errors = Literal["strict", "replace"]
 # Called with the bytes counted so far.
@@ -100,19 +100,19 @@ class CorpusCounter:
         """
         self.is_whole = False
         chunks = self._chunks(sources)
-        workers: list[Future[None]] = []
+        workers: list[Task[None]] = []
         try:
-            with ThreadPoolExecutor(len(self._tables)) as pool:
+            with WorkPool(len(self._tables)) as pool:
                 try:
                     work = partial(self._work, chunks, sources, progress, should_stop)
-                    workers += [pool.submit(work, table) for table in self._tables]
+                    workers += [pool.submit(partial(work, table)) for table in self._tables]
                     for worker in workers:
-                        worker.result()
+                        pool.result(worker)
                 finally:
                     # Whatever happened here or in a thread, chunks that were handed out are finished.
                     self._stop = True
         finally:
-            self.is_whole = all(map(Future.done, workers)) and not self._is_torn
+            self.is_whole = not self._is_torn and not any(worker.is_running for worker in workers)
         if self._invalid:
             raise SourceError(min(self._invalid).message)
 
@@ -169,6 +169,20 @@ class CorpusCounter:
                 raise read_error(sources[number].name, error) from None
 
     def _work(
+        self,
+        chunks: Iterator[tuple[int, Chunk]],
+        sources: Sequence[Source],
+        progress: BytesProgress | None,
+        should_stop: Callable[[], bool],
+        table: WordCounts,
+    ) -> None:
+        try:
+            self._take_chunks(chunks, sources, progress, should_stop, table)
+        except (KeyboardInterrupt, SystemExit):  # in the caller's thread, at any place
+            self._stop = self._is_torn = True
+            raise
+
+    def _take_chunks(
         self,
         chunks: Iterator[tuple[int, Chunk]],
         sources: Sequence[Source],

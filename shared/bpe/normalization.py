@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 # `unicodedata.normalize` orders marks by insertion, in the square of a run's length. Longer runs come to it in order.
 _LONG_RUN = 128
-# The only characters that are no marks themselves but become marks when decomposed (UAX 15, non-starter decompositions).
+# The only characters that are no marks but become marks when decomposed (UAX 15, non-starter decompositions).
 _PAIRS_OF_MARKS = {"\u0f73": "\u0f71\u0f72", "\u0f75": "\u0f71\u0f74", "\u0f81": "\u0f71\u0f80"}
 # Characters that any character decomposes into, at most (UAX 15, table of expansion factors).
 _LONGEST_DECOMPOSITION = 4

@@ -11,7 +11,7 @@ from shared.http.protocol import RequestProtocol
 
 _log = structlog.get_logger("ownlm.descriptors")
 
-# For what the service opens while it runs: a process in place of one that ended, files that changed, the system's files.
+# For what the service opens while it runs: a process in place of one that ended, files that changed.
 _RESERVED = 16
 _LOG_SECONDS = 60.0
 _EXHAUSTED = "socket.accept() out of system resource"  # what asyncio says, thousands of times

@@ -166,7 +166,9 @@ class _Server(uvicorn.Server):
 
 def http_protocol(app: FastAPI, client_timeout: float) -> "type[asyncio.Protocol]":
     """Return what uvicorn makes of each connection to `app`; see `ReservingProtocol`."""
-    protocol = partial(descriptors.ReservingProtocol, client_timeout=client_timeout, on_refusal=app.state.metrics.refuse)
+    protocol = partial(
+        descriptors.ReservingProtocol, client_timeout=client_timeout, on_refusal=app.state.metrics.refuse
+    )
     return cast("type[asyncio.Protocol]", protocol)
 
 

@@ -4,7 +4,7 @@ Its name is a hash of all that decides what is in it: the kernels' sources, the 
 lies in `__pycache__` beside the sources or, where that is read-only, in the user's cache folder or that for temporary
 files; OWNLM_CACHE_DIR names any other place. Where nothing can be written, every process compiles anew.
 
-Code from a file runs as if it were ours, so a file counts only where nobody but this user and root can have put it there.
+Code from a file runs as if it were ours, so a file counts only where no other user but root can have put it there.
 Beside the sources that needs no check: who can write there can write the sources.
 """
 
@@ -77,8 +77,8 @@ class ObjectFile:
         return Path(importlib.import_module(self.package).__path__[0])
 
     def _name(self) -> str:
+        llvm = _llvm()
         import llvmlite
-        import llvmlite.binding as llvm
 
         digest = hashlib.sha256()
         for path in [*sorted(self._sources().glob("*.py")), *sorted(_COMPILER.glob("*.py"))]:
@@ -167,9 +167,19 @@ def _temporary_folder() -> Path | None:
         return None
 
 
-def _engine_with(code: bytes) -> Any:
-    import llvmlite.binding as llvm
+def _llvm() -> Any:
+    try:
+        import llvmlite.binding
+    except OSError as error:
+        reason = str(error.__context__)  # what the system says; llvmlite only says that it cannot find the file
+        if "failed to map segment" in reason and "not permitted" not in reason:
+            raise MemoryError(f"too little is left to load LLVM, which runs compiled code ({reason})") from error
+        raise
+    return llvmlite.binding
 
+
+def _engine_with(code: bytes) -> Any:
+    llvm = _llvm()
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
