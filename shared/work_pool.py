@@ -136,6 +136,10 @@ class _Helper:
 
 def in_order(work: Iterable[Callable[[], T]], threads: int) -> Iterator[T]:
     """The results of work in its order, by so many threads; little of it is begun before its turn."""
+    if threads == 1:
+        for one in work:
+            yield one()
+        return
     waiting: deque[Task[T]] = deque()
     with WorkPool(threads) as pool:
         for one in work:

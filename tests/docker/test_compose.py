@@ -138,6 +138,34 @@ def test_a_service_that_is_told_to_end_finishes_its_stream(stack: dict[str, str]
     assert run("docker", "wait", container, timeout=60).strip() == "0"
 
 
+@pytest.mark.case("D56")
+@pytest.mark.parametrize(("service", "gigabytes"), [("inference", 2), ("tokenizer", 1)])
+def test_a_container_that_takes_what_it_can_get_goes_on_within_its_limits(
+    stack: dict[str, str], service: str, gigabytes: int
+) -> None:
+    """It forks, fills /tmp and takes memory: each ends at the limit, and the service answers afterwards."""
+    container = container_of(service)
+    limits = json.loads(run("docker", "inspect", "-f", "{{json .HostConfig}}", container))
+    assert (limits["Memory"], limits["MemorySwap"]) == (gigabytes << 30, gigabytes << 30)
+    assert limits["LogConfig"]["Type"] == "local"
+
+    def attempt(program: str) -> str:
+        command = ["docker", "exec", container, "python", "-c", program]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        return f"{done.returncode} {done.stdout}{done.stderr}"
+
+    fork = "import subprocess\nfor n in range(2000):\n try: subprocess.Popen(['sleep', '20'])\n"
+    said = attempt(f"{fork} except OSError as error: print(n, error); break")
+    assert "Resource temporarily unavailable" in said
+    assert 500 < int(said.split()[1]) < 1024
+    assert "No space left on device" in attempt("open('/tmp/full', 'wb').write(bytes(100 << 20))")
+    assert "ok" in attempt("import os; os.remove('/tmp/full'); print('ok')")
+    assert httpx.get(f"{stack[service]}/readyz", timeout=60).status_code == 200
+    # The system ends the process that takes the most, which is this one.
+    assert attempt(f"bytes = [b'x' * (1 << 26) for _ in range({gigabytes} * 16)]; print('all of it')").startswith("137")
+    assert httpx.get(f"{stack[service]}/readyz", timeout=60).status_code == 200
+
+
 @pytest.mark.usefixtures("stack")
 def test_a_service_that_is_told_to_end_while_it_starts_ends() -> None:
     """As process 1 of its container, Python has no handler yet, and would ignore the signal for good."""

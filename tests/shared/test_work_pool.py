@@ -2,6 +2,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 
 import pytest
 from hypothesis import given
@@ -41,13 +42,12 @@ def test_the_first_error_comes_in_its_turn(fails: list[bool], threads: int) -> N
             raise ValueError(number)
         return number
 
-    got = []
-    try:
-        for number in in_order((partial(work, number) for number in range(len(fails))), threads):
-            got.append(number)
-    except ValueError as error:
-        got.append(error.args[0])
-    assert got == [*range(fails.index(True) + 1 if True in fails else len(fails))]
+    results = in_order((partial(work, number) for number in range(len(fails))), threads)
+    whole = fails.index(True) if True in fails else len(fails)
+    assert [*islice(results, whole)] == [*range(whole)]
+    if whole < len(fails):
+        with pytest.raises(ValueError, match=f"^{whole}$"):
+            next(results)
 
 
 def test_as_many_threads_work_as_are_asked_for_and_the_caller_is_one_of_them() -> None:
