@@ -9,6 +9,7 @@ import _thread
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import chain, islice
 from typing import Generic, Self, TypeVar
 
 T = TypeVar("T")
@@ -136,13 +137,15 @@ class _Helper:
 
 def in_order(work: Iterable[Callable[[], T]], threads: int) -> Iterator[T]:
     """The results of work in its order, by so many threads; little of it is begun before its turn."""
-    if threads == 1:
-        for one in work:
+    work = iter(work)
+    first = [*islice(work, 2)]
+    if threads == 1 or len(first) < 2:  # there is nothing to share
+        for one in chain(first, work):
             yield one()
         return
     waiting: deque[Task[T]] = deque()
     with WorkPool(threads) as pool:
-        for one in work:
+        for one in chain(first, work):
             waiting.append(pool.submit(one))
             if len(waiting) > 2 * threads:
                 yield pool.result(waiting.popleft())
