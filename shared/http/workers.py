@@ -145,8 +145,8 @@ class _Supervisor:
         while not self._stopping.is_set():
             try:
                 return await self._start()
-            except OSError as error:  # no descriptor, process or memory is left
-                _log.error("a worker cannot be started", reason=error.strerror, retry_seconds=seconds)
+            except (OSError, RuntimeError) as error:  # no descriptor, memory, process or thread is left
+                _log.error("a worker cannot be started", reason=str(error), retry_seconds=seconds)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), seconds)
             seconds = min(2 * seconds, _MAX_RETRY_SECONDS)

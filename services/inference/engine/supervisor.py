@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import TypeVar
 
 import anyio.to_thread
 import structlog
@@ -14,6 +15,8 @@ from services.inference.engine.request import EngineRestartedError, EngineUnavai
 from services.inference.engine.spawn import LoadError, LoadTimeoutError, Worker
 
 _log = structlog.get_logger("ownlm.engine")
+
+T = TypeVar("T")
 
 _MAX_DEATHS = 3
 _DEATHS_WINDOW_SECONDS = 60.0
@@ -161,7 +164,7 @@ class Supervisor:
     async def _restart(self) -> None:
         """Tell the running requests why they end, and start processes until one works or too many have ended."""
         while True:
-            how = await anyio.to_thread.run_sync(self._worker.end, abandon_on_cancel=True)
+            how = await _in_thread(self._worker.end)
             reason = f"the process that runs the model ended {how}" + (
                 f": {self._last_words}" if self._last_words else ""
             )
@@ -203,7 +206,7 @@ class Supervisor:
         """Start another process; False where it ended before it was ready."""
         self._worker = await self._start_worker()
         try:
-            hello = await anyio.to_thread.run_sync(self._worker.wait_hello, abandon_on_cancel=True)
+            hello = await _in_thread(self._worker.wait_hello)
         except LoadError as error:
             if isinstance(error, LoadTimeoutError):
                 self._last_words = str(error)
@@ -220,3 +223,14 @@ class Supervisor:
         self.fault = None
         _log.info("the model's process was restarted", restarts=self.num_restarts)
         return True
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Do what blocks in a thread, once the system has room for one."""
+    while True:
+        try:
+            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+        except RuntimeError as error:
+            if str(error) != "can't start new thread":  # Python's words, and no class of its own
+                raise
+        await asyncio.sleep(_RESTART_SECONDS)

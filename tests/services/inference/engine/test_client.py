@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
+import anyio.to_thread
 import pytest
 import uvloop
 from structlog.testing import capture_logs
@@ -433,6 +434,29 @@ def test_a_process_that_the_system_has_no_room_for_is_no_death(monkeypatch: pyte
         engine.close()
         await until(lambda: second.connection.fileno() < 0)
         second.theirs.close()
+
+    run(test)
+
+
+@pytest.mark.case("D18")
+def test_a_restart_waits_for_a_thread_that_the_system_has_no_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.inference.engine.supervisor._RESTART_SECONDS", 0.001)
+    run_sync = anyio.to_thread.run_sync
+    failures = [RuntimeError("can't start new thread")] * 3
+
+    async def fail_at_first(*arguments: Any, **named: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await run_sync(*arguments, **named)
+
+    monkeypatch.setattr(anyio.to_thread, "run_sync", fail_at_first)
+
+    async def test() -> None:
+        peers = [Peer(), Peer()]
+        async with client_of(*peers) as engine:
+            peers[0].theirs.close()
+            await until(lambda: bool(engine.stats().restarts) and engine.fault is None)
+        assert not failures
 
     run(test)
 
