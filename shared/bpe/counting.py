@@ -176,39 +176,33 @@ class CorpusCounter:
         should_stop: Callable[[], bool],
         table: WordCounts,
     ) -> None:
+        is_counted = True  # what was handed out here
         try:
-            self._take_chunks(chunks, sources, progress, should_stop, table)
-        except (KeyboardInterrupt, SystemExit):  # in the caller's thread, at any place
-            self._stop = self._is_torn = True
-            raise
-
-    def _take_chunks(
-        self,
-        chunks: Iterator[tuple[int, Chunk]],
-        sources: Sequence[Source],
-        progress: BytesProgress | None,
-        should_stop: Callable[[], bool],
-        table: WordCounts,
-    ) -> None:
-        while True:
-            with self._lock:
-                if self._stop or self._invalid or should_stop():
+            while True:
+                with self._lock:
+                    if self._stop or self._invalid or should_stop():
+                        return
+                    before = self.position.source, self.position.offset
+                    try:
+                        item = next(chunks, None)
+                    finally:
+                        is_counted = (self.position.source, self.position.offset) == before
+                if item is None:
                     return
-                item = next(chunks, None)
-            if item is None:
-                return
-            number, chunk = item
-            try:
+                number, chunk = item
                 self._count(table, self._valid(chunk, number, sources[number].name))
                 if chunk.size > self._longest_word:
                     self._check_longest(table)
-            except BaseException:
-                self._stop = self._is_torn = True
-                raise
-            with self._lock:
-                self.position.bytes_counted += chunk.size
-                if progress is not None:
-                    progress(self.position.bytes_counted)
+                with self._lock:
+                    self.position.bytes_counted += chunk.size
+                    is_counted = True
+                    if progress is not None:
+                        progress(self.position.bytes_counted)
+        except BaseException:  # in the caller's thread, an interruption at any place
+            self._stop = True
+            if not is_counted:
+                self._is_torn = True
+            raise
 
     def _valid(self, chunk: Chunk, source: int, name: str) -> Bytes:
         """The bytes of a chunk, wrong ones replaced if they may be; none if they may not."""
