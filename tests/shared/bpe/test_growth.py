@@ -121,7 +121,7 @@ def test_time_grows_with_the_length(qwen: Tokenizer, text: str) -> None:
     ("work", "size"),
     [
         *((work, LARGE) for work in WORK),
-        *((work, LARGEST) for work in ("encode", "with added tokens", "stream", "decode")),
+        *((work, LARGEST) for work in ("encode", "with added tokens", "decode")),
     ],
 )
 def test_time_grows_with_the_length_of_every_text(tokenizer: Tokenizer, work: str, size: int) -> None:
