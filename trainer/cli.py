@@ -12,6 +12,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from shared.errors import describe
 from trainer.commands.demo import demo
 from trainer.commands.encode import encode
 from trainer.commands.estimate import estimate
@@ -81,6 +82,8 @@ def _message(error: Exception) -> str:
         return f"error: {error.filename}: a file is where a folder is to be; give another name, or move the file away"
     if isinstance(error, OSError) and error.strerror:
         return f"error: {error.filename}: {error.strerror}" if error.filename else f"error: {error.strerror}"
+    if isinstance(error, MemoryError):
+        return f"error: {describe(error)}"
     if isinstance(error, InterruptedRunError):
         return "\n".join([str(error), *getattr(error, "__notes__", ())])
     if type(error).__module__.startswith(("shared.", "trainer.")):

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from shared.bpe.counting import Errors, replace_invalid
 from shared.bpe.cutting import escaped_characters
 from shared.bpe.kernels.utf8 import first_invalid
 from shared.bpe.word_counts import Specials
+from shared.work_pool import Task, WorkPool
 from trainer.corpus import CorpusError, holds_text, invalid_utf8
 from trainer.encoding_memory import EncodingMemory
 from trainer.sources import TEXT_BYTES, Input, Records
@@ -54,7 +54,7 @@ class EndOfSource(NamedTuple):
     source: int
 
 
-class _Task(NamedTuple):
+class _Part(NamedTuple):
     """What gives a part, and the bytes that it has."""
 
     run: Callable[[], Unit | EndOfSource]
@@ -88,11 +88,13 @@ class UnitEncoder:
             CorpusError: If an input cannot be read, is not UTF-8, or has a part that does not fit into the memory;
                 parts before it have come out.
         """
+        # The encoder is made once, and not by every thread.
+        self.tokenizer.warm_up()
         # One part that is as long as it may be, beside others as they usually are.
         max_bytes = self.memory.part + 2 * threads * CHUNK_BYTES
         yield from _in_order(self._tasks(inputs, first, begin), threads, max_bytes)
 
-    def _tasks(self, inputs: Sequence[Input], first: int, begin: int) -> Iterator[_Task]:
+    def _tasks(self, inputs: Sequence[Input], first: int, begin: int) -> Iterator[_Part]:
         for number in range(first, len(inputs)):
             content = inputs[number].content
             start = begin if number == first else 0
@@ -101,12 +103,12 @@ class UnitEncoder:
                     yield from self._record_tasks(number, content, start)
                 else:
                     for end, size, read in self._parts(content, start):
-                        yield _Task(partial(self._encode_text, number, content.name, end, read), size)
+                        yield _Part(partial(self._encode_text, number, content.name, end, read), size)
             except SourceError as error:
                 raise CorpusError(str(error)) from None
             except OSError as error:
                 raise CorpusError(str(read_error(content.name, error))) from None
-            yield _Task(partial(EndOfSource, number))
+            yield _Part(partial(EndOfSource, number))
 
     def _parts(self, source: Source, begin: int) -> Iterator[tuple[int, int, Callable[[], bytes]]]:
         """Where each part of a text ends, its bytes, and what reads it."""
@@ -140,12 +142,12 @@ class UnitEncoder:
         is_open = holds_text(raw[place + len(separator) :] if place >= 0 else raw)
         return Unit(source, end, raw, len(raw), ids, is_open, num_bytes, replaced)
 
-    def _record_tasks(self, number: int, records: Records, begin: int) -> Iterator[_Task]:
+    def _record_tasks(self, number: int, records: Records, begin: int) -> Iterator[_Part]:
         texts: list[str] = []
         size, index = 0, -1
 
-        def task() -> _Task:
-            return _Task(partial(self._encode_records, number, records.name, index + 1, texts), size)
+        def task() -> _Part:
+            return _Part(partial(self._encode_records, number, records.name, index + 1, texts), size)
 
         for index, text in enumerate(records.read(self.memory.record)):
             if index < begin:
@@ -182,24 +184,20 @@ class UnitEncoder:
         return Unit(source, end, b"", num_bytes, ids, False, known, replaced)
 
 
-def _in_order(tasks: Iterable[_Task], threads: int, max_bytes: int) -> Iterator[Unit | EndOfSource]:
-    """What the tasks give, in their order; only a few of them are begun before their turn, or one that is large."""
-    waiting: deque[tuple[Future[Unit | EndOfSource], int]] = deque()
+def _in_order(parts: Iterable[_Part], threads: int, max_bytes: int) -> Iterator[Unit | EndOfSource]:
+    """What the parts give, in their order; only a few of them are begun before their turn, or one that is large."""
+    waiting: deque[tuple[Task[Unit | EndOfSource], int]] = deque()
     size = 0
-    with ThreadPoolExecutor(threads) as pool:
-        try:
-            for task in tasks:
-                while waiting and (len(waiting) > 2 * threads or size + task.size > max_bytes):
-                    future, done = waiting.popleft()
-                    size -= done
-                    yield future.result()
-                waiting.append((pool.submit(task.run), task.size))
-                size += task.size
-            while waiting:
-                yield waiting.popleft()[0].result()
-        finally:
-            for future, _ in waiting:
-                future.cancel()
+    with WorkPool(threads) as pool:
+        for part in parts:
+            while waiting and (len(waiting) > 2 * threads or size + part.size > max_bytes):
+                task, done = waiting.popleft()
+                size -= done
+                yield pool.result(task)
+            waiting.append((pool.submit(part.run), part.size))
+            size += part.size
+        while waiting:
+            yield pool.result(waiting.popleft()[0])
 
 
 def _has_surrogates(text: str) -> bool:

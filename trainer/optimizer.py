@@ -19,8 +19,8 @@ def build_optimizer(
 ) -> torch.optim.Optimizer:
     """An optimizer over every parameter of the model once (a tied one too).
 
-    Matrices and embeddings (two dimensions or more) decay; norm gains and biases do not, as in GPT-2's and nanoGPT's
-    training: pulling a gain to zero only fights the normalisation.
+    Matrices and embeddings (two dimensions or more) decay; norm gains and biases do not (nanoGPT's
+    `configure_optimizers`): pulling a gain to zero only fights the normalisation.
 
     Args:
         model: A Transformer, or a module around one.

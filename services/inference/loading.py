@@ -65,7 +65,10 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
         kv_cache_bytes=settings.kv_cache_bytes,
     )
     launch = _Launcher(config, settings.load_timeout or None)
-    process = launch()
+    try:
+        process = launch()
+    except OSError as error:
+        raise LoadError(f"the model's process cannot be started: {error.strerror}", told=True) from error
     try:
         folder = read_description(settings.model_dir)
         folder.tokenizer.warm_up()

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
@@ -17,6 +16,7 @@ from shared.bpe.memory import BYTES_OF_MERGING
 from shared.bpe.word_counts import Bytes, WordCounts
 from shared.bpe.word_layout import Partitions
 from shared.bpe.word_runs import WordRuns
+from shared.work_pool import Task, WorkPool
 
 Errors = Literal["strict", "replace"]
 # Called with the bytes counted so far.
@@ -100,19 +100,19 @@ class CorpusCounter:
         """
         self.is_whole = False
         chunks = self._chunks(sources)
-        workers: list[Future[None]] = []
+        workers: list[Task[None]] = []
         try:
-            with ThreadPoolExecutor(len(self._tables)) as pool:
+            with WorkPool(len(self._tables)) as pool:
                 try:
                     work = partial(self._work, chunks, sources, progress, should_stop)
-                    workers += [pool.submit(work, table) for table in self._tables]
+                    workers += [pool.submit(partial(work, table)) for table in self._tables]
                     for worker in workers:
-                        worker.result()
+                        pool.result(worker)
                 finally:
                     # Whatever happened here or in a thread, chunks that were handed out are finished.
                     self._stop = True
         finally:
-            self.is_whole = all(map(Future.done, workers)) and not self._is_torn
+            self.is_whole = not self._is_torn and not any(worker.is_running for worker in workers)
         if self._invalid:
             raise SourceError(min(self._invalid).message)
 
@@ -176,25 +176,33 @@ class CorpusCounter:
         should_stop: Callable[[], bool],
         table: WordCounts,
     ) -> None:
-        while True:
-            with self._lock:
-                if self._stop or self._invalid or should_stop():
+        is_counted = True  # what was handed out here
+        try:
+            while True:
+                with self._lock:
+                    if self._stop or self._invalid or should_stop():
+                        return
+                    before = self.position.source, self.position.offset
+                    try:
+                        item = next(chunks, None)
+                    finally:
+                        is_counted = (self.position.source, self.position.offset) == before
+                if item is None:
                     return
-                item = next(chunks, None)
-            if item is None:
-                return
-            number, chunk = item
-            try:
+                number, chunk = item
                 self._count(table, self._valid(chunk, number, sources[number].name))
                 if chunk.size > self._longest_word:
                     self._check_longest(table)
-            except BaseException:
-                self._stop = self._is_torn = True
-                raise
-            with self._lock:
-                self.position.bytes_counted += chunk.size
-                if progress is not None:
-                    progress(self.position.bytes_counted)
+                with self._lock:
+                    self.position.bytes_counted += chunk.size
+                    is_counted = True
+                    if progress is not None:
+                        progress(self.position.bytes_counted)
+        except BaseException:  # in the caller's thread, an interruption at any place
+            self._stop = True
+            if not is_counted:
+                self._is_torn = True
+            raise
 
     def _valid(self, chunk: Chunk, source: int, name: str) -> Bytes:
         """The bytes of a chunk, wrong ones replaced if they may be; none if they may not."""

@@ -1,10 +1,9 @@
 """Plain text to ids, compiled: what the kernels need between calls, and which thread has it."""
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import accumulate, chain, islice, pairwise
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import accumulate, chain, pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +18,9 @@ from shared.bpe.kernels.tables import Tables, build_tables
 from shared.bpe.patterns import PATTERNS, split
 from shared.bpe.processors import available_processors
 from shared.bpe.vocabulary import Vocabulary
+from shared.work_pool import in_order
 
 Ids = npt.NDArray[np.uint32]
-Task = TypeVar("Task")
-Result = TypeVar("Result")
 
 # Entries of the cache and words of its store. Each is replaced by the next once it fills: 0.2, 1.3, 10 and 48 MB.
 _CACHE_SIZES = ((1 << 12, 1 << 12), (1 << 15, 1 << 15), (1 << 18, 1 << 18), (1 << 20, 1 << 21))
@@ -112,7 +110,9 @@ class Encoder:
             texts: The texts.
             max_threads: Use no more than these, and no more than there are processors.
         """
-        return chain.from_iterable(self._on_threads(self._encode_share, _shares(texts), max_threads))
+        threads = available_processors() if max_threads is None else min(available_processors(), max_threads)
+        work = (partial(self._encode_share, share) for share in _shares(texts))
+        return chain.from_iterable(in_order(work, threads))
 
     def encode_long(self, data: npt.NDArray[np.uint8]) -> Ids:
         """The ids of a long text, UTF-8, by a named pattern: blocks of it on all processors."""
@@ -122,13 +122,12 @@ class Encoder:
             bounds.append(next_cut(data, bounds[-1] + _BLOCK, len(data), character_classes(), *nothing))
         whole = np.zeros(1, np.int64)
 
-        def encode(block: tuple[int, int]) -> Ids:
-            start, end = block
+        def encode(start: int, end: int) -> Ids:
             return self.encode_parts(data[start:end].data, whole, whole + (end - start))[0]
 
         # Pages that no id is written to are never taken: this costs less than to keep the ids of all blocks.
         out, count = np.empty(len(data), np.uint32), 0
-        for ids in self._on_threads(encode, pairwise(bounds), None):
+        for ids in in_order((partial(encode, *block) for block in pairwise(bounds)), available_processors()):
             out[count : count + len(ids)] = ids
             count += len(ids)
         out.resize(count, refcheck=False)
@@ -164,24 +163,6 @@ class Encoder:
         ids = out[:count].astype(dtype, copy=is_small)
         self._idle.append(workspace)
         return ids, id_ends
-
-    @staticmethod
-    def _on_threads(work: Callable[[Task], Result], tasks: Iterable[Task], max_threads: int | None) -> Iterator[Result]:
-        """The results of tasks in order, of which there may be many more than are held at a time."""
-        tasks = iter(tasks)
-        first = [*islice(tasks, 2)]
-        threads = available_processors() if max_threads is None else min(available_processors(), max_threads)
-        if threads < 2 or len(first) < 2:
-            yield from map(work, chain(first, tasks))
-            return
-        with ThreadPoolExecutor(threads) as pool:
-            waiting: deque[Future[Result]] = deque()
-            for task in chain(first, tasks):
-                waiting.append(pool.submit(work, task))
-                if len(waiting) > 2 * threads:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
 
     def _encode_share(self, texts: Sequence[bytes]) -> list[Ids]:
         bounds = np.fromiter(accumulate(map(len, texts), initial=0), np.int64, len(texts) + 1)

@@ -59,7 +59,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def to_json(content: object) -> str:
-    """JSON in the one form that our files have, which is also Hugging Face's."""
+    """JSON in the one form that our files have."""
     try:
         return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
     except TypeError:  # the name of a file that is not UTF-8, which Python has as lone surrogates

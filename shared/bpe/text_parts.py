@@ -1,7 +1,6 @@
 """Taking a text apart into added tokens and the plain text between them, and putting its ids together."""
 
 import re
-import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,7 +13,7 @@ import numpy.typing as npt
 
 from shared.bpe.added_tokens import AddedTokenMatcher
 from shared.bpe.errors import TokenizerError
-from shared.bpe.normalization import nfc_with_origins
+from shared.bpe.normalization import nfc, nfc_with_origins
 from shared.bpe.vocabulary import AddedToken, Vocabulary, encode_utf8
 
 AllowedSpecial = Collection[str] | Literal["all"]
@@ -95,7 +94,7 @@ class TextCutter:
             if token is not None:
                 yield Part(verbatim, token, places)
                 continue
-            normalized = unicodedata.normalize("NFC", verbatim) if self._nfc else verbatim
+            normalized = nfc(verbatim) if self._nfc else verbatim
             if placed and normalized != verbatim:
                 places = [(start + first, start + last) for first, last in nfc_with_origins(verbatim)[1]]
             for first, part, added in matchers.normalized.split(normalized):
@@ -133,7 +132,7 @@ class TextCutter:
         counting = [t for t in self._added if not t.special or t.content in allowed]
         if not self._nfc:
             return Matchers(AddedTokenMatcher(counting), AddedTokenMatcher([]))
-        normalized = (replace(t, content=unicodedata.normalize("NFC", t.content)) for t in counting if t.normalized)
+        normalized = (replace(t, content=nfc(t.content)) for t in counting if t.normalized)
         return Matchers(AddedTokenMatcher(t for t in counting if not t.normalized), AddedTokenMatcher(normalized))
 
     def _plain(self, text: str, places: list[tuple[int, int]]) -> Part:

@@ -1,7 +1,6 @@
 """The distinct words of a corpus laid out for merging: see `kernels.layout`."""
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from shared.bpe.kernels import layout
 from shared.bpe.word_counts import WordCounts
+from shared.work_pool import in_order
 
 # The distinct words in one table or, one after the other, in several that share no word.
 Partitions = Callable[[], Iterator[WordCounts]]
@@ -132,12 +132,8 @@ class WordLayout:
 
 def on_threads(work: Callable[[_Item], None], items: Sequence[_Item]) -> None:
     """Do some work for each item, on as many threads."""
-    if len(items) == 1:
-        work(items[0])
-        return
-    with ThreadPoolExecutor(len(items)) as pool:
-        for done in [pool.submit(work, item) for item in items]:
-            done.result()
+    for _ in in_order((partial(work, item) for item in items), len(items)):
+        pass
 
 
 def _most_frequent_first(table: WordCounts, min_count: int) -> NDArray[np.int64]:

@@ -60,12 +60,13 @@ class ApiKeys:
     def _reload(self, file: Path) -> None:
         """Read the file where it has changed; a file that cannot be used leaves the keys as they are, and is told."""
         self._check_at = time.monotonic() + _CHECK_SECONDS
-        version = _version(file)
-        if version == self._version:
+        before, version = self._version, _version(file)
+        if version == before:
             return
         self._version = version
+        is_written_in_place = before is not None and version is not None and before[0] == version[0]
         try:
-            self._digests = self._fixed + _read(file)
+            self._digests = self._fixed + _read(file, may_be_half_written=is_written_in_place)
         except SettingsError as error:
             _log.error("the API keys stay as they were", reason=str(error))
         else:
@@ -81,13 +82,17 @@ def _version(file: Path) -> tuple[int, int, int, int] | None:
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _read(file: Path) -> list[bytes]:
+def _read(file: Path, *, may_be_half_written: bool = False) -> list[bytes]:
+    """The digests of the keys in a file; where it may be half-written, a line counts once a line feed ends it."""
     try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
+        text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise SettingsError(f"OWNLM_API_KEYS_FILE: cannot read {file}: {reason}") from error
-    entries = [(number, _COMMENT.sub("", line).strip()) for number, line in enumerate(lines, 1)]
+    if may_be_half_written and (last_line := text.rpartition("\n")[2]):
+        text = text[: -len(last_line)]
+        _log.error("the last line of the API keys is not used", reason=f"in {file}, no line feed ends it yet")
+    entries = [(number, _COMMENT.sub("", line).strip()) for number, line in enumerate(text.splitlines(), 1)]
     keys = [_digest(_checked(key, f"line {number} of {file}").encode()) for number, key in entries if key]
     if not keys:
         raise SettingsError(f"OWNLM_API_KEYS_FILE: {file} has no key in it; write one key a line")

@@ -1,5 +1,6 @@
 """Run a service: settings, logging, socket, server, and an orderly end."""
 
+import asyncio
 import gc
 import os
 import signal
@@ -16,14 +17,12 @@ import uvicorn
 from fastapi import FastAPI
 
 from shared.errors import printable
+from shared.http import descriptors
 from shared.http.logs import configure_logging
-from shared.http.protocol import RequestProtocol
 from shared.http.settings import LOCAL_ADDRESSES, ServiceSettings, SettingsError, SettingsT, load_settings
 from shared.http.workers import EXIT_FAILED, WorkerLink, WorkersFailedError, supervise
 
 if TYPE_CHECKING:
-    import asyncio
-
     from shared.http.lifecycle import Lifecycle
 
 EXIT_USAGE = 2
@@ -133,6 +132,11 @@ class _Server(uvicorn.Server):
             signal.raise_signal(sig)
         self.should_exit = True
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Also log what the event loop meets."""
+        asyncio.get_running_loop().set_exception_handler(descriptors.log_error)
+        await super().startup(sockets)
+
     async def on_tick(self, counter: int) -> bool:
         """Also stop where there will never be anything to serve, and where a worker has lost its supervisor."""
         state = self.lifecycle.status()[0]
@@ -161,8 +165,8 @@ class _Server(uvicorn.Server):
 
 
 def http_protocol(client_timeout: float) -> "type[asyncio.Protocol]":
-    """Return what uvicorn makes of each connection; see `RequestProtocol`. The app must be one of `build_app`."""
-    return cast("type[asyncio.Protocol]", partial(RequestProtocol, client_timeout=client_timeout))
+    """Return what uvicorn makes of each connection; see `ReservingProtocol`. The app must be one of `build_app`."""
+    return cast("type[asyncio.Protocol]", partial(descriptors.ReservingProtocol, client_timeout=client_timeout))
 
 
 def several(listener: socket.socket) -> list[socket.socket]:

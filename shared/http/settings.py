@@ -1,5 +1,6 @@
 """Settings from the environment: what both services share, and how a bad value is told."""
 
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -12,6 +13,7 @@ from shared.http.refusals import LOCAL_HOSTS
 
 _ENV_PREFIX = "OWNLM_"
 LOCAL_ADDRESSES = frozenset({"127.0.0.1", "::1", "localhost"})
+_NEVER_EMPTY = frozenset({"OWNLM_API_KEYS", "OWNLM_API_KEYS_FILE"})
 
 
 class SettingsError(Exception):
@@ -21,7 +23,7 @@ class SettingsError(Exception):
 class ServiceSettings(BaseSettings):
     """Read from variables named `OWNLM_` and the field's name in capitals, as in `OWNLM_MODEL_DIR`."""
 
-    # An empty variable is an absent one: compose files write `OWNLM_PORT=${OWNLM_PORT}`.
+    # An empty variable is an absent one, but for _NEVER_EMPTY: compose files write `OWNLM_PORT=${OWNLM_PORT}`.
     model_config = SettingsConfigDict(
         env_prefix=_ENV_PREFIX, env_ignore_empty=True, frozen=True, protected_namespaces=()
     )
@@ -51,7 +53,7 @@ class ServiceSettings(BaseSettings):
         description="Seconds that a client has to send a request, or to take some of its answer",
     )
     api_keys: SecretStr | None = Field(
-        None, description="Keys that clients must send, separated by commas; none: everybody may call"
+        None, description="Keys that clients must send, separated by commas; default: everybody may call"
     )
     api_keys_file: Path | None = Field(None, description="A file of such keys, one a line; read again when it changes")
     cors_origins: str | None = Field(
@@ -100,6 +102,10 @@ def load_settings(settings_class: type[SettingsT]) -> SettingsT:
     Raises:
         SettingsError: naming the variable, what is wrong with it and the value got.
     """
+    for name, value in os.environ.items():
+        if name.upper() in _NEVER_EMPTY and not value.strip():
+            # As where a secret was not found: it would open the service to everybody.
+            raise SettingsError(f"{name} is set but empty: give it a value, or unset it to let everybody call")
     try:
         return settings_class()
     except ValidationError as error:

@@ -25,6 +25,8 @@ _READY = b"r"
 _MAX_DEATHS = 3
 _DEATHS_WITHIN_SECONDS = 60.0
 _KILL_AFTER_SECONDS = 5.0  # beyond the time that a worker has to end
+_RETRY_SECONDS = 0.25  # before another attempt to start a worker; doubles with each
+_MAX_RETRY_SECONDS = 30.0
 
 _log = structlog.get_logger("ownlm.workers")
 
@@ -86,7 +88,7 @@ def supervise(listener: socket.socket, workers: int, shutdown_timeout: float) ->
         shutdown_timeout: Seconds that a worker takes at most to end.
 
     Raises:
-        WorkersFailedError: When three workers died within a minute.
+        WorkersFailedError: When three workers died within a minute, or not even the first can be started.
     """
     with tempfile.TemporaryDirectory(prefix="ownlm-metrics-") as metrics_folder:
         return asyncio.run(_Supervisor(listener, workers, shutdown_timeout, metrics_folder).run())
@@ -112,14 +114,17 @@ class _Supervisor:
         self._metrics_folder = metrics_folder
         self._running: set[_Worker] = set()
         self._deaths: deque[float] = deque(maxlen=_MAX_DEATHS)
-        self._is_stopping = False
+        self._stopping = asyncio.Event()
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         # The first one finds out whether there is anything to serve, and compiles for the others.
-        first = await self._start(is_first=True)
+        try:
+            first = await self._start(is_first=True)
+        except OSError as error:
+            raise WorkersFailedError(f"no worker can be started: {error.strerror}") from error
         if await loop.sock_recv(first.link, 1) != _READY:
             code = await first.ended()
             return code if code >= 0 else EXIT_FAILED
@@ -127,46 +132,61 @@ class _Supervisor:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._keep(first))
                 for _ in range(self._workers - 1):
-                    group.create_task(self._keep(await self._start()))
+                    group.create_task(self._keep())
         except* WorkersFailedError as failed:
             self._stop()
             await asyncio.gather(*(worker.ended() for worker in self._running))
             raise failed.exceptions[0] from None
         return 0
 
+    async def _start_another(self) -> _Worker | None:
+        """Start a worker, however often it takes: that the system has no room for one is no death. None at the end."""
+        seconds = _RETRY_SECONDS
+        while not self._stopping.is_set():
+            try:
+                return await self._start()
+            except (OSError, RuntimeError) as error:  # no descriptor, memory, process or thread is left
+                _log.error("a worker cannot be started", reason=str(error), retry_seconds=seconds)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), seconds)
+            seconds = min(2 * seconds, _MAX_RETRY_SECONDS)
+        return None
+
     async def _start(self, *, is_first: bool = False) -> _Worker:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         descriptors = (self._listener.fileno(), theirs.fileno())
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *sys.orig_argv[1:],
-            env={
-                **os.environ,
-                _LINK: f"{descriptors[0]} {descriptors[1]} {int(is_first)}",
-                "PROMETHEUS_MULTIPROC_DIR": self._metrics_folder,
-            },
-            pass_fds=descriptors,
-            process_group=0,  # Ctrl-C is for the supervisor, which tells the workers
-        )
-        theirs.close()
+        with theirs, contextlib.ExitStack() as on_failure:
+            on_failure.callback(ours.close)
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *sys.orig_argv[1:],
+                env={
+                    **os.environ,
+                    _LINK: f"{descriptors[0]} {descriptors[1]} {int(is_first)}",
+                    "PROMETHEUS_MULTIPROC_DIR": self._metrics_folder,
+                },
+                pass_fds=descriptors,
+                process_group=0,  # Ctrl-C is for the supervisor, which tells the workers
+            )
+            on_failure.pop_all()
         worker = _Worker(process, ours)
         self._running.add(worker)
-        if self._is_stopping:
+        if self._stopping.is_set():
             process.terminate()
         return worker
 
-    async def _keep(self, worker: _Worker) -> None:
-        """Replace a worker, and those that replaced it, until the service stops."""
-        while True:
+    async def _keep(self, worker: _Worker | None = None) -> None:
+        """Have a worker, and others in its place, until the service stops."""
+        while worker := worker or await self._start_another():
             code = await worker.ended()
             self._running.discard(worker)
             mark_process_dead(worker.process.pid, self._metrics_folder)  # type: ignore[no-untyped-call]
-            if self._is_stopping:
+            if self._stopping.is_set():
                 return
             _log.error("a worker died", pid=worker.process.pid, **_cause(code))
             self._count_death(code)
-            worker = await self._start()
+            worker = None
 
     def _count_death(self, code: int) -> None:
         self._deaths.append(time.monotonic())
@@ -178,7 +198,7 @@ class _Supervisor:
 
     def _on_signal(self, number: signal.Signals) -> None:
         """The first signal asks for an orderly end; the second one ends all at once."""
-        if not self._is_stopping:
+        if not self._stopping.is_set():
             self._stop()
             return
         self._kill()
@@ -187,7 +207,7 @@ class _Supervisor:
         signal.raise_signal(number)
 
     def _stop(self) -> None:
-        self._is_stopping = True
+        self._stopping.set()
         for worker in self._running:
             _send(worker, signal.SIGTERM)
         asyncio.get_running_loop().call_later(self._shutdown_timeout + _KILL_AFTER_SECONDS, self._kill)

@@ -3,15 +3,19 @@
 Its name is a hash of all that decides what is in it: the kernels' sources, the processor, and the version of LLVM. It
 lies in `__pycache__` beside the sources or, where that is read-only, in the user's cache folder or that for temporary
 files; OWNLM_CACHE_DIR names any other place. Where nothing can be written, every process compiles anew.
+
+Code from a file runs as if it were ours, so a file counts only where no other user but root can have put it there.
+Beside the sources that needs no check: who can write there can write the sources.
 """
 
 import hashlib
 import importlib
 import os
+import stat
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -19,6 +23,11 @@ from typing import Any
 
 _COMPILER = Path(__file__).parent
 _DIGEST_BYTES = hashlib.sha256().digest_size
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class UntrustedError(Exception):
+    """Another user may have put something in a place for compiled code; the message says how."""
 
 
 @cache
@@ -68,8 +77,8 @@ class ObjectFile:
         return Path(importlib.import_module(self.package).__path__[0])
 
     def _name(self) -> str:
+        llvm = _llvm()
         import llvmlite
-        import llvmlite.binding as llvm
 
         digest = hashlib.sha256()
         for path in [*sorted(self._sources().glob("*.py")), *sorted(_COMPILER.glob("*.py"))]:
@@ -79,15 +88,30 @@ class ObjectFile:
         return f"kernels-{digest.hexdigest()[:16]}.o"
 
     def _find(self) -> bytes | None:
-        """The object file from the first place that has it whole."""
+        """The object file from the first place that has it whole; a warning for each that cannot be trusted."""
         for path in self.places():
-            if not _is_trusted(path.parent):
+            try:
+                self._check_folder(path.parent)
+                content = self._read(path)
+            except UntrustedError as error:
+                print(f"warning: {error}", file=sys.stderr)  # noqa: T201
+            except OSError:
                 continue
-            with suppress(OSError):
-                content = path.read_bytes()
+            else:
                 if hashlib.sha256(content[_DIGEST_BYTES:]).digest() == content[:_DIGEST_BYTES]:
                     return content[_DIGEST_BYTES:]
         return None
+
+    def _check_folder(self, folder: Path) -> None:
+        if folder.parent != self._sources():
+            _check(folder, folder.lstat(), "folder", stat.S_ISDIR)
+
+    def _read(self, path: Path) -> bytes:
+        # Without blocking, as opening a named pipe would.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            if path.parent.parent != self._sources():
+                _check(path, os.fstat(file.fileno()), "file", stat.S_ISREG)
+            return file.read()
 
     def _compile(self) -> bytes:
         """Compile all kernels, and keep them where that is possible."""
@@ -98,11 +122,11 @@ class ObjectFile:
         places = list(self.places())  # named by what is compiled now: sources may change in the meantime
         code = build(self.package)
         for path in places:
-            with suppress(OSError):
+            with suppress(OSError, UntrustedError):
                 path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-                if _is_trusted(path.parent):
-                    _write(path, hashlib.sha256(code).digest() + code)
-                    break
+                self._check_folder(path.parent)
+                _write(path, hashlib.sha256(code).digest() + code)
+                break
         return code
 
 
@@ -119,12 +143,20 @@ def _write(path: Path, content: bytes) -> None:
         raise
 
 
-def _is_trusted(folder: Path) -> bool:
-    """Whether nobody else can have put code there: the folder for temporary files is everybody's."""
-    try:
-        return folder.parent != _temporary_folder() or folder.stat().st_uid == os.getuid()
-    except OSError:
-        return False
+def _check(path: Path, status: os.stat_result, kind: str, is_kind: Callable[[int], bool]) -> None:
+    """Raise where another user than this one and root made or may change a folder or a file."""
+    if not is_kind(status.st_mode):
+        fault = "is a symbolic link" if stat.S_ISLNK(status.st_mode) else f"is no {kind}"
+    elif status.st_uid not in {0, os.getuid()}:
+        fault = f"belongs to user {status.st_uid}, not to user {os.getuid()}"
+    elif status.st_mode & _OTHERS_MAY_WRITE:
+        fault = f"can be written by others (mode {stat.S_IMODE(status.st_mode):04o})"
+    else:
+        return
+    raise UntrustedError(
+        f"{path} {fault}, so it is not used for compiled code: remove it, or let OWNLM_CACHE_DIR name a folder that "
+        "only you can write"
+    )
 
 
 def _temporary_folder() -> Path | None:
@@ -135,9 +167,19 @@ def _temporary_folder() -> Path | None:
         return None
 
 
-def _engine_with(code: bytes) -> Any:
-    import llvmlite.binding as llvm
+def _llvm() -> Any:
+    try:
+        import llvmlite.binding
+    except OSError as error:
+        reason = str(error.__context__)  # what the system says; llvmlite only says that it cannot find the file
+        if "failed to map segment" in reason and "not permitted" not in reason:
+            raise MemoryError(f"too little is left to load LLVM, which runs compiled code ({reason})") from error
+        raise
+    return llvmlite.binding
 
+
+def _engine_with(code: bytes) -> Any:
+    llvm = _llvm()
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)

@@ -170,9 +170,9 @@ class ModelConfig:
         )
 
     def to_hf(self) -> dict[str, Any]:
-        """Return the `config.json` that transformers (4 and 5), vLLM and llama.cpp's converter read.
+        """Return the `config.json` that transformers reads.
 
-        A research model's has a `model_type` of its own, so that they refuse it rather than run it wrong.
+        A research model's has a `model_type` of its own, so that it is refused there rather than run wrong.
 
         Token ids and the dtype are not the architecture's: whoever writes the folder adds them.
         """

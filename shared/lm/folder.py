@@ -90,7 +90,7 @@ def save_model_folder(
     extra_files: Callable[[Path], None] | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write a model folder that this package, transformers, vLLM and llama.cpp's converter open.
+    """Write a model folder that this package and transformers open.
 
     It is written under a temporary name beside `path`, synced, and renamed: a crash leaves the old folder or the new.
     `checksums.json` holds the SHA-256 of every other file, and whoever loads the folder verifies them.
@@ -156,7 +156,7 @@ def _write_configs(folder: Path, model: Transformer, tokenizer: Tokenizer, gener
         "pad_token_id": None,
     }
     dtype = str(model.model.embed_tokens.weight.dtype).removeprefix("torch.")
-    # transformers 5 reads "dtype"; version 4 and others read "torch_dtype".
+    # transformers 5 writes "dtype", earlier versions "torch_dtype".
     write_json(folder / "config.json", {**model.config.to_hf(), **ids, "dtype": dtype, "torch_dtype": dtype})
     write_json(folder / "generation_config.json", {**ids, **generation.to_hf()})
 

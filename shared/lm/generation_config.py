@@ -42,7 +42,7 @@ class GenerationDefaults:
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any], *, eos_token_ids: tuple[int, ...]) -> "GenerationDefaults":
-        """Read a `generation_config.json`; absent keys and nulls mean the neutral value, as in vLLM.
+        """Read a `generation_config.json`; absent keys and nulls mean the neutral value.
 
         `"do_sample": false` is greedy, whatever the temperature says.
 

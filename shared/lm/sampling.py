@@ -50,7 +50,7 @@ def sample(logits: Tensor, rows: Sequence[SampledRow], *, valid_tokens: Tensor |
     In this order: ids that must not be drawn are taken out, among them `stop_ids` before `min_tokens`; logit_bias is
     added; the repetition, presence and frequency penalties apply; the likeliest id is taken, or the scores go through
     temperature, top_k, top_p and min_p, each on the renormalised result of the one before, and an id is drawn. Bias and
-    min_tokens before the penalties are vLLM's order, bias on the model's own logits OpenAI's, the rest that of
+    min_tokens come before the penalties, since the bias is on the model's own logits; the rest is in the order of
     transformers' `generate`. Among equally likely tokens the lower ids are kept, and greedy takes the lowest.
 
     Args:

@@ -23,6 +23,19 @@ IMAGES = {
     "inference": ("ownlm-inference:0.1.0", "services/inference/Dockerfile", "serve"),
     "tokenizer": ("ownlm-tokenizer:0.1.0", "services/tokenizer/Dockerfile", None),
 }
+# Starts children until no more may be started.
+_FORK = """
+import subprocess
+children = []
+try:
+    while len(children) < 2000:
+        children.append(subprocess.Popen(["sleep", "600"]))
+except OSError as error:
+    print(len(children), error)
+for child in children:
+    child.kill()
+    child.wait()
+"""
 TRAINED_AND_READY = 15 * 60  # seconds for the whole demo on a slow machine
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(40 * 60)]
@@ -133,6 +146,33 @@ def test_health_checks_turn_healthy(stack: dict[str, str]) -> None:
             states[name] = run("docker", "inspect", "-f", "{{.State.Health.Status}}", container_of(name)).strip()
         time.sleep(1)
     assert states == dict.fromkeys(names, "healthy")
+
+
+@pytest.mark.case("D56")
+@pytest.mark.parametrize(("service", "gigabytes"), [("inference", 2), ("tokenizer", 1)])
+def test_a_container_that_takes_what_it_can_get_goes_on_within_its_limits(
+    stack: dict[str, str], service: str, gigabytes: int
+) -> None:
+    """It forks, fills /tmp and takes memory: each ends at the limit, and the service answers afterwards."""
+    container = container_of(service)
+    limits = json.loads(run("docker", "inspect", "-f", "{{json .HostConfig}}", container))
+    assert (limits["Memory"], limits["MemorySwap"]) == (gigabytes << 30, gigabytes << 30)
+    assert limits["LogConfig"]["Type"] == "local"
+
+    def attempt(program: str) -> str:
+        command = ["docker", "exec", container, "python", "-c", program]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        return f"{done.returncode} {done.stdout}{done.stderr}"
+
+    said = attempt(_FORK)
+    assert "Resource temporarily unavailable" in said
+    assert 500 < int(said.split()[1]) < 1024
+    assert "No space left on device" in attempt("open('/tmp/full', 'wb').write(bytes(100 << 20))")
+    assert "ok" in attempt("import os; os.remove('/tmp/full'); print('ok')")
+    assert httpx.get(f"{stack[service]}/readyz", timeout=60).status_code == 200
+    # The system ends the process that takes the most, which is this one.
+    assert attempt(f"bytes = [b'x' * (1 << 26) for _ in range({gigabytes} * 16)]; print('all of it')").startswith("137")
+    assert httpx.get(f"{stack[service]}/readyz", timeout=60).status_code == 200
 
 
 def test_a_service_that_is_told_to_end_finishes_its_stream(stack: dict[str, str]) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -113,3 +114,36 @@ def test_the_models_process_ends_with_the_service(process: Callable[..., Any], m
         ready.popen.kill()
         gone, alive = psutil.wait_procs(children, timeout=240)
     assert not alive, gone
+
+
+@pytest.mark.case("D18")
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_idle_connections_that_take_all_descriptors_leave_a_service_that_works(
+    loop: str, process: Callable[..., Any], model_dir: Path
+) -> None:
+    """The model's process is replaced, connections that were accepted go on, and one line says what is short."""
+    program = (
+        "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
+        + ("" if loop == "uvloop" else "sys.modules['uvloop'] = None\n")
+        + "runpy.run_module('services.inference', run_name='__main__')"
+    )
+    service = process("-c", program, model_dir=model_dir, threads=1).wait_ready()
+    address = httpx.URL(service.url)
+    with httpx.Client(base_url=service.url) as client, contextlib.ExitStack() as stack:
+        assert client.get("/livez").status_code == 200
+        for _ in range(80):
+            idle = stack.enter_context(socket.socket())
+            idle.setblocking(False)
+            idle.connect_ex((address.host, address.port))
+        child = child_of(service)
+        child.kill()
+        wait_until(lambda: client.get("/readyz").status_code == 503)
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        assert client.post("/generate", json=STORY).status_code == 200
+        assert child_of(service).pid != child.pid
+    service.terminate()
+    code, stdout, stderr = service.wait_exit()
+    assert (code, stderr) == (0, "")
+    events = [json.loads(line)["event"] for line in stdout.splitlines()]
+    assert events.count("no file descriptors are left for new connections") == 1
+    assert events.count("the model's process was restarted") == 1

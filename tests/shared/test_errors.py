@@ -11,6 +11,8 @@ from shared.errors import describe, printable
         (ValueError(), "ValueError"),
         (RuntimeError("told by a library"), "RuntimeError: told by a library"),
         (KeyError("a"), "KeyError: 'a'"),
+        (MemoryError(), "not enough memory"),
+        (MemoryError("of 5 GB"), "not enough memory: of 5 GB"),
     ],
 )
 def test_an_error_as_a_sentence(error: Exception, words: str) -> None:

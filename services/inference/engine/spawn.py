@@ -83,6 +83,9 @@ class ModelProcess:
         config: What it is to load, and how.
         command: What to run instead, with the socket's number as its last argument.
         load_timeout: Seconds that it may take to load the model; None waits for ever.
+
+    Raises:
+        OSError: The system has no descriptor, process or memory for it.
     """
 
     def __init__(
@@ -92,7 +95,8 @@ class ModelProcess:
         self._started_at = time.monotonic()
         self.connection, theirs = socket.socketpair()
         search_path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
-        with theirs:
+        with theirs, contextlib.ExitStack() as on_failure:
+            on_failure.callback(self.connection.close)
             self._popen = subprocess.Popen(  # noqa: S603 - our own command
                 [*command, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
@@ -100,6 +104,7 @@ class ModelProcess:
                 env={**os.environ, "PYTHONPATH": search_path},
                 process_group=0,
             )
+            on_failure.pop_all()
         with contextlib.suppress(OSError):  # it has ended, which `wait_hello` tells
             self.connection.sendall(encode(config))
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import TypeVar
 
 import anyio.to_thread
 import structlog
@@ -15,9 +16,12 @@ from services.inference.engine.spawn import LoadError, LoadTimeoutError, Worker
 
 _log = structlog.get_logger("ownlm.engine")
 
+T = TypeVar("T")
+
 _MAX_DEATHS = 3
 _DEATHS_WINDOW_SECONDS = 60.0
 _RESTART_SECONDS = 0.25  # before the first restart; doubles with each death in the window
+_MAX_RETRY_SECONDS = 30.0  # between attempts to start a process where the system has no room for one
 _LOOKS_PER_TIMEOUT = 4
 _LOAD_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # seconds after a load that failed for what may pass
 
@@ -161,7 +165,7 @@ class Supervisor:
     async def _restart(self) -> None:
         """Tell the running requests why they end, and start processes until one works or too many have ended."""
         while True:
-            how = await anyio.to_thread.run_sync(self._worker.end, abandon_on_cancel=True)
+            how = await _in_thread(self._worker.end)
             reason = f"the process that runs the model ended {how}" + (
                 f": {self._last_words}" if self._last_words else ""
             )
@@ -194,17 +198,30 @@ class Supervisor:
         """
         waits = iter(_LOAD_WAITS)
         while True:
-            self._worker = self._launch()
+            self._worker = await self._start_worker()
             try:
-                return await anyio.to_thread.run_sync(self._worker.wait_hello, abandon_on_cancel=True)
+                return await _in_thread(self._worker.wait_hello)
             except LoadError as error:
                 wait = next(waits, None)
                 if wait is None or not error.may_pass:
                     raise
                 self.fault = Fault(f"the model cannot be loaded again yet: {error}", final=False)
                 _log.warning("loading the model again failed", reason=str(error), next_try_seconds=wait)
-            await anyio.to_thread.run_sync(self._worker.end, abandon_on_cancel=True)
+            await _in_thread(self._worker.end)
             await asyncio.sleep(wait)
+
+    async def _start_worker(self) -> Worker:
+        """Start a process, however often it takes: that the system has no room for one is no death of the model."""
+        seconds = _RESTART_SECONDS
+        while True:
+            try:
+                return self._launch()
+            except OSError as error:  # no descriptor, process or memory is left
+                reason = f"the process that runs the model cannot be started again: {error.strerror}"
+            self.fault = Fault(reason, final=False)
+            _log.error("the model's process cannot be started", reason=reason, retry_seconds=seconds)
+            await asyncio.sleep(seconds)
+            seconds = min(2 * seconds, _MAX_RETRY_SECONDS)
 
     async def _relaunch(self) -> bool:
         """Start another process; False where it ended before it was ready."""
@@ -216,9 +233,6 @@ class Supervisor:
             if error.told:
                 self.fault = Fault(f"the model cannot be loaded again: {error}", final=True)
             return error.told
-        except OSError as error:
-            self._last_words = f"and it could not be started again ({error})"
-            return False
         if hello.identity != self.hello.identity:
             self.fault = Fault("the model folder now holds another model; start the service again", final=True)
             return True
@@ -229,3 +243,14 @@ class Supervisor:
         self.fault = None
         _log.info("the model's process was restarted", restarts=self.num_restarts)
         return True
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Do what blocks in a thread, once the system has room for one."""
+    while True:
+        try:
+            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+        except RuntimeError as error:
+            if str(error) != "can't start new thread":  # Python's words, and no class of its own
+                raise
+        await asyncio.sleep(_RESTART_SECONDS)

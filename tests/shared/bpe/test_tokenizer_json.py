@@ -333,3 +333,25 @@ def test_without_a_regex_the_whole_text_is_one_piece(tmp_path: Path) -> None:
     assert tokenizer.encode("a b") == [256, ord("b")]
     tokenizer.save(tmp_path / "out")
     assert HuggingFaceTokenizer.from_file(str(tmp_path / "out/tokenizer.json")).encode("a b").ids == [256, ord("b")]
+
+
+@pytest.mark.case("D57")
+def test_of_a_merge_that_is_listed_twice_the_last_counts_as_in_hugging_face(tmp_path: Path) -> None:
+    content = content_of()
+    content["model"] |= {"merges": ["a b", "b c", "a b"], "vocab": content["model"]["vocab"] | {"ab": 256, "bc": 257}}
+    folder = write(tmp_path / "twice", content)
+    theirs = HuggingFaceTokenizer.from_file(str(folder / "tokenizer.json"))
+    assert Tokenizer.from_files(folder).encode("abc") == theirs.encode("abc").ids == [ord("a"), 257]
+
+
+@pytest.mark.case("D57")
+def test_truncation_and_padding_are_no_part_of_a_tokenizer_in_transformers_either(tmp_path: Path) -> None:
+    truncation = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    padding = {
+        "strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0,
+        "pad_token": "!",
+    }  # fmt: skip
+    folder = write(tmp_path / "shaped", content_of(truncation=truncation, padding=padding), {"tokenizer_class": "x"})
+    assert Tokenizer.from_files(folder).encode("abcdefgh") == [*b"abcdefgh"]
+    theirs = PreTrainedTokenizerFast.from_pretrained(folder)
+    assert theirs.encode("abcdefgh") == [*b"abcdefgh"]

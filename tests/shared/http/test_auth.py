@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from shared.http import ServiceSettings, SettingsError
 from shared.http import api_keys as module
 from shared.http.api_keys import ApiKeys
+from shared.http.settings import load_settings
 
 OLD = "old-key-0123456789"
 NEW = "new-key#0123456789"
@@ -133,7 +134,45 @@ def test_a_broken_file_keeps_the_old_keys_and_says_so(
     assert str(file) in line["reason"]
     assert "two" not in line["reason"]
 
-    file.write_text(NEW)
+    file.write_text(f"{NEW}\n")
+    clock(1.1)
+    assert keys.accepts(NEW.encode())
+
+
+@pytest.mark.case("D23")
+def test_a_half_written_line_is_no_key(tmp_path: Path, clock: Callable[[float], None]) -> None:
+    file = tmp_path / "keys"
+    file.write_text(f"{OLD}\n")
+    keys = ApiKeys((), file)
+    with file.open("w") as written:
+        for part in (f"{NEW}\nsecond-", "ke", "y"):
+            written.write(part)
+            written.flush()
+            clock(1.1)
+            with capture_logs() as logs:
+                assert keys.accepts(NEW.encode()), "a whole line counts at once"
+            assert not keys.accepts(OLD.encode())
+            assert not any(keys.accepts(b"second-key"[:length]) for length in range(11))
+            assert [line["event"] for line in logs if line["log_level"] == "error"] == [
+                "the last line of the API keys is not used"
+            ]
+            assert "second" not in str(logs)
+        written.write("\n")
+    clock(1.1)
+    assert keys.accepts(b"second-key")
+
+
+@pytest.mark.case("D23")
+def test_a_file_that_is_not_written_in_place_needs_no_last_line_feed(
+    tmp_path: Path, clock: Callable[[float], None]
+) -> None:
+    """Secrets of Kubernetes and Docker are often made without one, and replaced in one step."""
+    file, replacement = tmp_path / "keys", tmp_path / "keys.new"
+    file.write_text(OLD)
+    keys = ApiKeys((), file)
+    assert keys.accepts(OLD.encode())
+    replacement.write_text(NEW)
+    replacement.replace(file)
     clock(1.1)
     assert keys.accepts(NEW.encode())
 
@@ -165,6 +204,28 @@ def test_keys_that_cannot_be_used_end_the_start(build: Any, settings: dict[str, 
         build(**settings)
     assert told in str(caught.value)
     assert "caf" not in str(caught.value)
+
+
+@pytest.mark.case("D23")
+@pytest.mark.parametrize("name", ["OWNLM_API_KEYS", "OWNLM_API_KEYS_FILE", "ownlm_api_keys"])
+@pytest.mark.parametrize("empty", ["", " "])
+def test_an_empty_variable_does_not_open_the_service(
+    name: str, empty: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As `OWNLM_API_KEYS=${OWNLM_API_KEYS}` gives where the second is not set."""
+    monkeypatch.setenv("OWNLM_MODEL_DIR", str(tmp_path))
+    monkeypatch.setenv("OWNLM_PORT", "0")
+    load_settings(ServiceSettings)
+    monkeypatch.setenv(name, empty)
+    with pytest.raises(SettingsError, match=f"{name} is set but empty"):
+        load_settings(ServiceSettings)
+
+
+@pytest.mark.case("D23")
+def test_a_folder_in_place_of_the_file_does_not_open_the_service(build: Any, tmp_path: Path) -> None:
+    """What Docker mounts where a file to mount does not exist."""
+    with pytest.raises(SettingsError, match="Is a directory"):
+        build(api_keys_file=tmp_path)
 
 
 def test_settings_do_not_show_keys() -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,15 +68,96 @@ def test_another_processor_has_another_file(monkeypatch: pytest.MonkeyPatch) -> 
     assert object_file._name() != ours
 
 
-def test_code_in_the_folder_for_temporary_files_counts_only_if_it_is_ours(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def give_to_another_user(path: Path) -> None:
+    """Make a file or folder another user's; where the tests run as a plain user, make this process another's."""
+    if os.getuid() == 0:
+        os.lchown(path, 12345, 12345)
+    else:
+        os.getuid = lambda: path.lstat().st_uid + 1  # undone by `own_places`
+
+
+def replace_by_a_link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere")).chmod(0o755)
+    path.symlink_to("elsewhere")
+
+
+def replace_by_a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+SPOILED = {
+    "a folder that others may write": (lambda folder, _: folder.chmod(0o777), r"cache can be .* others \(mode 0777\)"),
+    "a sticky one, like /tmp": (lambda folder, _: folder.chmod(0o1777), r"cache can be .* others \(mode 1777\)"),
+    "a folder that a group may write": (lambda folder, _: folder.chmod(0o775), r"cache can be .* others \(mode 0775\)"),
+    "another user's folder": (lambda folder, _: give_to_another_user(folder), "belongs to user"),
+    "a link to a folder": (lambda folder, _: replace_by_a_link(folder), "cache is a symbolic link"),
+    "a file that others may write": (lambda _, file: file.chmod(0o666), r"\.o can be .* others \(mode 0666\)"),
+    "another user's file": (lambda _, file: give_to_another_user(file), r"belongs to user"),
+    "a pipe": (lambda _, file: replace_by_a_pipe(file), r"\.o is no file"),
+}
+
+
+@pytest.fixture
+def own_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
+    """The files that a user may have, none of them beside the sources: that named first, at home, and in /tmp."""
+    (tmp_path / "tmp").mkdir(mode=0o1777)
+    (tmp_path / "read-only").write_bytes(b"")  # a file, where no folder can be made
+    monkeypatch.setattr(os, "getuid", os.getuid)
+    monkeypatch.setattr(object_file, "_sources", lambda: tmp_path / "read-only")
+    monkeypatch.setattr("shared.kernels.building.build", lambda package: b"our code")
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "tmp"))
+    monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    named, _, home, temporary = object_file.places()
+    return [named, home, temporary]
+
+
+@pytest.mark.case("D20")
+@pytest.mark.parametrize("spoiled", SPOILED)
+def test_what_another_user_may_have_put_there_is_refused_and_compiled_elsewhere(
+    spoiled: str, own_places: list[Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    folder = tmp_path / "ownlm"
-    folder.mkdir()
-    assert files._is_trusted(folder)
-    monkeypatch.setattr("os.getuid", lambda: folder.stat().st_uid + 1)
-    assert not files._is_trusted(folder)
+    named, home, _ = own_places
+    object_file._compile()
+    assert object_file._find() == b"our code"
+    assert capfd.readouterr().err.count("\n") == 1, "that it is compiled"
+    spoil, fault = SPOILED[spoiled]
+    spoil(named.parent, named)
+    assert object_file._find() is None
+    warning = capfd.readouterr().err
+    assert re.fullmatch(rf"warning: .*{fault}.*OWNLM_CACHE_DIR.*\n", warning), warning
+    object_file._compile()
+    # A file in a folder of ours alone is replaced.
+    assert (home if "folder" in spoiled else named).read_bytes().endswith(b"our code")
+    assert object_file._find() == b"our code"
+
+
+@pytest.mark.case("D20")
+def test_a_link_in_the_folder_for_temporary_files_is_not_followed(
+    own_places: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    named, home, temporary = own_places
+    for path in (named, home):  # nothing can be made there
+        path.parent.parent.mkdir(exist_ok=True)
+        path.parent.write_bytes(b"")
+    target = tmp_path / "target"
+    target.mkdir()
+    temporary.parent.symlink_to(target)
+    assert object_file._find() is None
+    assert f"{temporary.parent} is a symbolic link" in capfd.readouterr().err
+    assert object_file._compile() == b"our code"
+    assert not [*target.iterdir()]
+
+
+@pytest.mark.case("D20")
+def test_a_process_warns_and_goes_on_with_code_that_can_be_trusted(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    poison = b"no machine code"
+    (tmp_path / object_file._name()).write_bytes(hashlib.sha256(poison).digest() + poison)
+    process = run(PROGRAM, OWNLM_CACHE_DIR=str(tmp_path))
+    assert process.stdout.split() == ["2", "False"]
+    assert process.stderr.startswith(f"warning: {tmp_path} can be written by others (mode 0777)")
 
 
 def test_where_nothing_can_be_written_the_file_is_found_beside_the_sources(

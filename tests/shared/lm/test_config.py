@@ -1,4 +1,5 @@
 import pytest
+from transformers import LlamaConfig
 
 from shared.lm import (
     LinearScaling,
@@ -223,3 +224,9 @@ def test_qwen3_may_name_a_window_that_it_does_not_use():
 def test_num_parameters_is_what_the_model_has(make_config, tie_embeddings, changes):
     config = make_config(tie_embeddings=tie_embeddings, **changes)
     assert config.num_parameters == sum(parameter.numel() for parameter in Transformer(config).parameters())
+
+
+@pytest.mark.case("D57")
+def test_what_we_refuse_for_transformers_sake_it_refuses() -> None:
+    with pytest.raises(Exception, match="not a multiple of the number of attention heads"):
+        LlamaConfig(hidden_size=30, num_attention_heads=4, head_dim=8)

@@ -1,5 +1,6 @@
 """Threads that run compiled code side by side, for the whole life of the process."""
 
+import _thread
 import contextlib
 import ctypes
 import os
@@ -8,6 +9,8 @@ import threading
 from collections.abc import Sequence
 
 from shared.kernels.compiling import Call
+
+_START_SECONDS = 60.0
 
 if sys.platform == "linux":
     _current_processor = ctypes.CDLL(None).sched_getcpu
@@ -21,6 +24,9 @@ class ThreadTeam:
 
     Args:
         num_threads: At least 1.
+
+    Raises:
+        MemoryError: Not all of them could be started.
     """
 
     def __init__(self, num_threads: int):
@@ -66,13 +72,23 @@ class _Member:
         self._wanted, self._done = threading.Lock(), threading.Lock()
         self._wanted.acquire()
         self._done.acquire()
-        self._thread = threading.Thread(target=self._serve, name=f"step-{number}", daemon=True)
-        self._thread.start()
+        self._native_id = 0
+        try:
+            _thread.start_new_thread(self._serve, ())
+        except RuntimeError:
+            begun = False
+        else:
+            # `threading.Thread.start` would wait forever for a thread that has no memory for its first steps.
+            begun = self._done.acquire(timeout=_START_SECONDS)
+        if not begun:
+            raise MemoryError(
+                f"thread {number + 1} of the engine does not start: the memory, or the number of processes allowed, is "
+                "too small; set fewer (OWNLM_THREADS)"
+            )
 
     def run_on(self, processors: set[int]) -> None:
-        assert self._thread.native_id is not None
         with contextlib.suppress(OSError):  # forbidden, or a container's processors are others by now
-            os.sched_setaffinity(self._thread.native_id, processors)
+            os.sched_setaffinity(self._native_id, processors)
 
     def start(self, call: Call) -> None:
         self._call = call
@@ -84,12 +100,15 @@ class _Member:
     def close(self) -> None:
         self._call = None
         self._wanted.release()
-        self._thread.join()
+        self._done.acquire()
 
     def _serve(self) -> None:
+        self._native_id = threading.get_native_id()
+        self._done.release()
         while True:
             self._wanted.acquire()
             if self._call is None:
-                return
+                break
             self._call.run_only()
             self._done.release()
+        self._done.release()

@@ -1,6 +1,8 @@
 """The client's side of the socket, against a peer that a test plays itself."""
 
 import asyncio
+import errno
+import os
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -8,8 +10,10 @@ from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
+import anyio.to_thread
 import pytest
 import uvloop
+from structlog.testing import capture_logs
 
 from services.inference.engine import (
     EngineClient,
@@ -27,7 +31,7 @@ from services.inference.engine import (
     TokenEvent,
 )
 from services.inference.engine.messages import Cancel, Hello, LastWords, MessageReader, Step, Submit, encode
-from services.inference.engine.request import CoreEvent, FailEvent, StartEvent
+from services.inference.engine.request import CoreEvent, FailEvent, Fault, StartEvent
 from services.inference.engine.spawn import LoadError, LoadTimeoutError
 from shared.lm import SamplingParams
 
@@ -508,5 +512,67 @@ def test_draining_refuses_what_waits_and_ends_what_is_left() -> None:  # B64
                 await read(long)
             await drained
         assert peer.closed
+
+    run(test)
+
+
+@pytest.mark.case("D18")
+def test_a_process_that_the_system_has_no_room_for_is_no_death(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tried until there is room, more often than a model may die, and logged as what it is."""
+    monkeypatch.setattr("services.inference.engine.supervisor._RESTART_SECONDS", 0.001)
+    monkeypatch.setattr("services.inference.engine.supervisor._MAX_RETRY_SECONDS", 0.004)
+    failures = [errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.EMFILE]
+
+    async def test() -> None:
+        first, second = Peer(), Peer()
+        faults = []
+
+        def launch() -> Peer:
+            if not failures:
+                return second
+            faults.append(engine.fault)
+            raise OSError(failures[0], os.strerror(failures.pop(0)))
+
+        engine = EngineClient(first, HELLO, launch, max_queue=4)
+        await engine.start()
+        with capture_logs() as logs:
+            first.theirs.close()
+            await until(lambda: bool(engine.stats().restarts) and engine.fault is None)
+        assert engine.stats().restarts == 1
+        assert faults[-1] == Fault(
+            "the process that runs the model cannot be started again: Cannot allocate memory", final=False
+        )
+        tries = [line for line in logs if line["event"] == "the model's process cannot be started"]
+        assert [line["retry_seconds"] for line in tries] == [0.001, 0.002, 0.004, 0.004, 0.004]
+        assert tries[0]["reason"].endswith(": Too many open files")
+        job = engine.submit([ROW])
+        second.say((1, TokenEvent(0, 1, None, "stop")))
+        assert len(await read(job)) == 1
+        engine.close()
+        await until(lambda: second.connection.fileno() < 0)
+        second.theirs.close()
+
+    run(test)
+
+
+@pytest.mark.case("D18")
+def test_a_restart_waits_for_a_thread_that_the_system_has_no_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.inference.engine.supervisor._RESTART_SECONDS", 0.001)
+    run_sync = anyio.to_thread.run_sync
+    failures = [RuntimeError("can't start new thread")] * 3
+
+    async def fail_at_first(*arguments: Any, **named: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await run_sync(*arguments, **named)
+
+    monkeypatch.setattr(anyio.to_thread, "run_sync", fail_at_first)
+
+    async def test() -> None:
+        peers = [Peer(), Peer()]
+        async with client_of(*peers) as engine:
+            peers[0].theirs.close()
+            await until(lambda: bool(engine.stats().restarts) and engine.fault is None)
+        assert not failures
 
     run(test)

@@ -37,3 +37,11 @@ def test_one_that_nothing_ends_is_not_waited_for(deaf: ModelProcess, monkeypatch
         with pytest.raises(RuntimeError, match=f"process {deaf.pid} does not end, though it was killed"):
             deaf.end()
         deaf.close()
+
+
+@pytest.mark.case("D18")
+def test_one_that_cannot_be_started_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    before = len([*Path("/proc/self/fd").iterdir()])
+    with pytest.raises(FileNotFoundError):
+        ModelProcess(EngineConfig(tmp_path), [str(tmp_path / "no such program")])
+    assert len([*Path("/proc/self/fd").iterdir()]) == before

@@ -224,3 +224,9 @@ def test_half_precision_gives_nearly_the_same_distribution(dtype):
     [rounded] = new_runner(model.to(dtype)).run([segment]).prompt_logprobs
     differences = [abs(ours.chosen - theirs.chosen) for ours, theirs in zip(exact, rounded, strict=True)]
     assert 0 < max(differences) < 0.3
+
+
+@pytest.mark.case("D57")
+def test_tf32_is_off_for_products_as_torch_has_it() -> None:
+    """docs/operations.md relies on that default: with TF32, float32 on a GPU would have the precision of float16."""
+    assert torch.backends.cuda.matmul.allow_tf32 is False

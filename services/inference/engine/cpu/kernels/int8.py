@@ -1,4 +1,6 @@
-"""Weights and activations of 8 bits, as llama.cpp's q8_0: blocks of 32 along the sum of an output, with a scale each.
+"""Weights and activations of 8 bits, in blocks of 32 along the sum of an output, with a scale each.
+
+The blocks are those of llama.cpp's q8_0; its file format is another.
 
 Weights are quantised when the model is loaded. Each row of activations is quantised when it is used, in the same
 blocks, so that it depends on no other row. The products of a block are added exactly, in integers; the blocks, scaled,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from services.inference.engine.cpu import team as team_module
 from services.inference.engine.cpu.team import ThreadTeam
 
 
@@ -50,3 +51,20 @@ def test_the_others_keep_off_the_processor_of_the_caller(team: ThreadTeam) -> No
             assert places.count(allowed - {processor}) == 2
     finally:
         os.sched_setaffinity(0, allowed)
+
+
+@pytest.mark.case("D30")
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_a_thread_that_does_not_start_is_not_waited_for_in_vain(
+    is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be refused, or die before its first step without a word, as one that has no memory for it does."""
+
+    def start(work: Any, arguments: tuple[()]) -> None:
+        if is_refused:
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(team_module, "_START_SECONDS", 0.01)
+    monkeypatch.setattr(team_module._thread, "start_new_thread", start)
+    with pytest.raises(MemoryError, match=r"thread 2 of the engine does not start: .* \(OWNLM_THREADS\)"):
+        ThreadTeam(2)

@@ -1,0 +1,36 @@
+"""What the compose files say of limits. That they are kept, `test_compose.py` tries with a Docker engine."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+
+pytestmark = pytest.mark.case("D56")
+
+
+def services(name: str) -> dict[str, Any]:
+    file: dict[str, Any] = yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
+    return dict(file["services"])
+
+
+@pytest.mark.parametrize("name", ["train", "tokenizer", "inference"])
+def test_no_container_can_take_all_of_the_host(name: str) -> None:
+    service = services("docker-compose.yml")[name]
+    variable, memory = re.fullmatch(r"\$\{(\w+):-(\d+g)\}", service["mem_limit"]).groups()  # type: ignore[union-attr]
+    assert service["memswap_limit"] == service["mem_limit"], "no swap"
+    assert service["pids_limit"] == 1024
+    assert service["tmpfs"] == ["/tmp:size=64m"]
+    assert service["logging"] == {"driver": "local"}, "which limits its files"
+    assert f"| `{variable}` | {memory} |" in OPERATIONS
+
+
+@pytest.mark.parametrize("name", ["train", "inference"])
+def test_on_a_gpu_host_there_is_more(name: str) -> None:
+    service = services("docker-compose.gpu.yml")[name]
+    assert service["mem_limit"] == f"${{{name.upper()}_MEMORY:-8g}}" == service["memswap_limit"]
+    assert "| 8g |" in OPERATIONS
