@@ -445,3 +445,16 @@ def test_a_reader_that_is_slow_but_steady_is_not_cut_off(hasty: tuple[str, int],
         assert slow_reader.recv(2_000)
         time.sleep(TIMEOUT / 20)
     assert httpx.get(f"http://{hasty[0]}:{hasty[1]}/open").text == "2"
+
+
+@pytest.mark.case("D24")
+def test_a_stream_that_the_client_left_is_logged_and_counted_as_such(address: tuple[str, int]) -> None:
+    with capture_logs() as logs:
+        for _ in range(4):
+            with connect(address) as connection:
+                connection.sendall(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+        wait_until(lambda: sum(entry["event"] == "request" for entry in logs) == 4)
+    assert [entry["status"] for entry in logs if entry["event"] == "request"] == [499] * 4
+    page = httpx.get(f"http://{address[0]}:{address[1]}/metrics").text
+    assert 'ownlm_http_requests_total{method="GET",route="/endless",status="499"} 4.0' in page
