@@ -62,14 +62,20 @@ class Serving:
         Raises:
             ApiError: What cannot be served, or not now.
         """
-        if sum(map(len, request.prompts)) <= INLINE_SIZE:
+        if sum(map(len, request.prompts)) <= INLINE_SIZE and self.model.tokenizer.is_linear:
             return self.generate_now(request, default_max_tokens)
         self._check_room(request)
         plan = await self._workers.run(make_plan, request, self.model, self.settings, default_max_tokens)
         return self._start(plan)
 
     def generate_now(self, request: ContinuationRequest, default_max_tokens: int) -> Generation:
-        """Do the same for small prompts, without waiting for a thread; see `generate`."""
+        """Do the same for small prompts, without waiting for a thread; see `generate`.
+
+        Raises:
+            ValueError: If even a small prompt may take long to encode.
+        """
+        if not self.model.tokenizer.is_linear:
+            raise ValueError("a custom pattern is run in a thread")
         self._check_room(request)
         return self._start(make_plan(request, self.model, self.settings, default_max_tokens))
 

@@ -95,12 +95,14 @@ def create_app(settings: TokenizerSettings) -> FastAPI:
         )
 
     def encode_directly(body: bytes) -> bytes:
+        tokenizer = lifecycle.resource
+        if not tokenizer.is_linear:
+            raise ValueError("a custom pattern is run in a thread")
         fields = orjson.loads(body)
         # By far the most frequent request, and four times as fast as to validate it.
         if isinstance(fields, dict) and fields.keys() == {"text"} and isinstance(text := fields["text"], str):
-            tokenizer = lifecycle.resource
             return json_answers.write_ids(tokenizer, tokenizer.encode_to_numpy(text))
-        return json_answers.encode(lifecycle.resource, EncodeRequest.model_validate(fields), max_items)
+        return json_answers.encode(tokenizer, EncodeRequest.model_validate(fields), max_items)
 
     def decode_directly(body: bytes) -> bytes:
         return json_answers.decode(lifecycle.resource, DecodeRequest.model_validate_json(body), max_items)

@@ -9,6 +9,7 @@ from shared.bpe.vocabulary import AddedToken
 
 # Unicode's White_Space; `str.strip` would take U+001C to U+001F too.
 _WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
+_WHITE_RUN = re.compile(f"[{_WHITE_SPACE}]+")
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class AddedTokenMatcher:
             if token.lstrip:
                 start = position + len(text[position:start].rstrip(_WHITE_SPACE))
             if token.rstrip:
-                end = len(text) - len(text[end:].lstrip(_WHITE_SPACE))
+                end = (_WHITE_RUN.match(text, end) or found).end()
             yield Match(token, start, end)
             position = end
 

@@ -93,7 +93,7 @@ class RegexCutter:
                     yield decoder.decode(data[start : start + _PART_BYTES])
             yield decoder.decode(b"", final=True)
 
-        for block in training_chunker(self._special_tokens, self._expression).blocks(characters()):
+        for block in Chunker(self._expression, _matcher(self._special_tokens)).blocks(characters()):
             data = np.frombuffer(block.encode(errors="surrogateescape"), dtype=np.uint8)
             yield in_memory(data, end)
             end += len(data)

@@ -8,7 +8,7 @@ from pathlib import Path
 from shared.bpe.errors import TokenizerError
 from shared.bpe.files import read_text, to_json, write_text
 from shared.bpe.merging import MergeTable, merge_piece
-from shared.bpe.patterns import resolve_pattern
+from shared.bpe.patterns import check_tiktoken, resolve_pattern
 from shared.bpe.vocabulary import AddedToken, Vocabulary
 
 
@@ -20,10 +20,12 @@ def read(path: Path, *, pattern: str, special_tokens: Mapping[str, int]) -> Voca
     without such parts is reached only as a whole piece.
 
     Raises:
-        TokenizerError: If a line is damaged; names it.
+        TokenizerError: If a line is damaged, which is named, or tiktoken reads the pattern in its own way.
     """
     ids = _read_ranks(path)
     try:
+        expression = resolve_pattern(pattern)
+        check_tiktoken(expression)
         added = tuple(
             AddedToken(token_id, text) for text, token_id in sorted(special_tokens.items(), key=lambda t: t[1])
         )
@@ -31,7 +33,7 @@ def read(path: Path, *, pattern: str, special_tokens: Mapping[str, int]) -> Voca
             tokens={token_id: token for token, token_id in ids.items()},
             merges=tuple(_merges(ids)),
             added=added,
-            pattern=resolve_pattern(pattern),
+            pattern=expression,
             ignore_merges=True,
         )
     except TokenizerError as error:
@@ -98,6 +100,12 @@ def _check_exportable(vocabulary: Vocabulary) -> None:
     if unsupported or vocabulary.nfc:
         what = f"the added token {unsupported[0].content!r} with its flags" if unsupported else "the NFC normalizer"
         raise TokenizerError(f"a tiktoken file cannot hold {what}; save tokenizer.json instead")
+    check_tiktoken(vocabulary.pattern)
+    if resolve_pattern(vocabulary.pattern) != vocabulary.pattern:
+        raise TokenizerError(
+            f"a tiktoken file cannot hold the pattern {vocabulary.pattern!r}, which is read as a name of another; "
+            "save tokenizer.json instead"
+        )
     if _merges(ids) != [*vocabulary.merges] or any(
         ids[tokens[a] + tokens[b]] <= max(a, b) for a, b in vocabulary.merges
     ):

@@ -11,7 +11,7 @@ from typing import Any
 from shared.bpe.byte_alphabet import CHARACTER_TO_BYTE
 from shared.bpe.errors import TokenizerError
 from shared.bpe.files import read_json, to_json, write_text
-from shared.bpe.patterns import PATTERNS, resolve_pattern
+from shared.bpe.patterns import PATTERNS, read_expression
 from shared.bpe.printable_entries import parse_merges, parse_tokens, parse_vocab, printable_vocab
 from shared.bpe.tokenizer_config import read_roles, to_config
 from shared.bpe.vocabulary import AddedToken, Vocabulary
@@ -115,7 +115,7 @@ def _parse_split(step: dict[str, Any]) -> str:
     pattern = step.get("pattern")
     if not isinstance(pattern, dict) or not isinstance(pattern.get("Regex"), str):
         raise TokenizerError(f"pre_tokenizer Split has the pattern {pattern!r}; only a Regex is supported")
-    return resolve_pattern(pattern["Regex"])
+    return read_expression(pattern["Regex"])
 
 
 def _parse_added(entries: Any, vocab: Mapping[str, int], *, nfc: bool) -> tuple[AddedToken, ...]:
