@@ -28,6 +28,8 @@ _PROPERTY = re.compile(
 )
 # Where case is ignored, these are one letter too (U+00DF, U+FB00 to U+FB06) to Oniguruma.
 _LIGATURES = {"ss", "st", "ff", "fi", "fl"}
+# Members of classes that are no characters.
+_CLASS, _SET = "[]", "\\p"
 _OTHER_CASES = {"s": "\u017f", "k": "\u212a"}
 
 
@@ -63,8 +65,8 @@ class CharacterReader:
     def _refuse(self, what: str) -> NoReturn:
         pattern = self._pattern if len(self._pattern) <= _SHOWN else f"{self._pattern[:_SHOWN]}..."
         raise TokenizerError(
-            f"the pattern {pattern!r} is not supported: {what} near character {self._at}; a pattern may hold only "
-            "what Hugging Face's tokenizers and Python's regex read alike"
+            f"the regular expression {pattern!r} is not supported: {what} near character {self._at}; a pattern may "
+            "hold only what Hugging Face's tokenizers and Python's regex read alike"
         )
 
     def _differs(self, what: str) -> None:
@@ -159,24 +161,27 @@ class CharacterReader:
                 first = self._at
             operands[-1] += self._item(members, is_first=self._at == first)
         self._depth -= 1
+        if negated and (len(operands) > 1 or _CLASS in members):
+            # Oniguruma is wrong about all characters but none.
+            self._refuse("'^' before a class with '&&' or '[' in it")
         # A class of one character is that character to Oniguruma.
-        is_single = not negated and len(members) == 1
-        self._meet(members.pop().lower() if self._ignores_case and is_single else "")
+        is_letter = self._ignores_case and not negated and len(members) == 1
+        self._meet(members.pop().lower() if is_letter else "")
         joined = operands[0] if len(operands) == 1 else "&&".join(f"[{operand}]" for operand in operands)
         return _complement(f"[{joined}]") if negated else f"[{joined}]"
 
     def _item(self, members: set[str], *, is_first: bool) -> str:
-        """The next member of a class, which is also put into `members` as far as it tells a class of one character."""
+        """The next member of a class; what it consists of is put into `members`."""
         if self._take("["):
             self._only_with_case("'['")
             if self._peek() == ":":
                 self._refuse("'[:' in brackets")
-            members |= {"[", ""}
+            members.add(_CLASS)
             return self._brackets()
         if self._take("\\"):
             text = self._set_escape(in_brackets=True)
             if text is not None:
-                members |= {"\\", ""}
+                members.add(_SET)
                 if self._peek() == "-" and not self._pattern.startswith("-]", self._at):
                     self._refuse("a range from a set")
                 return text

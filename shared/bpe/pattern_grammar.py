@@ -60,12 +60,16 @@ class _Node(NamedTuple):
         expression: For `regex`.
         is_nullable: Whether it may match the empty text.
         is_plain: Whether there are only characters, classes and alternatives of them in it.
+        is_empty: Whether it only looks at what is around and matches no character.
+        runs_on: Whether it begins with a repeat of `.` without an upper bound.
         size: Characters and classes, each as often as it is repeated.
     """
 
     expression: str
     is_nullable: bool = False
     is_plain: bool = True
+    is_empty: bool = False
+    runs_on: bool = False
     size: int = 1
 
 
@@ -90,22 +94,32 @@ class _PatternReader(CharacterReader):
         self._ignores_case = outside
         return _Node(
             "|".join(branch.expression for branch in branches),
-            any(branch.is_nullable for branch in branches),
-            all(branch.is_plain for branch in branches),
-            sum(branch.size for branch in branches),
+            is_nullable=any(branch.is_nullable for branch in branches),
+            is_plain=all(branch.is_plain for branch in branches),
+            is_empty=all(branch.is_empty for branch in branches),
+            runs_on=any(branch.runs_on for branch in branches),
+            size=sum(branch.size for branch in branches),
         )
 
     def _branch(self) -> _Node:
         while self._flag(")"):
             pass
         nodes: list[_Node] = []
+        is_empty = True
         while self._peek() not in {"", "|", ")"}:
-            nodes.append(self._repeated())
+            node = self._repeated()
+            if nodes and is_empty and node.runs_on:
+                # Oniguruma looks for it at the beginning of lines only.
+                self._refuse("a repeat of '.' behind what matches no character")
+            is_empty &= node.is_empty
+            nodes.append(node)
         return _Node(
             "".join(node.expression for node in nodes),
-            all(node.is_nullable for node in nodes),
-            all(node.is_plain for node in nodes),
-            sum(node.size for node in nodes),
+            is_nullable=all(node.is_nullable for node in nodes),
+            is_plain=all(node.is_plain for node in nodes),
+            is_empty=is_empty,
+            runs_on=bool(nodes) and nodes[0].runs_on,
+            size=sum(node.size for node in nodes),
         )
 
     def _repeated(self) -> _Node:
@@ -137,7 +151,8 @@ class _PatternReader(CharacterReader):
             self._refuse(f"repeats of more than {_MAX_SIZE:,} characters in all")
         if _REPEAT.match(self._pattern, self._at):
             self._refuse(f"{self._peek()!r} behind a repeat")
-        return _Node(text, low == 0, is_plain=False, size=size)
+        runs_on = atom.runs_on or (high is None and atom.expression.strip("(?:>)") == ".")
+        return _Node(text, low == 0, is_plain=False, runs_on=runs_on, size=size)
 
     def _bounds(self, found: re.Match[str]) -> tuple[int, int | None]:
         """How often a repeat repeats, at least and at most."""
@@ -184,7 +199,7 @@ class _PatternReader(CharacterReader):
     def _anchor(self, anchor: str) -> _Node:
         if anchor not in _ANCHORS_OF_ALL:
             self._differs(anchor)
-        return _Node(_ANCHORS[anchor], is_nullable=True, is_plain=False)
+        return _Node(_ANCHORS[anchor], is_nullable=True, is_plain=False, is_empty=True)
 
     def _group(self) -> _Node:
         """A group, read from behind its `(`."""
@@ -204,10 +219,13 @@ class _PatternReader(CharacterReader):
         self._ignores_case = outside
         if kind in {"(?<=", "(?<!"} and not node.is_plain:
             self._refuse(f"{kind!r} with more in it than characters, classes and alternatives of them")
+        looks = kind not in {"(?:", "(?>"}
         return _Node(
             f"{kind}{node.expression})",
-            is_nullable=node.is_nullable or kind not in {"(?:", "(?>"},
+            is_nullable=node.is_nullable or looks,
             is_plain=node.is_plain and kind == "(?:" and not captures,
+            is_empty=node.is_empty or looks,
+            runs_on=node.runs_on and not looks,
             size=node.size,
         )
 

@@ -66,9 +66,14 @@ def resolve_pattern(pattern: str) -> str:
     """The regular expression meant by a name, by tiktoken's spelling of a named pattern, or by a regular expression.
 
     Raises:
-        TokenizerError: As in `read_expression`.
+        TokenizerError: If it looks like a name, but is none; else as in `read_expression`.
     """
-    return read_expression(PATTERNS.get(_TIKTOKEN_SPELLINGS.get(pattern, pattern), pattern))
+    expression = PATTERNS.get(_TIKTOKEN_SPELLINGS.get(pattern, pattern), pattern)
+    if expression.isalnum():
+        raise TokenizerError(
+            f"there is no pattern {pattern!r}; give one of {', '.join(PATTERNS)} or a regular expression"
+        )
+    return read_expression(expression)
 
 
 def read_expression(expression: str) -> str:
