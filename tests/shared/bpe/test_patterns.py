@@ -87,9 +87,7 @@ def test_what_is_no_pattern_is_refused(pattern: str) -> None:
 
 # Published with the case: it tries two ways for every letter.
 CATASTROPHIC = r"(?:a|a)+(?:\w|\w)*b|\s+|[\s\S]"
-TOO_LONG = r"the tokenizer's pattern took more than 0\.3 s of processor time for a text of 70 characters, near"
-    r"the tokenizer's pattern took more than 0\.3 s of processor time for a text of 70 characters, near character"
-)
+TOO_LONG = r"the tokenizer's pattern took more than 0\.3 s of processor time for a text of 70 characters"
 
 
 @pytest.fixture(scope="module")
