@@ -65,8 +65,8 @@ class CharacterReader:
     def _refuse(self, what: str) -> NoReturn:
         pattern = self._pattern if len(self._pattern) <= _SHOWN else f"{self._pattern[:_SHOWN]}..."
         raise TokenizerError(
-            f"the regular expression {pattern!r} is not supported: {what} near character {max(1, self._at)}; a pattern may "
-            "hold only what Hugging Face's tokenizers and Python's regex read alike"
+            f"the regular expression {pattern!r} is not supported: {what} near character {max(1, self._at)}; a pattern "
+            "may hold only what Hugging Face's tokenizers and Python's regex read alike"
         )
 
     def _differs(self, what: str) -> None:

@@ -35,11 +35,14 @@ class Translation(NamedTuple):
     """A pattern for the `regex` package.
 
     Attributes:
-        expression: What has the same matches in version 1 of `regex` as the pattern has in Oniguruma.
+        expression: What has the same matches in version 1 of `regex` as the pattern has in Oniguruma; it captures
+            nothing.
+        is_nullable: Whether it may match the empty text.
         not_in_tiktoken: The first construct that tiktoken reads otherwise or not at all; None if there is none.
     """
 
     expression: str
+    is_nullable: bool
     not_in_tiktoken: str | None
 
 
@@ -49,8 +52,7 @@ def translate(pattern: str) -> Translation:
     Raises:
         TokenizerError: If it is not valid, or holds what is not supported; names the construct and its place.
     """
-    reader = _PatternReader(pattern)
-    return Translation(reader.read(), reader.not_in_tiktoken)
+    return _PatternReader(pattern).read()
 
 
 class _Node(NamedTuple):
@@ -76,13 +78,13 @@ class _Node(NamedTuple):
 class _PatternReader(CharacterReader):
     """A recursive descent."""
 
-    def read(self) -> str:
+    def read(self) -> Translation:
         node = self._alternatives()
         if self._at < len(self._pattern):
             self._refuse("a ')' without its '('")
         if node.is_nullable:
             self._differs("a match of the empty text")
-        return node.expression
+        return Translation(node.expression, node.is_nullable, self.not_in_tiktoken)
 
     def _alternatives(self) -> _Node:
         """Up to the end of a group, where a flag that was set in it ends too."""

@@ -60,6 +60,8 @@ _TIKTOKEN_SPELLINGS = {
 # backtrack take a tenth of it at most.
 _SECONDS = 1.0
 _SECONDS_PER_CHARACTER = 5e-6
+# Matches between two looks at the clock, each of which costs as much as some matches.
+_MATCHES_AT_ONCE = 1000
 
 
 def resolve_pattern(pattern: str) -> str:
@@ -131,25 +133,27 @@ def split(expression: str, text: str) -> list[str]:
 
 def _matches(compiled: "regex.Pattern[str]", text: str) -> Iterator[tuple[int, int]]:
     """Where a custom pattern matches, as Oniguruma does: behind an empty match, one character is left out."""
-    limit = _SECONDS + _SECONDS_PER_CHARACTER * len(text)
+    limit = left = _SECONDS + _SECONDS_PER_CHARACTER * len(text)
     deadline = time.thread_time() + limit
     begin = 0
     while begin <= len(text):
         try:
-            # Its clock is that of all threads together, so it may ring too early.
-            for match in compiled.finditer(text, begin, timeout=max(0.01, deadline - time.thread_time())):
-                start, begin = match.span()
-                yield start, begin
+            for match in compiled.finditer(text, begin, timeout=left):
+                spans = match.spans(1)
+                yield from spans
+                start, begin = spans[-1]
                 if start == begin:
                     begin += 1
                     break
             else:
                 return
         except TimeoutError:
+            # Its clock is that of all threads together, so it may ring too early.
             if time.thread_time() > deadline:
                 raise _too_costly(f"{limit:.1f} s of processor time", text, begin) from None
         except MemoryError:
             raise _too_costly("the memory there is", text, begin) from None
+        left = max(0.01, deadline - time.thread_time())
 
 
 def _too_costly(limit: str, text: str, place: int) -> TokenizerError:
@@ -161,6 +165,9 @@ def _too_costly(limit: str, text: str, place: int) -> TokenizerError:
 
 @lru_cache(maxsize=64)
 def _compile(expression: str) -> "regex.Pattern[str]":
+    """The expression of a named pattern, or group 1 for each of several matches of a custom one in a row."""
     if is_named(expression):
         return regex.compile(expression)
-    return regex.compile(translate(expression).expression, regex.VERSION1)
+    translation = translate(expression)
+    times = 1 if translation.is_nullable else _MATCHES_AT_ONCE
+    return regex.compile(f"(?>({translation.expression})){{1,{times}}}", regex.VERSION1)

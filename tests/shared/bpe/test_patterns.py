@@ -143,11 +143,15 @@ def test_the_limit_grows_with_the_text_and_stops_what_grows_with_its_square(monk
 
 
 @pytest.mark.case("D19")
-def test_an_alarm_that_other_threads_set_off_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = patterns_module._compile(r"\w+|\b|\W\W")
+@pytest.mark.parametrize("pattern", [r"\w+|\b|\W{2}", r"\w+|\W{2}"])
+def test_an_alarm_that_other_threads_set_off_ends_nothing(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "the day,  of\n\nthe  dog. " * 9
+    expected = split(pattern, text)
+    monkeypatch.setattr(patterns_module, "_MATCHES_AT_ONCE", 2)
+    compiled = patterns_module._compile.__wrapped__(pattern)
 
     class Alarmed:
-        """Rings at every third match, as `regex`'s clock does that counts the time of all threads."""
+        """Rings at every third match, as `regex`'s clock may, which counts the time of all threads."""
 
         def finditer(self, text: str, begin: int, timeout: float) -> Iterator[Any]:
             assert timeout > 0
@@ -156,10 +160,8 @@ def test_an_alarm_that_other_threads_set_off_ends_nothing(monkeypatch: pytest.Mo
                     raise TimeoutError
                 yield match
 
-    text = "the day,  of\n\nthe  dog. "
-    expected = split(r"\w+|\b|\W\W", text)
     monkeypatch.setattr(patterns_module, "_compile", lambda expression: Alarmed())
-    assert split(r"\w+|\b|\W\W", text) == expected
+    assert split(pattern, text) == expected
 
 
 @pytest.mark.slow
