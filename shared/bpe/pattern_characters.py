@@ -127,7 +127,7 @@ class CharacterReader:
         if in_brackets and self._ignores_case and letter not in {"d", "s", "h"}:
             self._refuse(f"'\\{letter}' in brackets where case is ignored")
         self._at += 1
-        if kind in {"h", "w"}:
+        if kind in {"h", "w"} or (kind == "p" and self._ignores_case):
             self._differs(f"\\{letter}")
         negated = letter.isupper()
         if kind == "p":
@@ -195,11 +195,11 @@ class CharacterReader:
         high = self._character_escape() if self._take("\\") else self._plain_member(is_first=False)
         members.add(high)
         if high < low:
-            self._refuse(f"the range {low}-{high}, whose ends are in the wrong order")
+            self._refuse(f"the range {low!r} to {high!r}, whose ends are in the wrong order")
         if not self._ignores_case:
             return f"{self._cases(low)}-{self._cases(high)}"
         if not high.isascii():
-            self._refuse(f"the range {low}-{high} where case is ignored")
+            self._refuse(f"the range {low!r} to {high!r} where case is ignored")
         return "".join(self._cases(chr(code)) for code in range(ord(low), ord(high) + 1))
 
     def _plain_member(self, *, is_first: bool) -> str:

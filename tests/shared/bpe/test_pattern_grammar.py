@@ -75,7 +75,7 @@ def test_what_engines_read_differently_is_read_as_tokenizers_does(pattern: str, 
         ("[a-z--[b]]+", "'-' in the midst of a class"),
         ("[a-c-e]", "'-' in the midst of a class"),
         (r"[\w-z]", "a range from a set"),
-        ("[z-a]", "the range z-a, whose ends are in the wrong order"),
+        ("[z-a]", "the range 'z' to 'a', whose ends are in the wrong order"),
         ("[[:alpha:]]", "'[:' in brackets"),
         ("[]a]", "']' where a character should be"),
         ("[b&&]", "']' where a character should be"),
@@ -85,7 +85,7 @@ def test_what_engines_read_differently_is_read_as_tokenizers_does(pattern: str, 
         ("(?i:[s]s)", "'ss' where case is ignored"),
         ("(?i:f{2})", "'ff' where case is ignored"),
         (r"(?i:[\S])", r"'\S' in brackets where case is ignored"),
-        ("(?i:[a-é])", "the range a-é where case is ignored"),
+        ("(?i:[a-é])", "the range 'a' to 'é' where case is ignored"),
         ("(?i:[a&&b])", "'&&' in brackets where case is ignored"),
         (r"[^a[bc]]", "'^' before a class with '&&' or '[' in it"),
         (r"[^a&&b]", "'^' before a class with '&&' or '[' in it"),
@@ -149,8 +149,8 @@ def test_sets_hold_the_characters_that_they_hold_to_tokenizers() -> None:
 
 
 @pytest.mark.slow
-def test_sets_hold_the_characters_that_they_hold_to_tokenizers_in_all_of_unicode() -> None:
-    check_sets("".join(chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000))
+def test_sets_hold_the_characters_that_they_hold_to_tokenizers_in_the_planes_that_have_letters() -> None:
+    check_sets("".join(chr(code) for code in range(0x20000) if not 0xD800 <= code < 0xE000))
 
 
 @pytest.mark.parametrize("name", PATTERNS)
