@@ -6,15 +6,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shared.bpe import Tokenizer, TrainingReport, TrainingResult, train_bpe_from_sources
+from shared.bpe import Tokenizer, TokenizerError, TrainingReport, TrainingResult, train_bpe_from_sources
 from shared.bpe.corpus import SourceError
 from shared.bpe.counting import Errors
 from shared.bpe.files import to_json, write_text
 from shared.bpe.memory import peak_memory
+from shared.bpe.patterns import resolve_pattern
 from shared.bpe.state_folder import StateFolder
 from shared.bpe.training_state import TrainingStoppedError
 from trainer.corpus import CorpusError
-from trainer.errors import InterruptedRunError, TrainerError
+from trainer.errors import InterruptedRunError, TrainerError, UsageError
 from trainer.held_out import HeldOut, from_file, hold_out
 from trainer.signals import StopRequest, stop_on_signals
 from trainer.sources import open_sources
@@ -139,12 +140,17 @@ def learn_vocabulary(
         merge_progress: Called now and then with the merges learnt and the merges wanted.
 
     Raises:
-        UsageError: If no files are given, or they are not there.
+        UsageError: If no files are given, or they are not there, or the pattern is not
+            supported.
         CorpusError: If a file cannot be read as UTF-8.
         TokenizerError: If the settings cannot be met, or the memory is too small.
         TrainerError: If the output is in the way, or the files hold no text.
         InterruptedRunError: If a signal stopped it.
     """
+    try:
+        resolve_pattern(pattern)
+    except TokenizerError as error:
+        raise UsageError(f"--pattern: {error}") from None
     state = output / _STATE_FOLDER
     _refuse_existing(output, overwrite=overwrite, resume=resume)
     with stop_on_signals() as stop:

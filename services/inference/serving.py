@@ -63,7 +63,7 @@ class Serving:
             ApiError: What cannot be served, or not now.
         """
         self._check_room(request)
-        if sum(map(len, request.prompts)) <= _INLINE_SIZE:
+        if sum(map(len, request.prompts)) <= _INLINE_SIZE and self.model.tokenizer.is_linear:
             plan = make_plan(request, self.model, self.settings, default_max_tokens)
         else:
             plan = await self._workers.run(make_plan, request, self.model, self.settings, default_max_tokens)

@@ -47,7 +47,7 @@ def create_app(settings: TokenizerSettings) -> FastAPI:
     async def work(size: int, connection: Request, answer: Callable[..., R], *arguments: Any) -> R:
         """Answer at once where this takes no time, else in a worker thread until the client leaves."""
         tokenizer = lifecycle.resource
-        if size <= _INLINE_SIZE:
+        if size <= _INLINE_SIZE and tokenizer.is_linear:
             return answer(tokenizer, *arguments)
         return await unless_disconnected(connection, workers.run(answer, tokenizer, *arguments))
 

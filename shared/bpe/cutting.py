@@ -78,7 +78,7 @@ class RegexCutter:
             yield from source.chunks(Specials(), begin, longest)
             return
         text = escaped_characters(source, begin, longest)
-        chunker = training_chunker(self._special_tokens, self._expression)
+        chunker = Chunker(self._expression, _matcher(self._special_tokens))
         for block in chunker.blocks(text, name=source.name, longest=longest):
             data = np.frombuffer(block.encode(errors="surrogateescape"), dtype=np.uint8)
             yield in_memory(data, begin)

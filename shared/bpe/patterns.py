@@ -9,13 +9,15 @@ Sources of the named patterns, all read by the `regex` package in its default (V
 - `qwen`: tokenizer.json of Qwen2 and Qwen3.
 """
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
 import regex
 
 from shared.bpe.errors import TokenizerError
+from shared.bpe.pattern_grammar import translate
 
 PATTERNS: Mapping[str, str] = MappingProxyType(
     {
@@ -40,27 +42,65 @@ PATTERNS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-# Other published spellings of a named pattern, with the same matches.
+# Other published spellings of a named pattern, with the same matches wherever they are read.
 _SPELLINGS = {
     r"""'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+""": "gpt2",
     r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+""": "gpt2",
     r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s""": "gpt2",
+}
+# tiktoken's spelling, whose `{1,3}+` is a repeat of a repeat to Oniguruma: there it takes any number of numbers.
+_TIKTOKEN_SPELLINGS = {
     (
         r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"""
         r"""|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
     ): "cl100k",
 }
 
+# Seconds of processor time for a text by a custom pattern: at all, and for each of its characters. Those that do not
+# backtrack take a tenth of it at most.
+_SECONDS = 1.0
+_SECONDS_PER_CHARACTER = 5e-6
+# Matches between two looks at the clock, each of which costs as much as some matches.
+_MATCHES_AT_ONCE = 1000
+
 
 def resolve_pattern(pattern: str) -> str:
-    """The regular expression meant by a name, by another spelling of a named pattern, or by a regular expression.
+    """The regular expression meant by a name, by tiktoken's spelling of a named pattern, or by a regular expression.
 
     Raises:
-        TokenizerError: If the text is empty or not a valid regular expression.
+        TokenizerError: If it looks like a name, but is none; else as in `read_expression`.
     """
-    expression = PATTERNS.get(_SPELLINGS.get(pattern, pattern), pattern)
+    expression = PATTERNS.get(_TIKTOKEN_SPELLINGS.get(pattern, pattern), pattern)
+    if expression.isalnum():
+        raise TokenizerError(
+            f"there is no pattern {pattern!r}; give one of {', '.join(PATTERNS)} or a regular expression"
+        )
+    return read_expression(expression)
+
+
+def read_expression(expression: str) -> str:
+    """A regular expression, as Hugging Face's tokenizers reads it: that of a named pattern if it has the same matches.
+
+    Raises:
+        TokenizerError: If the text is empty, not a valid regular expression, or one that may be read in several ways;
+            names the construct.
+    """
+    if not expression:
+        raise TokenizerError(f"the pattern is empty; give one of {', '.join(PATTERNS)} or a regular expression")
+    expression = PATTERNS.get(_SPELLINGS.get(expression, ""), expression)
     _compile(expression)
     return expression
+
+
+def check_tiktoken(expression: str) -> None:
+    """Refuse an expression that tiktoken would not read as Hugging Face's tokenizers does.
+
+    Raises:
+        TokenizerError: Names what it would read otherwise.
+    """
+    construct = None if is_named(expression) else translate(expression).not_in_tiktoken
+    if construct is not None:
+        raise TokenizerError(f"the pattern {expression!r} has another meaning to tiktoken: {construct}")
 
 
 def is_named(expression: str) -> bool:
@@ -69,31 +109,65 @@ def is_named(expression: str) -> bool:
 
 
 def split(expression: str, text: str) -> list[str]:
-    """Cut text into pieces; joined again they are the text. What a custom pattern leaves unmatched is a piece too."""
+    """Cut text into pieces; joined again they are the text. What a custom pattern leaves unmatched is a piece too.
+
+    Raises:
+        TokenizerError: If a custom pattern takes too much time or memory.
+    """
     compiled = _compile(expression)
     if is_named(expression):
         # Every character is a letter, a number, white space or none of these, and each of them begins a match.
         return compiled.findall(text)
     pieces: list[str] = []
     end = 0
-    for match in compiled.finditer(text):
-        if match.start() > end:
-            pieces.append(text[end : match.start()])
-        if match.end() > match.start():
-            pieces.append(match.group())
-        end = match.end()
+    for start, stop in _matches(compiled, text):
+        if start > end:
+            pieces.append(text[end:start])
+        if stop > start:
+            pieces.append(text[start:stop])
+        end = stop
     if end < len(text):
         pieces.append(text[end:])
     return pieces
 
 
+def _matches(compiled: "regex.Pattern[str]", text: str) -> Iterator[tuple[int, int]]:
+    """Where a custom pattern matches, as Oniguruma does: behind an empty match, one character is left out."""
+    limit = left = _SECONDS + _SECONDS_PER_CHARACTER * len(text)
+    deadline = time.thread_time() + limit
+    begin = 0
+    while begin <= len(text):
+        try:
+            for match in compiled.finditer(text, begin, timeout=left):
+                spans = match.spans(1)
+                yield from spans
+                start, begin = spans[-1]
+                if start == begin:
+                    begin += 1
+                    break
+            else:
+                return
+        except TimeoutError:
+            # Its clock is that of all threads together, so it may ring too early.
+            if time.thread_time() > deadline:
+                raise _too_costly(f"{limit:.1f} s of processor time", text, begin) from None
+        except MemoryError:
+            raise _too_costly("the memory there is", text, begin) from None
+        left = max(0.01, deadline - time.thread_time())
+
+
+def _too_costly(limit: str, text: str, place: int) -> TokenizerError:
+    return TokenizerError(
+        f"the tokenizer's pattern took more than {limit} for a text of {len(text):,} characters, near character "
+        f"{place:,}: it tries too many ways to match such a text"
+    )
+
+
 @lru_cache(maxsize=64)
 def _compile(expression: str) -> "regex.Pattern[str]":
-    if not expression:
-        raise TokenizerError(f"the pattern is empty; give one of {', '.join(PATTERNS)} or a regular expression")
-    try:
+    """The expression of a named pattern, or group 1 for each of several matches of a custom one in a row."""
+    if is_named(expression):
         return regex.compile(expression)
-    except regex.error as error:
-        raise TokenizerError(
-            f"the pattern {expression!r} is not one of {', '.join(PATTERNS)}, nor a valid regular expression: {error}"
-        ) from None
+    translation = translate(expression)
+    times = 1 if translation.is_nullable else _MATCHES_AT_ONCE
+    return regex.compile(f"(?>({translation.expression})){{1,{times}}}", regex.VERSION1)

@@ -9,7 +9,7 @@ from pathlib import Path
 from shared.bpe.errors import TokenizerError
 from shared.bpe.files import read_text, to_json, write_text
 from shared.bpe.merging import merge_piece
-from shared.bpe.patterns import resolve_pattern
+from shared.bpe.patterns import check_tiktoken, resolve_pattern
 from shared.bpe.vocabulary import AddedToken, Vocabulary
 
 _RANK = re.compile("[0-9]{1,18}")
@@ -21,7 +21,8 @@ def read(path: Path, *, pattern: str, special_tokens: Mapping[str, int]) -> Voca
     A token whose bytes tiktoken's merging does not bring together is reached only as a whole piece.
 
     Raises:
-        TokenizerError: If a line is damaged, and names it; if a byte has no token; or the parts do not fit together.
+        TokenizerError: If a line is damaged, and names it; if a byte has no token; if the parts do not fit together; or
+            tiktoken reads the pattern in its own way.
     """
     ids = _read_ranks(path)
     _check_bytes(f"{path}:", ids)
@@ -29,6 +30,8 @@ def read(path: Path, *, pattern: str, special_tokens: Mapping[str, int]) -> Voca
         if type(token_id) is not int or token_id < 0:
             raise TokenizerError(f"the special token {text!r} has the id {token_id!r}, not a whole number from 0 on")
     try:
+        expression = resolve_pattern(pattern)
+        check_tiktoken(expression)
         added = tuple(
             AddedToken(token_id, text) for text, token_id in sorted(special_tokens.items(), key=lambda t: t[1])
         )
@@ -36,7 +39,7 @@ def read(path: Path, *, pattern: str, special_tokens: Mapping[str, int]) -> Voca
             tokens={token_id: token for token, token_id in ids.items()},
             merges=tuple(_merges(ids)),
             added=added,
-            pattern=resolve_pattern(pattern),
+            pattern=expression,
             ignore_merges=True,
         )
     except TokenizerError as error:
@@ -117,6 +120,12 @@ def _check_exportable(vocabulary: Vocabulary) -> None:
         if unsupported:
             what = f"the added token {unsupported[0].content!r} with its flags"
         raise TokenizerError(f"a tiktoken file cannot hold {what}; save tokenizer.json instead")
+    check_tiktoken(vocabulary.pattern)
+    if vocabulary.pattern.isalnum():
+        raise TokenizerError(
+            f"a tiktoken file cannot hold the pattern {vocabulary.pattern!r}, which would be read as a name; save "
+            "tokenizer.json instead"
+        )
     _check_bytes("a tiktoken file cannot hold this vocabulary:", vocabulary.ids)
     if _merges(vocabulary.ids) != [*vocabulary.merges]:
         raise TokenizerError(

@@ -170,8 +170,8 @@ class Tokenizer:
             add_special_tokens: Put the tokenizer's own begin- and end-of-text ids around it, unless they are there.
 
         Raises:
-            TokenizerError: If `allowed_special` names no control token, or the text holds a lone surrogate, or a
-                character with a byte that has no token in a vocabulary made elsewhere.
+            TokenizerError: If `allowed_special` names no control token, the text holds a lone surrogate, or a character
+                with a byte that has no token in a vocabulary made elsewhere, or a custom pattern takes too long for it.
         """
         ids = self.encode_to_numpy(text, allowed_special=allowed_special, add_special_tokens=add_special_tokens)
         return cast("list[int]", ids.tolist())
@@ -249,6 +249,14 @@ class Tokenizer:
         added = self.vocabulary.added
         plain = all(token.special and not token.lstrip and not token.rstrip for token in added)
         return plain and is_named(self.pattern) and self._cutter.keeps_text
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether text is encoded in time proportional to its length, as by a named pattern.
+
+        A custom one may look at the same characters again and again, until a limit ends it: see `patterns.split`.
+        """
+        return is_named(self.pattern)
 
     def encode_iterable(self, chunks: Iterable[str], *, allowed_special: AllowedSpecial = ()) -> Iterator[int]:
         """The ids of a text that comes in chunks, the same wherever they are cut.

@@ -10,7 +10,7 @@ from typing import Any
 
 from shared.bpe.errors import TokenizerError
 from shared.bpe.files import read_json, to_json, write_text
-from shared.bpe.patterns import PATTERNS, is_named, resolve_pattern
+from shared.bpe.patterns import PATTERNS, is_named, read_expression
 from shared.bpe.printable_entries import ordinary_entries, parse_merges, parse_tokens, parse_vocab, printable_vocab
 from shared.bpe.tokenizer_config import read_roles, to_config
 from shared.bpe.vocabulary import AddedToken, Vocabulary
@@ -127,7 +127,7 @@ def _parse_split(step: dict[str, Any]) -> str:
     pattern = step.get("pattern")
     if not isinstance(pattern, dict) or not isinstance(pattern.get("Regex"), str):
         raise TokenizerError(f"pre_tokenizer Split has the pattern {pattern!r}; only a Regex is supported")
-    expression = resolve_pattern(pattern["Regex"])
+    expression = read_expression(pattern["Regex"])
     # Removed with invert keeps the matches alone: the same, where everything is matched.
     behavior, invert = step.get("behavior"), bool(step.get("invert"))
     if behavior != "Isolated" and not (behavior == "Removed" and invert and is_named(expression)):

@@ -97,7 +97,7 @@ def train_bpe(
         vocab_size: Tokens wanted, the bytes and special tokens included.
         special_tokens: Never cut, never counted, in order of their ids. None may be spelt like a single byte; none can
             be learnt as a merge too, since no text that is counted holds it.
-        pattern: The name of a pattern or a regular expression.
+        pattern: The name of a pattern or a regular expression; see `patterns.resolve_pattern`.
         progress: Called now and then with the merges learnt and the merges wanted.
 
     Raises:

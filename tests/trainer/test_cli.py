@@ -189,6 +189,32 @@ def test_text_to_model_to_text(text_file: Path, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["total"]["tokens"] == 100
 
 
+@pytest.mark.case("D27")
+def test_vocab_writes_no_pattern_that_tokenizers_reads_differently_or_refuses(text_file: Path, tmp_path: Path) -> None:
+    for pattern in ("(?s)a.|.", "(?m)b.a|."):
+        done = run("vocab", text_file, "--output", tmp_path / "t", "--vocab-size", 300, "--pattern", pattern)
+        assert done.returncode == 2
+        message = f"error: --pattern: the regular expression {pattern!r} is not supported: the group {pattern[:4]!r}"
+        assert message in one_line(done.stderr)
+        assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.case("D19")
+def test_a_pattern_that_backtracks_without_end_ends_the_job_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "good.txt").write_text("ab ab ba")
+    (tmp_path / "evil.txt").write_text("a" * 70)
+    learn = ["--vocab-size", 257, "--pattern", r"(?:a|a)+(?:\w|\w)*b|\s+|[\s\S]"]
+    assert run("vocab", tmp_path / "good.txt", "--output", tmp_path / "t", *learn).returncode == 0
+    for done in (
+        run("vocab", tmp_path / "evil.txt", "--output", tmp_path / "u", *learn),
+        run("encode", tmp_path / "evil.txt", "--output", tmp_path / "v", "--tokenizer", tmp_path / "t"),
+    ):
+        assert done.returncode == 1
+        sentence = "the tokenizer's pattern took more than 1.0 s of processor time for a text of 70 characters"
+        assert sentence in one_line(done.stderr)
+        assert "Traceback" not in done.stderr
+
+
 @pytest.fixture(scope="module")
 def slow_encoding(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
     """Arguments of a run that takes seconds: a pattern of one's own is slow."""

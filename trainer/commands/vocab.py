@@ -40,7 +40,8 @@ def vocab(
         special_token: A token with a meaning of its own, never part of a text; give the option once for each. Keep
             `<|endoftext|>`, which ends documents.
         pattern: How text is cut before pairs are counted: `gpt2`, `cl100k`, `o200k`, `llama3`, `qwen`, or a regular
-            expression. `gpt2` is right for English; `o200k` keeps more languages and long numbers in good shape.
+            expression, read as Hugging Face's tokenizers reads it. `gpt2` is right for English; `o200k` keeps more
+            languages and long numbers in good shape.
         min_count: Leave out words that occur less often: rare ones take most of the memory, and teach little.
         text_field: Field of JSON lines, or column of parquet files, that holds the text.
         errors: `strict` stops at bytes that are not UTF-8; `replace` makes U+FFFD of them, and counts them.

@@ -2,6 +2,7 @@ import base64
 import importlib.util
 import json
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,6 +66,15 @@ def test_the_id_of_a_special_token_is_checked(token_id: object, tmp_path: Path) 
 def test_B98_a_missing_byte_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="1 of the 256 bytes have no token, the first is 0x09"):
         read(tmp_path / "ranks", "\n".join(BYTES[:9] + BYTES[10:]))
+
+
+@pytest.mark.case("D27")
+def test_a_pattern_that_tiktoken_reads_in_its_own_way_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ranks"
+    path.write_text("\n".join(BYTES), encoding="utf-8")
+    assert Tokenizer.from_tiktoken(path, pattern=r"\p{L}+|\P{L}", special_tokens={}).encode("ab ") == [*b"ab "]
+    with pytest.raises(TokenizerError, match=r"ranks: the pattern .* has another meaning to tiktoken: \^"):
+        Tokenizer.from_tiktoken(path, pattern="^a|.", special_tokens={})
 
 
 def test_a_token_without_parts_is_reached_only_as_a_whole_piece(tmp_path: Path) -> None:
@@ -185,6 +195,7 @@ def test_B99_to_tiktoken_and_hugging_face_and_back(tmp_path: Path) -> None:
         assert ids == hugging_face.encode(text).ids
 
 
+@pytest.mark.case("D28")
 def test_B99_what_a_rank_file_cannot_hold_is_refused(qwen: Tokenizer, gpt2: Tokenizer, tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="<tool_call>"):
         qwen.to_tiktoken(tmp_path / "qwen")
@@ -194,4 +205,11 @@ def test_B99_what_a_rank_file_cannot_hold_is_refused(qwen: Tokenizer, gpt2: Toke
     with pytest.raises(TokenizerError, match="1 of the 256 bytes have no token, the first is 0xff"):
         Tokenizer(replace(gpt2.vocabulary, tokens=few)).to_tiktoken(tmp_path / "gpt2")
     gpt2.to_tiktoken(tmp_path / "gpt2")
+    for pattern, message in (
+        ("cl100k", "'cl100k', which would be read as a name"),
+        (r"\w+|\W", r"has another meaning to tiktoken: \w"),
+        ("a{1,3}+|.", "has another meaning to tiktoken: {1,3}+"),
+    ):
+        with pytest.raises(TokenizerError, match=re.escape(message)):
+            Tokenizer(replace(gpt2.vocabulary, pattern=pattern)).to_tiktoken(tmp_path / "other")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gpt2", "gpt2.json"]

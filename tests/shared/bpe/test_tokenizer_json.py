@@ -202,6 +202,19 @@ def sequence(*steps: dict[str, Any]) -> dict[str, Any]:
     return {"type": "Sequence", "pretokenizers": list(steps)}
 
 
+@pytest.mark.case("D28")
+@pytest.mark.parametrize("expression", ["gpt2", r"\p{N}{1,3}+|\s++$|.", r"\w+|\W"])
+def test_a_split_is_the_expression_that_it_spells(tmp_path: Path, expression: str) -> None:
+    byte_level = {**BYTE_LEVEL, "trim_offsets": False}
+    content = content_of(pre_tokenizer=sequence({**SPLIT, "pattern": {"Regex": expression}}, byte_level))
+    content["model"]["vocab"] |= {"bĠ": 256, "bĠa": 257, "ab": 258}
+    content["model"]["merges"] = [["b", "Ġ"], ["bĠ", "a"], ["a", "b"]]
+    path = write(tmp_path, content) / "tokenizer.json"
+    theirs = HuggingFaceTokenizer.from_file(str(path))
+    for text in ("ab gpt2 ab", "ab 12345 ab\u200dab  "):
+        assert Tokenizer.from_files(path).encode(text) == theirs.encode(text).ids
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
