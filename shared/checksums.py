@@ -1,15 +1,20 @@
 """SHA-256 sums of a folder's files, in a file beside them: whether the folder is what was written. No torch."""
 
+import errno
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from shared.regular_file import open_regular, read_regular
+
 CHECKSUMS_FILE = "checksums.json"
 
 _BLOCK_BYTES = 1 << 20
+_LARGEST_SMALL = 256 << 20  # bytes of a file that is read whole
 _LARGE = (".safetensors", ".pt")  # verified by their readers, not by those who need only the small files
 
 
@@ -38,7 +43,7 @@ class Checksums:
         """
         file = folder / CHECKSUMS_FILE
         try:
-            sums = json.loads(file.read_bytes())["sha256"]
+            sums = json.loads(read_regular(file, _LARGEST_SMALL))["sha256"]
         except FileNotFoundError:
             return cls(folder, None)
         except OSError as error:
@@ -67,7 +72,7 @@ class Checksums:
         if name not in self.sums:
             raise ChecksumError(f"{file} was added: {CHECKSUMS_FILE} does not list it")
         try:
-            found = _sha256(file) if descriptor is None else _sha256_of_open(descriptor)
+            found = _sha256(file, _LARGEST_SMALL) if descriptor is None else _sha256_of_open(descriptor)
         except OSError as error:
             raise ChecksumError(f"{file}, which {CHECKSUMS_FILE} lists, cannot be read: {error.strerror}") from None
         if found != self.sums[name]:
@@ -96,8 +101,10 @@ def write_checksums(folder: Path) -> None:
     (folder / CHECKSUMS_FILE).write_text(text + "\n", encoding="utf-8")
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
+def _sha256(path: Path, limit: int = sys.maxsize) -> str:
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > limit:
+            raise OSError(errno.EFBIG, f"larger than the {limit:,} bytes that such a file may have", str(path))
         return _sha256_of_open(file.fileno())
 
 

@@ -26,6 +26,7 @@ def evil_dir(model_dir: Path, tokenizer: Tokenizer, tmp_path_factory: pytest.Tem
     evil.save(folder)
     provenance = (folder / "ownlm.json").read_text(encoding="utf-8")
     (folder / "ownlm.json").write_text(provenance.replace(tokenizer.fingerprint, evil.fingerprint), encoding="utf-8")
+    (folder / "checksums.json").unlink()
     return folder
 
 

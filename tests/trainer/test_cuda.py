@@ -129,7 +129,7 @@ def test_what_looks_at_a_model_runs_there_too(watched: TrainSettings, change: Ch
         device = choose_device(name, dtype)
         folder = load_model_folder(path, device=device.torch_device)
         lengths = token_byte_lengths(folder.tokenizer, folder.valid_tokens)
-        scored = evaluate(folder.model, tokens, lengths, context_length=16, batch_size=4, device=device)
+        scored = evaluate(folder.model, [tokens], lengths, context_length=16, batch_size=4, device=device)
         losses.append(scored.loss)
     assert losses[1] == pytest.approx(losses[0], abs=1e-5)
     assert losses[2] == pytest.approx(losses[0], abs=0.02)

@@ -20,7 +20,7 @@ faulthandler.dump_traceback_later(100, exit=True)
 text = "".join(f"The fox number {{n}} said: it's {{n * n % 997}} o'clock, isn't it?\\n" for n in range(60_000))
 tokenizer = train_bpe([text[:100_000]], 400).tokenizer
 texts = [text[start : start + 10_000] for start in range(0, len(text), 10_000)]
-source = Texts("texts", lambda: map(str.encode, texts))
+source = Texts("texts", lambda longest: map(str.encode, texts))
 work = {{
     "one text": lambda: tokenizer.encode_to_numpy(text).tobytes(),
     "many texts": lambda: b"".join(ids.tobytes() for ids in tokenizer.encode_batch_to_numpy(texts)),

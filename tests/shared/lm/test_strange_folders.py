@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared.bpe import Tokenizer, train_bpe
+from shared.checksums import write_checksums
 from shared.lm import GenerationDefaults, ModelFolderError, load_model_folder, save_model_folder
 from shared.lm.description import read_description
 from shared.lm.stored_weights import StoredWeights
@@ -45,6 +46,7 @@ def original(make_model: Callable[..., Any], tokenizer: Tokenizer, tmp_path_fact
     weight_map = dict.fromkeys(model.state_dict(), "a.safetensors")
     (path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
     load_model_folder(path)
+    (path / "checksums.json").unlink()  # which would refuse each change before the file is read
     return path
 
 
@@ -71,7 +73,12 @@ def refusal(folder: Path) -> str | None:
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("kind", ["FIFO", "directory", "device"])
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_no_regular_file_is_named_and_never_waited_for(folder: Path, name: str, kind: str) -> None:
+@pytest.mark.parametrize("has_sums", [False, True])
+def test_what_is_no_regular_file_is_named_and_never_waited_for(
+    folder: Path, name: str, kind: str, has_sums: bool
+) -> None:
+    if has_sums:
+        write_checksums(folder)
     (folder / name).unlink(missing_ok=True)
     if kind == "FIFO":
         os.mkfifo(folder / name)
@@ -85,11 +92,15 @@ def test_what_is_no_regular_file_is_named_and_never_waited_for(folder: Path, nam
     assert f"cannot be read: expected a regular file, found a {kind}" in message
 
 
-def test_a_file_of_gigabytes_is_not_read(folder: Path) -> None:
+@pytest.mark.parametrize("has_sums", [False, True])
+def test_a_file_of_gigabytes_is_not_read(folder: Path, has_sums: bool) -> None:
+    if has_sums:
+        write_checksums(folder)
     os.truncate(folder / "config.json", 1 << 40)
     message = refusal(folder)
     assert message is not None
-    assert "config.json: cannot be read: larger than the 16,777,216 bytes" in message
+    assert "config.json" in message
+    assert f"cannot be read: larger than the {256 << 20 if has_sums else 16 << 20:,} bytes" in message
 
 
 @pytest.mark.parametrize("shard", ["x" * 5000, "", "..", "a\0b", "\ud800", "b\nc", "/etc/passwd", 5, None, []])
