@@ -65,6 +65,8 @@ def decode(tokenizer: Tokenizer, body: bytes, request: Request, max_bytes: int) 
         text = tokenizer.decode_bytes(ids, skip_special_tokens=skip, max_bytes=max_bytes)
         if not _is_utf8(text):
             text = tokenizer.decode(ids, errors=errors, skip_special_tokens=skip).encode()
+            if len(text) > max_bytes:  # U+FFFD takes three bytes
+                raise answer_too_large(max_bytes)
     except TextTooLongError:
         raise answer_too_large(max_bytes) from None
     except TokenizerError as error:

@@ -26,8 +26,11 @@ class MemoryBudget:
         """Take `size` bytes more.
 
         Raises:
-            ApiError: 503 with `Retry-After`, where they are not to be had now.
+            ApiError: 503 with `Retry-After`, where they are not to be had now; 400, where they never are.
         """
+        if size > self._max_bytes:
+            message = f"the answer has {size:,} bytes, the limit is {self._max_bytes:,} (OWNLM_MAX_BYTES_IN_FLIGHT)"
+            raise ApiError(400, f"{message}: send several requests", code="answer_too_large")
         if self.held + size > self._max_bytes:
             message = (
                 f"the bodies and answers in memory have {self.held:,} bytes, the limit is {self._max_bytes:,} "
@@ -45,8 +48,9 @@ class BodyLimitMiddleware:
     """Answers 413 to bodies over `max_bytes`, and 503 where `budget` has no room for a body or an answer.
 
     The length is checked by `Content-Length` where it is given, and while reading. Large answers are sent in parts, as
-    the client takes them, and count until they are sent. Pure ASGI, so that it neither buffers a stream nor hides that
-    a client has left. `Connection: close` makes the server drop what the client still sends.
+    the client takes them, and count until they are sent; of a stream, the first part does. Pure ASGI, so
+    that it neither buffers a stream nor hides that a client has left. `Connection: close` makes the server drop what
+    the client still sends.
     """
 
     def __init__(self, app: ASGIApp, max_bytes: int, budget: MemoryBudget) -> None:

@@ -55,7 +55,7 @@ class ObserveMiddleware:
             await self._app(scope, receive, observed_send)
         finally:
             self._metrics.in_flight.dec()
-            status = record.status if is_complete else None
+            status = record.status if is_complete else record.failed_status
             self._record(scope, CLIENT_CLOSED_REQUEST if status is None else status, record)
 
     def _record(self, scope: Scope, status: int, record: RequestRecord) -> None:

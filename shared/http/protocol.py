@@ -9,6 +9,7 @@ import asyncio
 from typing import Any, cast
 
 import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from shared.http.errors import ApiError
@@ -46,15 +47,22 @@ class RequestProtocol(HttpToolsProtocol):
         self._answered: RequestResponseCycle | None = None  # the oldest request without a whole answer
         self._input_ended = False  # what the client still sends is dropped
         self._lingers = False
+        self._service_ends = False
+
+    @property
+    def has_unparsed(self) -> bool:
+        """Whether bytes wait for the answer to the request before them."""
+        return bool(self._unparsed)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Give the client its time for the first request."""
         super().connection_made(transport)
+        self.flow = self._flow = _Flow(transport, self)
         self._timer = self.loop.call_later(self._client_timeout, self._too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers, and let every request without a whole answer know."""
-        self._stop_timer()
+        self._end_input()
         self._stop_reader_timer()
         super().connection_lost(exc)
         _disconnect(self._answered)  # uvicorn knows the newest request of a pipeline only
@@ -80,17 +88,22 @@ class RequestProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The head is over; what follows is the body."""
-        framing = {name: value for name, value in self.headers if name in (b"content-length", b"transfer-encoding")}
-        if framing and self.parser.should_upgrade():
+        version = self.parser.get_http_version()
+        if version not in {"1.0", "1.1"}:
+            self._refuse(ApiError(505, f"HTTP/{version} is not spoken here, use HTTP/1.1", code="http_version"))
+            return
+        headers = dict(self.headers)
+        length = int(headers.get(b"content-length", 0))
+        if (length or b"transfer-encoding" in headers) and self.parser.should_upgrade():
             # httptools would take the body for bytes of the other protocol.
             message = "the request has a body and asks for another protocol, and this server speaks HTTP/1.1 only"
             ways = "leave out 'Connection: Upgrade' (curl: --http1.1; Java: HttpClient.Version.HTTP_1_1)"
             self._refuse(ApiError(400, f"{message}: {ways}", code="upgrade_not_supported"))
             return
+        self._begin_answer()
         self._in_head = False
         self._head_bytes = 0
-        self._body_left = int(framing.get(b"content-length", 0))
-        self._begin_answer()
+        self._body_left = length
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""
@@ -114,6 +127,9 @@ class RequestProtocol(HttpToolsProtocol):
             return
         self._answered = self.pipeline[-1][0] if self.pipeline else None
         super().on_response_complete()
+        if self._timer is not None:  # the next request was not read meanwhile: its time begins now
+            self._stop_timer()
+            self._start_timer()
         if self._unparsed and not self.pipeline:
             self.loop.call_soon(self._parse)
 
@@ -135,6 +151,7 @@ class RequestProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """The service ends: wait for no client that was answered."""
+        self._service_ends = True
         if self._lingers:
             self.transport.close()
         super().shutdown()
@@ -146,10 +163,12 @@ class RequestProtocol(HttpToolsProtocol):
             part, self._unparsed = self._unparsed[:size], self._unparsed[size:]
             self._head_bytes += len(part)
             self._feed(part)
-        if self._unparsed and not self._input_ended:
+        if self._unparsed:
             self.flow.pause_reading()
+        else:
+            self._flow.resume_if_owed()
         if self._receiving and not self._input_ended and self._timer is None:
-            self._timer = self.loop.call_later(self._client_timeout, self._too_slow)
+            self._start_timer()
 
     def _feed(self, data: memoryview) -> None:
         try:
@@ -168,7 +187,8 @@ class RequestProtocol(HttpToolsProtocol):
         if self.cycle is not None and not self._receiving and not self.cycle.keep_alive:
             self._end_input()  # bytes behind the last request of this connection
         elif not self._input_ended:
-            reason = str(error).rstrip(".")
+            is_ours = isinstance(error, httptools.HttpParserCallbackError)
+            reason = "the request target cannot be read" if is_ours else str(error).rstrip(".")
             self._refuse(ApiError(400, f"not a valid HTTP/1.1 request: {reason}", code="invalid_http"))
 
     def _begin_answer(self) -> None:
@@ -192,8 +212,11 @@ class RequestProtocol(HttpToolsProtocol):
         if self._in_head:
             if not self._receiving:
                 self.on_message_begin()
+            has_request_line = bool(self.url)
             self.url = b"/"
             self._begin_answer()
+            if not has_request_line:  # the parser has the method of the request before
+                self.scope["method"] = "-"
         cycle = self.cycle
         assert cycle is not None
         if cycle.response_started:
@@ -215,7 +238,7 @@ class RequestProtocol(HttpToolsProtocol):
             return
         # It is us who do not read, or the client may wait for an answer before it goes on.
         if self.flow.read_paused or self._is_answering():
-            self._timer = self.loop.call_later(self._client_timeout, self._too_slow)
+            self._start_timer()
         elif not self._receiving:  # it never sent anything, and would not expect an answer
             self.transport.close()
         else:
@@ -244,7 +267,9 @@ class RequestProtocol(HttpToolsProtocol):
 
     def _hang_up(self) -> None:
         """Close after an answer, the last one of this connection."""
-        if not self.transport.is_closing():
+        if self._service_ends:
+            self.transport.close()
+        elif not self.transport.is_closing():
             self._linger()
 
     def _disconnect_all(self) -> None:
@@ -271,6 +296,9 @@ class RequestProtocol(HttpToolsProtocol):
         else:
             self.transport.abort()
 
+    def _start_timer(self) -> None:
+        self._timer = self.loop.call_later(self._client_timeout, self._too_slow)
+
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -280,6 +308,26 @@ class RequestProtocol(HttpToolsProtocol):
         if self._reader_timer is not None:
             self._reader_timer.cancel()
             self._reader_timer = None
+
+
+class _Flow(FlowControl):
+    """uvicorn's, but what waits unparsed is not added to: uvicorn reads on with each answer and each `receive`."""
+
+    def __init__(self, transport: asyncio.Transport, protocol: RequestProtocol) -> None:
+        super().__init__(transport)
+        self._protocol = protocol
+        self._owes_resume = False
+
+    def resume_reading(self) -> None:
+        """Read on, as soon as no bytes wait."""
+        self._owes_resume = True
+        self.resume_if_owed()
+
+    def resume_if_owed(self) -> None:
+        """Do what was asked for while bytes waited."""
+        if self._owes_resume and not self._protocol.has_unparsed:
+            self._owes_resume = False
+            super().resume_reading()
 
 
 def _disconnect(cycle: RequestResponseCycle | None) -> None:

@@ -17,17 +17,19 @@ class RequestRecord:
         id: The client's `X-Request-ID`, or one that was made.
         started: When its head had come, on the clock of `time.perf_counter`.
         status: That of its answer, once this has begun.
+        failed_status: What counts instead, where the service leaves an answer incomplete.
         error_code: The stable name of the error that it was answered with.
         notes: Further fields of its log line; never a prompt or an answer, unless `OWNLM_LOG_PROMPTS` asks for them.
     """
 
-    __slots__ = ("error_code", "id", "notes", "started", "status")
+    __slots__ = ("error_code", "failed_status", "id", "notes", "started", "status")
 
     def __init__(self, given_id: bytes | None = None) -> None:
         self.id = _usable(given_id) or f"{random.getrandbits(128):032x}"
         self.started = time.perf_counter()
         self.status: int | None = None
         self.error_code: str | None = None
+        self.failed_status: int | None = None
         self.notes: dict[str, Note] = {}
 
 
@@ -41,11 +43,17 @@ def note(**values: Note) -> None:
         record.notes.update(values)
 
 
-def note_error(code: str | None) -> None:
-    """Say why the request at hand is refused or ends early: its log line and the count of refusals name it."""
+def note_error(code: str | None, failed_status: int | None = None) -> None:
+    """Say why the request at hand is refused or ends early: its log line and the count of refusals name it.
+
+    Args:
+        code: The stable name of the error, where it has one.
+        failed_status: What counts as its status, where its answer has begun and will stay incomplete.
+    """
     record = current_request.get()
     if record is not None:
         record.error_code = code
+        record.failed_status = failed_status
 
 
 def request_started() -> float:

@@ -16,7 +16,7 @@ REFUSAL = "ownlm.refusal"
 
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
-_SINGLE = frozenset({b"host", b"content-type", b"content-encoding", b"authorization"})
+_SINGLE = frozenset({b"host", b"content-type", b"content-encoding", b"authorization", b"transfer-encoding"})
 _MAX_CONTENT_TYPE = 256  # Python's parser of parameters takes time with the square of their number
 _HOST = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[^:/?#@\s\[\]]*)(?::\d*)?")
 

@@ -3,9 +3,9 @@
 import os
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
 
-from pydantic import ByteSize, Field, SecretStr, ValidationError
+from pydantic import ByteSize, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.http.errors import shorten
@@ -73,6 +73,15 @@ class ServiceSettings(BaseSettings):
     def processes(self) -> int:
         """How many worker processes share the port."""
         return 1
+
+    @model_validator(mode="after")
+    def _room_for_a_body(self) -> Self:
+        if self.memory_in_flight < self.max_body_bytes:
+            raise ValueError(
+                f"OWNLM_MAX_BYTES_IN_FLIGHT={self.max_bytes_in_flight} has no room for a body of "
+                f"OWNLM_MAX_BODY_BYTES={self.max_body_bytes}"
+            )
+        return self
 
     @property
     def memory_in_flight(self) -> int:

@@ -121,6 +121,7 @@ def test_answers_do_not_depend_on_cuts(service: tuple[int, tuple[bytes, bytes]])
     assert len(requests) >= 100
     for data in requests:
         whole = ask(port, [data])
+        assert whole.startswith(b"HTTP/1.1 "), data
         ways = [[data[place : place + 1] for place in range(len(data))]]
         for _ in range(CUTS_OF_EACH):
             edges = sorted({0, len(data), *(choose.randrange(len(data)) for _ in range(choose.randint(1, 4)))})

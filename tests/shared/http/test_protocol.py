@@ -18,7 +18,7 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from structlog.testing import capture_logs
 
 from shared.http.protocol import MAX_HEAD_BYTES
-from tests.shared.http.connection import Transport, answers, protocol_of
+from tests.shared.http.connection import Transport, answers, protocol_of, statuses
 
 TIMEOUT = 1.0  # of clients that are to run into it
 PATIENCE = 240  # for what must happen
@@ -458,3 +458,64 @@ def test_a_stream_that_the_client_left_is_logged_and_counted_as_such(address: tu
     assert [entry["status"] for entry in logs if entry["event"] == "request"] == [499] * 4
     page = httpx.get(f"http://{address[0]}:{address[1]}/metrics").text
     assert 'ownlm_http_requests_total{method="GET",route="/endless",status="499"} 4.0' in page
+
+
+class Feeding(Transport):
+    """Sends requests for as long as the protocol reads, a packet for each time that it is asked to read on."""
+
+    protocol: Any
+    packets = 200
+
+    def resume_reading(self) -> None:
+        super().resume_reading()
+        asyncio.get_running_loop().call_soon(self.feed)
+
+    def feed(self) -> None:
+        if self.reads and self.packets:
+            self.packets -= 1
+            self.protocol.data_received(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n" * 1_000)
+            if self.reads:
+                asyncio.get_running_loop().call_soon(self.feed)
+
+
+@pytest.mark.case("D03")
+def test_a_client_that_reads_its_answers_is_not_read_further_than_they_are(app: FastAPI) -> None:
+    async def flood() -> None:
+        transport = Feeding()
+        transport.protocol = protocol = protocol_of(app, transport)
+        transport.feed()
+        while transport.written.count(b"HTTP/1.1 200 ") < 3_000:
+            await asyncio.sleep(0)
+            assert len(protocol._unparsed) < 100_000
+            transport.written = transport.written[-2_000_000:]
+        protocol.connection_lost(None)
+
+    asyncio.run(flood())
+
+
+@pytest.mark.case("D02")
+@pytest.mark.parametrize("line", [b"GET http://host HTTP/1.1", b"CONNECT x:443 HTTP/1.1", b"GET http:// HTTP/1.1"])
+def test_a_target_that_cannot_be_read_is_refused_by_itself(build: Any, line: bytes) -> None:
+    good = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+    for before in (b"", good):
+        answer = asyncio.run(answers(build(), [before, line + b"\r\nHost: x\r\n\r\n"], 1 + bool(before)))
+        assert statuses(answer) == [b"200"] * bool(before) + [b"400"]
+        assert b"the request target cannot be read" in answer
+
+
+@pytest.mark.parametrize("version", [b"0.9", b"2.0"])
+def test_other_versions_are_refused(build: Any, version: bytes) -> None:
+    answer = asyncio.run(answers(build(), [b"GET /livez HTTP/%s\r\nHost: x\r\n\r\n" % version], 1))
+    assert statuses(answer) in ([b"505"], [b"400"])
+
+
+def test_garbage_is_counted_by_no_method(build: Any) -> None:
+    """The parser still has the method of the request before."""
+    with capture_logs() as logs:
+        asyncio.run(answers(build(), [b"HEAD /livez HTTP/1.1\r\nHost: x\r\n\r\n", b"\x00\r\n\r\n"], 2))
+    assert [entry["method"] for entry in logs if entry["event"] == "request"] == ["HEAD", "other"]
+
+
+def test_an_empty_body_may_wish_for_http_2(build: Any) -> None:
+    data = b"POST /nothing HTTP/1.1\r\nHost: x\r\n" + UPGRADE + b"Content-Length: 0\r\n\r\n"
+    assert statuses(asyncio.run(answers(build(), [data], 1))) == [b"404"]

@@ -86,6 +86,7 @@ def test_http_1_0_gets_no_interim_answer(build: Any) -> None:
         (b"GET /livez HTTP/1.1\r\nHost: [::1]:8000\r\n", b"200"),
         (b"GET /livez HTTP/1.1\r\nHost:\r\n", b"200"),
         (b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n", b"501"),
+        (b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n", b"400"),
     ],
 )
 def test_hosts_and_transfer_codings(build: Any, head: bytes, status: bytes) -> None:
