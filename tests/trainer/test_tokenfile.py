@@ -108,7 +108,7 @@ def test_a_damaged_manifest_is_refused(tmp_path: Path, changes: dict[str, object
         TokenFile.open(tmp_path, "train")
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b"\xff"])
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b"\xff", b"[" * 100_000, b" " * (17 << 20)])
 def test_a_manifest_that_is_none_is_refused(tmp_path: Path, data: bytes) -> None:
     write(tmp_path)
     (tmp_path / "train.json").write_bytes(data)
