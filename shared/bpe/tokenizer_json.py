@@ -133,8 +133,8 @@ def _parse_split(step: dict[str, Any]) -> str:
     behavior, invert = step.get("behavior"), bool(step.get("invert"))
     if behavior != "Isolated" and not (behavior == "Removed" and invert and is_named(expression)):
         raise TokenizerError(
-            f"pre_tokenizer Split has behavior {shown(behavior)} and invert {invert}; only 'Isolated' is supported, and "
-            f"'Removed' with invert for the patterns {', '.join(PATTERNS)}, which match every character"
+            f"pre_tokenizer Split has behavior {shown(behavior)} and invert {invert}; only 'Isolated' is supported, "
+            f"and 'Removed' with invert for the patterns {', '.join(PATTERNS)}, which match every character"
         )
     return expression
 
