@@ -72,7 +72,8 @@ class Checksums:
         if name not in self.sums:
             raise ChecksumError(f"{file} was added: {CHECKSUMS_FILE} does not list it")
         try:
-            found = _sha256(file, _LARGEST_SMALL) if descriptor is None else _sha256_of_open(descriptor)
+            limit = sys.maxsize if name.endswith(_LARGE) else _LARGEST_SMALL
+            found = _sha256(file, limit) if descriptor is None else _sha256_of_open(descriptor)
         except OSError as error:
             raise ChecksumError(f"{file}, which {CHECKSUMS_FILE} lists, cannot be read: {error.strerror}") from None
         if found != self.sums[name]:

@@ -6,6 +6,9 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+LARGEST_RECORD = 256 << 20
+"""Bytes that a JSON file with a record of what was done may have: a manifest may list a million files of text."""
+
 _KINDS = {stat.S_IFDIR: "directory", stat.S_IFIFO: "FIFO", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 
 

@@ -54,15 +54,18 @@ def verify_checkpoint(path: Path) -> None:
         checksums.verify(name)
 
 
+def is_intact(path: Path) -> bool:
+    """Whether a checkpoint is what was written, as far as checksums tell."""
+    try:
+        verify_checkpoint(path)
+    except ChecksumError:
+        return False
+    return True
+
+
 def has_intact_checkpoint(folder: Path) -> bool:
     """Whether a run can go on from one of the checkpoints in a folder, as far as checksums tell."""
-    for path in list_checkpoints(folder):
-        try:
-            verify_checkpoint(path)
-        except ChecksumError:
-            continue
-        return True
-    return False
+    return any(map(is_intact, list_checkpoints(folder)))
 
 
 def delete_old_checkpoints(folder: Path, *, keep: int, spare: Iterable[Path] = ()) -> None:

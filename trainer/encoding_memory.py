@@ -39,7 +39,7 @@ class EncodingMemory:
                 "fewer --threads"
             )
         self.part = max(_LEAST_PART, left // _BYTES_PER_BYTE)
-        self.record = left // 2
+        self.record = max(_LEAST_PART * _BYTES_PER_BYTE, left) // 2
 
     def check_record(self, name: str, number: int, text: str) -> None:
         """Raise a CorpusError if the text of a record is longer than a part may be."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.bpe.files import to_json, write_text
+from shared.regular_file import LARGEST_RECORD, read_regular
 from trainer.kinds import fits
 
 _START = {
@@ -101,7 +102,7 @@ def sound_record(path: Path, notes: list[str]) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_regular(path, LARGEST_RECORD))
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -13,6 +13,7 @@ from trainer.checkpoint_folders import (
     checkpoint_path,
     checkpoints_by_step,
     delete_old_checkpoints,
+    is_intact,
     link_best,
     list_checkpoints,
     make_way,
@@ -100,10 +101,11 @@ class Saver:
         """Make the run's folder what it was when a checkpoint was saved.
 
         Newer ones are damaged, else one of them had been taken. They are moved aside: the run comes to their steps
-        again, and none of them is the last good one.
+        again, and none of them is the last good one. So are older ones that are damaged, which would be kept in the
+        place of good ones.
         """
         for step, path in checkpoints_by_step(self.run.checkpoints).items() if self.processes.is_first else ():
-            if step > checkpoint.run.step:
+            if step > checkpoint.run.step or (step < checkpoint.run.step and not is_intact(path)):
                 move_aside(path)
         self.mark_best(checkpoint.run)
 

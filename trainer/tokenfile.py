@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shared.regular_file import LARGEST_RECORD, read_regular
 from trainer.errors import TrainerError
 
 Ids = npt.NDArray[np.unsignedinteger[Any]]
@@ -206,10 +207,10 @@ def refuse_existing(folder: Path, names: tuple[str, ...], *, overwrite: bool) ->
 
 def _read_manifest(path: Path) -> Manifest:
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_regular(path, LARGEST_RECORD))
     except OSError as error:
         raise TokenFileError(f"the manifest {path} cannot be read: {error.strerror}; encode the text first") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TokenFileError(f"the manifest {path} is not JSON: {error}; encode the text again") from None
     try:
         if content["version"] != VERSION:

@@ -13,6 +13,7 @@ from shared.bpe import Tokenizer, TokenizerError
 from shared.bpe.counting import Errors
 from shared.bpe.patterns import PATTERNS
 from shared.bpe.processors import available_processors
+from shared.regular_file import LARGEST_RECORD, read_regular
 from trainer.encoding_memory import EncodingMemory
 from trainer.errors import TrainerError, UsageError
 from trainer.progress import NewBar
@@ -153,9 +154,9 @@ def open_tokenizer(path: Path) -> Tokenizer:
     beside = path.with_name(f"{path.name}.json")
     if beside.exists():
         try:
-            content = json.loads(beside.read_bytes())
+            content = json.loads(read_regular(beside, LARGEST_RECORD))
             pattern, special_tokens = content["pattern"], content["special_tokens"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise TokenizerError(f"{beside} is damaged: {error}") from None
         return Tokenizer.from_tiktoken(path, pattern=pattern, special_tokens=special_tokens)
     pattern = path.name.partition("_")[0].removesuffix(".tiktoken")

@@ -28,7 +28,7 @@ _NO_JSON = (
         "under a name like llama3.tiktoken that tells the pattern",
     ),
     (
-        rb"#version|\S+ \S+\r?\n",
+        rb"#version|(?![\[{\"])\S+ \S+\r?\n",
         "is a list of merges; give the vocabulary first and this file second: Tokenizer.from_files(vocab, merges)",
     ),
 )

@@ -1,12 +1,15 @@
 """A vocabulary from plain data: tokens with their ids, merges in order, and special tokens."""
 
+import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shared.bpe.byte_alphabet import to_printable
+from shared.bpe.errors import TokenizerError
 from shared.bpe.patterns import resolve_pattern
 from shared.bpe.printable_entries import ordinary_entries, parse_merges, parse_tokens, parse_vocab
 from shared.bpe.vocabulary import AddedToken, Vocabulary
+from shared.errors import shown
 
 
 def from_plain(
@@ -36,8 +39,15 @@ def from_plain(
 
 
 def _key(key: Any) -> Any:
-    """A key as JSON would hold it."""
-    return str(key) if isinstance(key, int) else _printable(key)
+    """A key as JSON would hold it: tokens in their printable form, and ids in digits, NumPy's integers too."""
+    if isinstance(key, str | bytes):
+        return _printable(key)
+    try:
+        if not isinstance(key, bool):
+            return str(operator.index(key))
+    except TypeError:
+        pass
+    raise TokenizerError(f"vocab: {shown(key)} is neither a token nor an id")
 
 
 def _printable(token: Any) -> Any:

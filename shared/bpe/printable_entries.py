@@ -9,6 +9,7 @@ from typing import Any
 from shared.bpe.byte_alphabet import CHARACTER_TO_BYTE, from_printable, to_printable
 from shared.bpe.errors import TokenizerError
 from shared.bpe.vocabulary import IN_NO_TEXT
+from shared.errors import shown
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 _BYTES_OF_TEXT = frozenset(character for character, byte in CHARACTER_TO_BYTE.items() if byte not in IN_NO_TEXT)
@@ -27,9 +28,11 @@ def parse_vocab(path: Path | str, vocab: Any) -> dict[str, int]:
     seen: dict[int, str] = {}
     for text, token_id in vocab.items():
         if type(token_id) is not int or token_id < 0:
-            raise TokenizerError(f"{path}: the id of {text!r} is {token_id!r}, not a whole number from 0 on")
+            raise TokenizerError(f"{path}: the id of {shown(text)} is {shown(token_id)}, not a whole number from 0 on")
         if token_id in seen:
-            raise TokenizerError(f"{path}: the id {token_id} is given to both {seen[token_id]!r} and {text!r}")
+            raise TokenizerError(
+                f"{path}: the id {shown(token_id)} is given to both {shown(seen[token_id])} and {shown(text)}"
+            )
         seen[token_id] = text
     return dict(vocab)
 
@@ -64,11 +67,11 @@ def parse_merges(
     for number, merge in enumerate(merges, start=first):
         parts = merge.split(" ") if isinstance(merge, str) else merge
         if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) and part for part in parts):
-            raise TokenizerError(f"{path}: merge {number} must be two tokens, not {merge!r}")
+            raise TokenizerError(f"{path}: merge {number} must be two tokens, not {shown(merge)}")
         for part in (*parts, "".join(parts)):
             if part not in vocab:
                 raise TokenizerError(
-                    f"{path}: merge {number}, {merge!r}, needs the token {part!r}, which the vocabulary lacks"
+                    f"{path}: merge {number}, {shown(merge)}, needs the token {shown(part)}, which the vocabulary lacks"
                 )
         pairs.append((parts[0], parts[1]))
     return pairs
@@ -90,9 +93,9 @@ def _invert(path: Path | str, vocab: Mapping[str, str]) -> dict[str, int]:
     ids: dict[str, int] = {}
     for number, text in vocab.items():
         if not _NUMBER.fullmatch(number):
-            raise TokenizerError(f"{path}: the id of {text!r} is {number!r}, not a whole number from 0 on")
+            raise TokenizerError(f"{path}: the id of {shown(text)} is {shown(number)}, not a whole number from 0 on")
         if text in ids:
-            raise TokenizerError(f"{path}: the ids {ids[text]} and {number} are both given to {text!r}")
+            raise TokenizerError(f"{path}: the ids {ids[text]} and {number} are both given to {shown(text)}")
         ids[text] = int(number)
     return ids
 

@@ -11,6 +11,7 @@ from typing import Any
 from shared.bpe.errors import TokenizerError
 from shared.bpe.files import to_json, write_text
 from shared.locks import lock
+from shared.regular_file import LARGEST_RECORD, read_regular
 
 
 class StateError(TokenizerError):
@@ -67,11 +68,11 @@ class StateFolder:
             StateError: If nothing was saved, or it is of another input, of other settings or of another version.
         """
         try:
-            manifest = json.loads(self.manifest.read_text(encoding="utf-8"))
+            manifest = json.loads(read_regular(self.manifest, LARGEST_RECORD))
             version, identity = manifest["version"], dict(manifest["identity"])
         except FileNotFoundError:
             raise StateError(f"there is nothing to resume: {self.manifest} does not exist") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise StateError(f"{self.manifest} cannot be resumed from: {error}") from None
         if version != self.version:
             raise StateError(

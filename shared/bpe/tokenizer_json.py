@@ -14,6 +14,7 @@ from shared.bpe.patterns import PATTERNS, is_named, read_expression
 from shared.bpe.printable_entries import ordinary_entries, parse_merges, parse_tokens, parse_vocab, printable_vocab
 from shared.bpe.tokenizer_config import read_roles, to_config
 from shared.bpe.vocabulary import AddedToken, Vocabulary
+from shared.errors import shown
 
 # One piece for the whole text: the ByteLevel pre-tokenizer with use_regex false.
 _WHOLE = r"[\s\S]+"
@@ -77,11 +78,11 @@ def _parse(path: Path, content: dict[str, Any], bos: str | None, eos: str | None
 
 def _check_model(model: dict[str, Any]) -> None:
     if model.get("type", "BPE") != "BPE":
-        raise TokenizerError(f"model.type is {model['type']!r}; only byte-level BPE is supported")
+        raise TokenizerError(f"model.type is {shown(model['type'])}; only byte-level BPE is supported")
     # An unknown token would stand for bytes that have none: text with such bytes is refused.
     for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
         if model.get(key):
-            raise TokenizerError(f"model.{key} is {model[key]!r}; only byte-level BPE without it is supported")
+            raise TokenizerError(f"model.{key} is {shown(model[key])}; only byte-level BPE without it is supported")
 
 
 def _check_decoder(decoder: Any) -> None:
@@ -126,14 +127,14 @@ def _parse_pre_tokenizer(pre_tokenizer: Any) -> tuple[str, bool]:
 def _parse_split(step: dict[str, Any]) -> str:
     pattern = step.get("pattern")
     if not isinstance(pattern, dict) or not isinstance(pattern.get("Regex"), str):
-        raise TokenizerError(f"pre_tokenizer Split has the pattern {pattern!r}; only a Regex is supported")
+        raise TokenizerError(f"pre_tokenizer Split has the pattern {shown(pattern)}; only a Regex is supported")
     expression = read_expression(pattern["Regex"])
     # Removed with invert keeps the matches alone: the same, where everything is matched.
     behavior, invert = step.get("behavior"), bool(step.get("invert"))
     if behavior != "Isolated" and not (behavior == "Removed" and invert and is_named(expression)):
         raise TokenizerError(
-            f"pre_tokenizer Split has behavior {behavior!r} and invert {invert}; only 'Isolated' is supported, and "
-            f"'Removed' with invert for the patterns {', '.join(PATTERNS)}, which match every character"
+            f"pre_tokenizer Split has behavior {shown(behavior)} and invert {invert}; only 'Isolated' is supported, "
+            f"and 'Removed' with invert for the patterns {', '.join(PATTERNS)}, which match every character"
         )
     return expression
 
@@ -148,11 +149,13 @@ def _parse_added(entries: Any, vocab: Mapping[str, int]) -> tuple[AddedToken, ..
             raise TokenizerError(f"{where} must be an object with a content")
         content, token_id = entry["content"], entry.get("id")
         if type(token_id) is not int or token_id < 0:
-            raise TokenizerError(f"{where} {content!r} has the id {token_id!r}, not a whole number from 0 on")
+            raise TokenizerError(f"{where} {shown(content)} has the id {shown(token_id)}, not a whole number from 0 on")
         if entry.get("single_word"):
-            raise TokenizerError(f"{where} {content!r} is single_word; that is not supported")
+            raise TokenizerError(f"{where} {shown(content)} is single_word; that is not supported")
         if vocab.get(content, token_id) != token_id:
-            raise TokenizerError(f"{where} {content!r} has the id {token_id}, but {vocab[content]} in the vocabulary")
+            raise TokenizerError(
+                f"{where} {shown(content)} has the id {shown(token_id)}, but {vocab[content]} in the vocabulary"
+            )
         tokens.append(AddedToken(token_id, content, **{flag: bool(entry.get(flag)) for flag in _FLAGS}))
     return tuple(sorted(tokens, key=lambda token: token.id))
 

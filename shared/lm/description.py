@@ -136,8 +136,6 @@ def _suggestion(path: Path) -> str:
 
 
 def _load_tokenizer(path: Path) -> Tokenizer:
-    if not any((path / name).exists() for name in ("tokenizer.json", "vocab.json")):
-        raise ModelFolderError(f"{path}: there is no tokenizer.json (and no vocab.json with merges.txt)")
     try:
         return Tokenizer.from_files(path)
     except (TokenizerError, OSError) as error:

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -73,8 +73,11 @@ class StoredWeights(Mapping[str, NDArray[np.float32]]):
             else:
                 _check(self._stored, self._shapes, files)
             opened = {stored.file.name: stored.stream.fileno() for stored in self._stored.values()}
-            thread = streams.enter_context(ThreadPoolExecutor(1))
-            self._verified = thread.submit(_verify, Path(folder), opened)
+            checksums = _read_checksums(Path(folder))
+            self._verified: Future[None] | None = None
+            if checksums.sums is not None:
+                thread = streams.enter_context(ThreadPoolExecutor(1))
+                self._verified = thread.submit(_verify, checksums, opened)
             self._streams = streams.pop_all()
 
     def __enter__(self) -> "StoredWeights":
@@ -84,7 +87,7 @@ class StoredWeights(Mapping[str, NDArray[np.float32]]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         with self._streams:
-            if error is None:
+            if error is None and self._verified is not None:
                 self._verified.result()
 
     def __iter__(self) -> Iterator[str]:
@@ -135,10 +138,16 @@ class StoredWeights(Mapping[str, NDArray[np.float32]]):
             )
 
 
-def _verify(folder: Path, opened: Mapping[str, int]) -> None:
+def _read_checksums(folder: Path) -> Checksums:
+    try:
+        return Checksums.read(folder)
+    except ChecksumError as error:
+        raise ModelFolderError(str(error)) from error
+
+
+def _verify(checksums: Checksums, opened: Mapping[str, int]) -> None:
     """Compare open files, by name, with the folder's checksums."""
     try:
-        checksums = Checksums.read(folder)
         for name, descriptor in opened.items():
             checksums.verify(name, descriptor)
     except ChecksumError as error:

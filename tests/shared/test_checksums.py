@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -34,6 +35,19 @@ def test_small_files_are_verified_without_reading_the_large_ones(folder: Path) -
     (folder / "small.json").write_text("[]")
     with pytest.raises(ChecksumError, match=r"small\.json is not what was written: its SHA-256 is [0-9a-f]{64}, not "):
         checksums.verify_small_files()
+
+
+def test_only_small_files_have_a_limit(tmp_path: Path) -> None:
+    names = ("model.safetensors", "state.pt", "vocab.json")
+    for name in names:
+        (tmp_path / name).touch()
+        os.truncate(tmp_path / name, (256 << 20) + 1)  # sparse: takes no space
+    sums = subprocess.run(["sha256sum", "model.safetensors"], cwd=tmp_path, check=True, capture_output=True, text=True)
+    checksums = Checksums(tmp_path, dict.fromkeys(names, sums.stdout.split()[0]))
+    checksums.verify("model.safetensors")
+    checksums.verify("state.pt")
+    with pytest.raises(ChecksumError, match=r"vocab\.json, .*larger than the 268,435,456 bytes"):
+        checksums.verify("vocab.json")
 
 
 def test_an_open_file_is_verified_as_it_is_and_stays_where_it_was(folder: Path) -> None:

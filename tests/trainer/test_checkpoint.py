@@ -175,6 +175,17 @@ def test_a_damaged_checkpoint_does_not_push_out_a_good_one(
     assert load_newest_checkpoint(checkpoints).run.step == 6
 
 
+def test_older_checkpoints_that_are_damaged_are_not_kept_in_the_place_of_good_ones(
+    settings: TrainSettings, change: Callable[..., TrainSettings]
+) -> None:
+    Trainer(change(settings, checkpoint_interval=3)).train()
+    checkpoints = settings.output / "checkpoints"
+    (checkpoints / "step-00000009" / STATE_FILE).write_bytes(b"")
+    Trainer(change(settings, resume=True, keep=2, max_steps=10)).train()
+    assert [path.name for path in list_checkpoints(checkpoints)] == ["step-00000010", "step-00000006"]
+    assert (checkpoints / "step-00000009.aside").is_dir()
+
+
 @pytest.mark.case("D44")
 class TestGoingOnAfterDamage:
     """Of a run with checkpoints at 5 and 10, the newer of which is damaged."""

@@ -238,6 +238,14 @@ def test_lines_that_are_not_utf8_are_named(tmp_path: Path, data: bytes) -> None:
         read_whole(tmp_path / "a.jsonl")
 
 
+def test_lines_are_read_where_half_of_the_memory_is_taken_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.encoding_memory.total_memory", lambda: 1 << 20)
+    (tmp_path / "a.jsonl").write_text('{"text": "a line"}\n')
+    assert read_whole(tmp_path / "a.jsonl") == ["a line"]
+
+
 def test_numbers_and_depth_that_are_not_read_do_no_harm(tmp_path: Path) -> None:
     lines = ['{"x": 1e999, "text": "a"}', '{"x": -Infinity, "text": "b"}', '{"x": [[[[[{}]]]]], "text": "c"}']
     (tmp_path / "a.jsonl").write_text("\ufeff" + "\r\n".join(lines), encoding="utf-8")

@@ -108,11 +108,19 @@ def test_a_damaged_manifest_is_refused(tmp_path: Path, changes: dict[str, object
         TokenFile.open(tmp_path, "train")
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b"\xff"])
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b"\xff", b"[" * 100_000])
 def test_a_manifest_that_is_none_is_refused(tmp_path: Path, data: bytes) -> None:
     write(tmp_path)
     (tmp_path / "train.json").write_bytes(data)
     with pytest.raises(TokenFileError, match=r"train\.json.*; encode the text again"):
+        TokenFile.open(tmp_path, "train")
+
+
+def test_a_manifest_that_never_ends_is_refused(tmp_path: Path) -> None:
+    write(tmp_path)
+    (tmp_path / "train.json").unlink()
+    os.mkfifo(tmp_path / "train.json")
+    with pytest.raises(TokenFileError, match=r"train\.json cannot be read: expected a regular file, found a FIFO"):
         TokenFile.open(tmp_path, "train")
 
 

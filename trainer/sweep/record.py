@@ -11,6 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from shared.bpe.files import to_json, write_text
+from shared.regular_file import LARGEST_RECORD, read_regular
 from trainer.kinds import fits
 from trainer.run_results import RunResults
 from trainer.sweep.plan import PlannedRun
@@ -114,7 +115,7 @@ def read_outcomes(folder: Path, notes: list[str] | None = None) -> dict[str, Out
         notes: What is left out is added.
     """
     try:
-        content = json.loads((folder / FILE).read_bytes())
+        content = json.loads(read_regular(folder / FILE, LARGEST_RECORD))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError):

@@ -62,6 +62,8 @@ def test_known_files_are_named(read: Callable[[Path], Tokenizer], data: bytes, m
         (b"#version: 0.2\na b\n", r"list of merges.*Tokenizer.from_files\(vocab, merges\)"),
         (b"a b\nab c\n", "list of merges"),
         (b"{]", "is not JSON: line 1, column 2"),
+        (b'{"model": {\n', "is not JSON: line 2"),
+        (b'["a", 1,\n', "is not JSON: line"),
         (json.dumps(VOCAB).encode(), r"vocabulary without merges.*merges.txt.*Tokenizer.from_files\(vocab, merges\)"),
         (b'{"0": "a", "1": "b"}', "vocabulary without merges"),
         (b'{"vocab": {"a": 0}, "merges": []}', "Tokenizer.from_vocab"),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tiktoken
 from tokenizers import Tokenizer as HuggingFaceTokenizer
@@ -21,6 +22,7 @@ FORMS: list[Callable[[dict[int, bytes]], dict[Any, Any]]] = [
     lambda vocab: {token: token_id for token_id, token in vocab.items()},
     lambda vocab: {to_printable(token): token_id for token_id, token in vocab.items()},
     lambda vocab: {token_id: to_printable(token) for token_id, token in vocab.items()},
+    lambda vocab: {np.int64(token_id): token for token_id, token in vocab.items()},
     lambda vocab: {str(token_id): to_printable(token) for token_id, token in vocab.items()},
 ]
 
@@ -112,6 +114,9 @@ def test_what_learning_gives_makes_the_same_tokenizer(small: Tokenizer) -> None:
         ({"0": "a", "01": "b"}, [], None, "vocab: the id of 'b' is '01'"),
         ({"9" * 5000: "a"}, [], None, "vocab: the id of 'a' is '9999"),
         ({"a": "b"}, [], None, "vocab: the id of 'b' is 'a'"),
+        ({None: "a"}, [], None, "vocab: None is neither a token nor an id"),
+        ({1.5: "a"}, [], None, "vocab: 1.5 is neither a token nor an id"),
+        ({True: "a"}, [], None, "vocab: True is neither a token nor an id"),
         ({}, [], None, "no tokens"),
         ({0: "a b"}, [], None, "byte-level alphabet"),
         (BYTES, [], ["<s>", "<s>"], "'<s>' appears twice"),
@@ -121,6 +126,22 @@ def test_what_learning_gives_makes_the_same_tokenizer(small: Tokenizer) -> None:
 def test_parts_that_do_not_fit_are_refused(vocab: Any, merges: Any, special_tokens: Any, message: str) -> None:
     with pytest.raises(TokenizerError, match=message):
         Tokenizer.from_vocab(vocab, merges, special_tokens)
+
+
+@pytest.mark.parametrize(
+    ("vocab", "merges"),
+    [
+        ({"a" * 100_000: -1}, []),
+        ({"9" * 100_000: "a"}, []),
+        ({"0": "a" * 100_000, "1": "a" * 100_000}, []),
+        (BYTES, ["a" * 100_000]),
+        (BYTES, [["a" * 100_000, "b"]]),
+    ],
+)
+def test_messages_show_little_of_a_long_entry(vocab: Any, merges: Any) -> None:
+    with pytest.raises(TokenizerError) as caught:
+        Tokenizer.from_vocab(vocab, merges)
+    assert len(str(caught.value)) < 500
 
 
 def test_a_file_may_hold_tokens_by_id(tmp_path: Path) -> None:

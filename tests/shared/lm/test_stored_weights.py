@@ -1,12 +1,14 @@
 """Weights read without torch, against those that torch and safetensors' own reader for it make of the same file."""
 
 import dataclasses
+import threading
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from shared.checksums import write_checksums
 from shared.lm import ModelFolderError, load_weights
 from shared.lm.stored_weights import StoredWeights
 
@@ -99,6 +101,16 @@ def test_what_is_read_is_the_callers(model, tmp_path):
     with StoredWeights(tmp_path, model.config) as stored:
         stored[NAME][:] = 0
         assert np.array_equal(stored[NAME], model.state_dict()[NAME].numpy())
+
+
+def test_only_a_folder_with_checksums_needs_a_thread(model, tmp_path):
+    store(tmp_path, model.state_dict())
+    before = threading.active_count()
+    with StoredWeights(tmp_path, model.config):
+        assert threading.active_count() == before
+    write_checksums(tmp_path)
+    with StoredWeights(tmp_path, model.config):
+        assert threading.active_count() == before + 1
 
 
 def test_both_readers_refuse_alike(model, tmp_path):
