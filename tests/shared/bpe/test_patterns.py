@@ -143,6 +143,25 @@ def test_the_limit_grows_with_the_text_and_stops_what_grows_with_its_square(monk
 
 
 @pytest.mark.case("D19")
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda tokenizer, text: tokenizer.encode(text * 60, allowed_special="all"),
+        lambda tokenizer, text: tokenizer.encode_with_pieces(text * 60, allowed_special="all"),
+        lambda tokenizer, text: tokenizer.encode_batch([text] * 60, allowed_special="all"),
+        lambda tokenizer, text: train_bpe([text] * 60, 300, ["<|e|>"], pattern=tokenizer.pattern),
+    ],
+)
+def test_all_texts_of_a_call_share_the_limit(encode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = Tokenizer.from_vocab({i: bytes([i]) for i in range(256)}, [], ["<|e|>"], pattern=r"(?:a|a)+b|[\s\S]")
+    monkeypatch.setattr(patterns_module, "_SECONDS", 0.1)
+    text = "a" * 14 + "<|e|>"  # some milliseconds: less than the shortest alarm
+    assert len(tokenizer.encode(text, allowed_special="all")) == 15
+    with pytest.raises(TokenizerError, match=r"more than 0\.1 s of processor time"):
+        encode(tokenizer, text)
+
+
+@pytest.mark.case("D19")
 @pytest.mark.parametrize("pattern", [r"\w+|\b|\W{2}", r"\w+|\W{2}"])
 def test_an_alarm_that_other_threads_set_off_ends_nothing(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "the day,  of\n\nthe  dog. " * 9
