@@ -10,6 +10,7 @@ from tokenizers import Regex, pre_tokenizers
 
 from shared.bpe import PATTERNS, Tokenizer, TokenizerError, train_bpe
 from shared.bpe import patterns as patterns_module
+from shared.bpe.cutting import count_pieces
 from shared.bpe.patterns import read_expression, resolve_pattern, split
 
 # As published: tiktoken 0.9+ (tiktoken_ext/openai_public.py).
@@ -149,7 +150,7 @@ def test_the_limit_grows_with_the_text_and_stops_what_grows_with_its_square(monk
         lambda tokenizer, text: tokenizer.encode(text * 60, allowed_special="all"),
         lambda tokenizer, text: tokenizer.encode_with_pieces(text * 60, allowed_special="all"),
         lambda tokenizer, text: tokenizer.encode_batch([text] * 60, allowed_special="all"),
-        lambda tokenizer, text: train_bpe([text] * 60, 300, ["<|e|>"], pattern=tokenizer.pattern),
+        lambda tokenizer, text: count_pieces([text] * 60, special_tokens=["<|e|>"], pattern=tokenizer.pattern),
     ],
 )
 def test_all_texts_of_a_call_share_the_limit(encode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
