@@ -10,7 +10,7 @@ import numpy as np
 from shared.bpe.added_tokens import AddedTokenMatcher
 from shared.bpe.chunks import Chunker
 from shared.bpe.corpus import Chunk, Source, Texts, in_memory
-from shared.bpe.patterns import resolve_pattern, split
+from shared.bpe.patterns import TimeBudget, resolve_pattern, split
 from shared.bpe.vocabulary import AddedToken, encode_utf8
 from shared.bpe.word_counts import Bytes, Specials, WordCounts
 
@@ -113,10 +113,11 @@ def count_pieces(texts: Iterable[str], *, special_tokens: Iterable[str], pattern
     """
     matcher = _matcher(special_tokens)
     counts: Counter[str] = Counter()
+    budget = TimeBudget()
     for text in texts:
         for _, part, token in matcher.split(text):
             if token is None:
-                counts.update(split(pattern, part))
+                counts.update(split(pattern, part, budget))
     return Counter({encode_utf8(piece): count for piece, count in counts.items()})
 
 

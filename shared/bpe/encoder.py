@@ -15,7 +15,7 @@ from shared.bpe.kernels.piece_cache import Cache, move_pieces, new_cache
 from shared.bpe.kernels.piece_merging import NO_MEMORY
 from shared.bpe.kernels.scanner import PATTERN_IDS
 from shared.bpe.kernels.tables import Tables, build_tables
-from shared.bpe.patterns import PATTERNS, split
+from shared.bpe.patterns import PATTERNS, TimeBudget, split
 from shared.bpe.processors import available_processors
 from shared.bpe.vocabulary import Vocabulary
 from shared.work_pool import in_order
@@ -104,14 +104,15 @@ class Encoder:
         return ids
 
     def encode_each(self, texts: Iterable[bytes], *, max_threads: int | None = None) -> Iterator[Ids]:
-        """The ids of each text, UTF-8, in order; few of the texts are held at a time.
+        """The ids of each text, UTF-8, in order; few of the texts are held at a time, and all share one `TimeBudget`.
 
         Args:
             texts: The texts.
             max_threads: Use no more than these, and no more than there are processors.
         """
         threads = available_processors() if max_threads is None else min(available_processors(), max_threads)
-        work = (partial(self._encode_share, share) for share in _shares(texts))
+        budget = TimeBudget()
+        work = (partial(self._encode_share, share, budget) for share in _shares(texts))
         return chain.from_iterable(in_order(work, threads))
 
     def encode_long(self, data: npt.NDArray[np.uint8]) -> Ids:
@@ -141,6 +142,7 @@ class Encoder:
         *,
         terminator: int = -1,
         dtype: npt.DTypeLike = np.uint32,
+        budget: TimeBudget | None = None,
     ) -> tuple["npt.NDArray[np.unsignedinteger[Any]]", npt.NDArray[np.int64]]:
         """The ids of texts that lie in a buffer, and where those of each end; on the caller's thread.
 
@@ -150,13 +152,14 @@ class Encoder:
             ends: Where each text ends.
             terminator: An id to put after each text but the last.
             dtype: Of the ids.
+            budget: What a custom pattern may take, for other texts too; None for these alone.
         """
         array = np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
         size = len(array) + len(ends) + SLACK
         workspace = self._take_workspace()
         is_small = size <= len(workspace.out)
         out = workspace.out if is_small else np.empty(size, np.uint32)
-        id_ends = self._encode(workspace, array, starts, ends, terminator, out)
+        id_ends = self._encode(workspace, array, starts, ends, terminator, out, budget or TimeBudget())
         count = int(id_ends[-1]) if len(id_ends) else 0
         if not is_small:
             out.resize(count, refcheck=False)
@@ -164,10 +167,10 @@ class Encoder:
         self._idle.append(workspace)
         return ids, id_ends
 
-    def _encode_share(self, texts: Sequence[bytes]) -> list[Ids]:
+    def _encode_share(self, texts: Sequence[bytes], budget: TimeBudget) -> list[Ids]:
         bounds = np.fromiter(accumulate(map(len, texts), initial=0), np.int64, len(texts) + 1)
         data = texts[0] if len(texts) == 1 else b"".join(texts)
-        ids, id_ends = self.encode_parts(data, bounds[:-1], bounds[1:])
+        ids, id_ends = self.encode_parts(data, bounds[:-1], bounds[1:], budget=budget)
         return [ids[start:end] for start, end in pairwise([0, *id_ends.tolist()])]
 
     def _encode(  # noqa: PLR0917  # as the kernel has them
@@ -178,10 +181,11 @@ class Encoder:
         ends: npt.NDArray[np.int64],
         terminator: int,
         out: Ids,
+        budget: TimeBudget,
     ) -> npt.NDArray[np.int64]:
         id_ends = np.empty(len(ends), np.int64)
         if self._pattern < 0:
-            self._encode_by_expression(workspace, data, starts, ends, terminator, out, id_ends)
+            self._encode_by_expression(workspace, data, starts, ends, terminator, out, id_ends, budget)
             return id_ends
         state = np.zeros(3, np.int64)
         while state[0] < len(ends):
@@ -203,11 +207,12 @@ class Encoder:
         terminator: int,
         out: Ids,
         id_ends: npt.NDArray[np.int64],
+        budget: TimeBudget,
     ) -> None:
         """`encode_texts` for a custom pattern, which only the `regex` package can run."""
         filled = 0
         for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-            pieces = split(self._expression, data[start:end].tobytes().decode())
+            pieces = split(self._expression, data[start:end].tobytes().decode(), budget)
             cuts = start + np.cumsum([len(piece.encode()) for piece in pieces], dtype=np.int64)
             filled = encode_pieces(self._tables, workspace.cache, data, start, cuts, len(cuts), out, filled)
             _check_memory(filled, end - start)

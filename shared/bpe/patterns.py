@@ -9,6 +9,7 @@ Sources of the named patterns, all read by the `regex` package in its default (V
 - `qwen`: tokenizer.json of Qwen2 and Qwen3.
 """
 
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -56,9 +57,10 @@ _TIKTOKEN_SPELLINGS = {
     ): "cl100k",
 }
 
-# Seconds of processor time for a text by a custom pattern: at all, and for each of its characters. Those that do not
-# backtrack take a tenth of it at most.
+# Seconds of processor time for what is cut by a custom pattern: at all, for each text, and for each of its characters.
+# Patterns that do not backtrack take a tenth of it at most.
 _SECONDS = 1.0
+_SECONDS_PER_TEXT = 50e-6
 _SECONDS_PER_CHARACTER = 5e-6
 # Matches between two looks at the clock, each of which costs as much as some matches.
 _MATCHES_AT_ONCE = 1000
@@ -108,8 +110,34 @@ def is_named(expression: str) -> bool:
     return expression in PATTERNS.values()
 
 
-def split(expression: str, text: str) -> list[str]:
+class TimeBudget:
+    """Processor time that the texts of one call share for a custom pattern. Any number of threads may share one."""
+
+    def __init__(self) -> None:
+        self.granted = self._left = _SECONDS
+        self._lock = threading.Lock()
+
+    def grant(self, text: str) -> float:
+        """Add the time for one more text; returns the seconds that are left."""
+        seconds = _SECONDS_PER_TEXT + _SECONDS_PER_CHARACTER * len(text)
+        with self._lock:
+            self.granted += seconds
+            self._left += seconds
+            return self._left
+
+    def spend(self, seconds: float) -> None:
+        """Take what a text has used."""
+        with self._lock:
+            self._left -= seconds
+
+
+def split(expression: str, text: str, budget: TimeBudget | None = None) -> list[str]:
     """Cut text into pieces; joined again they are the text. What a custom pattern leaves unmatched is a piece too.
+
+    Args:
+        expression: Of the pattern.
+        text: The text.
+        budget: What a custom pattern may take for this text and others together; None for this text alone.
 
     Raises:
         TokenizerError: If a custom pattern takes too much time or memory.
@@ -120,7 +148,7 @@ def split(expression: str, text: str) -> list[str]:
         return compiled.findall(text)
     pieces: list[str] = []
     end = 0
-    for start, stop in _matches(compiled, text):
+    for start, stop in _matches(compiled, text, budget or TimeBudget()):
         if start > end:
             pieces.append(text[end:start])
         if stop > start:
@@ -131,14 +159,26 @@ def split(expression: str, text: str) -> list[str]:
     return pieces
 
 
-def _matches(compiled: "regex.Pattern[str]", text: str) -> Iterator[tuple[int, int]]:
+def _matches(compiled: "regex.Pattern[str]", text: str, budget: TimeBudget) -> Iterator[tuple[int, int]]:
     """Where a custom pattern matches, as Oniguruma does: behind an empty match, one character is left out."""
-    limit = left = _SECONDS + _SECONDS_PER_CHARACTER * len(text)
-    deadline = time.thread_time() + limit
+    granted = budget.grant(text)
+    started = time.thread_time()
+    try:
+        yield from _matches_until(compiled, text, started + granted, budget)
+    finally:
+        budget.spend(time.thread_time() - started)
+
+
+def _matches_until(
+    compiled: "regex.Pattern[str]", text: str, deadline: float, budget: TimeBudget
+) -> Iterator[tuple[int, int]]:
     begin = 0
     while begin <= len(text):
+        left = deadline - time.thread_time()
+        if left <= 0:
+            raise _too_costly(f"{budget.granted:.1f} s of processor time", text, begin)
         try:
-            for match in compiled.finditer(text, begin, timeout=left):
+            for match in compiled.finditer(text, begin, timeout=max(0.01, left)):
                 spans = match.spans(1)
                 yield from spans
                 start, begin = spans[-1]
@@ -148,12 +188,10 @@ def _matches(compiled: "regex.Pattern[str]", text: str) -> Iterator[tuple[int, i
             else:
                 return
         except TimeoutError:
-            # Its clock is that of all threads together, so it may ring too early.
-            if time.thread_time() > deadline:
-                raise _too_costly(f"{limit:.1f} s of processor time", text, begin) from None
+            # Its clock is that of all threads together, so it may ring too early: go on unless the time is up.
+            continue
         except MemoryError:
             raise _too_costly("the memory there is", text, begin) from None
-        left = max(0.01, deadline - time.thread_time())
 
 
 def _too_costly(limit: str, text: str, place: int) -> TokenizerError:

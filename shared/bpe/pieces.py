@@ -1,5 +1,6 @@
 """Tokens with their places in the text."""
 
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,23 +25,21 @@ class Piece:
 
 
 def place_tokens(
-    parts: Iterable[tuple[str, list[int]]], tokens: Mapping[int, bytes], places: Sequence[tuple[int, int]]
+    text: str, ids: Iterable[int], tokens: Mapping[int, bytes], places: Sequence[tuple[int, int]]
 ) -> Iterator[Piece]:
     """Give the tokens of plain text their places.
 
     Args:
-        parts: The text in order, each part with its ids.
+        text: The text.
+        ids: Its tokens.
         tokens: Bytes by id.
         places: For each character the (start, end) of those that it came from.
     """
-    first = 0
-    for part, ids in parts:
-        # For each byte of the part, the character that it belongs to.
-        owners = [place for place, character in enumerate(part, start=first) for _ in character.encode()]
-        done = 0
-        for token_id in ids:
-            token = tokens[token_id]
-            start, end = places[owners[done]][0], places[owners[done + len(token) - 1]][1]
-            yield Piece(token_id, token, start, end, special=False)
-            done += len(token)
-        first += len(part)
+    # For each byte of the text, the character that it belongs to.
+    owners = array("q", (place for place, character in enumerate(text) for _ in character.encode()))
+    done = 0
+    for token_id in ids:
+        token = tokens[token_id]
+        start, end = places[owners[done]][0], places[owners[done + len(token) - 1]][1]
+        yield Piece(token_id, token, start, end, special=False)
+        done += len(token)

@@ -13,11 +13,11 @@ import numpy.typing as npt
 from shared.bpe import gpt2_files, tiktoken_files, tokenizer_json
 from shared.bpe.chunks import Chunker
 from shared.bpe.errors import TokenizerError
-from shared.bpe.patterns import is_named, split
+from shared.bpe.patterns import is_named
 from shared.bpe.pieces import Piece, place_tokens
 from shared.bpe.plain_vocabulary import from_plain
 from shared.bpe.text_memory import utf8_of
-from shared.bpe.text_parts import AllowedSpecial, Ids, Layout, Part, TextCutter, assemble
+from shared.bpe.text_parts import AllowedSpecial, Ids, Layout, TextCutter, assemble
 from shared.bpe.token_bytes import TokenBytes
 from shared.bpe.tokenizer_folder import main_file
 from shared.bpe.vocabulary import Vocabulary, encode_utf8
@@ -273,11 +273,14 @@ class Tokenizer:
         """`encode`, with the bytes and the place of every token; ids put around the text have an empty place."""
         pieces: list[Piece] = []
         encode_utf8(text)
-        for part in self._cutter.parts(text, self._cutter.matchers(allowed_special), placed=True):
+        parts = [*self._cutter.parts(text, self._cutter.matchers(allowed_special), placed=True)]
+        plain = (part.text.encode() for part in parts if part.token is None)
+        encoded = self._encoder.encode_each(plain, max_threads=1)
+        for part in parts:
             if part.token is not None:
                 pieces.append(self._added_piece(part.token.id, part.places[0][0], part.places[-1][1]))
             else:
-                pieces += self._pieces_of(part)
+                pieces += place_tokens(part.text, next(encoded).tolist(), self._bytes, part.places)
         if not add_special_tokens:
             return pieces
         before, after = self._template_around([piece.id for piece in pieces])
@@ -366,14 +369,6 @@ class Tokenizer:
     def _with_template(self, ids: Ids) -> Ids:
         before, after = self._template_around(ids.tolist())
         return np.concatenate([np.array(before, np.uint32), ids, np.array(after, np.uint32)])
-
-    def _pieces_of(self, part: Part) -> Iterator[Piece]:
-        """The tokens of plain text."""
-        pieces = split(self.pattern, part.text)
-        # A piece by itself is cut no further.
-        encoded = self._encoder.encode_each([piece.encode() for piece in pieces], max_threads=1)
-        parts = ((piece, ids.tolist()) for piece, ids in zip(pieces, encoded, strict=True))
-        return place_tokens(parts, self._bytes, part.places)
 
     def _added_piece(self, token_id: int, start: int, end: int) -> Piece:
         return Piece(token_id, self._bytes[token_id], start, end, special=True)

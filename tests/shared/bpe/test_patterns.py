@@ -10,6 +10,7 @@ from tokenizers import Regex, pre_tokenizers
 
 from shared.bpe import PATTERNS, Tokenizer, TokenizerError, train_bpe
 from shared.bpe import patterns as patterns_module
+from shared.bpe.cutting import count_pieces
 from shared.bpe.patterns import read_expression, resolve_pattern, split
 
 # As published: tiktoken 0.9+ (tiktoken_ext/openai_public.py).
@@ -140,6 +141,25 @@ def test_the_limit_grows_with_the_text_and_stops_what_grows_with_its_square(monk
     assert split(r"\w+|\W", text) == re.findall(r"\w+|\W", text)
     with pytest.raises(TokenizerError, match=r"more than 0\.5 s of processor time for a text of 100,000 characters"):
         split("a*b|.", "a" * 100_000)
+
+
+@pytest.mark.case("D19")
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda tokenizer, text: tokenizer.encode(text * 60, allowed_special="all"),
+        lambda tokenizer, text: tokenizer.encode_with_pieces(text * 60, allowed_special="all"),
+        lambda tokenizer, text: tokenizer.encode_batch([text] * 60, allowed_special="all"),
+        lambda tokenizer, text: count_pieces([text] * 60, special_tokens=["<|e|>"], pattern=tokenizer.pattern),
+    ],
+)
+def test_all_texts_of_a_call_share_the_limit(encode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = Tokenizer.from_vocab({i: bytes([i]) for i in range(256)}, [], ["<|e|>"], pattern=r"(?:a|a)+b|[\s\S]")
+    monkeypatch.setattr(patterns_module, "_SECONDS", 0.1)
+    text = "a" * 14 + "<|e|>"  # some milliseconds: less than the shortest alarm
+    assert len(tokenizer.encode(text, allowed_special="all")) == 15
+    with pytest.raises(TokenizerError, match=r"more than 0\.1 s of processor time"):
+        encode(tokenizer, text)
 
 
 @pytest.mark.case("D19")

@@ -159,6 +159,18 @@ def test_pieces_are_the_tokens_with_their_places(name: str, request: pytest.Fixt
     assert covered == len(text)
 
 
+@pytest.mark.case("D27")
+@pytest.mark.parametrize("pattern", [r"\w+(?=x)|\w", r"(?<=x)\w+|\w", r"\bab|\w", r"\w+(?!b)|\w", "gpt2"])
+def test_a_pattern_that_looks_around_gives_the_pieces_the_ids_of_the_text(pattern: str) -> None:
+    tokenizer = Tokenizer.from_vocab({**BYTES, 256: b"ab"}, [(b"a", b"b")], [END], pattern=pattern)
+    for text in ["abx", "xab", "ab ab", "aabb", f"ab{END}x\u00e9abx{END}{END}", ""]:
+        pieces = tokenizer.encode_with_pieces(text, allowed_special="all")
+        assert [piece.id for piece in pieces] == tokenizer.encode(text, allowed_special="all")
+        assert [text[piece.start : piece.end] for piece in pieces if piece.special] == [END] * text.count(END)
+    ahead = Tokenizer.from_vocab({**BYTES, 256: b"ab"}, [(b"a", b"b")], pattern=r"\w+(?=x)|\w")
+    assert [(p.id, p.start, p.end) for p in ahead.encode_with_pieces("abx")] == [(256, 0, 2), (120, 2, 3)]
+
+
 def test_pieces_of_a_text_around_which_ids_are_put(small: Tokenizer) -> None:
     pieces = small.encode_with_pieces(f"a{END}", allowed_special="all")
     assert [(p.id, p.start, p.end, p.special) for p in pieces] == [
