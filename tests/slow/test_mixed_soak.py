@@ -141,9 +141,11 @@ def training(tmp_path: Path, model_dir: Path) -> Any:
 
 def test_memory_is_flat(process: Callable[..., Any], model_dir: Path, training: Any) -> None:
     services = [
-        process("-m", f"services.{name}", model_dir=model_dir, log_level="error", client_timeout=10).wait_ready()
+        process("-m", f"services.{name}", model_dir=model_dir, client_timeout=10).wait_ready()
         for name in ("tokenizer", "inference")
     ]
+    for service in services:
+        threading.Thread(target=service.popen.stdout.read, daemon=True).start()
     traffic = Traffic(*(service.url for service in services))
     threads = [threading.Thread(target=traffic.work, args=(seed,)) for seed in range(WORKERS)]
     processes = [psutil.Process(service.popen.pid) for service in services]

@@ -100,7 +100,8 @@ def tokenizer_service(
         reference = request.getfixturevalue("data_dir")
         (tmp_path / "tokenizer.json").write_bytes((reference / "tokenizers/qwen/qwen3_tokenizer.json").read_bytes())
         model_dir = tmp_path
-    running = process("-m", "services.tokenizer", model_dir=model_dir, log_level="error").wait_ready()
+    running = process("-m", "services.tokenizer", model_dir=model_dir).wait_ready()
+    threading.Thread(target=running.popen.stdout.read, daemon=True).start()
     yield running
     assert running.popen.poll() is None
 
@@ -156,7 +157,8 @@ def prompts() -> dict[str, Callable[[int], dict[str, Any]]]:
 
 
 def test_prompts(process: Callable[..., Any], model_dir: Path, prompts: Any) -> None:
-    running = process("-m", "services.inference", model_dir=model_dir, threads=1, log_level="error").wait_ready()
+    running = process("-m", "services.inference", model_dir=model_dir, threads=1).wait_ready()
+    threading.Thread(target=running.popen.stdout.read, daemon=True).start()
     for path in ("/generate", "/v1/completions"):
         for name, fields in prompts.items():
             check(running, name, lambda size, fields=fields: {"json": {"max_tokens": 1, **fields(size // 2)}}, path)
