@@ -120,6 +120,9 @@ def test_what_the_train_image_compiles_it_can_load() -> None:
     """Behind a read-only file system, as the compose file runs it: /tmp is mounted noexec."""
     code = "import torch; print(float(torch.compile(lambda x: x.sin() + 1)(torch.zeros(8))[0]))"
     folders = ("--tmpfs", "/tmp", "--tmpfs", "/var/cache/ownlm:exec,mode=1777")
+    headers = "import pathlib, sysconfig; print(pathlib.Path(sysconfig.get_path('include'), 'Python.h').exists())"
+    if run("docker", "run", "--rm", IMAGES["train"][0], "python", "-c", headers).strip() != "True":
+        pytest.skip("the base image has no headers of Python, which torch.compile needs (official images have them)")
     output = run("docker", "run", "--rm", "--read-only", *folders, IMAGES["train"][0], "python", "-c", code)
     assert output.strip() == "1.0"
 
