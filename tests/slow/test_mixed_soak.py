@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import threading
@@ -165,8 +166,12 @@ def test_memory_is_flat(process: Callable[..., Any], model_dir: Path, training: 
     assert training.poll() is None
     assert not {status for _, status in traffic.statuses} - {0, 200, 400, 413, 422, 429, 503}
     for number, name in enumerate(("tokenizer", "inference"), start=1):
-        early = max(sample[number] for sample in samples if 0.2 * SECONDS <= sample[0] < 0.4 * SECONDS)
-        late = max(sample[number] for sample in samples if sample[0] >= 0.4 * SECONDS)
-        print(f"{name}: at most {early >> 20} MiB before minute four, {late >> 20} MiB after it")
-        assert late < early + MOST_GROWTH
-        assert late < 500 << 20
+        early = [sample[number] for sample in samples if 0.2 * SECONDS <= sample[0] < 0.4 * SECONDS]
+        late = [sample[number] for sample in samples if sample[0] >= 0.6 * SECONDS]
+        shown = ", ".join(
+            f"{statistics.median(part) / 2**20:.0f} (at most {max(part) >> 20})" for part in (early, late)
+        )
+        print(f"{name}: MiB in minutes three and four, and in the last four: {shown}")
+        # Large bodies and answers come and go: what stays is seen in the median.
+        assert statistics.median(late) < statistics.median(early) + MOST_GROWTH
+        assert max(late) < 500 << 20
