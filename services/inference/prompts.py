@@ -16,7 +16,7 @@ class Prompt:
     Attributes:
         ids: Its tokens, at least one.
         text: What an answer that echoes it begins with.
-        offsets: Where each token begins in `text`, in characters; empty where nobody asks.
+        offsets: Where each token begins in `text`, in characters; empty unless asked for.
     """
 
     ids: tuple[int, ...]

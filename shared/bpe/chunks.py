@@ -47,7 +47,7 @@ class Chunker:
         matcher: The added tokens that count.
         nfc: Whether blocks are brought to NFC afterwards.
         prefix_space: Whether a space is put before blocks that begin with none.
-        only_at_added: Cut nowhere but at added tokens: there are others that only the normalized text tells.
+        only_at_added: Cut nowhere but at added tokens: the others are known only in the normalized text.
         block_length: Characters gathered before a cut. A text without a place to cut is gathered whole.
     """
 

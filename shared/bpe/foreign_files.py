@@ -25,7 +25,7 @@ _NO_JSON = (
     (
         rb"[A-Za-z0-9+/]+=* \d+\r?\n",
         "is a tiktoken rank file, which holds no pattern: open it with Tokenizer.from_tiktoken, or on a command line "
-        "under a name like llama3.tiktoken that tells the pattern",
+        "under a name like llama3.tiktoken that says the pattern",
     ),
     (
         rb"#version|(?![\[{\"])\S+ \S+\r?\n",

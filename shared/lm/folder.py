@@ -93,7 +93,7 @@ def save_model_folder(
     """Write a model folder that this package and transformers open.
 
     It is written under a temporary name beside `path`, synced, and renamed: a crash leaves the old folder or the new.
-    `checksums.json` holds the SHA-256 of every other file, and whoever loads the folder verifies them.
+    `checksums.json` holds the SHA-256 of every other file, and every reader of the folder verifies them.
 
     Args:
         path: The folder.

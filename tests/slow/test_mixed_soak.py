@@ -124,7 +124,7 @@ def resident(processes: list[psutil.Process]) -> int:
 
 @pytest.fixture
 def training(tmp_path: Path, model_dir: Path) -> Any:
-    """A training that goes on until it is told to stop."""
+    """A training that goes on until SIGTERM."""
     text = tmp_path / "text.txt"
     text.write_text(f"{TEXT * 40}\n<|endoftext|>\n" * 200)
     trainer = [sys.executable, "-m", "trainer"]

@@ -23,7 +23,7 @@ class CompletionShape:
         model: The model's.
         num_logprobs: How many alternatives were asked for, or None.
         options: What a stream has besides text.
-        usage: Tells the tokens so far.
+        usage: Returns the tokens so far.
     """
 
     def __init__(

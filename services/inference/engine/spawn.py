@@ -24,7 +24,7 @@ class LoadError(ValueError):
     """The model could not be loaded; the message is for people.
 
     Attributes:
-        told: Whether the process said why, rather than ended without a word.
+        told: Whether the process gave a reason before it ended.
         may_pass: Whether what it said may be different a while later, as where a process that has ended still holds
             memory of a GPU; else trying again is of no use.
     """

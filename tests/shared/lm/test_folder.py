@@ -282,7 +282,7 @@ def flip_a_bit(file: Path, place: int) -> None:
 
 @pytest.mark.case("D40")
 def test_a_single_flipped_bit_of_a_weight_is_refused_by_name(save):
-    """The weight stays a finite number, and the file one that opens: only its sum tells."""
+    """The weight stays a finite number, and the file one that opens: only its checksum shows the damage."""
     path = save()
     name, file = "model.norm.weight", path / "model.safetensors"
     before = load_model_folder(path).model.state_dict()[name]
