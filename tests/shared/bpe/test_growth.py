@@ -105,7 +105,10 @@ def check(name: str, tokenizer: Tokenizer, text: str, *, small: int, large: int)
     texts = [TEXTS[text](size) for size in (small, large)]
     least = seconds(partial(WORK[name], tokenizer, texts[0]), 2)
     growth = len(texts[1].encode()) / len(texts[0].encode())
-    assert seconds(partial(WORK[name], tokenizer, texts[1])) < FACTOR * growth * max(SECONDS, least), text
+    limit = FACTOR * growth * max(SECONDS, least)
+    # Once more where it took long: processor time counts what other threads of a test run leave behind as well.
+    work = partial(WORK[name], tokenizer, texts[1])
+    assert seconds(work) < limit or seconds(work, 2) < limit, text
 
 
 @pytest.mark.case("D29")

@@ -34,9 +34,9 @@ def test_heap_equals_scanning(ids: list[int], seed: int) -> None:
 
 def test_long_piece_takes_about_linear_time() -> None:
     def seconds(length: int) -> float:
-        start = time.process_time()
+        start = time.thread_time()
         merge_piece([A] * length, B18)
-        return time.process_time() - start
+        return time.thread_time() - start
 
     # A quadratic merge would take 256 times as long.
-    assert seconds(1 << 16) < 100 * seconds(1 << 12)
+    assert min(seconds(1 << 16) for _ in range(2)) < 100 * seconds(1 << 12)
