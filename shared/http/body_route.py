@@ -157,7 +157,8 @@ def _parse(body: bytes) -> Any:
     Raises:
         ApiError: 422 for what is not JSON, or has too many parts.
     """
-    _check_parts(body)
+    if len(body) > _MAX_PARTS:
+        _check_parts(body)
     try:
         return from_json(body.removeprefix(codecs.BOM_UTF8))  # some Windows programs write it
     except ValueError as error:

@@ -12,8 +12,6 @@ from shared.http.probes import QUIET_PATHS
 from shared.http.record import RequestRecord, current_request
 from shared.http.refusals import refusal_of
 
-_log = structlog.get_logger("ownlm.http")
-
 _KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _REFUSED = frozenset({401, 408, 413, 429, 503})
 
@@ -29,6 +27,7 @@ class ObserveMiddleware:
         self._app = app
         self._metrics = metrics
         self._paths: frozenset[str] | None = None
+        self._log = structlog.get_logger("ownlm.http").bind()  # once: structlog binds its loggers at each use
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -68,7 +67,7 @@ class ObserveMiddleware:
             fields["error"] = record.error_code
             if status in _REFUSED or refusal_of(scope) is not None:
                 self._metrics.refuse(record.error_code)
-        log = _log.debug if route in QUIET_PATHS else _log.info
+        log = self._log.debug if route in QUIET_PATHS else self._log.info
         log("request", method=method, route=route, status=status, ms=round(seconds * 1000, 1), id=record.id, **fields)
 
     def _path(self, scope: Scope) -> str:
