@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import trainer.loss
+import trainer.loss as module
 from trainer.loss import IGNORED, TrainingLoss, next_token_loss
 from trainer.model import new_model
 from trainer.settings import ModelSettings
@@ -47,7 +47,7 @@ def test_it_is_the_plain_loss(rows: int, z_loss: float) -> None:
 
 def test_its_gradients_are_the_differences_of_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """In float64, over several chunks."""
-    monkeypatch.setattr(trainer.loss, "_ROWS_ON_CPU", 4)
+    monkeypatch.setattr(module, "_ROWS_ON_CPU", 4)
     hidden, weight, targets = draw(10, dtype=torch.float64)
     torch.autograd.gradcheck(lambda h, w: next_token_loss(h, w, targets, scale=0.7, z_loss=0.2)[0], (hidden, weight))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import trainer.training
+import trainer.training as module
 from trainer.errors import TrainerError, UsageError
 from trainer.metrics import MetricsFile, read_metrics
 from trainer.run import RunFolder
@@ -83,7 +83,7 @@ def assert_same(found: list[tuple[int, str, Any]], wanted: list[tuple[int, str, 
 
 def crash_after(step: int, settings: TrainSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run, and fail as soon as a step was logged."""
-    real = trainer.training.Trainer._after
+    real = module.Trainer._after
 
     def after(self: Any, done: Any, report: Any) -> None:
         real(self, done, report)
@@ -91,7 +91,7 @@ def crash_after(step: int, settings: TrainSettings, monkeypatch: pytest.MonkeyPa
             raise OSError("power cut")
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer.training.Trainer, "_after", after)
+        patch.setattr(module.Trainer, "_after", after)
         with pytest.raises(OSError, match="power cut"):
             train(settings)
 
