@@ -16,14 +16,14 @@ import numpy as np
 import torch
 
 from benchmarks.machine import describe_machine, installed_versions
-from services.inference.engine.cpu.kernels import intrinsics
-from services.inference.engine.cpu.kernels.linear import linear
-from services.inference.engine.cpu.panels import KINDS
-from services.inference.engine.cpu.runner import CpuRunner
-from services.inference.engine.cpu.team import ThreadTeam
-from services.inference.engine.cpu.weights import pack_weights
+from services.inference.engine.runner.cpu.kernels import intrinsics
+from services.inference.engine.runner.cpu.kernels.linear import linear
+from services.inference.engine.runner.cpu.panels import KINDS
+from services.inference.engine.runner.cpu.runner import CpuRunner
+from services.inference.engine.runner.cpu.team import ThreadTeam
+from services.inference.engine.runner.cpu.weights import pack_weights
+from services.inference.engine.runner.protocol import BLOCK_SIZE, Segment
 from services.inference.engine.sampler.cpu import CpuSampler
-from services.inference.engine.step import BLOCK_SIZE, Segment
 from shared.lm import ModelConfig, Transformer
 
 CONFIG = ModelConfig(

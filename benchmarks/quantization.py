@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from benchmarks.inputs import existing_file, existing_folder
 from benchmarks.machine import describe_machine, installed_versions
-from services.inference.engine.cpu.panels import KINDS
-from services.inference.engine.cpu.runner import CpuRunner
-from services.inference.engine.cpu.team import ThreadTeam
-from services.inference.engine.cpu.weights import pack_weights
+from services.inference.engine.runner.cpu.panels import KINDS
+from services.inference.engine.runner.cpu.runner import CpuRunner
+from services.inference.engine.runner.cpu.team import ThreadTeam
+from services.inference.engine.runner.cpu.weights import pack_weights
+from services.inference.engine.runner.protocol import BLOCK_SIZE, Segment
 from services.inference.engine.sampler.cpu import CpuSampler
-from services.inference.engine.step import BLOCK_SIZE, Segment
 from shared.bpe import TokenizerError
 from shared.lm import ModelFolder, ModelFolderError, load_model_folder
 

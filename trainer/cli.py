@@ -12,7 +12,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from shared.errors import describe
+from shared.system.errors import describe
 from trainer.commands.demo import demo
 from trainer.commands.encode import encode
 from trainer.commands.estimate import estimate
@@ -23,12 +23,12 @@ from trainer.commands.report import report
 from trainer.commands.sweep import sweep
 from trainer.commands.train import train
 from trainer.commands.vocab import vocab
-from trainer.dial_options import DialOptions
+from trainer.compute.launch import check_command, rank_and_count
+from trainer.console.progress import set_up_logging
 from trainer.errors import InterruptedRunError, UsageError
-from trainer.launch import check_command, rank_and_count
-from trainer.progress import set_up_logging
-from trainer.settings_file import read_settings_file
-from trainer.whole_numbers import refuse_fractions
+from trainer.recipes.options import DialOptions
+from trainer.settings.file import read_settings_file
+from trainer.settings.whole_numbers import refuse_fractions
 
 logger = logging.getLogger(__name__)
 

@@ -70,7 +70,7 @@ class Ownlm(Encoder):
         return self.tokenizer.encode_batch_to_numpy(texts)
 
     def file(self, path: Path, target: Path) -> None:
-        from trainer.encoding import encode_files
+        from trainer.tokens.encode import encode_files
 
         encode_files([path], self.tokenizer, target.parent / "tokens")
         (target.parent / "tokens" / "train.bin").rename(target)

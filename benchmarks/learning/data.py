@@ -7,8 +7,8 @@ from pathlib import Path
 from benchmarks.inputs import reference_texts
 from benchmarks.learning.shape import VOCAB_SIZE
 from shared.bpe import TokenizerError
-from trainer.data import open_training_data
 from trainer.errors import TrainerError
+from trainer.tokens.dataset import open_training_data
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 

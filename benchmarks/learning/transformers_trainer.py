@@ -9,7 +9,7 @@ import torch
 from benchmarks.learning import shape
 from benchmarks.learning.curves import Curve
 from benchmarks.learning.watch import EvaluatedModel, Watch
-from trainer.data import TrainingData
+from trainer.tokens.dataset import TrainingData
 
 BATCH_SIZE = 8  # Trainer's default
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from benchmarks.learning.curves import Point
 from benchmarks.learning.shape import CONTEXT_LENGTH
-from trainer.data import TrainingData
-from trainer.device import choose_device
-from trainer.evaluation import evaluate, token_byte_lengths
+from trainer.compute.device import choose_device
+from trainer.evaluation.validation import evaluate, token_byte_lengths
+from trainer.tokens.dataset import TrainingData
 
 if TYPE_CHECKING:
     from shared.lm import Transformer

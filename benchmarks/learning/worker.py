@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.learning import nanogpt, ours, transformers_trainer
 from benchmarks.learning.curves import Curve
-from trainer.data import open_training_data
+from trainer.tokens.dataset import open_training_data
 
 
 def main() -> None:

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from benchmarks.peers import nanogpt
 from benchmarks.training import products
 from benchmarks.training.shape import CONTEXT, D_FF, HEADS, LAYERS, VOCAB_SIZE, WIDTH
-from trainer.loop import training_steps
-from trainer.settings import (
+from trainer.settings.train import (
     CheckpointSettings,
     MachineSettings,
     ModelSettings,
@@ -19,7 +18,8 @@ from trainer.settings import (
     TrainSettings,
     WatchSettings,
 )
-from trainer.training import Trainer
+from trainer.training.loop import training_steps
+from trainer.training.trainer import Trainer
 
 _NEVER_ENDING = 1_000_000
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from benchmarks.training.shape import VOCAB_SIZE
 from shared.bpe import Tokenizer
-from trainer.encoding import encode_files
-from trainer.vocabulary import learn_vocabulary
+from trainer.tokenizer.vocabulary import learn_vocabulary
+from trainer.tokens.encode import encode_files
 
 
 def make_data(folder: Path) -> Path:

@@ -10,10 +10,10 @@ from typing import Any
 from benchmarks.training.contenders import our_settings
 from benchmarks.training.rounds import ROOT
 from benchmarks.training.shape import CONTEXT
-from trainer.data import open_training_data
-from trainer.metrics import MetricsFile
-from trainer.settings import to_toml
-from trainer.windows import ShuffledWindows
+from trainer.runs.metrics import MetricsFile
+from trainer.settings.train import to_toml
+from trainer.tokens.dataset import open_training_data
+from trainer.tokens.windows import ShuffledWindows
 
 _REPEATS = 50
 

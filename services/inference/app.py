@@ -5,12 +5,12 @@ from importlib.metadata import version
 
 from fastapi import FastAPI, Request, Response
 
-from services.inference.answers import GenerateShape, answer
-from services.inference.completions import add_model_routes, completion_route
-from services.inference.loading import ServedModel, load_served_model
+from services.inference.api.answers import GenerateShape, answer
+from services.inference.api.completions import add_model_routes, completion_route
+from services.inference.api.schemas import GenerateRequest, GenerateResponse, InfoResponse
+from services.inference.api.serving import Serving, stream_responses
+from services.inference.generation.loading import ServedModel, load_served_model
 from services.inference.metrics import InferenceMetrics
-from services.inference.schemas import GenerateRequest, GenerateResponse, InfoResponse
-from services.inference.serving import Serving, stream_responses
 from services.inference.settings import InferenceSettings
 from shared.http import BodyRoute, Lifecycle, add_body_routes, build_app, error_responses
 

@@ -2,16 +2,16 @@
 
 from typing import TYPE_CHECKING, Any
 
+from shared.bpe.encoding.offsets import Piece
+from shared.bpe.encoding.stream_decoder import StreamDecoder
 from shared.bpe.errors import TextTooLongError, TokenizerError
-from shared.bpe.patterns import PATTERNS
-from shared.bpe.pieces import Piece
-from shared.bpe.stream import StreamDecoder
+from shared.bpe.patterns.named import PATTERNS
 from shared.bpe.tokenizer import Tokenizer
 
 # Training brings the compiler with it, which who only opens a tokenizer need not wait for.
 if TYPE_CHECKING:
-    from shared.bpe.cutting import training_chunker
-    from shared.bpe.training import TrainingReport, TrainingResult, train_bpe, train_bpe_from_sources
+    from shared.bpe.training.cutting import training_chunker
+    from shared.bpe.training.train import TrainingReport, TrainingResult, train_bpe, train_bpe_from_sources
 
 __all__ = [
     "PATTERNS",
@@ -31,6 +31,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from shared.bpe import cutting, training
+    from shared.bpe.training import cutting
+    from shared.bpe.training import train as training
 
     return getattr(cutting if name == "training_chunker" else training, name)

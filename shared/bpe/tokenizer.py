@@ -10,22 +10,24 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from shared.bpe import gpt2_files, tiktoken_files, tokenizer_json
-from shared.bpe.chunks import Chunker
+from shared.bpe.encoding.chunks import Chunker
+from shared.bpe.encoding.offsets import Piece, place_tokens
+from shared.bpe.encoding.text_memory import utf8_of
+from shared.bpe.encoding.text_parts import AllowedSpecial, Ids, Layout, TextCutter, assemble
+from shared.bpe.encoding.token_bytes import TokenBytes
 from shared.bpe.errors import TokenizerError
-from shared.bpe.patterns import is_named
-from shared.bpe.pieces import Piece, place_tokens
-from shared.bpe.plain_vocabulary import from_plain
-from shared.bpe.text_memory import utf8_of
-from shared.bpe.text_parts import AllowedSpecial, Ids, Layout, TextCutter, assemble
-from shared.bpe.token_bytes import TokenBytes
-from shared.bpe.tokenizer_folder import main_file
+from shared.bpe.formats import gpt2 as gpt2_files
+from shared.bpe.formats import tiktoken as tiktoken_files
+from shared.bpe.formats import tokenizer_json
+from shared.bpe.formats.folder import main_file
+from shared.bpe.formats.plain_vocabulary import from_plain
+from shared.bpe.patterns.named import is_named
 from shared.bpe.vocabulary import Vocabulary, encode_utf8
-from shared.checksums import ChecksumError, Checksums
+from shared.system.checksums import ChecksumError, Checksums
 
 # Numba takes a while to import, and the kernels to load: a tokenizer that only tells its size needs neither.
 if TYPE_CHECKING:
-    from shared.bpe.encoder import Encoder
+    from shared.bpe.encoding.encoder import Encoder
 
 # Characters of which each has four bytes at most, so that they are a short text to the encoder.
 _SHORT = 1 << 14
@@ -357,7 +359,7 @@ class Tokenizer:
 
     @cached_property
     def _encoder(self) -> "Encoder":
-        from shared.bpe.encoder import Encoder
+        from shared.bpe.encoding.encoder import Encoder
 
         return Encoder(self.vocabulary)
 

@@ -8,8 +8,8 @@ from shared.http.errors import ApiError, ErrorEnvelope, error_envelope, error_re
 from shared.http.fields import StrictModel, Text
 from shared.http.lifecycle import Lifecycle
 from shared.http.metrics import HttpMetrics
-from shared.http.record import current_request, note, note_error, request_started
-from shared.http.run import run
+from shared.http.request_context import current_request, note, note_error, request_started
+from shared.http.server.run import run
 from shared.http.settings import ServiceSettings, SettingsError, load_settings
 
 __all__ = [

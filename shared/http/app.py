@@ -6,20 +6,20 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from shared.http.admission import AdmissionMiddleware
-from shared.http.api_keys import ApiKeys
-from shared.http.auth import AuthMiddleware, document_keys
-from shared.http.body_limit import BodyLimitMiddleware, MemoryBudget
 from shared.http.body_route import operation_id
-from shared.http.cors import allow_origins
 from shared.http.errors import ApiError, install_error_handlers
 from shared.http.lifecycle import Lifecycle
 from shared.http.metrics import HttpMetrics
-from shared.http.observe import ObserveMiddleware
+from shared.http.middleware.access_log import ObserveMiddleware
+from shared.http.middleware.admission import AdmissionMiddleware
+from shared.http.middleware.api_keys import ApiKeys
+from shared.http.middleware.auth import AuthMiddleware, document_keys
+from shared.http.middleware.body_limit import BodyLimitMiddleware, MemoryBudget
+from shared.http.middleware.cors import allow_origins
+from shared.http.middleware.refusals import RefusalMiddleware
+from shared.http.middleware.tracing import TracingMiddleware, make_tracer_provider, send_last_spans
 from shared.http.probes import add_probes
-from shared.http.refusals import RefusalMiddleware
 from shared.http.settings import ServiceSettings
-from shared.http.tracing import TracingMiddleware, make_tracer_provider, send_last_spans
 
 
 def build_app(
@@ -34,7 +34,7 @@ def build_app(
 ) -> FastAPI:
     """Create an app with everything but the service's own routes.
 
-    `app.state.lifecycle` is what `shared.http.run` drains at the end, and `app.state.metrics` where it counts.
+    `app.state.lifecycle` is what `shared.http.server.run` drains at the end, and `app.state.metrics` where it counts.
 
     `refusal` may refuse a request by its method and path, before its body is read.
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
-from shared.http.record import note_error
+from shared.http.request_context import note_error
 
 _MAX_SHOWN_VALUE = 80
 _MAX_SHOWN_FAULTS = 3

@@ -9,8 +9,8 @@ from typing import Generic, Literal, TypeVar
 import structlog
 from fastapi import FastAPI
 
-from shared.errors import describe
 from shared.http.errors import ApiError
+from shared.system.errors import describe
 
 _log = structlog.get_logger("ownlm.lifecycle")
 

@@ -9,7 +9,7 @@ from pydantic import ByteSize, Field, SecretStr, ValidationError, model_validato
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.http.errors import shorten
-from shared.http.refusals import LOCAL_HOSTS
+from shared.http.middleware.refusals import LOCAL_HOSTS
 
 _ENV_PREFIX = "OWNLM_"
 LOCAL_ADDRESSES = frozenset({"127.0.0.1", "::1", "localhost"})

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from shared.errors import shown
 from shared.lm.errors import ModelConfigError
 from shared.lm.hf_config import ARCHITECTURES, RESEARCH_TYPE, HFConfigReader
 from shared.lm.hf_rope import rope_to_hf
 from shared.lm.rope_config import RopeConfig
+from shared.system.errors import shown
 
 AttentionBias = Literal["", "qkv", "qkvo"]
 Norm = Literal["pre", "post", "none"]

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
-from shared.errors import shown
 from shared.lm.errors import ModelConfigError
 from shared.lm.hf_rope import mapping, positive, read_rope
 from shared.lm.rope_config import RopeConfig
+from shared.system.errors import shown
 
 RESEARCH_TYPE = "ownlm_research"
 """The `model_type` of models that Hugging Face's formats cannot express, and the key of what is special about them."""

@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shared.errors import shown
 from shared.lm.errors import ModelConfigError
 from shared.lm.rope_config import LinearScaling, Llama3Scaling, RopeConfig, RopeScaling, YarnScaling
+from shared.system.errors import shown
 
 ORIGINAL = "original_max_position_embeddings"
 

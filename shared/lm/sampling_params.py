@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from shared.errors import shown
 from shared.lm.errors import SamplingError
+from shared.system.errors import shown
 
 NO_TOKEN = -1
 """What is drawn for a row whose logits hold no number to draw by."""

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from shared.checksums import ChecksumError, Checksums
-from shared.errors import shown_name
 from shared.lm.config import ModelConfig
 from shared.lm.errors import ModelFolderError
 from shared.lm.weight_files import INDEX_FILE, find_weight_files
 from shared.lm.weight_shapes import EMBEDDING, OUTPUT, weight_shapes
-from shared.regular_file import open_regular
+from shared.system.checksums import ChecksumError, Checksums
+from shared.system.errors import shown_name
+from shared.system.regular_file import open_regular
 
 # NumPy has no bfloat16: it stands for its bits.
 _DTYPES: dict[str, np.dtype[Any]] = {

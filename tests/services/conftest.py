@@ -19,14 +19,14 @@ import uvicorn
 from fastapi import FastAPI
 
 from shared.bpe import Tokenizer, train_bpe
-from shared.http.run import http_protocol
+from shared.http.server.run import http_protocol
 from shared.lm import GenerationDefaults, ModelConfig, RopeConfig, Transformer, save_model_folder
 
 # The inference service with a model that does something before each of its steps, and before it is loaded.
 _MODEL = """
 import os, socket, sys, time
 from services.inference.engine import process, runners
-from services.inference.engine.cpu.runner import CpuRunner
+from services.inference.engine.runner.cpu.runner import CpuRunner
 
 class Paced(CpuRunner):
     def run(self, segments):
@@ -40,7 +40,7 @@ process.main(socket.socket(fileno=int(sys.argv[1])))
 _SERVICE = """
 import sys
 from functools import partial
-from services.inference import loading
+from services.inference.generation import loading
 from services.inference.app import create_app
 from services.inference.settings import InferenceSettings
 from shared.http import run

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from shared.bpe import Tokenizer
-from trainer.encoding import encode_files
-from trainer.settings import (
+from trainer.settings.train import (
     CheckpointSettings,
     MachineSettings,
     ModelSettings,
@@ -19,7 +18,8 @@ from trainer.settings import (
     TrainSettings,
     WatchSettings,
 )
-from trainer.vocabulary import learn_vocabulary
+from trainer.tokenizer.vocabulary import learn_vocabulary
+from trainer.tokens.encode import encode_files
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -17,11 +17,11 @@ from typing import Literal
 
 import torch
 
+from trainer.compute.launch import rank_and_count
+from trainer.compute.processes import Processes, join_processes
 from trainer.errors import DivergedError, InterruptedRunError, TrainerError
-from trainer.launch import rank_and_count
-from trainer.processes import Processes, join_processes
-from trainer.settings import MachineSettings, TrainSettings
-from trainer.training import Trainer
+from trainer.settings.train import MachineSettings, TrainSettings
+from trainer.training.trainer import Trainer
 
 FAULT_STEP = 2
 

@@ -11,17 +11,17 @@ import torch
 
 from shared.lm import load_model_folder
 from tests.pretend_cuda import PretendCuda
-from trainer.device import choose_device
+from trainer.compute.device import choose_device
 from trainer.estimate.estimate import estimate_run
 from trainer.estimate.memory import step_memory
-from trainer.evaluation import evaluate, token_byte_lengths
-from trainer.model import model_config
+from trainer.evaluation.sampling import stream_text
+from trainer.evaluation.validation import evaluate, token_byte_lengths
 from trainer.report.models import examine
-from trainer.run_results import RunResults, read_run
-from trainer.sampling import stream_text
-from trainer.settings import TrainSettings
-from trainer.tokenfile import TokenFile
-from trainer.training import Trainer, train
+from trainer.runs.results import RunResults, read_run
+from trainer.settings.train import TrainSettings
+from trainer.tokens.token_file import TokenFile
+from trainer.training.model import model_config
+from trainer.training.trainer import Trainer, train
 
 pytestmark = pytest.mark.usefixtures("cuda")
 

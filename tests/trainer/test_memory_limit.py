@@ -11,13 +11,13 @@ import pytest
 import zstandard
 from pyarrow import parquet
 
-from trainer.vocabulary import learn_vocabulary
+from trainer.tokenizer.vocabulary import learn_vocabulary
 
 MIB = 1 << 20
 # The command line, and then the most memory that it has held.
 CODE = """
 import sys
-from shared.bpe.memory import peak_memory
+from shared.system.memory import peak_memory
 from trainer.cli import main
 try:
     main()

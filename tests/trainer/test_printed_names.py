@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from trainer import progress
 from trainer.cli import app
+from trainer.console import progress
 
 ROOT = Path(__file__).resolve().parents[2]
 # Clears the screen, as text and in one byte; begins a line; is markup and an emoji of rich's; is not UTF-8.

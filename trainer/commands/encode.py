@@ -51,9 +51,9 @@ def encode(
         overwrite: Replace token files that are in the output folder, and what an interrupted run left there.
     """
     from shared.bpe import Tokenizer
-    from trainer.encoding import encode_files
-    from trainer.progress import progress
-    from trainer.sources import parse_limit, total_size
+    from trainer.console.progress import progress
+    from trainer.text.sources import parse_limit, total_size
+    from trainer.tokens.encode import encode_files
 
     begin = time.monotonic()
     with progress() as new_bar:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Group, Parameter
 
 from trainer.errors import UsageError
-from trainer.settings import TrainSettings
+from trainer.settings.train import TrainSettings
 
 
 @Parameter(name="*", group=Group("Folders", sort_key=0))
@@ -60,12 +60,12 @@ def estimate(
         return
     import torch
 
-    from trainer.allocation import keep_freed_memory
-    from trainer.device import choose_device
+    from trainer.compute.allocation import keep_freed_memory
+    from trainer.compute.device import choose_device
+    from trainer.console.tables import print_table
     from trainer.estimate.estimate import estimate_run, to_json
     from trainer.estimate.tables import estimate_tables
-    from trainer.model import model_config
-    from trainer.tables import print_table
+    from trainer.training.model import model_config
 
     keep_freed_memory()  # as `train` does, so that steps measured here are as fast as there
     size = _vocab_size(settings.data) if vocab_size is None else vocab_size
@@ -84,9 +84,9 @@ def _compare(length: int | None, *, as_json: bool) -> None:
     from dataclasses import asdict
 
     from shared.lm.accounting import count_parameters, forward_flops
+    from trainer.console.tables import print_table
     from trainer.estimate.gpt2 import gpt2_configs
     from trainer.estimate.tables import comparison
-    from trainer.tables import print_table
 
     configs = gpt2_configs()
     if not as_json:
@@ -100,7 +100,7 @@ def _compare(length: int | None, *, as_json: bool) -> None:
 
 
 def _vocab_size(data: Path) -> int:
-    from trainer.tokenfile import TokenFile
+    from trainer.tokens.token_file import TokenFile
 
     if data == Path():
         raise UsageError("the size of the vocabulary is not known: give --data or --vocab-size")

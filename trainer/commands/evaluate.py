@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from trainer.evaluation_settings import EvaluateSettings
+from trainer.settings.evaluation import EvaluateSettings
 
 _DEFAULTS = EvaluateSettings()
 
@@ -32,11 +32,11 @@ def evaluate(
         settings: What is scored, and how.
         json_output: Print JSON instead of a table.
     """
-    from trainer.allocation import keep_freed_memory
-    from trainer.evaluation_report import to_json, to_table
-    from trainer.evaluation_run import evaluate_inputs
-    from trainer.progress import progress
-    from trainer.tables import print_table
+    from trainer.compute.allocation import keep_freed_memory
+    from trainer.console.progress import progress
+    from trainer.console.tables import print_table
+    from trainer.evaluation.evaluate import evaluate_inputs
+    from trainer.evaluation.report import to_json, to_table
 
     keep_freed_memory()
     with progress() as new_bar:

@@ -41,12 +41,12 @@ def evaluate_tokenizers(
             have about a hundredth of it; longer ones are refused.
         json_output: Print JSON instead of tables.
     """
+    from trainer.console.progress import progress
+    from trainer.console.tables import print_table
     from trainer.errors import UsageError
-    from trainer.progress import progress
-    from trainer.sources import parse_limit, parse_size
-    from trainer.tables import print_table
-    from trainer.tokenizer_comparison import compare_tokenizers
-    from trainer.tokenizer_report import to_json, to_tables
+    from trainer.text.sources import parse_limit, parse_size
+    from trainer.tokenizer.comparison import compare_tokenizers
+    from trainer.tokenizer.comparison_report import to_json, to_tables
 
     if not separator:
         raise UsageError("the separator is empty; --no-separator makes each text file one document")

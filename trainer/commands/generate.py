@@ -40,7 +40,7 @@ def generate(model: Path, prompt: str = "", *, settings: GenerateSettings = Gene
         prompt: What the text begins with. Default: begin as documents begin.
         settings: How to continue it.
     """
-    from trainer.sampling import stream_text
+    from trainer.evaluation.sampling import stream_text
 
     seed = secrets.randbits(32) if settings.seed is None else settings.seed
     for text in stream_text(model, prompt, **asdict(settings) | {"seed": seed}):

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Group, Parameter
 
 from trainer.errors import InterruptedRunError, UsageError
-from trainer.settings import TrainSettings
+from trainer.settings.train import TrainSettings
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +57,11 @@ def sweep(
         text: Where vocab_size varies: text to learn vocabularies from, and to train on; files or folders.
         validation_text: Text to evaluate on. If not given, a twentieth of the documents of --text.
     """
+    from trainer.console.tables import print_table
     from trainer.sweep.plan import combine, parse_axes, plan_runs
     from trainer.sweep.record import summary_table
     from trainer.sweep.runner import Sweep
     from trainer.sweep.vocabularies import Text
-    from trainer.tables import print_table
 
     if settings.checkpoints.stop_after is not None:
         raise UsageError("stop_after is of `train`: a sweep compares runs that have ended")

@@ -1,8 +1,8 @@
 """`train`: token files to a model."""
 
-from trainer.allocation import keep_freed_memory
+from trainer.compute.allocation import keep_freed_memory
 from trainer.errors import InterruptedRunError
-from trainer.settings import TrainSettings
+from trainer.settings.train import TrainSettings
 
 
 def train(*, settings: TrainSettings) -> None:
@@ -14,7 +14,7 @@ def train(*, settings: TrainSettings) -> None:
     text, or take fewer steps or a smaller model. Ctrl-C saves a checkpoint, and `--config OUTPUT/train.toml --resume`
     goes on from it. Every checkpoint is a model folder that `generate` and the services open.
     """
-    from trainer.training import train
+    from trainer.training.trainer import train
 
     keep_freed_memory()
     try:

@@ -54,10 +54,10 @@ def vocab(
         resume: Go on from where Ctrl-C stopped the same command.
         overwrite: Replace a tokenizer that is in the output folder, and what an interrupted run left there.
     """
-    from trainer.held_out import parse_held_out
-    from trainer.progress import progress
-    from trainer.sources import parse_limit, total_size
-    from trainer.vocabulary import learn_vocabulary
+    from trainer.console.progress import progress
+    from trainer.text.sources import parse_limit, total_size
+    from trainer.tokenizer.held_out import parse_held_out
+    from trainer.tokenizer.vocabulary import learn_vocabulary
 
     begin = time.monotonic()
     with progress() as new_bar:

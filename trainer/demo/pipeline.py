@@ -7,15 +7,15 @@ from pathlib import Path
 
 from shared.bpe import Tokenizer
 from shared.lm import ModelFolderError, load_model_folder
-from trainer.checkpoint_folders import has_intact_checkpoint
+from trainer.checkpoints.folders import has_intact_checkpoint
+from trainer.console.progress import NewBar, progress
 from trainer.demo import recipe
 from trainer.demo.corpus import write_corpus
-from trainer.encoding import encode_files
 from trainer.errors import TrainerError
-from trainer.progress import NewBar, progress
-from trainer.run import RunFolder
-from trainer.training import train
-from trainer.vocabulary import learn_vocabulary
+from trainer.runs.folder import RunFolder
+from trainer.tokenizer.vocabulary import learn_vocabulary
+from trainer.tokens.encode import encode_files
+from trainer.training.trainer import train
 
 logger = logging.getLogger(__name__)
 

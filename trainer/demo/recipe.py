@@ -2,13 +2,7 @@
 
 from pathlib import Path
 
-from trainer.settings import (
-    CheckpointSettings,
-    ModelSettings,
-    OptimizationSettings,
-    TrainSettings,
-    WatchSettings,
-)
+from trainer.settings.train import CheckpointSettings, ModelSettings, OptimizationSettings, TrainSettings, WatchSettings
 
 CORPUS_BYTES = 10_000_000
 VOCAB_SIZE = 1_536

@@ -7,13 +7,13 @@ from typing import Any
 
 from shared.lm import ModelConfig
 from shared.lm.accounting import BACKWARD_PER_FORWARD, count_parameters, forward_flops, optimizer_flops
-from trainer.device import Device
+from trainer.compute.device import Device
 from trainer.errors import UsageError
 from trainer.estimate.fitting import largest_batch
 from trainer.estimate.machine import available_memory
 from trainer.estimate.memory import StepMemory, step_memory
 from trainer.estimate.speed import MeasuredSteps, matmul_rate, measure_steps, usual_utilization
-from trainer.settings import TrainSettings
+from trainer.settings.train import TrainSettings
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from shared.lm import ModelConfig
-from trainer.device import Device
+from trainer.compute.device import Device
 from trainer.errors import UsageError
 from trainer.estimate.memory import step_memory
-from trainer.settings import TrainSettings
+from trainer.settings.train import TrainSettings
 
 logger = logging.getLogger(__name__)
 

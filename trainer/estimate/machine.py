@@ -4,8 +4,8 @@ import os
 
 import torch
 
-from shared.bpe.memory import resident_memory
-from shared.lm.free_memory import free_memory
+from shared.system.free_memory import free_memory
+from shared.system.memory import resident_memory
 
 
 def available_memory(device: torch.device) -> int:

@@ -8,14 +8,14 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from shared.bpe.memory import resident_memory
 from shared.lm import ModelConfig, Transformer
-from trainer.device import Device
+from shared.system.memory import resident_memory
+from trainer.compute.device import Device
 from trainer.estimate.trace import AllocationTrace, label_modules
-from trainer.loss import TrainingLoss
-from trainer.model import apply_recipe
-from trainer.optimizer import build_optimizer
-from trainer.settings import OptimizationSettings, TrainSettings
+from trainer.settings.train import OptimizationSettings, TrainSettings
+from trainer.training.loss import TrainingLoss
+from trainer.training.model import apply_recipe
+from trainer.training.optimizer import build_optimizer
 
 PARAMETERS, GRADIENTS, OPTIMIZER = "parameters", "gradients", "optimizer state"
 _TEMPORARY = "temporary"

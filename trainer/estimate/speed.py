@@ -9,14 +9,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import nn
 
-from shared.bpe.memory import peak_memory
 from shared.lm import ModelConfig
 from shared.lm.linear import fast_product, has_fast_product
-from trainer.device import Device
-from trainer.loss import TrainingLoss
-from trainer.model import apply_recipe, new_model
-from trainer.optimizer import build_optimizer
-from trainer.settings import TrainSettings
+from shared.system.memory import peak_memory
+from trainer.compute.device import Device
+from trainer.settings.train import TrainSettings
+from trainer.training.loss import TrainingLoss
+from trainer.training.model import apply_recipe, new_model
+from trainer.training.optimizer import build_optimizer
 
 _UTILIZATION_ON_CPU = {torch.float32: 0.7, torch.bfloat16: 0.5}
 _UTILIZATION_ON_GPU = 0.4

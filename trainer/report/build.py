@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainer.progress import progress
+from trainer.console.progress import progress
 from trainer.report.figures import draw_all
 from trainer.report.page import varied_number, write_page
 from trainer.report.selection import read_runs
-from trainer.run_results import RunResults
+from trainer.runs.results import RunResults
 
 if TYPE_CHECKING:
     from trainer.report.models import ModelFindings  # imports torch

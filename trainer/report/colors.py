@@ -6,7 +6,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.colors import to_hex
 
-from trainer.run_results import RunResults
+from trainer.runs.results import RunResults
 
 # Of Tableau's ten, those that can be read on white and on black.
 _COLORS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1", "#76b7b2", "#c9a227", "#ff7f9b", "#9c755f", "#8b8b8b")

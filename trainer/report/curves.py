@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainer.run_results import Curve
+from trainer.runs.results import Curve
 
 POINTS = 500
 _SMOOTHED_SHARE = 50  # one part in so many of a curve is averaged over

@@ -20,7 +20,7 @@ from matplotlib.ticker import EngFormatter
 from trainer.report.colors import colors_of
 from trainer.report.curves import loss_limits, smooth, thin
 from trainer.report.positions import PositionLoss
-from trainer.run_results import Curve, Floats, RunResults
+from trainer.runs.results import Curve, Floats, RunResults
 
 XAxis = Literal["step", "time", "tokens"]
 

@@ -11,18 +11,18 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 
-from shared.errors import describe
 from shared.lm import ModelFolder, Transformer, generate, load_model_folder
-from trainer.checkpoint_folders import checkpoints_by_step
-from trainer.data import open_training_data
-from trainer.device import choose_device
+from shared.system.errors import describe
+from trainer.checkpoints.folders import checkpoints_by_step
+from trainer.compute.device import choose_device
 from trainer.errors import TrainerError
-from trainer.loss import IGNORED
+from trainer.evaluation.sampling import encode_prompt
 from trainer.report.positions import PositionLoss, binned
-from trainer.run import RunFolder
-from trainer.run_results import RunResults
-from trainer.sampling import encode_prompt
-from trainer.windows import consecutive_windows
+from trainer.runs.folder import RunFolder
+from trainer.runs.results import RunResults
+from trainer.tokens.dataset import open_training_data
+from trainer.tokens.windows import consecutive_windows
+from trainer.training.loss import IGNORED
 
 logger = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from shared.bpe.files import write_text
-from trainer.kinds import fits
+from shared.system.files import write_text
 from trainer.report.colors import colors_of
 from trainer.report.figures import Picture
-from trainer.run_results import RunResults
+from trainer.runs.kinds import fits
+from trainer.runs.results import RunResults
 
 _MOST_SAMPLES = 12
 # Settings that change what is seen of a run, and not the run.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainer.run_results import Curve, Floats
+from trainer.runs.results import Curve, Floats
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainer.errors import UsageError
-from trainer.kinds import sound_settings
-from trainer.run_results import RunResults, is_run, read_run
+from trainer.runs.kinds import sound_settings
+from trainer.runs.results import RunResults, is_run, read_run
 from trainer.sweep.record import FILE, Outcome, read_outcomes
 
 _NUMBER = re.compile(r"(\d+\.?\d*(?:e[-+]?\d+)?)")

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from trainer.signals import StopRequest
+from trainer.console.signals import StopRequest
 
 _POLL_SECONDS = 0.5
 

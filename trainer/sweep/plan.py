@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from trainer.dial import DERIVED_SETTINGS
 from trainer.errors import UsageError
-from trainer.settings import TrainSettings, to_table
-from trainer.settings_file import parse_train_settings
+from trainer.recipes.scaling import DERIVED_SETTINGS
+from trainer.settings.file import parse_train_settings
+from trainer.settings.train import TrainSettings, to_table
 
 Experiment = Literal["learning-rate", "batch-size", "vocab-size"]
 Changes = dict[str, Any]

@@ -10,10 +10,10 @@ from typing import Any
 
 from rich.table import Table
 
-from shared.bpe.files import to_json, write_text
-from shared.regular_file import LARGEST_RECORD, read_regular
-from trainer.kinds import fits
-from trainer.run_results import RunResults
+from shared.system.files import to_json, write_text
+from shared.system.regular_file import LARGEST_RECORD, read_regular
+from trainer.runs.kinds import fits
+from trainer.runs.results import RunResults
 from trainer.sweep.plan import PlannedRun
 
 FILE = "sweep.json"

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import orjson
 
-from shared.locks import lock
-from trainer.checkpoint_folders import has_intact_checkpoint
+from shared.system.locks import lock
+from trainer.checkpoints.folders import has_intact_checkpoint
+from trainer.console.progress import progress
+from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
-from trainer.progress import progress
-from trainer.run import RunFolder
-from trainer.run_results import read_run
-from trainer.settings import CheckpointSettings, MachineSettings, WatchSettings, to_table, to_toml
-from trainer.settings_file import parse_train_settings
-from trainer.signals import StopRequest, stop_on_signals
+from trainer.runs.folder import RunFolder
+from trainer.runs.results import read_run
+from trainer.settings.file import parse_train_settings
+from trainer.settings.train import CheckpointSettings, MachineSettings, WatchSettings, to_table, to_toml
 from trainer.sweep.child import run_child
 from trainer.sweep.plan import VOCAB_SIZE, PlannedRun
 from trainer.sweep.record import Outcome, read_outcomes, write_sweep
@@ -179,8 +179,8 @@ class Sweep:
 
 def _check_models(runs: Sequence[PlannedRun]) -> None:
     """Find what is wrong with the data or a model's shape before an hour has gone into the runs before it."""
-    from trainer.data import open_training_data
-    from trainer.model import model_config
+    from trainer.tokens.dataset import open_training_data
+    from trainer.training.model import model_config
 
     vocab_sizes: dict[Path, int] = {}
     for run in runs:

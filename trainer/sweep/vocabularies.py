@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.errors import TrainerError, UsageError
-from trainer.sources import total_size
-from trainer.tokenfile import TokenFile
+from trainer.text.sources import total_size
+from trainer.tokens.token_file import TokenFile
 
 _VALIDATION_SHARE = "0.05"
 _SMALLEST = 257  # the bytes and the end-of-text token

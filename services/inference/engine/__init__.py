@@ -1,9 +1,10 @@
 """The engine: owns the model and runs many requests as rows of one batch, behind an interface of its own."""
 
-from services.inference.engine.client import EngineClient
-from services.inference.engine.job import Job
-from services.inference.engine.messages import EngineConfig, Hello, identity_of
-from services.inference.engine.request import (
+from services.inference.engine.client.child_process import LoadError, ModelProcess
+from services.inference.engine.client.client import EngineClient
+from services.inference.engine.client.request_handle import Job
+from services.inference.engine.ipc import EngineConfig, Hello, identity_of
+from services.inference.engine.types import (
     Engine,
     EngineError,
     EngineRestartedError,
@@ -22,7 +23,6 @@ from services.inference.engine.request import (
     TokenEvent,
     TokenLogprobs,
 )
-from services.inference.engine.spawn import LoadError, ModelProcess
 
 __all__ = [
     "Engine",

@@ -1,7 +1,7 @@
 """What can never run, from numbers alone: either side of the pipe may ask."""
 
-from services.inference.engine.request import RequestTooLargeError
-from services.inference.engine.step import BLOCK_SIZE
+from services.inference.engine.runner.protocol import BLOCK_SIZE
+from services.inference.engine.types import RequestTooLargeError
 
 
 def blocks_needed(num_prompt_tokens: int, max_tokens: int) -> int:

@@ -14,13 +14,13 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from services.inference.app import create_app
-from services.inference.engine.client import EngineClient
-from services.inference.engine.messages import EngineConfig, Hello, encode, receive
-from services.inference.engine.process import serve
-from services.inference.engine.request import RowRequest
-from services.inference.engine.runners import LoadedModel
-from services.inference.engine.step import BLOCK_SIZE, Draw, Runner, Segment, StepResult
-from services.inference.loading import ServedModel
+from services.inference.engine.client.client import EngineClient
+from services.inference.engine.ipc import EngineConfig, Hello, encode, receive
+from services.inference.engine.runner.protocol import BLOCK_SIZE, Draw, Runner, Segment, StepResult
+from services.inference.engine.types import RowRequest
+from services.inference.engine.worker.main import serve
+from services.inference.engine.worker.model_loader import LoadedModel
+from services.inference.generation.loading import ServedModel
 from services.inference.settings import InferenceSettings
 from shared.bpe import PATTERNS, Tokenizer
 from shared.bpe.vocabulary import AddedToken, Vocabulary
@@ -36,7 +36,7 @@ CONTEXT_LENGTH = 10_000
 @pytest.fixture(scope="session", autouse=True)
 def compiled_engine() -> None:
     """Compile the engine's kernels before the first test rather than within it."""
-    warm.main(["services.inference.engine.cpu.kernels", "services.inference.engine.sampler.kernels"])
+    warm.main(["services.inference.engine.runner.cpu.kernels", "services.inference.engine.sampler.kernels"])
 
 
 class ScriptedRunner:

@@ -12,11 +12,11 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from services.inference import meter as module
 from services.inference.engine import Job, PromptEvent, TokenEvent
-from services.inference.meter import Meter
+from services.inference.generation import timing as module
+from services.inference.generation.timing import Meter
 from services.inference.metrics import InferenceMetrics
-from shared.http.record import RequestRecord, current_request
+from shared.http.request_context import RequestRecord, current_request
 from tests.services.conftest import wait_until
 
 SECRET = "my secret"

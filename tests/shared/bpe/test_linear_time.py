@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from shared.bpe import PATTERNS, Tokenizer, train_bpe
-from shared.bpe.added_tokens import AddedTokenMatcher
-from shared.bpe.chunks import Chunker
-from shared.bpe.patterns import split
+from shared.bpe.encoding.added_tokens import AddedTokenMatcher
+from shared.bpe.encoding.chunks import Chunker
+from shared.bpe.patterns.named import split
 from shared.bpe.vocabulary import AddedToken
 
 pytestmark = pytest.mark.case("D19")

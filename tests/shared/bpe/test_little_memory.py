@@ -13,8 +13,8 @@ PROGRAM = """
 import faulthandler, resource
 from unittest.mock import patch
 from shared.bpe import encoder, train_bpe
-from shared.bpe.corpus import Texts
-from shared.bpe.training import train_bpe_from_sources
+from shared.bpe.training.corpus import Texts
+from shared.bpe.training.train import train_bpe_from_sources
 
 faulthandler.dump_traceback_later(100, exit=True)
 text = "".join(f"The fox number {{n}} said: it's {{n * n % 997}} o'clock, isn't it?\\n" for n in range(60_000))

@@ -186,7 +186,7 @@ def test_skip_special_tokens_leaves_control_tokens_out(small: Tokenizer) -> None
 
 
 def test_many_threads_share_one_tokenizer(small: Tokenizer, sample: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.bpe.encoder._CACHE_SIZES", ((8, 128), (16, 128)))
+    monkeypatch.setattr("shared.bpe.encoding.encoder._CACHE_SIZES", ((8, 128), (16, 128)))
     expected = small.encode(sample)
     wrong = []
 
@@ -207,7 +207,7 @@ def test_a_long_text_is_cut_for_threads_without_a_trace(
     text = sample * 40
     expected = small.encode(text)
     monkeypatch.setattr("shared.bpe.tokenizer._LONG", 500)
-    monkeypatch.setattr("shared.bpe.encoder._SHARE", 1000)
+    monkeypatch.setattr("shared.bpe.encoding.encoder._SHARE", 1000)
     assert small.encode(text) == expected
     with pytest.raises(TokenizerError, match=f"at character {len(text) - 1}"):
         small.encode(text[:-1] + "\ud800")

@@ -22,7 +22,7 @@ from shared.http import (
     add_body_routes,
     build_app,
 )
-from shared.http.run import http_protocol
+from shared.http.server.run import http_protocol
 
 
 def _drop(*_: object) -> Any:

@@ -9,7 +9,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.server import ServerState
 
-from shared.http.protocol import RequestProtocol
+from shared.http.server.protocol import RequestProtocol
 
 
 class Transport:

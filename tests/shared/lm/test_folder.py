@@ -10,7 +10,6 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from shared.bpe import Tokenizer, train_bpe
-from shared.checksums import CHECKSUMS_FILE, write_checksums
 from shared.lm import (
     GenerationDefaults,
     LinearScaling,
@@ -25,6 +24,7 @@ from shared.lm import (
     sample,
     save_model_folder,
 )
+from shared.system.checksums import CHECKSUMS_FILE, write_checksums
 
 TEXT = "Once upon a time there was a little fox who wished for the moon, and the moon smiled at the little fox."
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from shared.checksums import write_checksums
 from shared.lm import ModelFolderError, load_weights
 from shared.lm.stored_weights import StoredWeights
+from shared.system.checksums import write_checksums
 
 NAME = "model.layers.1.mlp.up_proj.weight"
 

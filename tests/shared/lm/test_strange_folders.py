@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared.bpe import Tokenizer, train_bpe
-from shared.checksums import write_checksums
 from shared.lm import GenerationDefaults, ModelFolderError, load_model_folder, save_model_folder
 from shared.lm.description import read_description
 from shared.lm.stored_weights import StoredWeights
+from shared.system.checksums import write_checksums
 
 pytestmark = pytest.mark.case("D22")
 

@@ -8,7 +8,7 @@ from shared.lm import load_model_folder
 from trainer.demo import pipeline, recipe
 from trainer.demo.pipeline import make_demo
 from trainer.errors import InterruptedRunError, TrainerError
-from trainer.settings import CheckpointSettings, ModelSettings, OptimizationSettings, TrainSettings, WatchSettings
+from trainer.settings.train import CheckpointSettings, ModelSettings, OptimizationSettings, TrainSettings, WatchSettings
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ def test_an_interrupted_demo_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
     real = pipeline.train
 
     def interrupted(settings: TrainSettings) -> Path:
-        from trainer import training
+        from trainer.training import trainer as training
 
         steps = training.training_steps
 

@@ -7,7 +7,7 @@ import pytest
 
 from trainer.report.curves import loss_limits, smooth, thin
 from trainer.report.positions import binned
-from trainer.run_results import Curve
+from trainer.runs.results import Curve
 
 
 def curve(values: list[float]) -> Curve:

@@ -11,10 +11,10 @@ import torch
 
 from shared.lm import load_model_folder
 from trainer.report.models import examine, position_loss
-from trainer.run_results import read_run
-from trainer.settings import TrainSettings
-from trainer.tokenfile import TokenFile
-from trainer.training import train
+from trainer.runs.results import read_run
+from trainer.settings.train import TrainSettings
+from trainer.tokens.token_file import TokenFile
+from trainer.training.trainer import train
 
 Change = Callable[..., TrainSettings]
 

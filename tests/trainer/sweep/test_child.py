@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.signals import StopRequest
+from trainer.console.signals import StopRequest
 from trainer.sweep.child import run_child
 
 

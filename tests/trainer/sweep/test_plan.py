@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from trainer.errors import UsageError
-from trainer.settings import OptimizationSettings, TrainSettings, WatchSettings
-from trainer.settings_file import read_settings_file
+from trainer.settings.file import read_settings_file
+from trainer.settings.train import OptimizationSettings, TrainSettings, WatchSettings
 from trainer.sweep.plan import Experiment, combine, parse_axes, plan_runs
 
 BASE = TrainSettings(

@@ -11,16 +11,16 @@ import pytest
 
 import trainer.sweep.runner as module
 from shared.lm import load_model_folder
-from shared.locks import lock
+from shared.system.locks import lock
+from trainer.console.signals import StopRequest
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
-from trainer.settings import TrainSettings
-from trainer.settings_file import parse_train_settings, read_settings_file
-from trainer.signals import StopRequest
+from trainer.settings.file import parse_train_settings, read_settings_file
+from trainer.settings.train import TrainSettings
 from trainer.sweep.plan import combine, plan_runs
 from trainer.sweep.record import Outcome
 from trainer.sweep.runner import Sweep
 from trainer.sweep.vocabularies import Text
-from trainer.training import train
+from trainer.training.trainer import train
 
 Change = Callable[..., TrainSettings]
 
@@ -157,8 +157,8 @@ def test_each_vocabulary_is_made_once_and_evaluated_on_as_much_text(
     settings: TrainSettings, change: Change, text_file: Path, child: InProcess
 ) -> None:
     from shared.bpe import Tokenizer
-    from trainer.encoding import encode_files
-    from trainer.vocabulary import learn_vocabulary
+    from trainer.tokenizer.vocabulary import learn_vocabulary
+    from trainer.tokens.encode import encode_files
 
     def make(command: list[str], stop: StopRequest) -> tuple[int, str] | None:
         output = Path(command[command.index("--output") + 1]) if "--output" in command else Path()

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from services.inference.engine.request import RowRequest, TokenLogprobs
+from services.inference.engine.runner.protocol import NO_DISTRIBUTION, Draw
 from services.inference.engine.sampler.kernels.arrays import BLOCK, NUM_BUCKETS, Float32Array, Results, Rows, Scratch
 from services.inference.engine.sampler.kernels.drawing import draw_rows, score_rows
 from services.inference.engine.sampler.parameters import Parameters, bias_of, early_stops, seen_counts
-from services.inference.engine.step import NO_DISTRIBUTION, Draw
+from services.inference.engine.types import RowRequest, TokenLogprobs
 from shared.kernels.compiling import Call
 from shared.lm.sampling_params import LOWEST_LOGPROB, NO_TOKEN
 

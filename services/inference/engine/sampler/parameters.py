@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from services.inference.engine.request import RowRequest
 from services.inference.engine.sampler.kernels.arrays import NUM_UNIFORMS
+from services.inference.engine.types import RowRequest
 from shared.lm.sampling_params import TOP_P_SLACK
 
 ALL = 1 << 31

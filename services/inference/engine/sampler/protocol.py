@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from services.inference.engine.request import RowRequest, TokenLogprobs
-from services.inference.engine.step import Draw
+from services.inference.engine.runner.protocol import Draw
+from services.inference.engine.types import RowRequest, TokenLogprobs
 
 Logits = TypeVar("Logits", contravariant=True)  # noqa: PLC0105 - the name of what it stands for
 

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from services.inference.engine.request import RowRequest, TokenLogprobs
+from services.inference.engine.runner.protocol import NO_DISTRIBUTION, Draw
 from services.inference.engine.sampler.kernels.arrays import NUM_UNIFORMS
 from services.inference.engine.sampler.parameters import Parameters, bias_of, early_stops, seen_counts
-from services.inference.engine.step import NO_DISTRIBUTION, Draw
+from services.inference.engine.types import RowRequest, TokenLogprobs
 from shared.lm.sampling_params import LOWEST_LOGPROB, NO_TOKEN
 
 _LARGEST = torch.finfo(torch.float32).max

@@ -6,9 +6,9 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from services.inference.engine.core import EngineCore
-from services.inference.engine.request import FailEvent, PromptEvent, RowRequest, StartEvent, TokenEvent
-from services.inference.engine.step import BLOCK_SIZE
+from services.inference.engine.runner.protocol import BLOCK_SIZE
+from services.inference.engine.scheduling.core import EngineCore
+from services.inference.engine.types import FailEvent, PromptEvent, RowRequest, StartEvent, TokenEvent
 from shared.lm import SamplingParams
 from tests.services.inference.engine.fake_runner import FakeRunner, score
 

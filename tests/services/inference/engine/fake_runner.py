@@ -4,8 +4,8 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from services.inference.engine.request import RowRequest, TokenLogprobs
-from services.inference.engine.step import BLOCK_SIZE, Draw, Segment, StepResult
+from services.inference.engine.runner.protocol import BLOCK_SIZE, Draw, Segment, StepResult
+from services.inference.engine.types import RowRequest, TokenLogprobs
 
 UNWRITTEN = -7
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from services.inference.engine.cpu.panels import KINDS
-from services.inference.engine.cpu.runner import CpuRunner
-from services.inference.engine.cpu.team import ThreadTeam
-from services.inference.engine.cpu.weights import pack_weights
-from services.inference.engine.request import RowRequest
+from services.inference.engine.runner.cpu.panels import KINDS
+from services.inference.engine.runner.cpu.runner import CpuRunner
+from services.inference.engine.runner.cpu.team import ThreadTeam
+from services.inference.engine.runner.cpu.weights import pack_weights
+from services.inference.engine.runner.protocol import Runner, Segment
+from services.inference.engine.runner.torch.runner import TorchRunner
 from services.inference.engine.sampler.cpu import CpuSampler
-from services.inference.engine.step import Runner, Segment
-from services.inference.engine.torch_runner import TorchRunner
+from services.inference.engine.types import RowRequest
 from shared.lm import SamplingParams, load_weights, read_config
 from shared.lm.stored_weights import StoredWeights
 from tests.shared.lm.variants import (

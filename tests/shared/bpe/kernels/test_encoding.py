@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.bpe import PATTERNS, Tokenizer, train_bpe
-from shared.bpe.decoder import Decoder
-from shared.bpe.encoder import Encoder
+from shared.bpe.encoding.decoder import Decoder
+from shared.bpe.encoding.encoder import Encoder
+from shared.bpe.encoding.merging import merge_by_scanning
 from shared.bpe.kernels.decoding import SLACK as DECODING_SLACK
 from shared.bpe.kernels.decoding import copy_tokens, measure
 from shared.bpe.kernels.encoding import SLACK, encode_pieces
@@ -23,8 +24,7 @@ from shared.bpe.kernels.tables import (
     rank_of_pair,
     whole_token,
 )
-from shared.bpe.merging import merge_by_scanning
-from shared.bpe.patterns import split
+from shared.bpe.patterns.named import split
 from shared.bpe.vocabulary import Vocabulary
 
 SAMPLE = "the cat's hat, aaaa aaaaaaaa  abab ababab\n\n  ---- 12345 été 日本語日本語 the then there " * 3
@@ -138,7 +138,7 @@ def test_a_custom_pattern_takes_the_regex_path(tokenizer: Tokenizer) -> None:
 
 
 def test_a_cache_that_fills_is_replaced_midway(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.bpe.encoder._CACHE_SIZES", ((8, 128), (16, 128), (256, 512)))
+    monkeypatch.setattr("shared.bpe.encoding.encoder._CACHE_SIZES", ((8, 128), (16, 128), (256, 512)))
     text = SAMPLE + " ".join(f"word{number}x" for number in range(500))
     fresh = Tokenizer(tokenizer.vocabulary)
     assert fresh.encode(text) == encode_slowly(tokenizer.vocabulary, text)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shared.bpe.kernels.classes import character_classes
 from shared.bpe.kernels.scanner import MIN_CUTS, PATTERN_IDS, scan
-from shared.bpe.patterns import PATTERNS, split
+from shared.bpe.patterns.named import PATTERNS, split
 
 # Fragments whose neighbourhoods decide: contractions in all spellings, every kind of white space and of letter, marks,
 # numbers of each category, characters of one to four bytes.

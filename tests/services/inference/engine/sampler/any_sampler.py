@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from services.inference.engine.request import RowRequest, TokenLogprobs
+from services.inference.engine.runner.protocol import Draw
 from services.inference.engine.sampler import CpuSampler
 from services.inference.engine.sampler.torch_sampler import TorchSampler
-from services.inference.engine.step import Draw
+from services.inference.engine.types import RowRequest, TokenLogprobs
 from shared.lm import SamplingParams
 
 MAX_ROWS = 8

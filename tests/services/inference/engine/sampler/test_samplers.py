@@ -10,9 +10,9 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from services.inference.engine.cpu.team import ThreadTeam
-from services.inference.engine.request import RowRequest, TokenLogprobs
+from services.inference.engine.runner.cpu.team import ThreadTeam
 from services.inference.engine.sampler import CpuSampler
+from services.inference.engine.types import RowRequest, TokenLogprobs
 from shared.lm import NO_TOKEN, SampledRow, sample, top_logprobs
 from tests.services.inference.engine.sampler.any_sampler import KINDS, AnySampler, request
 

@@ -1,0 +1,1 @@
+"""The routes of the inference service: what they read, what they write, and how answers are streamed."""

@@ -1,0 +1,95 @@
+"""Weights and activations of 8 bits, in blocks of 32 along the sum of an output, with a scale each.
+
+The blocks are those of llama.cpp's q8_0; its file format is another.
+
+Weights are quantised when the model is loaded. Each row of activations is quantised when it is used, in the same
+blocks, so that it depends on no other row. The products of a block are added exactly, in integers; the blocks, scaled,
+are added in their order in float32.
+
+A panel of weights has, for each block,
+
+    [8 groups][32 outputs][4]   uint8: the number, plus 128
+    [32 outputs]                uint16: the bits of the scale as a bfloat16
+
+and a quantised row of activations has, for each block,
+
+    [32]                        int8
+    1                           float32: the scale
+    1                           int32: -128 times the sum of the numbers, which undoes the 128 that weights are given
+
+    quantize_block(x, index, quantized, block)
+        Quantise the 32 numbers from x[index] on into that block. The scale is the largest magnitude over 127. A NaN or
+        an infinity makes it NaN, and with it all outputs of the row.
+    int8_product_R(weights, begin, depth, quantized, row, out, out_index, out_stride, add)
+        As `panel_product_R`, for R quantised rows from number `row` on.
+    has_byte_products()
+        Whether the processor adds products of bytes with one instruction.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.inference.engine.runner.cpu.kernels.intrinsics import PANEL
+from shared.kernels.compiling import compiled
+from shared.kernels.intrinsics import Intrinsic
+from shared.kernels.types import BYTES, FLOAT32S, boolean, int64, void
+
+BLOCK = 32  # numbers along the sum that share a scale
+GROUP = 4  # numbers along the sum that lie side by side: as many as one instruction multiplies and adds
+BLOCK_BYTES = PANEL * (BLOCK + 2)
+ROW_BLOCK_BYTES = BLOCK + 8
+ROW_BLOCK_FLOATS = ROW_BLOCK_BYTES // 4
+
+_MACHINE = "services.inference.engine.runner.cpu.kernels.int8_machine"
+quantize_block = Intrinsic("quantize_block", _MACHINE)
+int8_product_1 = Intrinsic("int8_product_1", _MACHINE)
+int8_product_2 = Intrinsic("int8_product_2", _MACHINE)
+int8_product_4 = Intrinsic("int8_product_4", _MACHINE)
+int8_product_8 = Intrinsic("int8_product_8", _MACHINE)
+has_byte_products = Intrinsic("has_byte_products", _MACHINE)
+
+
+@compiled(void, int64, int64, FLOAT32S, int64, int64, int64, FLOAT32S)
+def quantize_rows(
+    thread: int,
+    num_threads: int,
+    x: NDArray[np.float32],
+    stride: int,
+    num_rows: int,
+    depth: int,
+    quantized: NDArray[np.float32],
+) -> None:
+    """Quantise a thread's share of rows that lie `stride` apart and have `depth` numbers each, a multiple of BLOCK."""
+    blocks = depth // BLOCK
+    all_blocks = num_rows * blocks
+    for number in range(all_blocks * thread // num_threads, all_blocks * (thread + 1) // num_threads):
+        row, block = number // blocks, number % blocks
+        quantize_block(x, row * stride + block * BLOCK, quantized, number)
+
+
+@compiled(void, BYTES, int64, int64, FLOAT32S, int64, FLOAT32S, int64, int64, boolean)
+def int8_panel(
+    weights: NDArray[np.uint8],
+    begin: int,
+    depth: int,
+    quantized: NDArray[np.float32],
+    num_rows: int,
+    out: NDArray[np.float32],
+    column: int,
+    out_stride: int,
+    add: bool,
+) -> None:
+    """The product of all quantised rows with one panel."""
+    row = 0
+    if has_byte_products():
+        while num_rows - row >= 8:
+            int8_product_8(weights, begin, depth, quantized, row, out, row * out_stride + column, out_stride, add)
+            row += 8
+        if num_rows - row >= 4:
+            int8_product_4(weights, begin, depth, quantized, row, out, row * out_stride + column, out_stride, add)
+            row += 4
+    while num_rows - row >= 2:
+        int8_product_2(weights, begin, depth, quantized, row, out, row * out_stride + column, out_stride, add)
+        row += 2
+    if num_rows > row:
+        int8_product_1(weights, begin, depth, quantized, row, out, row * out_stride + column, out_stride, add)

@@ -1,0 +1,73 @@
+"""The machine operations of the step, as kernels call them; `machine`, `attention_machine` and `threads` generate them.
+
+A vector is `LANES` numbers of 32 bits; a block of the KV cache holds as many positions. Indices are not checked, and no
+result depends on which vector instructions the processor has: lanes are never added to one another but where it is
+said, and then in one fixed order.
+
+    panel_product_R(weights, offset, depth, kind, x, index, stride, out, out_index, out_stride, add)
+        The product of R rows of activations with one panel of weights of a kind other than INT8 (see `weights`): for
+        each row r and each of the PANEL outputs n, the sum over k = 0, 1, ... depth - 1, in that order, of
+        x[index + r * stride + k] times the weight of (k, n), in float32 whatever the kind. It goes to
+        out[out_index + r * out_stride + n], or is added to what is there.
+    sum_of_squares(x, index, count)
+        Of `count` numbers, a multiple of LANES: each lane by itself, then the lanes in pairs of halves.
+    dot_keys(q, q_1 .. q_4, keys, key_1 .. key_4, ahead, depth, scores, score_1 .. score_4)
+        Scores of four queries, q[q_1] and on, each against a block of keys: keys[key_1] and on hold, for each of
+        `depth` channels, the LANES positions side by side. What lies `ahead` of them is asked for meanwhile.
+    softmax(scores, index, count)
+        Turn `count` scores into exp(score - largest), those up to the next whole vector into 0; returns their sum.
+    dot_tile(q, index, stride, keys, key_1 .. key_4, depth, scores, score_index, room)
+        The same scores for TILE queries, `stride` apart from q[index] on, each against four blocks of keys. Those of a
+        query lie side by side, and `room` apart from those of the next one.
+    mix_values_V(weights, index, room, count, values, value, ahead, depth, sums, sums_room)
+        Add `count` rows of values (at most LANES are used), each times its weight, for V vectors of channels from
+        values[value] on. Rows lie `depth` apart; what lies `ahead` of them is asked for meanwhile. `weights[sums]` and
+        on hold CHAINS // V sums, V vectors each, which the rows are added to in turn.
+    mix_tile_V(weights, index, room, count, values, value, ahead, depth, sums, sums_room)
+        The same sums for TILE queries, whose weights lie `room` apart, and sums `sums_room`. Each sees one row more
+        than the one before. Nothing is asked for ahead.
+    swiglu(x, index, out, out_index)
+        silu of LANES gates, times the LANES numbers behind them.
+    has_many_registers()
+        Whether there are 32 vector registers of LANES numbers, rather than the equivalent of 8 (AVX2) or fewer.
+    take_ticket(tickets, index)
+        Add 1 to a counter that all threads share, and return what it was.
+    barrier(state, num_threads)
+        Wait until all threads are here. `state` has 2 * CACHE_LINE words, all zero at first.
+"""
+
+from shared.kernels.intrinsics import Intrinsic
+
+LANES = 16
+PANEL = 2 * LANES  # outputs of a panel of weights
+TILE = 4  # queries at consecutive positions that are computed at once
+CHAINS = 4  # vectors of sums of values, since each addition waits for the one before
+CACHE_LINE = 8  # words of 64 bits
+
+FLOAT32, BFLOAT16, FLOAT16, INT8 = range(4)
+"""The kinds of weights."""
+
+_MACHINE = "services.inference.engine.runner.cpu.kernels.machine"
+_ATTENTION = "services.inference.engine.runner.cpu.kernels.attention_machine"
+_THREADS = "services.inference.engine.runner.cpu.kernels.threads"
+
+panel_product_1 = Intrinsic("panel_product_1", _MACHINE)
+panel_product_2 = Intrinsic("panel_product_2", _MACHINE)
+panel_product_3 = Intrinsic("panel_product_3", _MACHINE)
+panel_product_4 = Intrinsic("panel_product_4", _MACHINE)
+panel_product_8 = Intrinsic("panel_product_8", _MACHINE)
+panel_product_12 = Intrinsic("panel_product_12", _MACHINE)
+sum_of_squares = Intrinsic("sum_of_squares", _MACHINE)
+dot_keys = Intrinsic("dot_keys", _ATTENTION)
+softmax = Intrinsic("softmax", _ATTENTION)
+dot_tile = Intrinsic("dot_tile", _ATTENTION)
+mix_tile_1 = Intrinsic("mix_tile_1", _ATTENTION)
+mix_tile_2 = Intrinsic("mix_tile_2", _ATTENTION)
+mix_tile_4 = Intrinsic("mix_tile_4", _ATTENTION)
+mix_values_1 = Intrinsic("mix_values_1", _ATTENTION)
+mix_values_2 = Intrinsic("mix_values_2", _ATTENTION)
+mix_values_4 = Intrinsic("mix_values_4", _ATTENTION)
+swiglu = Intrinsic("swiglu", _MACHINE)
+has_many_registers = Intrinsic("has_many_registers", _MACHINE)
+take_ticket = Intrinsic("take_ticket", _THREADS)
+barrier = Intrinsic("barrier", _THREADS)

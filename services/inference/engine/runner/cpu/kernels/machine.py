@@ -1,0 +1,170 @@
+"""What `intrinsics` declares of vectors, for Numba: imported only to compile.
+
+It is written in LLVM's portable vector types, in the order of operations that `intrinsics` promises: LLVM may choose
+instructions, but changes no order of floating-point operations.
+"""
+
+# Numba's extension interface is untyped, and hands each function its typing context whether it needs it or not.
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
+# ruff: noqa: ARG001
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from services.inference.engine.runner.cpu.kernels.intrinsics import BFLOAT16, FLOAT16, FLOAT32, LANES, PANEL
+from services.inference.engine.runner.cpu.kernels.vectors import (
+    BIT,
+    BYTE,
+    FLOAT,
+    ZERO,
+    Loop,
+    address,
+    broadcast,
+    exponential,
+    fold,
+    from_bfloat16,
+    from_float16,
+    has_feature,
+    load,
+    load_halves,
+    multiply_add,
+    offset,
+    prefetch,
+    splat,
+    store,
+    store_or_add,
+    word,
+)
+
+_VECTORS = PANEL // LANES  # of a panel
+_AHEAD_BYTES = 4096  # how far before its use a weight is asked for: where a page ends, processors stop by themselves
+_LINE_BYTES = 64
+
+
+def _panel_product(rows: int):
+    def product(typing_context, weights, offset_, depth, kind, x, index, stride, out, out_index, out_stride, add):
+        def generate(context, builder, signature, arguments):
+            weights, begin, depth, kind, x, index, stride, out, out_index, out_stride, add = arguments
+            kinds = signature.args
+            panel = address(context, builder, kinds[0], weights, begin, BYTE)
+            start = address(context, builder, kinds[4], x, index, FLOAT)
+            activations = [offset(builder, start, builder.mul(stride, word(row))) for row in range(rows)]
+            target = address(context, builder, kinds[7], out, out_index, FLOAT)
+            done = builder.append_basic_block("done")
+            choice = builder.switch(kind, done)
+            for one, of_kind in _WEIGHTS.items():
+                block = builder.append_basic_block("of_kind")
+                choice.add_case(word(one), block)
+                builder.position_at_end(block)
+                sums = _accumulate(builder, panel, of_kind, depth, activations)
+                for row, of_row in enumerate(sums):
+                    for number, total in enumerate(of_row):
+                        place = builder.add(builder.mul(out_stride, word(row)), word(number * LANES))
+                        store_or_add(builder, total, offset(builder, target, place), add)
+                builder.branch(done)
+            builder.position_at_end(done)
+            return context.get_dummy_value()
+
+        number = types.int64
+        return (
+            types.void(weights, number, number, number, x, number, number, out, number, number, types.boolean),
+            generate,
+        )
+
+    return intrinsic(product)
+
+
+panel_product_1 = _panel_product(1)
+panel_product_2 = _panel_product(2)
+panel_product_3 = _panel_product(3)
+panel_product_4 = _panel_product(4)
+panel_product_8 = _panel_product(8)
+panel_product_12 = _panel_product(12)
+
+
+class _Weights(NamedTuple):
+    """How weights of a kind are read: their bytes, and a function from the address of LANES of them to a vector."""
+
+    size: int
+    load: Callable[[Any, Any], Any]
+
+
+_WEIGHTS = {
+    FLOAT32: _Weights(4, load),
+    BFLOAT16: _Weights(2, lambda builder, pointer: from_bfloat16(builder, load_halves(builder, pointer))),
+    FLOAT16: _Weights(2, lambda builder, pointer: from_float16(builder, load_halves(builder, pointer))),
+}
+
+
+def _accumulate(builder, panel, of_kind, depth, activations):
+    """The sums of all rows, a list of vectors each, over a depth that is a multiple of 4."""
+    # LLVM moves the loads of several inputs to the front, where with many rows they fit in no registers.
+    unroll = 4 if len(activations) <= 3 else 1
+    loop = Loop(builder, [ZERO] * (len(activations) * _VECTORS), unroll)
+    sums = list(loop.state)
+    line = PANEL * of_kind.size
+    ahead = offset(builder, panel, builder.mul(loop.index, word(line)))
+    for begin in range(0, unroll * line, _LINE_BYTES):
+        prefetch(builder, offset(builder, ahead, _AHEAD_BYTES + begin))
+    for step in range(unroll):
+        k = builder.add(loop.index, word(step))
+        first = offset(builder, panel, builder.mul(k, word(line)))
+        weights = [
+            of_kind.load(builder, offset(builder, first, LANES * of_kind.size * number)) for number in range(_VECTORS)
+        ]
+        for row, pointer in enumerate(activations):
+            activation = broadcast(builder, builder.load(offset(builder, pointer, k)))
+            for number, weight in enumerate(weights):
+                place = row * _VECTORS + number
+                sums[place] = multiply_add(builder, weight, activation, sums[place])
+    loop.close(depth, sums)
+    # The last pass's values; its body dominates what follows.
+    return [sums[row * _VECTORS : (row + 1) * _VECTORS] for row in range(len(activations))]
+
+
+@intrinsic
+def sum_of_squares(typing_context, x, index, count):
+    """See `intrinsics`."""
+
+    def generate(context, builder, signature, arguments):
+        x, index, count = arguments
+        start = address(context, builder, signature.args[0], x, index, FLOAT)
+        loop = Loop(builder, [ZERO], LANES)
+        vector = load(builder, offset(builder, start, loop.index))
+        total = multiply_add(builder, vector, vector, loop.state[0])
+        loop.close(count, [total])
+        return fold(builder, total, builder.fadd)
+
+    return types.float32(x, types.int64, types.int64), generate
+
+
+@intrinsic
+def swiglu(typing_context, x, index, out, out_index):
+    """See `intrinsics`."""
+
+    def generate(context, builder, signature, arguments):
+        x, index, out, out_index = arguments
+        start = address(context, builder, signature.args[0], x, index, FLOAT)
+        gate, up = load(builder, start), load(builder, offset(builder, start, LANES))
+        denominator = builder.fadd(splat(1.0), exponential(builder, builder.fneg(gate)))
+        target = address(context, builder, signature.args[2], out, out_index, FLOAT)
+        store(builder, builder.fmul(builder.fdiv(gate, denominator), up), target)
+        return context.get_dummy_value()
+
+    return types.void(x, types.int64, out, types.int64), generate
+
+
+@intrinsic
+def has_many_registers(typing_context):
+    """See `intrinsics`."""
+
+    def generate(context, builder, signature, arguments):
+        is_arm = "aarch64" in llvm.get_process_triple() or "arm64" in llvm.get_process_triple()
+        return ir.Constant(BIT, int(is_arm or has_feature("avx512f")))
+
+    return types.boolean(), generate

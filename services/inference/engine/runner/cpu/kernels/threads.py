@@ -1,0 +1,80 @@
+"""What `intrinsics` declares of threads, for Numba: imported only to compile."""
+
+# Numba's extension interface is untyped, and hands each function its typing context whether it needs it or not.
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
+# ruff: noqa: ARG001
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from services.inference.engine.runner.cpu.kernels.intrinsics import CACHE_LINE
+from services.inference.engine.runner.cpu.kernels.vectors import HALF_WORD, WORD, address, offset, word
+
+_SPINS = 4000  # looks at the others before the core is offered to whoever else wants it
+
+
+@intrinsic
+def take_ticket(typing_context, tickets, index):
+    """See `intrinsics`."""
+
+    def generate(context, builder, signature, arguments):
+        counter = address(context, builder, signature.args[0], arguments[0], arguments[1], WORD)
+        return builder.atomic_rmw("add", counter, word(1), "monotonic")
+
+    return types.int64(tickets, types.int64), generate
+
+
+@intrinsic
+def barrier(typing_context, state, num_threads):
+    """See `intrinsics`.
+
+    The last to arrive clears the number of arrivals and then announces the next generation, for which the others wait.
+    """
+
+    def generate(context, builder, signature, arguments):
+        state, num_threads = arguments
+        arrivals = address(context, builder, signature.args[0], state, word(0), WORD)
+        generation = offset(builder, arrivals, CACHE_LINE)
+        ours = builder.load_atomic(generation, "acquire", 8)
+        arrived = builder.add(builder.atomic_rmw("add", arrivals, word(1), "acq_rel"), word(1))
+        with builder.if_else(builder.icmp_signed("==", arrived, num_threads)) as (is_last, others):
+            with is_last:
+                builder.store_atomic(word(0), arrivals, "monotonic", 8)
+                builder.store_atomic(builder.add(ours, word(1)), generation, "release", 8)
+            with others:
+                _wait_for_change(builder, generation, ours)
+        return context.get_dummy_value()
+
+    return types.void(state, types.int64), generate
+
+
+def _wait_for_change(builder, generation, ours) -> None:
+    entry = builder.block
+    wait, go_on = builder.append_basic_block("wait"), builder.append_basic_block("go_on")
+    builder.branch(wait)
+    builder.position_at_end(wait)
+    spins = builder.phi(WORD)
+    spins.add_incoming(word(0), entry)
+    _pause(builder)
+    with builder.if_then(builder.icmp_signed(">", spins, word(_SPINS)), likely=False):
+        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.IntType(32), []), "sched_yield")
+        builder.call(function, [])
+    spins.add_incoming(builder.add(spins, word(1)), builder.block)
+    is_same = builder.icmp_signed("==", builder.load_atomic(generation, "acquire", 8), ours)
+    builder.cbranch(is_same, wait, go_on)
+    builder.position_at_end(go_on)
+
+
+def _pause(builder) -> None:
+    """Tell the processor that this is a loop that waits, where there is a way to say so."""
+    triple = llvm.get_process_triple()
+    if "x86" in triple:
+        function_type = ir.FunctionType(ir.VoidType(), [])
+        builder.call(cgutils.get_or_insert_function(builder.module, function_type, "llvm.x86.sse2.pause"), [])
+    elif "aarch64" in triple or "arm64" in triple:
+        function_type = ir.FunctionType(ir.VoidType(), [HALF_WORD])
+        hint = cgutils.get_or_insert_function(builder.module, function_type, "llvm.aarch64.hint")
+        builder.call(hint, [ir.Constant(HALF_WORD, 1)])  # YIELD

@@ -1,0 +1,212 @@
+"""Pieces of LLVM's portable vector code that the engine's intrinsics are made of; imported only to compile."""
+
+# Numba's extension interface is untyped.
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+
+import math
+import struct
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba.core import cgutils
+from numba.core.registry import cpu_target
+
+from services.inference.engine.runner.cpu.kernels.intrinsics import LANES
+
+BYTE, HALF_WORD, WORD, BIT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.IntType(1)
+FLOAT = ir.FloatType()
+VECTOR = ir.VectorType(FLOAT, LANES)
+INTEGERS = ir.VectorType(HALF_WORD, LANES)
+HALVES = ir.VectorType(ir.IntType(16), LANES)
+ZERO = ir.Constant(VECTOR, None)
+
+
+def address(context, builder, array_type, array, index, pointee):
+    """The address of an element of a one-dimensional contiguous array, as a pointer to another type."""
+    struct_of_array = context.make_array(array_type)(context, builder, array)
+    return builder.bitcast(builder.gep(struct_of_array.data, [index]), pointee.as_pointer())
+
+
+def offset(builder, pointer, index):
+    """The address `index` elements behind another."""
+    return builder.gep(pointer, [word(index) if isinstance(index, int) else index])
+
+
+def word(value):
+    """A constant of 64 bits."""
+    return ir.Constant(WORD, value)
+
+
+def load(builder, pointer):
+    """The vector at the address of its first number, which need not be aligned."""
+    return builder.load(builder.bitcast(pointer, VECTOR.as_pointer()), align=4)
+
+
+def store(builder, vector, pointer):
+    """Write a vector from the address of its first number on."""
+    builder.store(vector, builder.bitcast(pointer, VECTOR.as_pointer()), align=4)
+
+
+def broadcast(builder, number, lanes: int = LANES):
+    """A vector with one number in all lanes."""
+    vector_type = ir.VectorType(number.type, lanes)
+    undefined = ir.Constant(vector_type, ir.Undefined)
+    vector = builder.insert_element(undefined, number, ir.Constant(HALF_WORD, 0))
+    return builder.shuffle_vector(vector, undefined, ir.Constant(ir.VectorType(HALF_WORD, lanes), None))
+
+
+def _integers(value: int):
+    return ir.Constant(INTEGERS, [ir.Constant(HALF_WORD, value)] * LANES)
+
+
+def splat(value: float, lanes: int = LANES):
+    """A constant vector."""
+    rounded = struct.unpack("<f", struct.pack("<f", value))[0]
+    return ir.Constant(ir.VectorType(FLOAT, lanes), [ir.Constant(FLOAT, rounded)] * lanes)
+
+
+def store_or_add(builder, vector, pointer, add):
+    """Write a vector from the address of its first number on, or add it to what is there."""
+    with builder.if_else(add) as (then, otherwise):
+        with then:
+            store(builder, builder.fadd(load(builder, pointer), vector), pointer)
+        with otherwise:
+            store(builder, vector, pointer)
+
+
+def load_halves(builder, pointer):
+    """A vector of numbers of 16 bits from an address on, which need not be aligned."""
+    return builder.load(builder.bitcast(pointer, HALVES.as_pointer()), align=2)
+
+
+def from_bfloat16(builder, halves):
+    """The numbers whose upper halves a vector holds."""
+    bits = builder.shl(builder.zext(halves, INTEGERS), _integers(16))
+    return builder.bitcast(bits, VECTOR)
+
+
+def from_float16(builder, halves):
+    """A vector of finite numbers of 16 bits in 32."""
+    if _has_half_conversion():
+        return builder.fpext(builder.bitcast(halves, ir.VectorType(ir.HalfType(), LANES)), VECTOR)
+    # Exponent and fraction moved to their places are the number over 2**112, for subnormal ones too.
+    wide = builder.zext(halves, INTEGERS)
+    sign = builder.shl(builder.and_(wide, _integers(0x8000)), _integers(16))
+    magnitude = builder.bitcast(builder.shl(builder.and_(wide, _integers(0x7FFF)), _integers(13)), VECTOR)
+    scaled = builder.fmul(magnitude, splat(2.0**112))
+    return builder.bitcast(builder.or_(builder.bitcast(scaled, INTEGERS), sign), VECTOR)
+
+
+def _has_half_conversion() -> bool:
+    return has_feature("f16c") or "aarch64" in llvm.get_process_triple() or "arm64" in llvm.get_process_triple()
+
+
+def has_feature(name: str) -> bool:
+    """Whether Numba compiles for processors with one of LLVM's features."""
+    return f"+{name}" in cpu_target.target_context.codegen()._tm_features.split(",")
+
+
+def multiply_add(builder, a, b, c):
+    """`a * b + c`, rounded once where the processor can."""
+    function_type = ir.FunctionType(VECTOR, [VECTOR] * 3)
+    function = cgutils.get_or_insert_function(builder.module, function_type, f"llvm.fmuladd.v{LANES}f32")
+    return builder.call(function, [a, b, c])
+
+
+def prefetch(builder, pointer):
+    """Ask for the cache line of an address, to be read soon, into the second cache.
+
+    The first one takes only so many requests at a time that memory would idle between them.
+    """
+    function_type = ir.FunctionType(ir.VoidType(), [pointer.type, HALF_WORD, HALF_WORD, HALF_WORD])
+    function = cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0")
+    read, second_cache, data = (ir.Constant(HALF_WORD, value) for value in (0, 2, 1))
+    builder.call(function, [pointer, read, second_cache, data])
+
+
+def lanes_below(builder, count):
+    """Bits of the lanes whose number is below `count` (of 64 bits)."""
+    limit = broadcast(builder, builder.trunc(count, HALF_WORD))
+    numbers = ir.Constant(INTEGERS, [ir.Constant(HALF_WORD, lane) for lane in range(LANES)])
+    return builder.icmp_signed("<", numbers, limit)
+
+
+def fold(builder, vector, combine):
+    """One number of all lanes: the upper half is combined with the lower, until one lane is left."""
+    width = LANES
+    while width > 1:
+        width //= 2
+        half = ir.VectorType(HALF_WORD, width)
+        lower = ir.Constant(half, [ir.Constant(HALF_WORD, lane) for lane in range(width)])
+        upper = ir.Constant(half, [ir.Constant(HALF_WORD, lane + width) for lane in range(width)])
+        vector = combine(
+            builder.shuffle_vector(vector, vector, lower),
+            builder.shuffle_vector(vector, vector, upper),
+        )
+    return builder.extract_element(vector, ir.Constant(HALF_WORD, 0))
+
+
+def exponential(builder, x):
+    """Exp of each lane to about one unit in the last place; below -87 it is 0, above 88 it stays exp(88).
+
+    Cody and Waite's reduction by multiples of ln 2, and the polynomial of Cephes' `expf` (Moshier 1992).
+    """
+    low, high = splat(-87.0), splat(88.0)
+    is_zero = builder.fcmp_ordered("<", x, low)
+    is_number = builder.fcmp_ordered("ord", x, x)
+    x = builder.select(builder.fcmp_ordered(">", x, high), high, builder.select(is_zero, low, x))
+    # Adding 1.5 * 2**23 rounds to a whole number, which then stands in the low bits.
+    magic = splat(1.5 * (1 << 23))
+    shifted = multiply_add(builder, x, splat(1 / math.log(2)), magic)
+    whole = builder.fsub(shifted, magic)
+    rest = multiply_add(builder, whole, splat(-0.693359375), x)
+    rest = multiply_add(builder, whole, splat(2.12194440e-4), rest)
+    coefficients = (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+    power = splat(1.9875691500e-4)
+    for coefficient in coefficients:
+        power = multiply_add(builder, power, rest, splat(coefficient))
+    result = multiply_add(builder, power, builder.fmul(rest, rest), builder.fadd(rest, splat(1.0)))
+    mantissa_bits = ir.Constant(INTEGERS, [ir.Constant(HALF_WORD, 23)] * LANES)
+    exponent = builder.shl(builder.bitcast(shifted, INTEGERS), mantissa_bits)
+    result = builder.bitcast(builder.add(builder.bitcast(result, INTEGERS), exponent), VECTOR)
+    return builder.select(is_number, builder.select(is_zero, ZERO, result), x)
+
+
+class Loop:
+    """A loop in LLVM's form, whose body runs at least once.
+
+    Args:
+        builder: Where to emit it; is in the body afterwards, and behind the loop after `close`.
+        state: First values of what the loop changes.
+
+    Attributes:
+        index: The number of the pass, from 0 on in steps of `step`.
+        state: Their values at the start of a pass.
+    """
+
+    def __init__(self, builder, state, step: int = 1):
+        self._builder = builder
+        self._step = step
+        entry = builder.block
+        self._body = builder.append_basic_block("body")
+        self._done = builder.append_basic_block("done")
+        builder.branch(self._body)
+        builder.position_at_end(self._body)
+        self.index = builder.phi(WORD)
+        self.index.add_incoming(word(0), entry)
+        self.state = []
+        for value in state:
+            phi = builder.phi(value.type)
+            phi.add_incoming(value, entry)
+            self.state.append(phi)
+
+    def close(self, count, state) -> None:
+        """End the body: pass on `state`, and go on while the index is below `count`."""
+        builder = self._builder
+        following = builder.add(self.index, word(self._step))
+        end = builder.block
+        builder.cbranch(builder.icmp_signed("<", following, count), self._body, self._done)
+        self.index.add_incoming(following, end)
+        for phi, value in zip(self.state, state, strict=True):
+            phi.add_incoming(value, end)
+        builder.position_at_end(self._done)

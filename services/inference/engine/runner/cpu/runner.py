@@ -1,0 +1,293 @@
+"""Runs steps on the CPU, in compiled code over packed weights."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from services.inference.engine.runner.cpu.kernels import step as kernels
+from services.inference.engine.runner.cpu.kernels.int8 import BLOCK, ROW_BLOCK_FLOATS
+from services.inference.engine.runner.cpu.kernels.intrinsics import CACHE_LINE, CHAINS, INT8, LANES, PANEL, TILE
+from services.inference.engine.runner.cpu.kernels.layout import (
+    Activations,
+    Cache,
+    Floats,
+    Plan,
+    Shape,
+    Sync,
+    Weights,
+    Words,
+)
+from services.inference.engine.runner.cpu.kernels.linear import MATRIX_WORDS
+from services.inference.engine.runner.cpu.rotation import Rotation
+from services.inference.engine.runner.cpu.team import ThreadTeam
+from services.inference.engine.runner.cpu.weights import round_up
+from services.inference.engine.runner.protocol import BLOCK_SIZE, Segment, StepResult
+from services.inference.engine.sampler import Sampler
+from services.inference.engine.types import RowRequest, TokenLogprobs
+from shared.kernels.compiling import Call, Kernel
+from shared.lm import ModelConfig
+
+_SHORT_STEP_BYTES = 70 << 20
+"""A step is short where it reads fewer bytes of matrices, at a row or at as many as that takes as long for. On two
+cores of which HTTP and a client take a share, one thread is as fast as two for steps of up to some 3 ms, and steadier:
+threads wait for each other at every part of a layer, and for whatever has taken the core of one of them."""
+
+_ROWS_AT_THE_PRICE_OF_ONE = 4
+
+
+class CpuRunner:
+    """A model, its KV cache and room for one step, all allocated once; implements `step.Runner`.
+
+    Args:
+        config: The architecture.
+        weights: From `pack_weights`.
+        sampler: Draws from logits that are views of one array, valid until the next step.
+        team: The threads that run a step; the sampler may use it too.
+        num_blocks: Blocks of the KV cache.
+        max_rows: Rows that may be open.
+        max_step_tokens: The most tokens of a step.
+        context_length: The most tokens of a sequence, where the cache has room for as many.
+        short_step_threads: How many of the team's threads run a short step; all by default.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        sampler: Sampler[Floats],
+        team: ThreadTeam,
+        *,
+        num_blocks: int,
+        max_rows: int,
+        max_step_tokens: int,
+        context_length: int,
+        short_step_threads: int | None = None,
+    ):
+        self.num_blocks = num_blocks
+        self.max_rows = max_rows
+        self.max_step_tokens = max_step_tokens
+        self._vocab_size = config.vocab_size
+        self._sampler = sampler
+        self._team = team
+        self._context_length = min(context_length, num_blocks * BLOCK_SIZE)
+        self._weights = weights
+        self._short_step_threads = short_step_threads or team.num_threads
+        self._shape = _shape(config, num_blocks, self._context_length)
+        self._cache = _cache(self._shape)
+        self._rotation = Rotation(config, self._context_length)
+        self._work = _activations(self._shape, weights, max_rows, max_step_tokens, team.num_threads)
+        blocks_of_sequence = -(-self._context_length // BLOCK_SIZE)
+        self._plan = Plan(
+            tokens=np.zeros(max_step_tokens, np.int64),
+            positions=np.zeros(max_step_tokens, np.int64),
+            tables=np.zeros(max_step_tokens, np.int64),
+            blocks=np.zeros(min(max_rows, max_step_tokens) * blocks_of_sequence, np.int64),
+            outputs=np.zeros(max(max_rows, max_step_tokens), np.int64),
+        )
+        self._sync = Sync(
+            barrier=np.zeros(2 * CACHE_LINE, np.int64),
+            tickets=np.zeros(kernels.TICKETS * config.num_layers + 1, np.int64),
+        )
+        words = np.array(self._shape, np.int64), config.norm_eps, weights
+        arrays = self._rotation.values, self._cache, self._plan
+        self._layers = _TeamCall(kernels.run_layers, team, *words, *arrays, 0, self._work, self._sync)
+        self._head = _TeamCall(kernels.run_head, team, *words, self._plan, 0, 0, self._work, self._sync)
+        self._logits = self._work.logits.reshape(max_rows, self._shape.logits)[:, : config.vocab_size]
+
+    def open_row(self, row: int, request: RowRequest, output: Sequence[int] = ()) -> None:
+        """See `step.Runner`."""
+        self._sampler.open(row, request, output)
+
+    def close_row(self, row: int) -> None:
+        """See `step.Runner`."""
+        self._sampler.close(row)
+
+    def copy_block(self, source: int, target: int) -> None:
+        """See `step.Runner`."""
+        for array in self._cache:
+            by_block = array.reshape(self._shape.num_layers, self.num_blocks, -1)
+            by_block[:, target] = by_block[:, source]
+
+    def run(self, segments: Sequence[Segment]) -> StepResult:
+        """See `step.Runner`."""
+        ends = self.forward(segments)
+        result = StepResult()
+        rows = [row for segment in segments for row in segment.draws]
+        if rows:
+            outputs = [end - 1 for segment, end in zip(segments, ends, strict=True) for _ in segment.draws]
+            result.draws = self._sampler.draw(self.logits(outputs), rows)
+        for segment, end in zip(segments, ends, strict=True):
+            result.prompt_logprobs.append(self._score(segment, end - len(segment.tokens)))
+        return result
+
+    def forward(self, segments: Sequence[Segment]) -> list[int]:
+        """Run all layers; returns where each segment's tokens end among those of the step."""
+        num_rows, ends = self._lay_out(segments)
+        self._sync.tickets[:] = 0
+        self._layers.run(self._num_threads(num_rows), num_rows)
+        return ends
+
+    def logits(self, outputs: Sequence[int]) -> Floats:
+        """The logits after tokens of the last `forward`, [len(outputs), vocab_size]; at most `max_rows` at once."""
+        if len(outputs) > self.max_rows:
+            raise ValueError(f"logits of {len(outputs)} tokens were asked for at once, of {self.max_rows} at most")
+        self._plan.outputs[: len(outputs)] = outputs
+        self._sync.tickets[-1] = 0
+        self._head.run(self._num_threads(len(outputs)), 0, len(outputs))
+        return self._logits[: len(outputs)]
+
+    def _num_threads(self, num_rows: int) -> int:
+        is_short = -(-num_rows // _ROWS_AT_THE_PRICE_OF_ONE) * self._weights.packed.size < _SHORT_STEP_BYTES
+        return self._short_step_threads if is_short else self._team.num_threads
+
+    def _lay_out(self, segments: Sequence[Segment]) -> tuple[int, list[int]]:
+        """Write the plan of a step, after looking at all that compiled code takes for granted.
+
+        Raises:
+            ValueError: More tokens than fit, or a token, position or block that does not exist.
+        """
+        plan = self._plan
+        row = table = 0
+        ends = []
+        for segment in segments:
+            end, table_end = row + len(segment.tokens), table + len(segment.blocks)
+            last = segment.start + len(segment.tokens) - 1
+            if end > len(plan.tokens) or table_end > len(plan.blocks) or last >= self._context_length:
+                raise ValueError(
+                    f"a step of {end} tokens, one of them at position {last}, is more than there is room for"
+                )
+            if last >= len(segment.blocks) * BLOCK_SIZE:
+                raise ValueError(f"position {last} is in none of {len(segment.blocks)} blocks")
+            plan.tokens[row:end] = segment.tokens
+            plan.positions[row:end] = np.arange(segment.start, last + 1)
+            plan.tables[row:end] = table
+            plan.blocks[table:table_end] = segment.blocks
+            self._rotation.reach(last)
+            row, table = end, table_end
+            ends.append(end)
+        _check_below(plan.tokens[:row], self._vocab_size, "token")
+        _check_below(plan.blocks[:table], self.num_blocks, "block")
+        return row, ends
+
+    def _score(self, segment: Segment, begin: int) -> list[TokenLogprobs]:
+        scores: list[TokenLogprobs] = []
+        for first in range(0, len(segment.targets), self.max_rows):
+            targets = segment.targets[first : first + self.max_rows]
+            logits = self.logits(range(begin + first, begin + first + len(targets)))
+            scores += self._sampler.score(logits, targets, segment.num_logprobs)
+        return scores
+
+
+def block_bytes(config: ModelConfig) -> int:
+    """Memory of one block of the KV cache."""
+    heads = config.num_layers * config.num_kv_heads
+    return 4 * heads * BLOCK_SIZE * (config.head_dim + round_up(config.head_dim, LANES))
+
+
+def position_bytes(config: ModelConfig, num_threads: int, max_rows: int) -> int:
+    """Memory that each position of the longest sequence takes beside the cache: its angles, scores and block table."""
+    scores = max(config.num_heads, TILE) * num_threads
+    return 4 * (config.head_dim + scores) + 8 * max_rows // BLOCK_SIZE
+
+
+def _check_below(numbers: Words, limit: int, name: str) -> None:
+    # Seen as unsigned, what is negative is larger than any limit.
+    if len(numbers) and numbers.view(np.uint64).max() >= limit:
+        raise ValueError(f"there is no {name} {numbers[numbers.view(np.uint64).argmax()]}, only {limit} from 0 on")
+
+
+class _TeamCall:
+    """A kernel that threads of a team run at once; `thread` and `num_threads` are its first two arguments.
+
+    Args:
+        kernel: Its arguments that are whole numbers in `values` may be set anew for each run.
+        team: The threads.
+        values: All other arguments.
+    """
+
+    def __init__(self, kernel: Kernel, team: ThreadTeam, *values: object):
+        self._calls: list[Call] = [
+            kernel.prepare(thread, team.num_threads, *values) for thread in range(team.num_threads)
+        ]
+        self._run = team.run
+        self._places = _places_of_numbers(values)
+
+    def run(self, num_threads: int, *numbers: int) -> None:
+        calls = self._calls[:num_threads]
+        for call in calls:
+            call.words[1] = num_threads
+            for place, number in zip(self._places, numbers, strict=True):
+                call.words[place] = number
+        self._run(calls)
+
+
+def _places_of_numbers(values: Sequence[object]) -> list[int]:
+    """The words of the arguments that are whole numbers, behind the two that tell the thread."""
+    places, place = [], 2
+    for value in values:
+        if isinstance(value, int):
+            places.append(place)
+        place += 2 * len(value) if isinstance(value, tuple) else 2 if isinstance(value, np.ndarray) else 1
+    return places
+
+
+def _shape(config: ModelConfig, num_blocks: int, context_length: int) -> Shape:
+    heads = config.num_heads * config.head_dim
+    scores = round_up(context_length, 4 * BLOCK_SIZE) + LANES
+    sums = round_up(config.head_dim, CHAINS * LANES) + 2 * CHAINS * LANES
+    return Shape(
+        d_model=config.d_model,
+        num_layers=config.num_layers,
+        num_heads=config.num_heads,
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        has_head_norm=int(config.qk_norm),
+        num_blocks=num_blocks,
+        wide=_stride(config.d_model),
+        qkv=_stride(heads + 2 * config.num_kv_heads * config.head_dim),
+        attended=_stride(heads),
+        gate_up=_stride(2 * round_up(config.d_ff, LANES)),
+        hidden=_stride(config.d_ff),
+        logits=_stride(config.vocab_size),
+        scores=scores,
+        sums=sums,
+        scratch=round_up(max(config.num_heads, TILE) * (scores + sums + 1), LANES),
+    )
+
+
+def _stride(width: int) -> int:
+    """Room for whole panels, and a cache line more, so that a row begins in another part of the cache than the last."""
+    return round_up(width, PANEL) + LANES
+
+
+def _cache(shape: Shape) -> Cache:
+    """Memory that is the process' own from here on, by having been written to, unlike what `np.zeros` gives.
+
+    The system would hand it over in the middle of steps, which took 40 ms for the 16 MB of huge pages that a block in
+    all layers lies in, and would end the process under load where there is not enough.
+    """
+    heads = shape.num_layers * shape.num_blocks * shape.num_kv_heads
+    return Cache(
+        keys=np.full(heads * shape.head_dim * LANES, 0, np.float32),
+        values=np.full(heads * round_up(shape.head_dim, LANES) * LANES, 0, np.float32),
+    )
+
+
+def _activations(shape: Shape, weights: Weights, max_rows: int, max_step_tokens: int, num_threads: int) -> Activations:
+    most_rows = max(max_rows, max_step_tokens)
+    depths = [depth for _, _, depth, kind, _ in weights.matrices.reshape(-1, MATRIX_WORDS) if kind == INT8]
+
+    def rows(width: int, count: int = max_step_tokens) -> Floats:
+        return np.zeros(width * count, np.float32)
+
+    return Activations(
+        residual=rows(shape.wide),
+        normed=rows(shape.wide, most_rows),
+        qkv=rows(shape.qkv),
+        attended=rows(shape.attended),
+        gate_up=rows(shape.gate_up),
+        hidden=rows(shape.hidden),
+        logits=rows(shape.logits, max_rows),
+        quantized=rows(max(depths, default=0) // BLOCK * ROW_BLOCK_FLOATS, most_rows),
+        scratch=rows(shape.scratch, num_threads),
+    )

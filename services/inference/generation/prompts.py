@@ -1,0 +1,102 @@
+"""Prompts: from text or token ids to what the engine runs."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from services.inference.api.fields import ContinuationRequest
+from services.inference.generation.loading import ServedModel
+from shared.bpe import StreamDecoder, Tokenizer, TokenizerError
+from shared.http import ApiError
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt that was checked.
+
+    Attributes:
+        ids: Its tokens, at least one.
+        text: What an answer that echoes it begins with.
+        offsets: Where each token begins in `text`, in characters; empty unless asked for.
+    """
+
+    ids: tuple[int, ...]
+    text: str
+    offsets: tuple[int, ...]
+
+
+def read_prompts(request: ContinuationRequest, model: ServedModel) -> list[Prompt]:
+    """Encode a request's prompts, and check them. None is encoded before all have a length that may fit.
+
+    Raises:
+        ApiError: 400, naming the prompt, the limit and the value got.
+    """
+    prompts = request.prompts
+    if not prompts:
+        raise ApiError(400, "prompt: the list is empty", param="prompt", code="empty_prompt")
+    fields = ["prompt"] if len(prompts) == 1 else [f"prompt[{index}]" for index in range(len(prompts))]
+    for prompt, field in zip(prompts, fields, strict=True):
+        if isinstance(prompt, str):
+            _check_length(_fewest_tokens(prompt, request, model), field, request, model, counted="at least ")
+        else:
+            _check_length(len(prompt), field, request, model)
+    return [_prompt(prompt, field, request, model) for prompt, field in zip(prompts, fields, strict=True)]
+
+
+def _fewest_tokens(text: str, request: ContinuationRequest, model: ServedModel) -> int:
+    try:
+        return model.tokenizer.fewest_tokens(text, allowed_special=request.allowed_special or ())
+    except TokenizerError as error:
+        raise ApiError(400, str(error), param="allowed_special") from error
+
+
+def _prompt(prompt: str | list[int], field: str, request: ContinuationRequest, model: ServedModel) -> Prompt:
+    wants_offsets = bool(request.echo) and request.num_prompt_logprobs is not None
+    try:
+        if isinstance(prompt, str):
+            ids, text, offsets = _encode(prompt, request, model.tokenizer, wants_offsets=wants_offsets)
+        else:
+            ids, text = prompt, model.tokenizer.decode(prompt)  # refuses ids that are no tokens
+            offsets = _offsets(ids, model.tokenizer) if wants_offsets else []
+    except TokenizerError as error:
+        raise ApiError(400, f"{field}: {error}", param=field) from error
+    if not ids:
+        message = f"{field}: it is empty, and there is no begin-of-text token to start from"
+        raise ApiError(400, message, param=field, code="empty_prompt")
+    _check_length(len(ids), field, request, model)
+    return Prompt(tuple(ids), text, tuple(offsets))
+
+
+def _encode(
+    text: str, request: ContinuationRequest, tokenizer: Tokenizer, *, wants_offsets: bool
+) -> tuple[list[int], str, list[int]]:
+    special: dict[str, Any] = {
+        "allowed_special": request.allowed_special or (),
+        "add_special_tokens": request.add_special_tokens is not False,
+    }
+    if not wants_offsets:
+        return tokenizer.encode(text, **special), text, []
+    pieces = tokenizer.encode_with_pieces(text, **special)
+    return [piece.id for piece in pieces], text, [piece.start for piece in pieces]
+
+
+def _offsets(ids: list[int], tokenizer: Tokenizer) -> list[int]:
+    """Where each token begins in the decoded text; one inside a character, where that character begins."""
+    decoder = StreamDecoder(tokenizer, skip_special_tokens=False)
+    offsets = []
+    for token in ids:
+        decoder.feed(token)
+        offsets.append(decoder.start)
+    return offsets
+
+
+def _check_length(
+    number: int, field: str, request: ContinuationRequest, model: ServedModel, *, counted: str = ""
+) -> None:
+    # A prompt that fills the context can be scored and not continued.
+    limit = model.context_length - (request.max_tokens != 0)
+    if number > limit:
+        message = (
+            f"{field}: {counted}{number} tokens, the limit is {limit}: "
+            f"prompt and answer share a context of {model.context_length} tokens"
+        )
+        raise ApiError(400, message, param=field, code="context_length_exceeded")

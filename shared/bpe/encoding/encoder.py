@@ -1,0 +1,250 @@
+"""Plain text to ids, compiled: what the kernels need between calls, and which thread has it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import accumulate, chain, pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.bpe.kernels.boundaries import next_cut
+from shared.bpe.kernels.classes import character_classes
+from shared.bpe.kernels.encoding import SLACK, encode_pieces, encode_text, encode_texts
+from shared.bpe.kernels.piece_cache import Cache, move_pieces, new_cache
+from shared.bpe.kernels.piece_merging import NO_MEMORY
+from shared.bpe.kernels.scanner import PATTERN_IDS
+from shared.bpe.kernels.tables import Tables, build_tables
+from shared.bpe.patterns.named import PATTERNS, TimeBudget, split
+from shared.bpe.vocabulary import Vocabulary
+from shared.system.cpu_count import available_processors
+from shared.system.thread_pool import in_order
+
+Ids = npt.NDArray[np.uint32]
+
+# Entries of the cache and words of its store. Each is replaced by the next once it fills: 0.2, 1.3, 10 and 48 MB.
+_CACHE_SIZES = ((1 << 12, 1 << 12), (1 << 15, 1 << 15), (1 << 18, 1 << 18), (1 << 20, 1 << 21))
+_CUTS = 1 << 11
+# Bytes that one call of a kernel is given where texts are many, and that make another thread worth its start.
+_SHARE = 3 << 18
+# Bytes between two cuts of a long text.
+_BLOCK = 1 << 18
+# Bytes of a text that is encoded with as little around it as can be.
+MAX_SHORT = 1 << 16
+# Ids for which there is memory that is used again: fresh memory costs more than the copy out of it.
+_SMALL = 1 << 20
+
+
+class _Workspace:
+    """What one thread at a time uses: a cache that grows with what it meets, and scratch."""
+
+    def __init__(self, tables: Tables, pattern: int):
+        self._tables = tables
+        self._pattern = pattern
+        self._level = -1
+        self.cache: Cache
+        self._text = np.empty(MAX_SHORT + SLACK, np.uint8)
+        self._view = self._text.data
+        self.cuts = np.empty(_CUTS, np.int64)
+        self.out = np.empty(_SMALL + SLACK, np.uint32)
+        self.grow()
+
+    def grow(self) -> None:
+        """Take the next larger cache, with what is known; the largest stays as it is."""
+        if self._level + 1 == len(_CACHE_SIZES):
+            self.cache.counters[1] = np.iinfo(np.int64).max
+            return
+        self._level += 1
+        cache = new_cache(*_CACHE_SIZES[self._level])
+        if self._level > 0:
+            move_pieces(self.cache, cache)
+        self.cache = cache
+        self._call = encode_text.prepare(
+            self._tables, self.cache, self._pattern, character_classes(), self._text, 0, 0, self.cuts, self.out, 0
+        )
+        # The words that change from call to call: start, end, after two arrays the ids so far, and both results.
+        self._place = self._call.num_arguments - 7
+
+    def encode_short(self, data: bytes) -> Ids:
+        """The ids of at most MAX_SHORT bytes, in memory that the next call uses again."""
+        length = len(data)
+        self._view[:length] = data
+        call, start, count = self._call, 0, 0
+        while start < length:
+            words, place = call.words, self._place
+            words[place], words[place + 1], words[place + 6] = start, length, count
+            call.run_only()
+            start, count = words[place + 7], words[place + 8]
+            if start < length:
+                _check_memory(count, length)
+                self.grow()
+                call = self._call
+        return self.out[:count]
+
+
+class Encoder:
+    """Cuts plain text into pieces and merges them. Any number of threads may share one; none waits for another.
+
+    Args:
+        vocabulary: Tokens, merges and pattern. Added tokens and normalization are the caller's.
+    """
+
+    def __init__(self, vocabulary: Vocabulary):
+        self._expression = vocabulary.pattern
+        names = {expression: name for name, expression in PATTERNS.items()}
+        self._pattern = PATTERN_IDS.get(names.get(vocabulary.pattern, ""), -1)
+        self._tables = build_tables(vocabulary.tokens, vocabulary.merges, whole_tokens_first=vocabulary.ignore_merges)
+        self._idle: list[_Workspace] = []
+
+    def encode_short(self, data: bytes) -> Ids:
+        """The ids of at most MAX_SHORT bytes of UTF-8 by a named pattern, with as little around them as can be."""
+        workspace = self._take_workspace()
+        ids = workspace.encode_short(data).copy()
+        self._idle.append(workspace)
+        return ids
+
+    def encode_each(self, texts: Iterable[bytes], *, max_threads: int | None = None) -> Iterator[Ids]:
+        """The ids of each text, UTF-8, in order; few of the texts are held at a time, and all share one `TimeBudget`.
+
+        Args:
+            texts: The texts.
+            max_threads: Use no more than these, and no more than there are processors.
+        """
+        threads = available_processors() if max_threads is None else min(available_processors(), max_threads)
+        budget = TimeBudget()
+        work = (partial(self._encode_share, share, budget) for share in _shares(texts))
+        return chain.from_iterable(in_order(work, threads))
+
+    def encode_long(self, data: npt.NDArray[np.uint8]) -> Ids:
+        """The ids of a long text, UTF-8, by a named pattern: blocks of it on all processors."""
+        bounds = [0]
+        nothing = np.empty(0, np.uint8), np.zeros(1, np.int64)
+        while bounds[-1] < len(data):
+            bounds.append(next_cut(data, bounds[-1] + _BLOCK, len(data), character_classes(), *nothing))
+        whole = np.zeros(1, np.int64)
+
+        def encode(start: int, end: int) -> Ids:
+            return self.encode_parts(data[start:end].data, whole, whole + (end - start))[0]
+
+        # Pages that no id is written to are never taken: this costs less than to keep the ids of all blocks.
+        out, count = np.empty(len(data), np.uint32), 0
+        for ids in in_order((partial(encode, *block) for block in pairwise(bounds)), available_processors()):
+            out[count : count + len(ids)] = ids
+            count += len(ids)
+        out.resize(count, refcheck=False)
+        return out
+
+    def encode_parts(
+        self,
+        data: "bytes | memoryview",
+        starts: npt.NDArray[np.int64],
+        ends: npt.NDArray[np.int64],
+        *,
+        terminator: int = -1,
+        dtype: npt.DTypeLike = np.uint32,
+        budget: TimeBudget | None = None,
+    ) -> tuple["npt.NDArray[np.unsignedinteger[Any]]", npt.NDArray[np.int64]]:
+        """The ids of texts that lie in a buffer, and where those of each end; on the caller's thread.
+
+        Args:
+            data: UTF-8.
+            starts: Where each text begins.
+            ends: Where each text ends.
+            terminator: An id to put after each text but the last.
+            dtype: Of the ids.
+            budget: What a custom pattern may take, for other texts too; None for these alone.
+        """
+        array = np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
+        size = len(array) + len(ends) + SLACK
+        workspace = self._take_workspace()
+        is_small = size <= len(workspace.out)
+        out = workspace.out if is_small else np.empty(size, np.uint32)
+        id_ends = self._encode(workspace, array, starts, ends, terminator, out, budget or TimeBudget())
+        count = int(id_ends[-1]) if len(id_ends) else 0
+        if not is_small:
+            out.resize(count, refcheck=False)
+        ids = out[:count].astype(dtype, copy=is_small)
+        self._idle.append(workspace)
+        return ids, id_ends
+
+    def _encode_share(self, texts: Sequence[bytes], budget: TimeBudget) -> list[Ids]:
+        bounds = np.fromiter(accumulate(map(len, texts), initial=0), np.int64, len(texts) + 1)
+        data = texts[0] if len(texts) == 1 else b"".join(texts)
+        ids, id_ends = self.encode_parts(data, bounds[:-1], bounds[1:], budget=budget)
+        return [ids[start:end] for start, end in pairwise([0, *id_ends.tolist()])]
+
+    def _encode(  # noqa: PLR0917  # as the kernel has them
+        self,
+        workspace: _Workspace,
+        data: npt.NDArray[np.uint8],
+        starts: npt.NDArray[np.int64],
+        ends: npt.NDArray[np.int64],
+        terminator: int,
+        out: Ids,
+        budget: TimeBudget,
+    ) -> npt.NDArray[np.int64]:
+        id_ends = np.empty(len(ends), np.int64)
+        if self._pattern < 0:
+            self._encode_by_expression(workspace, data, starts, ends, terminator, out, id_ends, budget)
+            return id_ends
+        state = np.zeros(3, np.int64)
+        while state[0] < len(ends):
+            encode_texts(
+                self._tables, workspace.cache, self._pattern, character_classes(), data, starts, ends, terminator,
+                workspace.cuts, out, id_ends, state,
+            )  # fmt: skip
+            if state[0] < len(ends):
+                _check_memory(state[2], len(data))
+                workspace.grow()
+        return id_ends
+
+    def _encode_by_expression(  # noqa: PLR0917  # as the kernel has them
+        self,
+        workspace: _Workspace,
+        data: npt.NDArray[np.uint8],
+        starts: npt.NDArray[np.int64],
+        ends: npt.NDArray[np.int64],
+        terminator: int,
+        out: Ids,
+        id_ends: npt.NDArray[np.int64],
+        budget: TimeBudget,
+    ) -> None:
+        """`encode_texts` for a custom pattern, which only the `regex` package can run."""
+        filled = 0
+        for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+            pieces = split(self._expression, data[start:end].tobytes().decode(), budget)
+            cuts = start + np.cumsum([len(piece.encode()) for piece in pieces], dtype=np.int64)
+            filled = encode_pieces(self._tables, workspace.cache, data, start, cuts, len(cuts), out, filled)
+            _check_memory(filled, end - start)
+            if workspace.cache.counters[0] >= workspace.cache.counters[1]:
+                workspace.grow()
+            if terminator >= 0 and index + 1 < len(ends):
+                out[filled] = terminator
+                filled += 1
+            id_ends[index] = filled
+
+    def _take_workspace(self) -> _Workspace:
+        """A workspace that nobody else uses, to be put back to the idle ones; one that was interrupted is not."""
+        try:
+            return self._idle.pop()  # atomic, as is appending
+        except IndexError:
+            return _Workspace(self._tables, self._pattern)
+
+
+def _check_memory(filled: int, length: int) -> None:
+    if filled == NO_MEMORY:
+        raise MemoryError(f"a text of {length:,} bytes has a piece too long for the memory that is left")
+
+
+def _shares(texts: Iterable[bytes]) -> Iterator[Sequence[bytes]]:
+    """Consecutive texts of about _SHARE bytes together."""
+    share: list[bytes] = []
+    size = 0
+    for text in texts:
+        share.append(text)
+        size += len(text)
+        if size >= _SHARE:
+            yield share
+            share, size = [], 0
+    if share:
+        yield share

@@ -1,0 +1,83 @@
+"""The bytes of ids, with errors that say which id is wrong."""
+
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from operator import index as as_index
+from typing import TYPE_CHECKING
+
+from shared.bpe.errors import TextTooLongError, TokenizerError
+
+# Numba takes a while to import, and the kernels to load.
+if TYPE_CHECKING:
+    from shared.bpe.encoding.decoder import Decoder
+
+# Ids up to this number are looked up one by one, which takes less time than to call compiled code.
+_FEW = 1 << 8
+
+
+class TokenBytes:
+    """The bytes of every token.
+
+    Args:
+        tokens: All tokens by id, added ones included.
+        control_ids: Those that can be skipped.
+    """
+
+    def __init__(self, tokens: Mapping[int, bytes], control_ids: Collection[int]):
+        self._tokens = tokens
+        self._control_ids = frozenset(control_ids)
+
+    def join(self, ids: Sequence[int], *, skip_control: bool, max_bytes: int | None = None) -> bytes:
+        """The bytes of ids, joined.
+
+        Raises:
+            TokenizerError: If one is no token's; names its index.
+            TextTooLongError: If they are more than `max_bytes`.
+        """
+        limit = sys.maxsize if max_bytes is None else max_bytes
+        joined = self._join(ids, skip_control, limit)
+        if len(joined) > limit:
+            raise TextTooLongError(f"the tokens stand for more than {limit:,} bytes")
+        return joined
+
+    def _join(self, ids: Sequence[int], skip_control: bool, limit: int) -> bytes:
+        """Join them, or only as many as show that they are more than `limit` bytes."""
+        skipped = self._control_ids if skip_control else frozenset()
+        if len(ids) <= _FEW and set(map(type, ids)) <= {int}:
+            with suppress(KeyError):
+                return b"".join([self._tokens[token_id] for token_id in ids if token_id not in skipped])
+        joined = self._decoder.join(ids, skip_control=skip_control, limit=limit)
+        if joined is not None:
+            return joined
+        # Integers of other types, or an id that is wrong: one by one, to say which.
+        checked = [self._check(token_id, f"token {index}") for index, token_id in enumerate(ids)]
+        return b"".join([self._tokens[token_id] for token_id in checked if token_id not in skipped])
+
+    def of(self, token_id: int) -> bytes:
+        """The bytes of one id.
+
+        Raises:
+            TokenizerError: If it is no token's.
+        """
+        return self._tokens[self._check(token_id, "the token")]
+
+    @cached_property
+    def _decoder(self) -> "Decoder":
+        from shared.bpe.encoding.decoder import Decoder
+
+        return Decoder(self._tokens, self._control_ids)
+
+    def _check(self, token_id: object, what: str) -> int:
+        try:
+            number = as_index(token_id)  # type: ignore[arg-type]  # what is no integer raises TypeError
+        except TypeError:
+            raise TokenizerError(f"{what} is {token_id!r}, which is not an integer") from None
+        if isinstance(token_id, bool):
+            raise TokenizerError(f"{what} is {token_id!r}, which is not an integer")
+        if number not in self._tokens:
+            last = max(self._tokens)
+            reason = "no token has that id" if 0 <= number <= last else f"ids are 0 to {last}"
+            raise TokenizerError(f"{what} is {number}, but {reason}")
+        return number

@@ -1,0 +1,1 @@
+"""The files that tokenizers are published in."""

@@ -1,0 +1,108 @@
+"""Vocabulary entries and merges in their printable form, as vocab.json and tokenizer.json hold them."""
+
+import re
+from collections.abc import Container, Iterable, Mapping
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any
+
+from shared.bpe.errors import TokenizerError
+from shared.bpe.formats.byte_alphabet import CHARACTER_TO_BYTE, from_printable, to_printable
+from shared.bpe.vocabulary import IN_NO_TEXT
+from shared.system.errors import shown
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+_BYTES_OF_TEXT = frozenset(character for character, byte in CHARACTER_TO_BYTE.items() if byte not in IN_NO_TEXT)
+
+
+def parse_vocab(path: Path | str, vocab: Any) -> dict[str, int]:
+    """Ids by printable form, from these or from printable forms by id: whole numbers from 0 on, each given once.
+
+    Raises:
+        TokenizerError: If they are not.
+    """
+    if not isinstance(vocab, Mapping):
+        raise TokenizerError(f"{path}: the vocabulary must be a JSON object of tokens and ids")
+    if vocab and all(isinstance(text, str) for text in vocab.values()):
+        vocab = _invert(path, vocab)
+    seen: dict[int, str] = {}
+    for text, token_id in vocab.items():
+        if type(token_id) is not int or token_id < 0:
+            raise TokenizerError(f"{path}: the id of {shown(text)} is {shown(token_id)}, not a whole number from 0 on")
+        if token_id in seen:
+            raise TokenizerError(
+                f"{path}: the id {shown(token_id)} is given to both {shown(seen[token_id])} and {shown(text)}"
+            )
+        seen[token_id] = text
+    return dict(vocab)
+
+
+def parse_tokens(path: Path | str, vocab: Mapping[str, int]) -> dict[int, bytes]:
+    """Ordinary tokens by id, from their printable forms.
+
+    Raises:
+        TokenizerError: If an entry is not written in the byte-level alphabet.
+    """
+    try:
+        return {token_id: from_printable(text) for text, token_id in vocab.items()}
+    except TokenizerError as error:
+        raise TokenizerError(f"{path}: {error}; only byte-level BPE is supported") from None
+
+
+def parse_merges(
+    path: Path | str, merges: Iterable[Any], vocab: Mapping[str, int], first: int = 0
+) -> list[tuple[str, str]]:
+    """Pairs of printable forms from merges written `"a b"` or `["a", "b"]`.
+
+    Args:
+        path: Named in errors.
+        merges: The merges in order.
+        vocab: Ids by printable form.
+        first: The number that errors give to the first merge.
+
+    Raises:
+        TokenizerError: If a merge is no pair or a part of it no token; names the merge by its number.
+    """
+    pairs = []
+    for number, merge in enumerate(merges, start=first):
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) and part for part in parts):
+            raise TokenizerError(f"{path}: merge {number} must be two tokens, not {shown(merge)}")
+        for part in (*parts, "".join(parts)):
+            if part not in vocab:
+                raise TokenizerError(
+                    f"{path}: merge {number}, {shown(merge)}, needs the token {shown(part)}, which the vocabulary lacks"
+                )
+        pairs.append((parts[0], parts[1]))
+    return pairs
+
+
+def ordinary_entries(
+    vocab: Mapping[str, int], merges: Iterable[tuple[str, str]], added: Container[str]
+) -> dict[str, int]:
+    """The entries that merging may give: all but the added tokens; these too if they are part of merges, or a byte."""
+    merged = {text for left, right in merges for text in (left, right, left + right)}
+    return {
+        text: token_id
+        for text, token_id in vocab.items()
+        if text not in added or text in merged or text in _BYTES_OF_TEXT
+    }
+
+
+def _invert(path: Path | str, vocab: Mapping[str, str]) -> dict[str, int]:
+    ids: dict[str, int] = {}
+    for number, text in vocab.items():
+        if not _NUMBER.fullmatch(number):
+            raise TokenizerError(f"{path}: the id of {shown(text)} is {shown(number)}, not a whole number from 0 on")
+        if text in ids:
+            raise TokenizerError(f"{path}: the ids {ids[text]} and {number} are both given to {shown(text)}")
+        ids[text] = int(number)
+    return ids
+
+
+def printable_vocab(tokens: Mapping[int, bytes]) -> dict[str, int]:
+    """The printable forms of tokens, in the order of their ids."""
+    ordered = sorted(tokens)
+    together = to_printable(b"".join([tokens[token_id] for token_id in ordered]))
+    ends = accumulate([len(tokens[token_id]) for token_id in ordered], initial=0)
+    return {together[start:end]: token_id for token_id, (start, end) in zip(ordered, pairwise(ends), strict=True)}

@@ -1,0 +1,141 @@
+"""tiktoken's rank files: a line for each token, its bytes in base64 and its rank, which is also its id."""
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from shared.bpe.encoding.merging import merge_piece
+from shared.bpe.errors import TokenizerError
+from shared.bpe.patterns.named import check_tiktoken, resolve_pattern
+from shared.bpe.vocabulary import AddedToken, Vocabulary
+from shared.system.files import read_text, to_json, write_text
+
+_RANK = re.compile("[0-9]{1,18}")
+
+
+def read(path: Path, *, pattern: str, special_tokens: Mapping[str, int]) -> Vocabulary:
+    """Read a rank file.
+
+    A token whose bytes tiktoken's merging does not bring together is reached only as a whole piece.
+
+    Raises:
+        TokenizerError: If a line is damaged, and names it; if a byte has no token; if the parts do not fit together; or
+            tiktoken reads the pattern in its own way.
+    """
+    ids = _read_ranks(path)
+    _check_bytes(f"{path}:", ids)
+    for text, token_id in special_tokens.items():
+        if type(token_id) is not int or token_id < 0:
+            raise TokenizerError(f"the special token {text!r} has the id {token_id!r}, not a whole number from 0 on")
+    try:
+        expression = resolve_pattern(pattern)
+        check_tiktoken(expression)
+        added = tuple(
+            AddedToken(token_id, text) for text, token_id in sorted(special_tokens.items(), key=lambda t: t[1])
+        )
+        return Vocabulary(
+            tokens={token_id: token for token, token_id in ids.items()},
+            merges=tuple(_merges(ids)),
+            added=added,
+            pattern=expression,
+            ignore_merges=True,
+        )
+    except TokenizerError as error:
+        raise TokenizerError(f"{path}: {error}") from None
+
+
+def write(path: Path, vocabulary: Vocabulary) -> None:
+    """Write a rank file, and PATH.json with what it cannot hold: the pattern and the special tokens.
+
+    Raises:
+        TokenizerError: If the vocabulary has no such form.
+    """
+    _check_exportable(vocabulary)
+    ranks = sorted(vocabulary.tokens.items())
+    lines = [f"{base64.b64encode(token).decode('ascii')} {token_id}\n" for token_id, token in ranks]
+    write_text(path, "".join(lines))
+    special = {token.content: token.id for token in vocabulary.added}
+    write_text(path.with_name(f"{path.name}.json"), to_json({"pattern": vocabulary.pattern, "special_tokens": special}))
+
+
+def _read_ranks(path: Path) -> dict[bytes, int]:
+    ids: dict[bytes, int] = {}
+    lines: dict[int, int] = {}
+    text = read_text(path)
+    if text.lstrip().startswith("{"):
+        raise TokenizerError(f"{path} holds JSON, and is no rank file; open it with Tokenizer.from_files")
+    for number, line in enumerate(text.splitlines(), start=1):
+        fields = line.split()
+        if not fields:
+            continue
+        where = f"{path}, line {number}"
+        if len(fields) != 2 or not _RANK.fullmatch(fields[1]):
+            raise TokenizerError(f"{where}: expected a token in base64 and its rank, got {line[:80]!r}")
+        try:
+            token = base64.b64decode(fields[0], validate=True)
+        except binascii.Error as error:
+            raise TokenizerError(f"{where}: {fields[0][:80]!r} is not base64: {error}") from None
+        rank = int(fields[1])
+        if rank in lines:
+            raise TokenizerError(f"{where}: the rank {rank} was already given in line {lines[rank]}")
+        if token in ids:
+            raise TokenizerError(f"{where}: the token {token!r} was already given in line {lines[ids[token]]}")
+        ids[token], lines[rank] = rank, number
+    return ids
+
+
+def _check_bytes(what: str, ids: Mapping[bytes, int]) -> None:
+    missing = [byte for byte in range(256) if bytes([byte]) not in ids]
+    if missing:
+        raise TokenizerError(
+            f"{what} {len(missing)} of the 256 bytes have no token, the first is 0x{missing[0]:02x}; "
+            "tiktoken needs them all"
+        )
+
+
+def _merges(ids: Mapping[bytes, int]) -> list[tuple[int, int]]:
+    """The merges that tiktoken makes, at most one for each token, in order of rank.
+
+    tiktoken joins neighbours whose bytes together are a token, lowest rank first, and of equal ranks the leftmost.
+    Many pairs may spell one token, but merging ever meets one of them: as long as nothing is joined over the edges of
+    some bytes, what happens between the edges is what happens to these bytes alone. So two neighbours that spell a
+    token are what merging leaves of the token's bytes before its last step. All tokens joined on the way are shorter,
+    though their ranks may be higher than the token's own.
+    """
+    table: dict[tuple[int, int], tuple[int, int]] = {}
+    for token, token_id in sorted(ids.items(), key=lambda entry: len(entry[0])):
+        parts = merge_piece([ids[token[place : place + 1]] for place in range(len(token))], table)
+        if len(parts) == 2:
+            table[parts[0], parts[1]] = (token_id, token_id)
+    return sorted(table, key=table.__getitem__)
+
+
+def _check_exportable(vocabulary: Vocabulary) -> None:
+    tokens = vocabulary.tokens
+    unsupported = [t for t in vocabulary.added if not t.special or t.lstrip or t.rstrip]
+    if unsupported or vocabulary.nfc or vocabulary.prefix_space:
+        what = "the NFC normalizer" if vocabulary.nfc else "the space before the text"
+        if unsupported:
+            what = f"the added token {unsupported[0].content!r} with its flags"
+        raise TokenizerError(f"a tiktoken file cannot hold {what}; save tokenizer.json instead")
+    check_tiktoken(vocabulary.pattern)
+    if vocabulary.pattern.isalnum():
+        raise TokenizerError(
+            f"a tiktoken file cannot hold the pattern {vocabulary.pattern!r}, which would be read as a name; save "
+            "tokenizer.json instead"
+        )
+    _check_bytes("a tiktoken file cannot hold this vocabulary:", vocabulary.ids)
+    if _merges(vocabulary.ids) != [*vocabulary.merges]:
+        raise TokenizerError(
+            "a tiktoken file takes ids for ranks, but these ids do not follow the order of the merges; "
+            "save tokenizer.json instead"
+        )
+    # A rank file's tokens are all found as whole pieces.
+    merged = {tokens[left] + tokens[right] for left, right in vocabulary.merges}
+    whole = next((token for token in tokens.values() if len(token) > 1 and token not in merged), None)
+    if whole is not None and not vocabulary.ignore_merges:
+        raise TokenizerError(
+            f"no merge gives the token {whole!r}, but tiktoken finds it as a whole piece; save tokenizer.json instead"
+        )

@@ -1,0 +1,49 @@
+"""The few keys of tokenizer_config.json that say what tokens are for."""
+
+from pathlib import Path
+from typing import Any, TypedDict
+
+from shared.bpe.errors import TokenizerError
+from shared.bpe.vocabulary import Vocabulary
+from shared.system.errors import shown
+from shared.system.files import read_json
+
+
+class Roles(TypedDict):
+    """The tokens that begin and end a text, where known."""
+
+    bos: str | None
+    eos: str | None
+
+
+def read_roles(folder: Path) -> Roles:
+    """`bos_token` and `eos_token` of a folder's tokenizer_config.json, if there is one.
+
+    Raises:
+        TokenizerError: If the file is damaged or a value is no token.
+    """
+    path = folder / "tokenizer_config.json"
+    if not path.exists():
+        return {"bos": None, "eos": None}
+    config = read_json(path)
+    return {"bos": _content(path, config, "bos_token"), "eos": _content(path, config, "eos_token")}
+
+
+def to_config(vocabulary: Vocabulary) -> dict[str, Any]:
+    """The content of tokenizer_config.json, for `PreTrainedTokenizerFast` of Hugging Face's transformers."""
+    roles = {"bos_token": vocabulary.bos, "eos_token": vocabulary.eos}
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "add_prefix_space": vocabulary.prefix_space,
+        "clean_up_tokenization_spaces": False,
+        **{key: token for key, token in roles.items() if token is not None},
+    }
+
+
+def _content(path: Path, config: dict[str, Any], key: str) -> str | None:
+    value = config.get(key)
+    # Older files hold an added token as an object.
+    content = value.get("content") if isinstance(value, dict) else value
+    if content is not None and not isinstance(content, str):
+        raise TokenizerError(f"{path}: {key} must be a token, not {shown(value)}")
+    return content

@@ -1,0 +1,1 @@
+"""The patterns that split text into pretokens."""

@@ -1,0 +1,71 @@
+"""Let nobody in without an API key."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from shared.http.errors import ApiError, error_response
+from shared.http.middleware.api_keys import ApiKeys
+from shared.http.probes import HEALTH_PATHS
+
+_ENVELOPE = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorEnvelope"}}}
+
+
+class AuthMiddleware:
+    """Answers 401 unless a request has `Authorization: Bearer KEY` with one of `keys`; health checks need none."""
+
+    def __init__(self, app: ASGIApp, keys: ApiKeys) -> None:
+        self._app = app
+        self._keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or refuse it without reading its body."""
+        if scope["type"] == "lifespan" or scope["path"] in HEALTH_PATHS:
+            await self._app(scope, receive, send)
+            return
+        key = _bearer(scope["headers"])
+        if key is not None and self._keys.accepts(key):
+            await self._app(scope, receive, send)
+            return
+        error = _refusal(key)
+        await error_response(error)(scope, receive, send)
+
+
+def document_keys(app: FastAPI) -> None:
+    """Let the OpenAPI document say which calls need a key, and what comes without one."""
+    build_document = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = build_document()
+            document["components"]["securitySchemes"] = {"ApiKey": {"type": "http", "scheme": "bearer"}}
+            refusal = {"description": "No API key, or one that is not known", "content": _ENVELOPE}
+            for path, calls in document["paths"].items():
+                for call in calls.values() if path not in HEALTH_PATHS else ():
+                    call["security"] = [{"ApiKey": []}]
+                    call["responses"]["401"] = refusal
+        assert app.openapi_schema is not None
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+    """The key of a request, or None; a second `Authorization` header is no second chance."""
+    for name, value in headers:
+        if name == b"authorization":
+            scheme, _, key = value.partition(b" ")
+            return key.strip() if scheme.lower() == b"bearer" else None
+    return None
+
+
+def _refusal(key: bytes | None) -> ApiError:
+    if key is None:
+        message = "an API key is needed: send the header 'Authorization: Bearer KEY'"
+        return ApiError(401, message, code="missing_api_key", headers={"WWW-Authenticate": 'Bearer realm="ownlm"'})
+    challenge = 'Bearer realm="ownlm", error="invalid_token"'
+    return ApiError(
+        401, "this API key is not known here", code="invalid_api_key", headers={"WWW-Authenticate": challenge}
+    )

@@ -1,0 +1,1 @@
+"""The HTTP server: connections, processes, logging, and an orderly end."""

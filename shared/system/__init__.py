@@ -1,0 +1,1 @@
+"""What every part needs of the operating system: memory, processors, files, locks, threads."""

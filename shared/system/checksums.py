@@ -1,0 +1,117 @@
+"""SHA-256 sums of a folder's files, in a file beside them: whether the folder is what was written. No torch."""
+
+import errno
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.system.regular_file import open_regular, read_regular
+
+CHECKSUMS_FILE = "checksums.json"
+
+_BLOCK_BYTES = 1 << 20
+_LARGEST_SMALL = 256 << 20  # bytes of a file that is read whole
+_LARGE = (".safetensors", ".pt")  # verified by their readers, not by those who need only the small files
+
+
+class ChecksumError(ValueError):
+    """A folder that is not what was written."""
+
+
+@dataclass(frozen=True)
+class Checksums:
+    """The sums of a folder.
+
+    Attributes:
+        folder: The folder.
+        sums: SHA-256 in hexadecimal by file name; None where the folder has none, as folders from elsewhere.
+    """
+
+    folder: Path
+    sums: Mapping[str, str] | None
+
+    @classmethod
+    def read(cls, folder: Path) -> "Checksums":
+        """Read a folder's `checksums.json`.
+
+        Raises:
+            ChecksumError: It is there, but is no list of checksums.
+        """
+        file = folder / CHECKSUMS_FILE
+        try:
+            sums = json.loads(read_regular(file, _LARGEST_SMALL))["sha256"]
+        except FileNotFoundError:
+            return cls(folder, None)
+        except OSError as error:
+            raise ChecksumError(f"{file} cannot be read: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ChecksumError(f"{file} is not a list of checksums ({error})") from None
+        if not isinstance(sums, dict) or not all(isinstance(sum_, str) for sum_ in sums.values()):
+            raise ChecksumError(f"{file} is not a list of checksums: it must map file names to SHA-256 sums")
+        if outside := [name for name in sums if Path(name).name != name]:
+            raise ChecksumError(f"{file} lists {outside[0]!r}, which is not the name of a file beside it")
+        return cls(folder, sums)
+
+    def verify(self, name: str, descriptor: int | None = None) -> None:
+        """Compare one file with its sum, where the folder has sums.
+
+        Args:
+            name: Of the file.
+            descriptor: The open file, where its reader has it open already; its position stays.
+
+        Raises:
+            ChecksumError: Names the file and the fault.
+        """
+        if self.sums is None:
+            return
+        file = self.folder / name
+        if name not in self.sums:
+            raise ChecksumError(f"{file} was added: {CHECKSUMS_FILE} does not list it")
+        try:
+            limit = sys.maxsize if name.endswith(_LARGE) else _LARGEST_SMALL
+            found = _sha256(file, limit) if descriptor is None else _sha256_of_open(descriptor)
+        except OSError as error:
+            raise ChecksumError(f"{file}, which {CHECKSUMS_FILE} lists, cannot be read: {error.strerror}") from None
+        if found != self.sums[name]:
+            raise ChecksumError(
+                f"{file} is not what was written: its SHA-256 is {found}, not {self.sums[name]}; restore the file, or "
+                f"delete {CHECKSUMS_FILE} if it was changed on purpose"
+            )
+
+    def verify_small_files(self) -> None:
+        """Compare all files but weights and training state, which are large and verified when they are read.
+
+        Files that were added are not looked at.
+
+        Raises:
+            ChecksumError: Names the file and the fault.
+        """
+        for name in self.sums or ():
+            if not name.endswith(_LARGE):
+                self.verify(name)
+
+
+def write_checksums(folder: Path) -> None:
+    """Write down the sums of all files in a folder; it is complete with that."""
+    files = (path for path in sorted(folder.iterdir()) if path.is_file() and path.name != CHECKSUMS_FILE)
+    text = json.dumps({"sha256": {path.name: _sha256(path) for path in files}}, indent=2)
+    (folder / CHECKSUMS_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def _sha256(path: Path, limit: int = sys.maxsize) -> str:
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > limit:
+            raise OSError(errno.EFBIG, f"larger than the {limit:,} bytes that such a file may have", str(path))
+        return _sha256_of_open(file.fileno())
+
+
+def _sha256_of_open(descriptor: int) -> str:
+    digest, offset = hashlib.sha256(), 0
+    while block := os.pread(descriptor, _BLOCK_BYTES, offset):
+        digest.update(block)
+        offset += len(block)
+    return digest.hexdigest()

@@ -1,0 +1,48 @@
+"""How the model's process is ended by the process that started it."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from services.inference.engine import EngineConfig, ModelProcess
+from services.inference.engine.client import child_process as spawn
+from services.inference.engine.client.child_process import LoadTimeoutError
+
+
+@pytest.fixture
+def deaf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelProcess]:
+    """A process that does not see that its socket is closed."""
+    monkeypatch.setattr(spawn, "_END_SECONDS", 0.01)
+    monkeypatch.setattr(spawn, "_KILLED_SECONDS", 240)
+    command = [sys.executable, "-c", "import time; time.sleep(3600)"]
+    process = ModelProcess(EngineConfig(tmp_path), command, load_timeout=0.01)
+    yield process
+    process.close()
+
+
+def test_one_that_we_kill_is_not_said_to_have_run_out_of_memory(deaf: ModelProcess) -> None:
+    assert deaf.end() == "by force, since it did not end by itself"
+
+
+def test_one_that_does_not_load_is_not_waited_for(deaf: ModelProcess) -> None:
+    with pytest.raises(LoadTimeoutError, match=r"within 0\.01 seconds, the limit \(OWNLM_LOAD_TIMEOUT\)"):
+        deaf.wait_hello()
+
+
+def test_one_that_nothing_ends_is_not_waited_for(deaf: ModelProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as stuck:
+        stuck.setattr(spawn, "_KILLED_SECONDS", 0.01)
+        stuck.setattr(deaf._popen, "kill", lambda: None)
+        with pytest.raises(RuntimeError, match=f"process {deaf.pid} does not end, though it was killed"):
+            deaf.end()
+        deaf.close()
+
+
+@pytest.mark.case("D18")
+def test_one_that_cannot_be_started_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    before = len([*Path("/proc/self/fd").iterdir()])
+    with pytest.raises(FileNotFoundError):
+        ModelProcess(EngineConfig(tmp_path), [str(tmp_path / "no such program")])
+    assert len([*Path("/proc/self/fd").iterdir()]) == before

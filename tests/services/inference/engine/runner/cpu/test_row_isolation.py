@@ -1,0 +1,104 @@
+"""A row gives the same tokens and log-probabilities, to the last bit, whatever runs beside it."""
+
+import random
+from collections import defaultdict
+
+import pytest
+
+from services.inference.engine.runner.cpu.runner import CpuRunner
+from services.inference.engine.scheduling.core import EngineCore
+from services.inference.engine.types import FailEvent, PromptEvent, RowRequest, TokenEvent
+from shared.lm import SamplingParams, Transformer
+from tests.services.inference.engine.runner.cpu.conftest import CONTEXT_LENGTH, MakeRunner
+
+Answers = dict[int, list[object]]
+
+
+def make_requests(vocab_size: int, rng: random.Random) -> list[RowRequest]:
+    """Long and short prompts, of which half begin alike; greedy and seeded; some want their prompt scored."""
+    shared = [rng.randrange(vocab_size) for _ in range(CONTEXT_LENGTH)]
+    requests = []
+    for seed in range(10):
+        length = rng.randrange(33 if seed % 2 else 1, CONTEXT_LENGTH // 2)
+        own = [rng.randrange(vocab_size) for _ in range(length)]
+        params = SamplingParams(
+            temperature=rng.choice([0.0, 0.8, 1.5]),
+            top_p=rng.choice([0.9, 1.0]),
+            repetition_penalty=rng.choice([1.0, 1.2]),
+            frequency_penalty=rng.choice([0.0, 0.5]),
+            seed=seed,
+        )
+        requests.append(
+            RowRequest(
+                prompt_ids=tuple(shared[:length] if seed % 2 else own),
+                params=params,
+                max_tokens=30,
+                stop_ids=frozenset(),
+                num_logprobs=2,
+                num_prompt_logprobs=rng.choice([None, None, 1]),
+            )
+        )
+    return requests
+
+
+class FewBlocks:
+    """A runner that tells of fewer blocks than it has: eight rows at their ends need three times as many."""
+
+    num_blocks = 16
+
+    def __init__(self, runner: CpuRunner) -> None:
+        self.max_rows, self.max_step_tokens = runner.max_rows, runner.max_step_tokens
+        self.open_row, self.close_row, self.copy_block = runner.open_row, runner.close_row, runner.copy_block
+        self.run = runner.run
+
+
+def run(core: EngineCore, arrivals: dict[int, list[tuple[int, RowRequest]]], leavers: dict[int, int]) -> Answers:
+    """Submit and cancel at the steps that are given, and collect what each job's row tells, without its cache hits."""
+    answers: Answers = defaultdict(list)
+    for step in range(10_000):
+        for job, request in arrivals.pop(step, []):
+            core.submit(job, [request])
+        if step in leavers:
+            core.cancel(leavers[step])
+        if not core.has_work and not arrivals:
+            return answers
+        for job, event in core.step() if core.has_work else []:
+            assert not isinstance(event, FailEvent)
+            if isinstance(event, TokenEvent):
+                answers[job].append(event)
+            elif isinstance(event, PromptEvent):
+                answers[job].append(event.logprobs)
+    raise AssertionError("the core does not come to an end")
+
+
+def alone(runner: CpuRunner, requests: list[RowRequest]) -> Answers:
+    answers: Answers = {}
+    for job, request in enumerate(requests):
+        answers |= run(EngineCore(runner, prefill_tokens=56), {0: [(job, request)]}, {})
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("name", "num_threads", "prefill_tokens"), [("grouped heads", 1, 56), ("llama3", 2, 56), ("qwen3", 1, 9)]
+)
+def test_neighbours_change_nothing(
+    name: str, num_threads: int, prefill_tokens: int, models: dict[str, Transformer], make_runner: MakeRunner
+) -> None:
+    """B70, B71, B72: joining late, in used places and blocks, cut, found in the cache, preempted, others leaving."""
+    model, rng = models[name], random.Random(3)
+    requests, others = (make_requests(model.config.vocab_size, rng) for _ in range(2))
+    expected = alone(make_runner(model), requests)
+    runner = FewBlocks(make_runner(model, num_threads))
+    core = EngineCore(runner, prefill_tokens=prefill_tokens)
+    for _ in range(2):  # the second time with blocks of the first in the cache
+        arrivals = defaultdict(list)
+        for job, (request, other) in enumerate(zip(requests, others, strict=True)):
+            arrivals[rng.randrange(12)].append((job, request))
+            arrivals[rng.randrange(12)].append((100 + job, other))
+        leavers = {rng.randrange(2, 60): 100 + rng.randrange(len(requests)) for _ in range(5)}
+        answers = run(core, arrivals, leavers)
+        assert {job: answer for job, answer in answers.items() if job < 100} == expected
+    stats = core.stats()
+    assert stats.preemptions > 0
+    assert stats.prefix_tokens_hit > 0
+    assert (stats.running_rows, stats.kv_blocks_used) == (0, 0)

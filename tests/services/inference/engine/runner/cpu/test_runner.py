@@ -1,0 +1,157 @@
+"""Steps with draws and log-probabilities, as the engine's core asks for them."""
+
+import math
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from services.inference.engine.runner.protocol import Segment
+from services.inference.engine.types import RowRequest
+from shared.kernels.compiling import Call
+from shared.lm import SamplingParams, Transformer
+from tests.services.inference.engine.runner.cpu.conftest import (
+    CONTEXT_LENGTH,
+    MAX_ROWS,
+    MAX_STEP_TOKENS,
+    NUM_BLOCKS,
+    MakeRunner,
+    logits_of,
+)
+
+GREEDY = SamplingParams(temperature=0.0, seed=0)
+
+
+def request(tokens: list[int], params: SamplingParams = GREEDY) -> RowRequest:
+    return RowRequest(tuple(tokens), params, 10, frozenset())
+
+
+def test_the_cache_is_in_memory_before_it_is_used() -> None:
+    """Else the system hands it over in the middle of steps, or ends the process there for want of it.
+
+    In a process of its own: in this one the allocator may have as much left from the tests before.
+    """
+    program = """
+from types import SimpleNamespace
+import psutil
+from services.inference.engine.runner.cpu.runner import _cache
+
+before = psutil.Process().memory_info().rss
+cache = _cache(SimpleNamespace(num_layers=2, num_blocks=2000, num_kv_heads=2, head_dim=64))
+print(psutil.Process().memory_info().rss - before, cache.keys.nbytes + cache.values.nbytes)
+"""
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    grown, size = map(int, printed.split())
+    assert grown > 0.9 * size > 50e6
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_greedy_rows_draw_what_torch_finds_likeliest(
+    num_threads: int, models: dict[str, Transformer], make_runner: MakeRunner
+) -> None:
+    model, prompts = models["qwen3"], [[5, 9, 2], [100, 3], [7]]
+    runner = make_runner(model, num_threads)
+    for row, prompt in enumerate(prompts):
+        runner.open_row(row, request(prompt))
+    segments = [Segment(prompt, 0, [row], draws=(row,)) for row, prompt in enumerate(prompts)]
+    for _ in range(5):
+        result = runner.run(segments)
+        assert [draw.row for draw in result.draws] == [0, 1, 2]
+        for draw, prompt in zip(result.draws, prompts, strict=True):
+            with torch.inference_mode():
+                assert draw.token == int(model(torch.tensor([prompt]))[0, -1].argmax())
+            prompt.append(draw.token)
+        segments = [Segment(prompt[-1:], len(prompt) - 1, [row], (row,)) for row, prompt in enumerate(prompts)]
+
+
+def test_a_short_step_leaves_threads_asleep_and_changes_no_bit(
+    models: dict[str, Transformer], make_runner: MakeRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = models["grouped heads"]
+    bytes_of_a_row = make_runner(model)._weights.packed.size
+    monkeypatch.setattr("services.inference.engine.runner.cpu.runner._SHORT_STEP_BYTES", 2 * bytes_of_a_row)
+    runner = make_runner(model, 3, short_step_threads=1)
+    teams: list[int] = []
+    run = runner._team.run
+
+    def counted(calls: Sequence[Call]) -> None:
+        teams.append(len(calls))
+        run(calls)
+
+    for call in (runner._layers, runner._head):
+        monkeypatch.setattr(call, "_run", counted)
+    for length, num_threads in ((4, 1), (8, 3)):
+        segments = [Segment(list(range(1, length + 1)), 0, [0])]
+        assert np.array_equal(logits_of(runner, segments), logits_of(make_runner(model), segments))
+        assert teams[0] == num_threads
+        teams.clear()
+
+
+def test_rows_that_share_a_prompt_draw_what_they_draw_alone(
+    models: dict[str, Transformer], make_runner: MakeRunner
+) -> None:
+    model, prompt = models["grouped heads"], [1, 2, 3, 4]
+    runner = make_runner(model)
+    for row in range(MAX_ROWS):
+        runner.open_row(row, request(prompt, SamplingParams(temperature=1.5, seed=row)))
+    together = runner.run([Segment(prompt, 0, [0], draws=tuple(range(MAX_ROWS)))]).draws
+    assert len({draw.token for draw in together}) > 1
+    for row in range(MAX_ROWS):
+        runner.close_row(row)
+        runner.open_row(row, request(prompt, SamplingParams(temperature=1.5, seed=row)))
+        assert runner.run([Segment(prompt, 0, [1], draws=(row,))]).draws == [together[row]]
+
+
+def test_log_probabilities_of_prompts_are_those_of_torch(
+    models: dict[str, Transformer], make_runner: MakeRunner
+) -> None:
+    """More tokens than fit into the logits at once, beside a segment that wants none and one that draws."""
+    model = models["odd widths"]
+    tokens = torch.randint(model.config.vocab_size, (30,), generator=torch.Generator().manual_seed(3)).tolist()
+    runner = make_runner(model)
+    runner.open_row(0, request([4, 4]))
+    result = runner.run(
+        [
+            Segment([8, 9], 0, [1]),
+            Segment(tokens, 0, [2, 3], targets=tokens[1:], num_logprobs=2),
+            Segment([4, 4], 0, [4], draws=(0,)),
+        ]
+    )
+    with torch.inference_mode():
+        expected = torch.log_softmax(model(torch.tensor([tokens]))[0].double(), -1).numpy()
+    assert [len(logprobs) for logprobs in result.prompt_logprobs] == [0, 29, 0]
+    for place, found in enumerate(result.prompt_logprobs[1]):
+        assert math.isclose(found.chosen, expected[place, tokens[place + 1]], abs_tol=1e-4)
+        best = np.argsort(-expected[place], kind="stable")[:2]
+        assert [token for token, _ in found.top] == best.tolist()
+    assert len(result.draws) == 1
+
+
+@pytest.mark.parametrize(
+    ("segment", "message"),
+    [
+        (Segment([101], 0, [0]), "there is no token 101, only 101 from 0 on"),
+        (Segment([5, -1], 0, [0]), "there is no token -1"),
+        (Segment([5], 0, [NUM_BLOCKS]), f"there is no block {NUM_BLOCKS}"),
+        (Segment([5], 16, [0]), "position 16 is in none of 1 blocks"),
+        (Segment([5], CONTEXT_LENGTH, [0] * 7), f"position {CONTEXT_LENGTH}, is more than there is room for"),
+        (Segment([5] * (MAX_STEP_TOKENS + 1), 0, [0] * 5), f"a step of {MAX_STEP_TOKENS + 2} tokens"),
+    ],
+)
+def test_what_compiled_code_would_not_survive_is_refused(
+    segment: Segment, message: str, models: dict[str, Transformer], make_runner: MakeRunner
+) -> None:
+    runner = make_runner(models["odd widths"])
+    with pytest.raises(ValueError, match=message):
+        runner.run([Segment([1], 0, [1]), segment])
+    assert runner.run([]).draws == []
+
+
+def test_no_more_logits_than_rows_are_computed_at_once(models: dict[str, Transformer], make_runner: MakeRunner) -> None:
+    runner = make_runner(models["odd widths"])
+    runner.forward([Segment([1], 0, [1])])
+    with pytest.raises(ValueError, match=f"logits of {MAX_ROWS + 1} tokens"):
+        runner.logits([0] * (MAX_ROWS + 1))

@@ -1,0 +1,92 @@
+"""Any order of submitting, cancelling, faults and steps: every row gets what it gets alone, and nothing is left."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from services.inference.engine.types import RowRequest
+from shared.lm import SamplingParams
+from tests.services.inference.engine.core_driver import Driver, expected_scores
+from tests.services.inference.engine.fake_runner import FakeRunner, reference
+
+# Prompts that share beginnings, whole ones too.
+_prompts = st.builds(
+    lambda base, length, tail: tuple([base] * length + tail),
+    st.integers(50, 51),
+    st.integers(1, 50),
+    st.lists(st.integers(50, 52), max_size=2),
+)
+
+
+@st.composite
+def _rows(draw: st.DrawFn) -> list[RowRequest]:
+    prompt, scores = draw(_prompts), draw(st.sampled_from([None, None, None, 0, 2]))
+    max_tokens = draw(st.integers(0 if scores is not None else 1, 40))
+    stop_ids = draw(st.sampled_from([frozenset(), frozenset({0, 1})]))
+    return [
+        RowRequest(prompt, SamplingParams(seed=seed), max_tokens, stop_ids, num_prompt_logprobs=scores)
+        for seed in range(draw(st.integers(1, 6)))
+    ]
+
+
+class CoreMachine(RuleBasedStateMachine):
+    @initialize(blocks=st.integers(7, 24), places=st.integers(1, 6), prefill_tokens=st.integers(1, 64))
+    def start(self, blocks: int, places: int, prefill_tokens: int) -> None:
+        runner = FakeRunner(num_blocks=blocks, max_rows=places, max_step_tokens=places + prefill_tokens)
+        self.driver = Driver(runner, prefill_tokens)
+        self.requests: dict[tuple[int, int], RowRequest] = {}
+        self.cancelled: set[tuple[int, int]] = set()
+        self.num_jobs = 0
+
+    @rule(rows=_rows())
+    def submit(self, rows: list[RowRequest]) -> None:
+        self.driver.submit(self.num_jobs, *rows)
+        self.requests |= {(self.num_jobs, index): row for index, row in enumerate(rows)}
+        self.num_jobs += 1
+
+    @rule(job=st.integers(0, 9), row=st.none() | st.integers(0, 5))
+    def cancel(self, job: int, row: int | None) -> None:
+        self.driver.core.cancel(job, row)
+        self.cancelled |= {key for key in self.requests if key[0] == job and row in {None, key[1]}}
+
+    @rule(steps=st.integers(1, 12))
+    def step(self, steps: int) -> None:
+        for _ in range(steps):
+            self.driver.step()
+
+    @rule()
+    def fault_of_a_step_with_several_segments(self) -> None:
+        """Whoever is run alone after it gets through: nobody fails."""
+        self.driver.runner.fault_if_several = True
+
+    @rule(most=st.none() | st.integers(1, 4))
+    def limit_of_the_runner(self, most: int | None) -> None:
+        """What is too much at once gets through in parts."""
+        self.driver.runner.most_segments = most
+
+    @invariant()
+    def accounted_for(self) -> None:
+        if hasattr(self, "driver"):
+            self.driver.check()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "driver"):
+            return
+        self.driver.run()
+        self.driver.check_empty()
+        for key, row in self.requests.items():
+            answer = self.driver.answers[key]
+            assert answer.failure is None
+            expected = reference(row)
+            if key in self.cancelled and answer.finish_reason is None:
+                assert answer.tokens == expected[: len(answer.tokens)]
+                continue
+            assert answer.tokens == expected
+            assert answer.finish_reason == ("stop" if expected and expected[-1] in row.stop_ids else "length")
+            assert answer.prompt is not None
+            assert answer.prompt.logprobs == expected_scores(row)
+            assert answer.prompt.num_cached_tokens <= len(row.prompt_ids)
+
+
+TestCore = CoreMachine.TestCase
+TestCore.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

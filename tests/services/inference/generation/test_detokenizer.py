@@ -1,0 +1,147 @@
+import codecs
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.inference.engine import TokenEvent, TokenLogprobs
+from services.inference.generation.detokenizer import Choice, Delta
+from services.inference.generation.stop_strings import StopStrings
+from shared.bpe import StreamDecoder, Tokenizer
+from tests.services.conftest import character_places
+
+
+def test_text_comes_in_whole_characters_and_logprobs_in_real_bytes(pieces_tokenizer: Tokenizer) -> None:  # B39
+    choice = Choice(pieces_tokenizer, StopStrings([]), {})
+    emoji = "\U0001f600".encode()
+    logprobs = TokenLogprobs(-0.5, ((1, -0.5),))
+    deltas = [choice.feed(TokenEvent(0, byte, logprobs)) for byte in emoji]
+    assert deltas[:3] == [None, None, None]
+    assert deltas[3] is not None
+    assert (deltas[3].text, deltas[3].tokens) == ("\U0001f600", list(emoji))
+    assert deltas[3].logprobs == [logprobs] * 4
+
+
+def test_an_incomplete_character_at_the_end_is_one_replacement_character(pieces_tokenizer: Tokenizer) -> None:  # B37
+    choice = Choice(pieces_tokenizer, StopStrings([]), {})
+    assert choice.feed(TokenEvent(0, 0xF0)) is None
+    delta = choice.feed(TokenEvent(0, 0x9F, finish_reason="length"))
+    assert delta is not None
+    assert (delta.text, delta.finish_reason) == ("\ufffd", "length")
+
+
+def test_bytes_that_complete_a_character_of_the_prompt_are_replacements(pieces_tokenizer: Tokenizer) -> None:  # B42
+    choice = Choice(pieces_tokenizer, StopStrings([]), {})  # the prompt ended in F0 9F
+    deltas = [choice.feed(TokenEvent(0, token)) for token in (0x98, 0x80, ord("a"))]
+    assert "".join(delta.text for delta in deltas if delta is not None) == "\ufffd\ufffda"
+
+
+def test_text_is_linear_in_the_number_of_tokens(pieces_tokenizer: Tokenizer) -> None:  # B41
+    def seconds(token: int, count: int) -> float:
+        choice = Choice(pieces_tokenizer, StopStrings([]), {})
+        started = time.process_time()
+        for _ in range(count):
+            choice.feed(TokenEvent(0, token))
+        return time.process_time() - started
+
+    for token in (ord("7"), 0x80):
+        assert seconds(token, 50_000) < 5.0
+
+
+def slow_answer(
+    tokenizer: Tokenizer, tokens: list[int], stops: list[str], min_tokens: int
+) -> tuple[str, list[int], list[int], str | None]:
+    """The specification: text, tokens, offsets and stop string of an answer that is looked at as a whole.
+
+    The text that a token makes certain is what no byte after it can change.
+    """
+    parts = [tokenizer.decode_bytes([token], skip_special_tokens=True) for token in tokens]
+    text, places = character_places(b"".join(parts))
+    offsets, certain = [], []
+    for index, part in enumerate(parts):
+        before = b"".join(parts[:index])
+        so_far = len(codecs.utf_8_decode(before, "replace", False)[0])
+        offsets.append(places[len(before)] if part else max([so_far, *offsets[-1:]]))
+        certain.append(len(codecs.utf_8_decode(before + part, "replace", False)[0]))
+    certain[-1] = len(text)
+    for end in range(1, len(text) + 1):
+        num_tokens = next(number for number, length in enumerate(certain, 1) if length >= end)
+        complete = [stop for stop in stops if text[:end].endswith(stop)]
+        if complete and num_tokens > min_tokens:
+            stop = max(complete, key=len)
+            kept = [index for index, offset in enumerate(offsets[:num_tokens]) if offset < end - len(stop)]
+            return text[: end - len(stop)], [tokens[index] for index in kept], [offsets[i] for i in kept], stop
+    return text, tokens, offsets, None
+
+
+@pytest.mark.case("D38")
+@pytest.mark.case("D39")
+@settings(max_examples=400)
+@given(data=st.data())
+def test_deltas_add_up_to_the_answer_as_a_whole(pieces_tokenizer: Tokenizer, data: st.DataObject) -> None:  # B29, B37
+    """Whole characters, parts of characters and control tokens, with stop strings across them."""
+    control = pieces_tokenizer.special_tokens["<|e|>"]
+    token = st.sampled_from(
+        [ord("a"), ord("b"), 0xF0, 0x9F, 0x98, 0x80, 0xC3, 0xA9, 0xED, 0xA0, control, *range(256, 260)]
+    )
+    tokens = data.draw(st.lists(token, min_size=1, max_size=12))
+    stops = data.draw(st.lists(st.text("abDEFHI\U0001f600é\ufffd", min_size=1, max_size=4), max_size=3))
+    min_tokens = data.draw(st.integers(0, len(tokens)))
+    choice = Choice(pieces_tokenizer, StopStrings(stops), {}, min_tokens)
+    whole, fed, certain = Delta(), 0, ""
+    decoder = StreamDecoder(pieces_tokenizer, skip_special_tokens=True)
+    for fed, token_id in enumerate(tokens, 1):
+        logprobs = TokenLogprobs(-float(fed), ())
+        delta = choice.feed(TokenEvent(0, token_id, logprobs, "length" if fed == len(tokens) else None))
+        if delta is not None:
+            assert delta.text or delta.finish_reason, "a delta says something"
+            whole.extend(delta)
+            if delta.finish_reason is not None:
+                break
+        certain += decoder.feed(token_id)
+        assert whole.text == certain[: len(certain) - held_back(certain, stops)], "no more is held back, and no less"
+    text, kept, offsets, stop = slow_answer(pieces_tokenizer, tokens, stops, min_tokens)
+    assert (whole.text, whole.stop_reason) == (text, stop)
+    assert whole.finish_reason == ("length" if stop is None else "stop")
+    assert (whole.tokens, whole.offsets) == (kept, offsets)
+    assert [logprobs.chosen for logprobs in whole.logprobs] == [-float(index + 1) for index in range(len(kept))]
+
+
+def held_back(text: str, stops: list[str]) -> int:
+    """The length of the longest end of a text that a stop string begins with and goes on after."""
+    return max(
+        (size for stop in stops for size in range(len(stop)) if text[len(text) - size :] == stop[:size]), default=0
+    )
+
+
+@pytest.mark.case("D38")
+@pytest.mark.parametrize(
+    ("tokens", "text", "offsets"),
+    [
+        ([97, 195, 65], "a\ufffdA", [0, 1, 2]),
+        ([0xF0, 0x9F, 65, 0xC3, 0xC3, 0xA9], "\ufffdA\ufffdé", [0, 0, 1, 2, 3, 3]),
+        ([0xE0, 0x80, 65], "\ufffd\ufffdA", [0, 1, 2]),  # E0 80 begins no character: Unicode 16, table 3-7
+        ([0xC3, 0xC3], "\ufffd\ufffd", [0, 1]),
+        ([0xED, 0xA0, 65], "\ufffd\ufffdA", [0, 1, 2]),  # nor does ED A0, which is of a surrogate
+    ],
+)
+def test_a_token_after_a_cut_character_begins_after_its_replacement(
+    pieces_tokenizer: Tokenizer, tokens: list[int], text: str, offsets: list[int]
+) -> None:
+    choice = Choice(pieces_tokenizer, StopStrings([]), {})
+    whole = Delta()
+    for index, token in enumerate(tokens, 1):
+        delta = choice.feed(TokenEvent(0, token, None, "length" if index == len(tokens) else None))
+        whole.extend(delta or Delta())
+    assert (whole.text, whole.tokens, whole.offsets) == (text, tokens, offsets)
+
+
+@pytest.mark.case("D38")
+def test_the_token_that_ends_the_answer_begins_where_its_text_ends(pieces_tokenizer: Tokenizer) -> None:
+    end = pieces_tokenizer.special_tokens["<|endoftext|>"]
+    choice = Choice(pieces_tokenizer, StopStrings([]), {})
+    assert choice.feed(TokenEvent(0, 0xC3)) is None
+    delta = choice.feed(TokenEvent(0, end, None, "stop"))
+    assert delta is not None
+    assert (delta.text, delta.tokens, delta.offsets) == ("\ufffd", [0xC3, end], [0, 1])

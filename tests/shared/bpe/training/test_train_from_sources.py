@@ -1,0 +1,303 @@
+"""Training from files: exact whatever the threads, chunks, memory, order and interruptions."""
+
+import gzip
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from shared.bpe import PATTERNS, TokenizerError, TrainingResult, train_bpe, train_bpe_from_sources
+from shared.bpe.training import train as training_module
+from shared.bpe.training.corpus import Blocks, Chunk, Source, TextFile
+from shared.bpe.training.cutting import count_pieces
+from shared.bpe.training.merge_learner import LearntMerges, MergeLearner
+from shared.bpe.training.word_counts import Specials, WordCounts
+from shared.system import memory
+from shared.system.memory import MemoryRoom
+
+END = "<|endoftext|>"
+MIB = 1 << 20
+
+
+def make_text(seed: int, words: int = 4_000) -> str:
+    """Words of a small vocabulary in many contexts, with specials, numbers, contractions and other scripts."""
+    generator = random.Random(seed)
+    vocabulary = ["".join(generator.choices("etaoins", k=generator.randrange(1, 9))) for _ in range(300)]
+    vocabulary += ["don't", "WE'LL", "naïve", "中文字", "слово", "12345", "x" * 40, "…", "—word", "\u0301e"]
+    ends = [" ", " ", " ", "\n", "\n\n", "  ", "\t", ". ", ", ", "!\n", "\r\n", END, f"\n{END}\n", "\u3000", " 7"]
+    return "".join(generator.choice(vocabulary) + generator.choice(ends) for _ in range(words))
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("corpus")
+    paths = [folder / f"{seed}.txt" for seed in range(3)]
+    for seed, path in enumerate(paths):
+        path.write_bytes(make_text(seed).encode())
+    (folder / "empty.txt").touch()
+    return [*paths, folder / "empty.txt"]
+
+
+def learn_merges(counts: Mapping[bytes, int], num_merges: int) -> LearntMerges:
+    table = WordCounts.from_mapping(counts)
+    return MergeLearner(lambda: iter([table]), num_merges).learn()
+
+
+def expected(files: Iterable[Path], name: str) -> list[bytes]:
+    """What the `regex` package cuts, learnt from by the same merges."""
+    texts = [path.read_bytes().decode() for path in files]
+    return learn_merges(count_pieces(texts, special_tokens=[END], pattern=PATTERNS[name]), 199).tokens
+
+
+def train(sources: list[Source], name: str = "gpt2", **options: object) -> TrainingResult:
+    return train_bpe_from_sources(sources, 456, special_tokens=[END], pattern=name, **options)  # type: ignore[arg-type]
+
+
+def learnt(result: TrainingResult) -> list[bytes]:
+    return list(result.tokenizer.vocabulary.tokens.values())
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize(("threads", "chunk_bytes"), [(1, 1 << 22), (2, 1), (3, 100), (8, 1000)])
+def test_threads_chunks_and_order_do_not_matter(name: str, threads: int, chunk_bytes: int, files: list[Path]) -> None:
+    shuffled = random.Random(threads).sample(files, len(files))
+    result = train([TextFile(path, chunk_bytes) for path in shuffled], name, threads=threads)
+    assert learnt(result) == expected(files, name)
+    assert result.report.bytes_counted == sum(path.stat().st_size for path in files)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 7, 4096, 1 << 20])
+@pytest.mark.parametrize("chunk_bytes", [1, 300, 1 << 22])
+def test_a_stream_is_counted_like_a_file(files: list[Path], block_bytes: int, chunk_bytes: int) -> None:
+    data = files[0].read_bytes()[:20_000]
+    data = data[: data.rindex(b" ")]
+    blocks = [data[start : start + block_bytes] for start in range(0, len(data), block_bytes)]
+    result = train([Blocks("a stream", lambda: blocks, chunk_bytes)], threads=2)
+    assert result.tokenizer.fingerprint == train_bpe([data.decode()], 456, special_tokens=[END]).tokenizer.fingerprint
+
+
+@pytest.mark.parametrize(
+    "specials", [["a b", "b c", "ab"], ["t\n", "e o", "\n\n"], ["<|", "<|x|>", END], ["s", "ss "][1:]]
+)
+@pytest.mark.parametrize("name", PATTERNS)
+def test_specials_that_hold_places_to_cut_are_never_cut(name: str, specials: list[str], tmp_path: Path) -> None:
+    generator = random.Random(5)
+    text = "".join(
+        generator.choices(["a b", "b c", "ab", " ", "\n", "\n\n", "t\n", "e o", "ss ", "<|", "x|>", "c!", END], k=3000)
+    )
+    path = tmp_path / "text.txt"
+    path.write_bytes(text.encode())
+    counts = count_pieces([text], special_tokens=specials, pattern=PATTERNS[name])
+    result = train_bpe_from_sources(
+        [TextFile(path, 5)], 300 + len(specials), special_tokens=specials, pattern=name, threads=2
+    )
+    assert result.report.words == counts.total()
+    assert result.report.distinct_words == len(counts)
+    assert learnt(result) == learn_merges(counts, 44).tokens
+
+
+def test_a_custom_pattern_gives_the_same_from_files(files: list[Path]) -> None:
+    pattern = r"\w+|\W"
+    texts = [path.read_bytes().decode() for path in files]
+    counts = count_pieces(texts, special_tokens=[END], pattern=pattern)
+    assert learnt(train([TextFile(path) for path in files], pattern)) == learn_merges(counts, 199).tokens
+
+
+def few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave so little memory for tables that a few thousand words must go through the disk."""
+
+    class SmallRoom(MemoryRoom):
+        def __init__(self, limit: int | None):
+            super().__init__(limit)
+            self.tables = 6 * MIB
+
+    monkeypatch.setattr(training_module, "MemoryRoom", SmallRoom)
+
+
+def many_words(path: Path, number: int) -> None:
+    generator = random.Random(1)
+    path.write_text(" ".join(str(generator.getrandbits(64)) * generator.choice((1, 1, 2)) for _ in range(number)) + END)
+
+
+def test_words_beyond_memory_go_through_the_disk_with_the_same_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "numbers.txt"
+    many_words(path, 150_000)
+    whole = train([TextFile(path, 1 << 16)], threads=2)
+    assert whole.report.spilled_bytes == 0
+    few_bytes(monkeypatch)
+    spilled = train([TextFile(path, 1 << 16)], threads=2)
+    assert spilled.report.spilled_bytes > 6 * MIB
+    assert spilled.tokenizer.fingerprint == whole.tokenizer.fingerprint
+    assert (spilled.report.distinct_words, spilled.report.words) == (whole.report.distinct_words, whole.report.words)
+
+
+def test_rare_words_are_left_out_and_reported(files: list[Path]) -> None:
+    counts = count_pieces([files[0].read_bytes().decode()], special_tokens=[END], pattern=PATTERNS["gpt2"])
+    result = train([TextFile(files[0])], min_count=3)
+    frequent = Counter({word: count for word, count in counts.items() if count >= 3})
+    assert learnt(result) == learn_merges(frequent, 199).tokens
+    assert result.report.words_left_out == counts.total() - frequent.total() > 0
+
+
+def test_what_does_not_fit_stops_with_its_size_and_a_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_RESERVE_BYTES", 4 * MIB)
+    path = tmp_path / "numbers.txt"
+    many_words(path, 200_000)
+    with pytest.raises(TokenizerError, match=r"200,\d\d\d distinct words of .* bytes .*--min-count 2"):
+        train([TextFile(path)], memory_limit=memory.resident_memory() + 30 * MIB)
+    with pytest.raises(TokenizerError, match="memory limit of 1,000 bytes is too low"):
+        train([TextFile(path)], memory_limit=1000)
+
+
+def test_one_piece_beyond_memory_stops_with_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "line.txt"
+    path.write_bytes(b"x" * (20 * MIB))
+    few_bytes(monkeypatch)
+    with pytest.raises(TokenizerError, match="single piece"):
+        train([TextFile(path)])
+
+
+@pytest.mark.parametrize("pattern", [r"\w+|\W", r"[^<]+|<"])
+def test_a_custom_pattern_goes_through_the_disk_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    path = tmp_path / "numbers.txt"
+    draw = random.Random(4)
+    path.write_text("".join(f"{draw.getrandbits(64)} {draw.getrandbits(64)}{END}" for _ in range(60_000)))
+    whole = train([TextFile(path)], pattern)
+    few_bytes(monkeypatch)
+    spilled = train([TextFile(path)], pattern)
+    assert spilled.report.spilled_bytes > whole.report.spilled_bytes == 0
+    assert spilled.tokenizer.fingerprint == whole.tokenizer.fingerprint
+
+
+def test_a_document_too_long_for_a_custom_pattern_stops_with_a_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "_RESERVE_BYTES", 4 * MIB)
+    path = tmp_path / "text.txt"
+    path.write_text("some words and more\n" * 100_000)
+    limit = memory.resident_memory() + 100 * MIB
+    assert train([TextFile(path)], memory_limit=limit).report.words
+    with pytest.raises(
+        TokenizerError, match=r"with no place to cut \(a special token; this pattern may look anywhere\)"
+    ):
+        train([TextFile(path)], r"\w+|\W", memory_limit=limit)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_the_first_wrong_byte_is_named(tmp_path: Path, threads: int) -> None:
+    path = tmp_path / "text.txt"
+    path.write_bytes(b"fine text\n" * 100 + b"\xff and \xc3( more\n" + b"fine text\n" * 100)
+    with pytest.raises(TokenizerError, match=r"text\.txt is not UTF-8: byte 0xff at offset 1000 .*--errors replace"):
+        train([TextFile(path, 50)], threads=threads)
+
+
+@pytest.mark.parametrize("chunk_bytes", [10, 1 << 20])
+def test_wrong_bytes_may_be_replaced(tmp_path: Path, chunk_bytes: int) -> None:
+    data = b"fine text \xff and \xc3( more \xef\xbf\xbd \xe2\x82 \xe2\x82" * 50
+    path = tmp_path / "text.txt"
+    path.write_bytes(data)
+    result = train([TextFile(path, chunk_bytes)], errors="replace")
+    text = data.decode(errors="replace")
+    assert result.tokenizer.fingerprint == train_bpe([text], 456, special_tokens=[END]).tokenizer.fingerprint
+    assert result.report.replaced_bytes == 200
+
+
+class Interrupting(TextFile):
+    """A file that Ctrl-C interrupts while it is read."""
+
+    def chunks(self, specials: Specials, begin: int, longest: int = 1 << 62) -> Iterator[Chunk]:
+        for number, chunk in enumerate(super().chunks(specials, begin, longest)):
+            if number == 5:
+                raise KeyboardInterrupt
+            yield chunk
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("spilling", [False, True])
+def test_an_interrupted_training_goes_on_to_the_same_result(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, *, spilling: bool
+) -> None:
+    whole = train([TextFile(path, 3000) for path in files])
+    if spilling:
+        few_bytes(monkeypatch)
+    state = tmp_path / "state"
+    options = {"state": state, "threads": threads}
+    interrupted = 0
+    for _ in range(100):
+        try:
+            sources: list[Source] = [Interrupting(path, 3000) for path in files]
+            result = train(sources, resume=interrupted > 0, **options)
+            break
+        except KeyboardInterrupt:
+            interrupted += 1
+            assert (state / "state.json").exists()
+    assert interrupted > 3
+    assert result.tokenizer.fingerprint == whole.tokenizer.fingerprint
+    assert result.report.bytes_counted == whole.report.bytes_counted
+    assert not state.exists()
+
+
+def test_merging_may_be_interrupted_too(files: list[Path], tmp_path: Path) -> None:
+    whole = train([TextFile(path) for path in files])
+
+    def interrupt(done: int, wanted: int) -> None:
+        raise KeyboardInterrupt
+
+    sources: list[Source] = [TextFile(path) for path in files]
+    with pytest.raises(KeyboardInterrupt):
+        train(sources, state=tmp_path / "state", progress=interrupt)
+    resumed = train(sources, state=tmp_path / "state", resume=True)
+    assert resumed.tokenizer.fingerprint == whole.tokenizer.fingerprint
+
+
+def test_only_the_same_training_is_resumed(files: list[Path], tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with pytest.raises(TokenizerError, match="nothing to resume"):
+        train([TextFile(files[0])], state=state, resume=True)
+    with pytest.raises(KeyboardInterrupt):
+        train([Interrupting(files[0], 1000)], state=state)
+    with pytest.raises(TokenizerError, match="another job: pattern: "):
+        train([Interrupting(files[0], 1000)], "qwen", state=state, resume=True)
+    with pytest.raises(TokenizerError, match="sources: "):
+        train([TextFile(files[1])], state=state, resume=True)
+
+
+def test_a_gzipped_stream_is_resumed(files: list[Path], tmp_path: Path) -> None:
+    packed = tmp_path / "text.gz"
+    packed.write_bytes(gzip.compress(files[0].read_bytes()))
+
+    def read() -> Iterator[bytes]:
+        with gzip.open(packed) as file:
+            yield from iter(lambda: file.read(500), b"")
+
+    class InterruptingBlocks(Blocks):
+        def chunks(self, specials: Specials, begin: int, longest: int = 1 << 62) -> Iterator[Chunk]:
+            for number, chunk in enumerate(super().chunks(specials, begin, longest)):
+                if number == 4:
+                    raise KeyboardInterrupt
+                yield chunk
+
+    with pytest.raises(KeyboardInterrupt):
+        train([InterruptingBlocks("gz", read, 1000, version="1")], state=tmp_path / "state")
+    resumed = train([Blocks("gz", read, 1000, version="1")], state=tmp_path / "state", resume=True)
+    assert resumed.tokenizer.fingerprint == train([TextFile(files[0])]).tokenizer.fingerprint
+
+
+def test_tables_hold_what_was_put_into_them() -> None:
+    generator = random.Random(2)
+    counts = Counter(
+        {
+            bytes(generator.choices(b"ab\0", k=generator.randrange(1, 40))): generator.randrange(1, 2**40)
+            for _ in range(60_000)
+        }
+    )
+    table = WordCounts.from_mapping(counts)
+    assert dict(table.items()) == counts
+    table.add(table.words.copy(), table.arena.copy())
+    assert dict(table.items()) == {word: 2 * count for word, count in counts.items()}

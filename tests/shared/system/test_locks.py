@@ -1,0 +1,60 @@
+import errno
+import fcntl
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shared.system.locks import lock
+
+IN_ANOTHER = "import sys; from shared.system.locks import lock; print(lock(open(sys.argv[1], 'w'), holder=sys.argv[2]))"
+
+
+def locked_in_another_process(path: Path, holder: str) -> str:
+    command = [sys.executable, "-c", IN_ANOTHER, str(path), holder]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_lock_of_a_file_is_had_by_one_who_opened_it(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with path.open("w") as one, path.open("w") as other:
+        assert lock(one.fileno(), holder="file")
+        assert not lock(other.fileno(), holder="file")
+        one.close()
+        assert lock(other.fileno(), holder="file")
+
+
+def test_a_child_that_inherits_a_file_has_its_lock_too(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with path.open("w") as ours, path.open("w") as others:
+        assert lock(ours.fileno(), holder="file")
+        child = subprocess.Popen(["cat"], pass_fds=[ours.fileno()], stdin=subprocess.PIPE)
+        ours.close()
+        assert not lock(others.fileno(), holder="file")
+        child.communicate()
+        assert lock(others.fileno(), holder="file")
+
+
+def test_a_lock_of_a_process_keeps_other_processes_out(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with path.open("w") as one, path.open("w") as other:
+        assert lock(one.fileno(), holder="process")
+        assert lock(other.fileno(), holder="process")
+        assert locked_in_another_process(path, "process") == "False\n"
+    assert locked_in_another_process(path, "process") == "True\n"
+
+
+@pytest.mark.parametrize("holder", ["file", "process"])
+def test_nobody_is_kept_out_where_there_are_no_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holder: str
+) -> None:
+    def unknown(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", unknown)
+    monkeypatch.setattr(fcntl, "lockf", unknown)
+    with (tmp_path / "lock").open("w") as file:
+        assert lock(file.fileno(), holder=holder)  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, "fcntl", None)
+        assert lock(file.fileno(), holder=holder)  # type: ignore[arg-type]

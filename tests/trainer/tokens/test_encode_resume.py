@@ -1,0 +1,282 @@
+"""An interrupted run goes on to the files, byte for byte, of one that was never interrupted."""
+
+import gzip
+import json
+import os
+import random
+import resource
+import signal
+from pathlib import Path
+
+import pytest
+
+from shared.bpe import Tokenizer, train_bpe
+from shared.bpe.training.corpus import TextFile
+from shared.system.state_folder import StateError
+from trainer.errors import InterruptedRunError
+from trainer.text import sources
+from trainer.tokens import encoding_pass as encoding_run
+from trainer.tokens import encoding_units
+from trainer.tokens.encode import encode_files
+from trainer.tokens.token_file import TokenFileError
+from trainer.tokens.writer import NoRoomError, TokenFileDamagedError, TokenFileWriter
+
+END = "<|endoftext|>"
+STATE = "out/encode-state-train"
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return train_bpe(["the cat sat on the mat, and the dog sat by the cat.\n" * 9], 300, special_tokens=[END]).tokenizer
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "TextFile", lambda path: TextFile(path, 2000))
+    monkeypatch.setattr(encoding_units, "_CHUNK_BYTES", 500)
+    monkeypatch.setattr(encoding_run, "_SAVE_SECONDS", 0.0)
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> list[Path]:
+    """Text with and without a separator at its end, an empty file, and records."""
+    draw = random.Random(1)
+    words = ["the", "cat", "sat", "naïve", "中文", "\r\n", f".{END}", f"!{END}{END}"]
+    paths = [tmp_path / name for name in ("a.txt", "b.txt", "empty.txt", "c.jsonl", "d.txt.gz")]
+    for path in paths[:2]:
+        path.write_bytes(" ".join(draw.choices(words, k=4000)).encode() + END.encode() * (path.name == "a.txt"))
+    paths[2].touch()
+    paths[3].write_text("".join(json.dumps({"text": " ".join(draw.choices(words, k=9))}) + "\n" for _ in range(300)))
+    paths[4].write_bytes(gzip.compress(paths[0].read_bytes()))
+    return paths
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+class Interrupting:
+    """Sends a signal to this process when so many parts have been read."""
+
+    def __init__(self, after: int, number: int = signal.SIGINT):
+        self.after, self.number = after, number
+
+    def __call__(self, _: int) -> None:
+        self.after -= 1
+        if self.after == 0:
+            os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize("val_fraction", [None, 0.2])
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_interrupted_again_and_again(
+    tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path], val_fraction: float | None, threads: int, number: int
+) -> None:
+    options = {"val_fraction": val_fraction, "threads": threads}
+    whole = encode_files(inputs, tokenizer, tmp_path / "whole", **options)  # type: ignore[arg-type]
+    interruptions, report = 0, None
+    while report is None:
+        try:
+            options |= {"resume": interruptions > 0, "progress": Interrupting(7, number)}
+            report = encode_files(inputs, tokenizer, tmp_path / "out", **options)  # type: ignore[arg-type]
+        except InterruptedRunError as error:
+            interruptions += 1
+            stopped = error
+            assert (tmp_path / STATE / "state.json").exists()
+    assert stopped.signal_number == number
+    assert "go on with the same command and --resume" in str(stopped)
+    assert interruptions > 5
+    assert report == whole
+    assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
+    assert not (tmp_path / STATE).exists()
+
+
+class KilledError(BaseException):
+    """Ends a run as SIGKILL does: nothing is saved and nothing is tidied."""
+
+
+@pytest.mark.parametrize("after", [1, 2, 10, 30])
+def test_a_run_that_is_killed_anywhere(tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path], after: int) -> None:
+    encode_files(inputs, tokenizer, tmp_path / "whole")
+
+    def kill(_: int) -> None:
+        nonlocal after
+        after -= 1
+        if after == 0:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        encode_files(inputs, tokenizer, tmp_path / "out", progress=kill)
+    encode_files(inputs, tokenizer, tmp_path / "out", resume=True)
+    assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("calls", range(6))
+def test_a_run_that_is_killed_while_it_gives_the_files_their_names(
+    tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path], monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    encode_files(inputs, tokenizer, tmp_path / "whole", val_fraction=0.2)
+    done, rename = 0, Path.replace
+
+    def replace(self: Path, target: Path) -> None:
+        nonlocal done
+        if target.parent == tmp_path / "out" and target.suffix in {".bin", ".json"} and "tok" not in target.name:
+            done += 1
+            if done > calls:
+                raise KilledError
+        rename(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", replace)
+        if calls < 4:
+            with pytest.raises(KilledError):
+                encode_files(inputs, tokenizer, tmp_path / "out", val_fraction=0.2)
+        else:
+            patch.setattr("trainer.tokens.encode.EncodingState.remove", lambda _: None)
+            encode_files(inputs, tokenizer, tmp_path / "out", val_fraction=0.2)
+    encode_files(inputs, tokenizer, tmp_path / "out", val_fraction=0.2, resume=True)
+    assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
+
+
+@pytest.mark.case("D59")
+@pytest.mark.parametrize("after", range(11))
+def test_a_run_that_is_killed_while_it_holds_out_the_end(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """Before and after each of the steps that bring something to the disk."""
+    (tmp_path / "a.txt").write_text("the cat sat on the mat.\n" * 900 + f"{END}\n")
+    encode_files([tmp_path / "a.txt"], tokenizer, tmp_path / "whole", val_fraction=0.01)
+    steps = 0
+
+    def killing(step):  # type: ignore[no-untyped-def]
+        def run(self, *args, **options):  # type: ignore[no-untyped-def]
+            nonlocal steps
+            steps += at_the_end
+            if steps == after + 1:
+                raise KilledError
+            return step(self, *args, **options)
+
+        return run
+
+    at_the_end = 0
+
+    def read(done: int) -> None:
+        nonlocal at_the_end
+        at_the_end = int(done == (tmp_path / "a.txt").stat().st_size)
+
+    with monkeypatch.context() as patch:
+        for name in ("write", "go_back", "sync"):
+            patch.setattr(TokenFileWriter, name, killing(getattr(TokenFileWriter, name)))
+        with pytest.raises(KilledError):
+            encode_files([tmp_path / "a.txt"], tokenizer, tmp_path / "out", val_fraction=0.01, progress=read)
+    report = encode_files([tmp_path / "a.txt"], tokenizer, tmp_path / "out", val_fraction=0.01, resume=True)
+    assert report.end_is_held_out
+    assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
+
+
+def interrupt(folder: Path, tokenizer: Tokenizer, inputs: list[Path], after: int = 5, **options: object) -> None:
+    with pytest.raises(InterruptedRunError):
+        encode_files(inputs, tokenizer, folder / "out", progress=Interrupting(after), **options)  # type: ignore[arg-type]
+
+
+def test_only_the_same_run_is_resumed(tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path]) -> None:
+    with pytest.raises(StateError, match="nothing to resume"):
+        encode_files(inputs, tokenizer, tmp_path / "out", resume=True)
+    assert not (tmp_path / "out").exists()
+    interrupt(tmp_path, tokenizer, inputs)
+    other = train_bpe(["other other"], 270, special_tokens=[END]).tokenizer
+    for arguments, options, message in [
+        ((inputs, other), {}, f"tokenizer: {tokenizer.fingerprint} then, {other.fingerprint} now"),
+        ((inputs[:2], tokenizer), {}, "inputs: 5 then, 2 now"),
+        (([inputs[1], inputs[0], *inputs[2:]], tokenizer), {}, "inputs: .*a.txt.* then, .*b.txt"),
+        ((inputs, tokenizer), {"separator": None}, f"separator: {END} then, None now".replace("|", r"\|")),
+        ((inputs, tokenizer), {"val_fraction": 0.1}, "validation"),
+        ((inputs, tokenizer), {"errors": "replace"}, "errors: strict then, replace now"),
+    ]:
+        with pytest.raises(StateError, match=message):
+            encode_files(*arguments, tmp_path / "out", resume=True, **options)  # type: ignore[arg-type]
+    os.utime(inputs[0], ns=(1, 1))
+    with pytest.raises(StateError, match=r"a\.txt.* last written .* then, .* last written 1.* now"):
+        encode_files(inputs, tokenizer, tmp_path / "out", resume=True)
+
+
+def test_what_is_left_is_reported_and_deleted_only_if_allowed(
+    tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path]
+) -> None:
+    encode_files(inputs, tokenizer, tmp_path / "whole")
+    interrupt(tmp_path, tokenizer, inputs)
+    with pytest.raises(
+        TokenFileError, match=r"encode-state-train holds what an interrupted run left.*--resume.*--overwrite"
+    ):
+        encode_files(inputs, tokenizer, tmp_path / "out")
+    encode_files(inputs, tokenizer, tmp_path / "out", overwrite=True)
+    assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
+    assert not (tmp_path / STATE).exists()
+
+
+def test_text_that_was_changed_under_the_same_size_and_time_is_found(
+    tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path]
+) -> None:
+    interrupt(tmp_path, tokenizer, inputs)
+    status = inputs[0].stat()
+    inputs[0].write_bytes(inputs[0].read_bytes().replace(b"cat", b"cow"))
+    os.utime(inputs[0], ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(StateError, match=r"a\.txt was changed since"):
+        encode_files(inputs, tokenizer, tmp_path / "out", resume=True)
+
+
+def test_ids_that_were_damaged_are_found(tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path]) -> None:
+    interrupt(tmp_path, tokenizer, inputs)
+    (tmp_path / STATE / "train.bin").write_bytes(b"x")
+    with pytest.raises(TokenFileDamagedError, match="without --resume"):
+        encode_files(inputs, tokenizer, tmp_path / "out", resume=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"version": 1, "identity": {}}', b'{"version": 2, "identity": {}}'])
+def test_a_state_that_is_damaged_is_refused(
+    tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path], content: bytes
+) -> None:
+    interrupt(tmp_path, tokenizer, inputs)
+    (tmp_path / STATE / "state.json").write_bytes(content)
+    with pytest.raises(StateError, match=r"state\.json"):
+        encode_files(inputs, tokenizer, tmp_path / "out", resume=True)
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path]) -> None:
+    tried = []
+
+    def encode_again(_: int) -> None:
+        if not tried:
+            tried.append(1)
+            with pytest.raises(StateError, match="another process works in"):
+                encode_files(inputs, tokenizer, tmp_path / "out", overwrite=True)
+
+    encode_files(inputs, tokenizer, tmp_path / "out", progress=encode_again)
+    assert tried
+
+
+def test_standard_input_leaves_nothing_and_says_so(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "blocks", lambda _: iter([b"some words and more\n" * 100_000] * 9))
+    with pytest.raises(InterruptedRunError, match="standard input and pipes can be read only once"):
+        encode_files([Path("-")], tokenizer, tmp_path / "out", progress=Interrupting(2))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_full_disk_is_no_loss(
+    tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode_files(inputs, tokenizer, tmp_path / "whole")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, hard))
+    try:
+        with pytest.raises(
+            NoRoomError, match=r"train\.bin cannot be written: File too large; make room and go on .*--resume"
+        ):
+            encode_files(inputs, tokenizer, tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    encode_files(inputs, tokenizer, tmp_path / "out", resume=True)
+    assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")

@@ -1,0 +1,1 @@
+"""Devices, processes and memory that training runs on."""

@@ -1,0 +1,235 @@
+"""Several processes that train one model together, as `torchrun` starts them; with one, nothing here does anything.
+
+Each process has a rank; the first, rank 0, alone logs and writes files. What all must decide alike (divergence, when to
+stop) is decided on numbers that were summed over all of them.
+"""
+
+import gc
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.distributed_c10d import Store
+from torch.distributed.rendezvous import rendezvous
+
+from trainer.compute.device import Device, choose_device, has_gpu
+from trainer.compute.launch import rank_and_count
+from trainer.console.signals import StopRequest
+from trainer.errors import TrainerError, UsageError
+from trainer.settings.train import MachineSettings, TrainSettings
+from trainer.training.loss import IGNORED
+
+logger = logging.getLogger(__name__)
+
+# How long a process waits for the others before it gives them up: they wait while rank 0 saves a checkpoint.
+_PATIENCE = timedelta(minutes=10)
+# Seconds in which rank 0 may say what all of them have to say, before another one does.
+_HEAD_START = 0.5
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class LostProcessError(TrainerError):
+    """Another process of the run ended or stopped answering."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes of a run, seen from one of them.
+
+    Attributes:
+        rank: This one's number, from 0.
+        count: How many there are.
+        launcher: Id of the process that started this one; None where it does not matter.
+    """
+
+    rank: int = 0
+    count: int = 1
+    launcher: int | None = None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the one that logs and writes files."""
+        return self.rank == 0
+
+    def share(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """This process's part of a step's windows, all of which every process knows.
+
+        All get equally many, since they wait for each other in every pass: where the windows do not divide evenly, some
+        get one more whose targets are not scored.
+
+        Args:
+            inputs: int64 [windows, length].
+            targets: int64 [windows, length].
+        """
+        if self.count == 1:
+            return inputs, targets
+        mine, my_targets = inputs.tensor_split(self.count)[self.rank], targets.tensor_split(self.count)[self.rank]
+        if len(mine) * self.count >= len(inputs):
+            return mine, my_targets
+        return torch.cat([mine, inputs[:1]]), torch.cat([my_targets, torch.full_like(targets[:1], IGNORED)])
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        """The values summed over all processes, in float64: the same bits in each of them."""
+        if self.count == 1:
+            return list(values)
+        sums = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(sums)
+        return sums.tolist()
+
+    def wait(self) -> None:
+        """Go on when all have come here."""
+        self.total([0.0])  # an empty sum would not wait
+
+    def agree(self, values: Sequence[float], stop: StopRequest | None) -> tuple[list[float], int | None]:
+        """`total`, and the signal that asks to stop, in one exchange: one that any process has noted is known to all.
+
+        The end of the launcher counts as SIGTERM: nobody would end this run any more.
+        """
+        stop_signal = None if stop is None else stop.signal_number
+        if self.count == 1:
+            return list(values), stop_signal
+        if self.launcher is not None and os.getppid() != self.launcher:
+            stop_signal = signal.SIGTERM
+        sums = self.total([*values, *(float(stop_signal == number) for number in _STOP_SIGNALS)])
+        noted = (number for number, votes in zip(_STOP_SIGNALS, sums[len(values) :], strict=True) if votes)
+        return sums[: len(values)], next(noted, None)
+
+    def seed_step(self, seed: int, step: int) -> None:
+        """Seed torch's generators from (seed, step, rank), so that each process drops out other units.
+
+        One process keeps its generators as they are: their state is in its checkpoints.
+        """
+        if self.count > 1:
+            torch.manual_seed(int(np.random.SeedSequence([seed, step, self.rank]).generate_state(1, np.uint64)[0] >> 1))
+
+
+ONE_PROCESS = Processes()
+"""A run in this process alone."""
+
+
+def check_batch(settings: TrainSettings, processes: Processes) -> None:
+    """See whether the windows of a step, which do not depend on the number of processes, can be shared among them.
+
+    Raises:
+        UsageError: there are fewer windows than processes.
+    """
+    windows, count = settings.total_batch_size, processes.count
+    if windows < count:
+        raise UsageError(
+            f"a step of {windows} windows (total_batch_size, else batch_size) cannot be shared by {count} processes; "
+            f"set total_batch_size to {count} or more, or start at most {windows} processes"
+        )
+    if windows % count:
+        logger.warning(
+            "a step's %d windows do not divide evenly among %d processes, so some wait for others; "
+            "total_batch_size %d would",
+            *(windows, count, windows + -windows % count),
+        )
+
+
+@contextmanager
+def join_processes(settings: MachineSettings, d_model: int = 0) -> Iterator[tuple[Processes, Device]]:
+    """Take this process's place among those that `torchrun` started, and leave it at the end.
+
+    If one fails, the first to fail says why, the others end silently.
+
+    Args:
+        settings: Which device, in which precision.
+        d_model: See `choose_device`.
+
+    Yields:
+        The processes, and this one's device: the GPU of its rank on the machine, where they train on GPUs.
+
+    Raises:
+        UsageError: the device cannot be used, or there are more processes on this machine than GPUs.
+        LostProcessError: another process ended or did not answer for ten minutes.
+    """
+    rank, count = rank_and_count()
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    if count == 1:
+        yield ONE_PROCESS, choose_device(settings.device, settings.dtype, d_model=d_model)
+        return
+    processes = Processes(rank, count, os.getppid())
+    store, _, _ = next(rendezvous("env://", timeout=_PATIENCE))
+    try:
+        if settings.threads is None:
+            _divide_threads()
+        device = choose_device(_device_of_rank(settings.device), settings.dtype, d_model=d_model)
+        backend = "cpu:gloo,cuda:nccl" if device.torch_device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=store, rank=processes.rank, world_size=count, timeout=_PATIENCE)
+        yield processes, device
+        # What still holds the group in a cycle, such as a finished run, would end its threads only as the interpreter
+        # goes down, which now and then aborts the process.
+        gc.collect()
+        dist.destroy_process_group()
+    except Exception as error:
+        is_lost = _is_lost_connection(error)
+        if not (is_lost or processes.is_first):
+            time.sleep(_HEAD_START)
+        if not _fails_first(store, processes):
+            logging.disable(logging.CRITICAL)
+        elif is_lost:
+            raise LostProcessError(
+                f"process {processes.rank} (of 0 to {count - 1}) lost another one, which was killed or did not answer "
+                f"for {_PATIENCE.total_seconds() / 60:.0f} minutes; torchrun's summary says which. The checkpoints "
+                "saved before are whole: go on with --resume"
+            ) from error
+        elif not processes.is_first:
+            error.add_note(f"(process {processes.rank} of 0 to {count - 1})")
+        raise
+
+
+def _divide_threads() -> None:
+    """Share the cores among the processes of this machine; torchrun itself sets OMP_NUM_THREADS to 1."""
+    if os.environ.get("OMP_NUM_THREADS", "1") == "1":
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+
+
+def _device_of_rank(name: str) -> str:
+    """The device that this process takes where the settings say `name`.
+
+    Raises:
+        UsageError: there is none for it.
+    """
+    if name == "auto":
+        name = "cuda" if has_gpu() else "cpu"
+    if name not in {"cpu", "cuda"}:
+        raise UsageError(
+            f"device {name!r} cannot be shared by several processes; use `--device cuda` (each takes the GPU of its "
+            "rank on the machine) or `--device cpu`"
+        )
+    if name == "cpu":
+        return name
+    local_rank, gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if local_rank >= gpus:
+        raise UsageError(
+            f"process {local_rank} of this machine has no GPU: there are {gpus}; start torchrun with "
+            f"--nproc-per-node {gpus or 1}, or use `--device cpu`"
+        )
+    torch.cuda.set_device(local_rank)
+    return f"cuda:{local_rank}"
+
+
+def _fails_first(store: Store, processes: Processes) -> bool:
+    """Whether no other process has failed before."""
+    if os.getppid() != processes.launcher:  # it kept the store
+        return processes.is_first
+    try:
+        return store.add("ownlm/failed", 1) == 1
+    except RuntimeError:
+        return True
+
+
+def _is_lost_connection(error: Exception) -> bool:
+    """Whether a collective failed since a peer is gone. gloo raises a plain RuntimeError, NCCL a DistError."""
+    return isinstance(error, dist.DistError) or (type(error) is RuntimeError and "gloo" in str(error).lower())

@@ -1,0 +1,170 @@
+"""The documents of texts and token files, as ids, read a part at a time."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from shared.bpe import Tokenizer
+from shared.bpe.training.corpus import Source
+from shared.bpe.training.counter import Errors
+from trainer.errors import UsageError
+from trainer.evaluation.windows import Ids
+from trainer.text.documents import characters, labelled_texts, up_to_separators
+from trainer.text.memory import EncodingMemory
+from trainer.text.sources import STANDARD_INPUT, TEXT_BYTES, Records, expand, open_inputs
+from trainer.text.utf8 import holds_text
+from trainer.tokens.token_file import TokenFile
+
+_RECORD_CHARACTERS = 3 << 18  # of records that are encoded together
+
+
+class Part(NamedTuple):
+    """A part of a document, or all of it.
+
+    Attributes:
+        source: The name of what it counts for.
+        ids: Without those that begin and end documents.
+        ends: Whether the document ends with it.
+    """
+
+    source: str
+    ids: Ids
+    ends: bool
+
+
+@dataclass(frozen=True)
+class OpenedFile:
+    """A text or token file to be scored.
+
+    Attributes:
+        source: The name of what it counts for, unless its records tell.
+        size: Its bytes of text; None where nobody knows.
+        read: Called for its documents.
+    """
+
+    source: str
+    size: int | None
+    read: Callable[[], Iterator[Part]]
+
+
+@dataclass(frozen=True)
+class DocumentReader:
+    """How texts become documents of ids.
+
+    Attributes:
+        tokenizer: The tokenizer.
+        separator: What stands between the documents of a text; None if every text is one document.
+        text_field: Of JSON lines and parquet files.
+        errors: Whether bytes that are not UTF-8 are an error or become U+FFFD.
+        memory: What a part of a text, or a record, may take.
+        by: What documents count for: `input`, as it was named; `file`, or else this field of their records.
+    """
+
+    tokenizer: Tokenizer
+    separator: str | None
+    text_field: str
+    errors: Errors
+    memory: EncodingMemory
+    by: str
+
+    def open(self, named: Sequence[Path]) -> list[OpenedFile]:
+        """The files that the command line names.
+
+        Args:
+            named: As in `open_inputs`, and token files: NAME.bin with the manifest NAME.json beside it.
+
+        Raises:
+            UsageError: If nothing is named, or what is named is not there.
+            CorpusError: If a file may not be read.
+            TokenFileError: If a token file is damaged, comes from another tokenizer, or has ids beyond the vocabulary.
+        """
+        if not named:
+            raise UsageError(
+                "nothing to evaluate is given; name text or token files, a folder, or - for standard input"
+            )
+        return [opened for given in named for opened in self._open(given)]
+
+    def _open(self, given: Path) -> Iterator[OpenedFile]:
+        token_files = given.is_dir() and sorted(given.glob("*.bin"))
+        if token_files:
+            raise UsageError(f"{given} is a folder of token files: name one of them, such as {token_files[-1]}")
+        for path in expand(given):
+            name = _name(path if self.by == "file" else given)
+            if path.suffix == ".bin":
+                self._refuse_field(path)
+                file = TokenFile.open(path.parent, path.stem, fingerprint=self.tokenizer.fingerprint)
+                file.verify()
+                yield OpenedFile(name, file.manifest.bytes, partial(self._read_tokens, name, file))
+                continue
+            [given_text] = open_inputs([path], text_field=self.text_field)
+            if isinstance(given_text.content, Records):
+                yield OpenedFile(name, None, partial(self._read_records, name, given_text.content))
+            else:
+                self._refuse_field(path)
+                read = partial(self._read_text, name, given_text.content)
+                yield OpenedFile(name, given_text.content.size or None, read)
+
+    def _refuse_field(self, path: Path) -> None:
+        if self.by not in {"input", "file"}:
+            raise UsageError(f"{path} has no records with a field {self.by!r} to group by; use --by input or --by file")
+
+    def _read_tokens(self, name: str, file: TokenFile) -> Iterator[Part]:
+        for ids in file.blocks():
+            begin = 0
+            for end in np.flatnonzero(ids == file.manifest.end_of_text_id).tolist():
+                yield Part(name, ids[begin:end], ends=True)
+                begin = end + 1
+            # Behind the last document's end there is white space at most.
+            if begin < len(ids):
+                yield Part(name, ids[begin:], ends=False)
+
+    def _read_records(self, name: str, records: Records) -> Iterator[Part]:
+        label = None if self.by in {"input", "file"} else self.by
+        texts: list[str] = []
+        sources: list[str] = []
+        size = 0
+        for text, value in labelled_texts(records, label, self.errors, self.memory):
+            texts.append(text)
+            sources.append(value if label else name)
+            size += len(text) + TEXT_BYTES
+            if size >= _RECORD_CHARACTERS:
+                yield from self._encode(sources, texts)
+                texts, sources, size = [], [], 0
+        yield from self._encode(sources, texts)
+
+    def _read_text(self, name: str, text: Source) -> Iterator[Part]:
+        """Documents are what lies between separators; behind the last one there is none but if it holds text."""
+        is_open = False
+        for piece in self._pieces(text.name, characters(text, self.separator, self.errors, self.memory.part)):
+            *whole, last = [piece] if self.separator is None else piece.split(self.separator)
+            yield from self._encode([name] * len(whole), whole)
+            is_open = holds_text(last.encode()) or (is_open and not whole)
+            if last:
+                [ids] = self.tokenizer.encode_batch_to_numpy([last])
+                yield Part(name, ids, ends=False)
+        if is_open:
+            yield Part(name, _NONE, ends=True)
+
+    def _pieces(self, name: str, text: Iterator[str]) -> Iterator[str]:
+        """A text cut where its tokens and its separators are not."""
+        if self.tokenizer.is_cut_by_bytes:
+            return text
+        if self.separator is None:
+            return self.tokenizer.chunker().blocks(text, name=name, longest=self.memory.part)
+        return up_to_separators(text, self.separator, name, self.memory.part)  # whole documents
+
+    def _encode(self, sources: Iterable[str], texts: Sequence[str]) -> Iterator[Part]:
+        """Whole documents."""
+        for source, ids in zip(sources, self.tokenizer.encode_batch_to_numpy(texts), strict=True):
+            yield Part(source, ids, ends=True)
+
+
+_NONE: Ids = np.empty(0, np.uint32)
+
+
+def _name(path: Path) -> str:
+    return "standard input" if path in STANDARD_INPUT else str(path)

@@ -1,0 +1,259 @@
+"""Evaluating a model folder on texts and token files."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from shared.bpe import Tokenizer
+from shared.lm import ModelFolder, load_model_folder
+from shared.system.cpu_count import available_processors
+from trainer.compute.device import Device, choose_device
+from trainer.console.progress import NewBar
+from trainer.errors import TrainerError, UsageError
+from trainer.evaluation.documents import DocumentReader, Part
+from trainer.evaluation.scoring import Evaluation, score
+from trainer.evaluation.validation import token_byte_lengths
+from trainer.evaluation.windows import Ids, Window, WindowCutter, batches
+from trainer.settings.evaluation import EvaluateSettings, ScoringSettings
+from trainer.text.memory import EncodingMemory
+from trainer.text.sources import parse_limit
+
+# Inputs of a batch where its size is not given: more are no faster, and fresh memory for them costs time on CPUs.
+_BATCH_TOKENS_ON_CPU = 1024
+_BATCH_TOKENS_ELSEWHERE = 32768
+
+
+@dataclass
+class SourceEvaluation:
+    """What the model makes of one source, as it is read.
+
+    Attributes:
+        evaluation: Sums over what was scored.
+        documents: That were read, to their ends.
+    """
+
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    documents: int = 0
+
+
+@dataclass(frozen=True)
+class EvaluationReport:
+    """What came of an evaluation.
+
+    Attributes:
+        folder: The model.
+        device: Where it ran.
+        windows: How documents became windows.
+        sources: By name, in the order in which they came.
+        seconds: That reading, encoding and scoring took.
+    """
+
+    folder: ModelFolder
+    device: Device
+    windows: "WindowRules"
+    sources: dict[str, SourceEvaluation]
+    seconds: float
+
+    @property
+    def total(self) -> SourceEvaluation:
+        """The sum of the sources."""
+        parts = self.sources.values()
+        evaluation = sum((part.evaluation for part in parts), Evaluation())
+        return SourceEvaluation(evaluation, sum(part.documents for part in parts))
+
+
+@dataclass(frozen=True)
+class WindowRules:
+    """How documents become windows.
+
+    Attributes:
+        documents: `apart`, or `packed` one after the other.
+        length: Inputs of a window.
+        stride: See `WindowCutter`.
+        fill_last: See `WindowCutter`.
+        begin_id: The id before the first token of a sequence, which lets it be scored; None if there is none.
+        end_id: The id after each document of a packed sequence.
+        document_mask: Whether a token of a packed sequence sees its own document only.
+        max_tokens: Of each source, the first ones; None for all.
+    """
+
+    documents: Literal["apart", "packed"]
+    length: int
+    stride: int
+    fill_last: bool
+    begin_id: int | None
+    end_id: int | None
+    document_mask: bool
+    max_tokens: int | None
+
+    def windows(self, parts: Iterator[Part], source_of: Callable[[str], SourceEvaluation]) -> Iterator[Window]:
+        """The windows of a file.
+
+        Args:
+            parts: Its documents.
+            source_of: Gives the source of a name, whose documents are counted.
+        """
+        left = self.max_tokens
+        cutter: WindowCutter | None = None
+        for part in parts:
+            if cutter is None:
+                cutter = self._cutter(part.source)
+                yield from cutter.feed(self._begin)
+            ids = part.ids
+            if part.ends and self.documents == "packed":
+                ids = np.append(ids, np.asarray([self.end_id], ids.dtype))
+            is_cut = left is not None and left < len(ids)
+            if left is not None:
+                ids = ids[:left]
+                left -= len(ids)
+            if part.ends and not is_cut:
+                source_of(part.source).documents += 1
+            yield from cutter.feed(ids)
+            if part.ends and self.documents == "apart":
+                yield from cutter.finish()
+                cutter = None
+            if left == 0:
+                break
+        if cutter is not None:
+            yield from cutter.finish()
+
+    @property
+    def _begin(self) -> Ids:
+        return np.array([] if self.begin_id is None else [self.begin_id], np.uint32)
+
+    def _cutter(self, source: str) -> WindowCutter:
+        return WindowCutter(self.length, self.stride, fill_last=self.fill_last, source=source)
+
+
+def evaluate_inputs(
+    model: Path,
+    inputs: Sequence[Path],
+    settings: EvaluateSettings,
+    new_bar: NewBar,
+) -> EvaluationReport:
+    """Score texts and token files with a model.
+
+    Args:
+        model: A model folder.
+        inputs: As in `DocumentReader.open`.
+        settings: How.
+        new_bar: Shows how far it is.
+
+    Raises:
+        UsageError: If the settings do not fit the model or the inputs, or there is no such device.
+        ModelFolderError: If the model cannot be used.
+        CorpusError: If a text cannot be read as UTF-8.
+        TokenFileError: See `DocumentReader.open`.
+        TrainerError: If there is no token to score, or the model gives no finite probabilities.
+    """
+    machine, reading = settings.machine, settings.reading
+    if machine.threads is not None:
+        torch.set_num_threads(machine.threads)
+    device = choose_device(machine.device, machine.dtype)
+    folder = load_model_folder(model, device=device.torch_device, dtype=torch.float32, research=True)
+    rules = _rules(settings.scoring, folder)
+    folder.model.document_start = rules.end_id if rules.document_mask else None
+    begin = time.monotonic()
+    reader = DocumentReader(
+        tokenizer=folder.tokenizer,
+        separator=None if reading.no_separator else reading.separator,
+        text_field=reading.text_field,
+        errors=reading.errors,
+        memory=EncodingMemory(parse_limit(reading.memory_limit), available_processors()),
+        by=reading.by,
+    )
+    opened = reader.open(inputs)
+    sources: dict[str, SourceEvaluation] = {}
+    if reading.by in {"input", "file"}:
+        sources.update((file.source, SourceEvaluation()) for file in opened)
+
+    def source_of(name: str) -> SourceEvaluation:
+        return sources.setdefault(name, SourceEvaluation())
+
+    windows = (window for file in opened for window in rules.windows(file.read(), source_of))
+    sizes = [None if rules.max_tokens else file.size for file in opened]
+    size = None if None in sizes else sum(filter(None, sizes))
+    report_progress = new_bar("scoring", size)
+    note, done = "", Evaluation()
+    for parts in _scores(folder, windows, device, machine.batch_size):
+        for name, part in parts.items():
+            source_of(name).evaluation += part
+            done += part
+        note = f"loss {done.loss:.4f} {done.tokens / (time.monotonic() - begin):,.0f} tok/s"
+        report_progress(done.bytes, note)
+    report_progress(size or done.bytes, note)  # separators are no text, so that some of the size was left
+    report = EvaluationReport(folder, device, rules, sources, time.monotonic() - begin)
+    _check(report)
+    return report
+
+
+def _scores(
+    folder: ModelFolder, windows: Iterator[Window], device: Device, batch_size: int | None
+) -> Iterator[dict[str, Evaluation]]:
+    byte_lengths = token_byte_lengths(folder.tokenizer, folder.valid_tokens)
+    batch_tokens = _BATCH_TOKENS_ON_CPU if device.torch_device.type == "cpu" else _BATCH_TOKENS_ELSEWHERE
+    for batch in batches(windows, batch_size=batch_size, batch_tokens=batch_tokens):
+        yield score(folder.model, batch, byte_lengths, device=device)
+
+
+def _rules(settings: ScoringSettings, folder: ModelFolder) -> WindowRules:
+    longest = folder.config.context_length
+    length = settings.window or longest
+    if length > longest:
+        raise UsageError(f"window is {length}; the model sees {longest} tokens at most")
+    stride = settings.stride or length
+    if stride > length:
+        raise UsageError(f"stride is {stride}, more than the window of {length}: tokens would be left out")
+    end_id = folder.tokenizer.end_of_text_id
+    if settings.documents == "packed" and end_id is None:
+        raise UsageError(
+            "the tokenizer has no end-of-text token to put between packed documents; use --documents apart"
+        )
+    return WindowRules(
+        documents=settings.documents,
+        length=length,
+        stride=stride,
+        fill_last=settings.last_window == "full",
+        begin_id=_begin_id(folder.tokenizer, settings.documents) if settings.begin else None,
+        end_id=end_id,
+        document_mask=settings.documents == "packed" and _is_masked(settings, folder),
+        max_tokens=settings.max_tokens,
+    )
+
+
+def _is_masked(settings: ScoringSettings, folder: ModelFolder) -> bool:
+    """What is asked for, else what `train` wrote into ownlm.json."""
+    if settings.document_mask is not None:
+        return settings.document_mask
+    training = folder.provenance.get("training", {}).get("settings", {})
+    return training.get("document_mask", False) is True
+
+
+def _begin_id(tokenizer: Tokenizer, documents: str) -> int | None:
+    """What comes before a document: where they are packed, that is the end of another one."""
+    has_own = documents == "apart" and tokenizer.bos_id is not None
+    return tokenizer.bos_id if has_own else tokenizer.end_of_text_id
+
+
+def _check(report: EvaluationReport) -> None:
+    total = report.total
+    if not total.evaluation.tokens:
+        first = (
+            "" if report.windows.begin_id is not None else ", since nothing comes before the first one of a document"
+        )
+        raise TrainerError(
+            f"there is no token to score in {', '.join(report.sources) or 'the inputs'} (documents: "
+            f"{total.documents}): give more text{first}"
+        )
+    for name, source in report.sources.items():
+        if source.evaluation.tokens and not math.isfinite(source.evaluation.nats):
+            raise TrainerError(
+                f"the loss on {name} is {source.evaluation.loss}: the model in {report.folder.path} gives no finite "
+                "probabilities; its training has diverged, or its weights are damaged"
+            )

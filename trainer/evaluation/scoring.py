@@ -1,0 +1,121 @@
+"""Scoring windows of tokens with a model."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name that the field uses
+from torch import Tensor
+
+from shared.lm import Transformer
+from shared.lm.linear import fast_product, has_fast_product
+from trainer.compute.device import Device
+from trainer.evaluation.windows import Window
+from trainer.training.loss import IGNORED
+
+# Rows whose logits exist at once: on a CPU they stay within the cache, GPUs need many to be busy.
+_ROWS_ON_CPU = 256
+_ROWS_ELSEWHERE = 4096
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a model makes of some tokens, as sums, which add up over parts of a text.
+
+    Attributes:
+        nats: Negative log-likelihood of the scored tokens.
+        tokens: How many were scored.
+        text_nats: Of those alone that stand for bytes of text: not of special tokens.
+        bytes: That these stand for.
+    """
+
+    nats: float = 0.0
+    tokens: int = 0
+    text_nats: float = 0.0
+    bytes: int = 0
+
+    def __add__(self, other: "Evaluation") -> "Evaluation":
+        return Evaluation(
+            self.nats + other.nats,
+            self.tokens + other.tokens,
+            self.text_nats + other.text_nats,
+            self.bytes + other.bytes,
+        )
+
+    @property
+    def loss(self) -> float:
+        """Mean negative log-likelihood of a token, in nats; NaN where there is none."""
+        return self.nats / self.tokens if self.tokens else math.nan
+
+    @property
+    def perplexity(self) -> float:
+        """The exponential of the loss."""
+        try:
+            return math.exp(self.loss)
+        except OverflowError:
+            return math.inf
+
+    @property
+    def bits_per_byte(self) -> float | None:
+        """Bits to code one byte of the text; unlike the loss, it compares models of different vocabularies.
+
+        Special tokens are left out on both sides of the fraction (nanochat's rule). None where no bytes were scored.
+        """
+        return self.text_nats / math.log(2) / self.bytes if self.bytes else None
+
+
+@torch.no_grad()
+def score(
+    model: Transformer, windows: Sequence[Window], byte_lengths: Tensor, *, device: Device
+) -> dict[str, Evaluation]:
+    """What the model makes of the scored targets, by the source that they count for.
+
+    A window's score does not depend on those beside it: shorter ones are padded on the right, which they never see.
+
+    Args:
+        model: In evaluation mode.
+        windows: One or more.
+        byte_lengths: int64 [vocab_size], the bytes that each id stands for.
+        device: Where the model is.
+    """
+    inputs, targets = _stack(windows)
+    scored = targets != IGNORED
+    picked = targets[scored]
+    with device.autocast():
+        hidden = model.hidden(inputs.to(device.torch_device))
+        nats = _token_nats(hidden[scored.to(device.torch_device)], model, picked.to(device.torch_device))
+    rows = scored.nonzero()[:, 0].numpy()
+    exact, lengths = nats.double().cpu().numpy(), byte_lengths[picked].numpy()
+    columns = (exact, np.ones(len(rows)), np.where(lengths > 0, exact, 0.0), lengths)
+    sums = zip(*(np.bincount(rows, column, len(windows)).tolist() for column in columns), strict=True)
+    of_sources: dict[str, Evaluation] = {}
+    for window, (of_all, tokens, of_text, num_bytes) in zip(windows, sums, strict=True):
+        part = Evaluation(of_all, int(tokens), of_text, int(num_bytes))
+        of_sources[window.source] = of_sources.get(window.source, Evaluation()) + part
+    return of_sources
+
+
+def _stack(windows: Sequence[Window]) -> tuple[Tensor, Tensor]:
+    """Inputs and targets, both int64 [windows, longest]; what is not scored has the target -100."""
+    longest = max(len(window.tokens) for window in windows) - 1
+    inputs = np.zeros((len(windows), longest), np.int64)
+    targets = np.full((len(windows), longest), IGNORED)
+    for row, (tokens, scored, _) in enumerate(windows):
+        end = len(tokens) - 1
+        inputs[row, :end] = tokens[:-1]
+        targets[row, end - scored : end] = tokens[len(tokens) - scored :]
+    return torch.from_numpy(inputs), torch.from_numpy(targets)
+
+
+def _token_nats(hidden: Tensor, model: Transformer, targets: Tensor) -> Tensor:
+    """Negative log-likelihood of targets [N] given hidden [N, d_model], a chunk of logits at a time."""
+    rows = _ROWS_ON_CPU if hidden.device.type == "cpu" else _ROWS_ELSEWHERE
+    parts = zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True)
+    return torch.cat([F.cross_entropy(_logits(model, some).float(), of, reduction="none") for some, of in parts])
+
+
+def _logits(model: Transformer, hidden: Tensor) -> Tensor:
+    weight = model.output_weight
+    return fast_product(hidden, weight) if has_fast_product(hidden, weight) else model.logits(hidden)

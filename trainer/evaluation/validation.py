@@ -1,0 +1,77 @@
+"""Validation loss and bits per byte."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from shared.bpe import Tokenizer
+from shared.lm import Transformer
+from trainer.compute.device import Device
+from trainer.compute.processes import ONE_PROCESS, Processes
+from trainer.evaluation.scoring import Evaluation, score
+from trainer.evaluation.windows import Window, WindowCutter, batches
+
+__all__ = ["Evaluation", "evaluate", "token_byte_lengths"]
+
+
+def token_byte_lengths(tokenizer: Tokenizer, valid_tokens: Tensor) -> Tensor:
+    """How many bytes of text each id stands for: [vocab_size] int64; 0 for special tokens and ids without a token.
+
+    Args:
+        tokenizer: The tokenizer.
+        valid_tokens: bool [vocab_size], the ids that have a token.
+    """
+    special = set(tokenizer.special_tokens.values())
+    valid = enumerate(valid_tokens.tolist())
+    return torch.tensor([len(tokenizer.token_bytes(i)) if ok and i not in special else 0 for i, ok in valid])
+
+
+def evaluate(
+    model: Transformer,
+    blocks: Iterable[npt.NDArray[np.integer]],
+    byte_lengths: Tensor,
+    *,
+    context_length: int,
+    batch_size: int,
+    device: Device,
+    begin_id: int | None = None,
+    processes: Processes = ONE_PROCESS,
+) -> Evaluation:
+    """Score every token once, in consecutive windows, which several processes share.
+
+    The result does not depend on `batch_size`, and neither the model's mode nor any random generator is changed.
+
+    Args:
+        model: The model.
+        blocks: The ids, 1-D, a part at a time.
+        byte_lengths: From `token_byte_lengths`.
+        context_length: Length of a window; a token sees at most this much before it.
+        batch_size: Windows at once.
+        device: Where the model is.
+        begin_id: The id that stands before the first token; without one, scoring starts at the second.
+        processes: Those that call this at once, each with the whole model; all get the same result.
+    """
+    was_training = model.training
+    model.eval()
+    total = Evaluation()
+    try:
+        every = batches(_windows(blocks, context_length, begin_id), batch_size=batch_size, batch_tokens=0)
+        for batch in islice(every, processes.rank, None, processes.count):
+            total += score(model, batch, byte_lengths, device=device)[""]
+    finally:
+        model.train(was_training)
+    nats, num_tokens, text_nats, num_bytes = processes.total([total.nats, total.tokens, total.text_nats, total.bytes])
+    return Evaluation(nats, int(num_tokens), text_nats, int(num_bytes))
+
+
+def _windows(blocks: Iterable[npt.NDArray[np.integer]], context_length: int, begin_id: int | None) -> Iterator[Window]:
+    cutter = WindowCutter(context_length, context_length)
+    if begin_id is not None:
+        yield from cutter.feed(np.array([begin_id]))
+    for block in blocks:
+        yield from cutter.feed(block)
+    yield from cutter.finish()

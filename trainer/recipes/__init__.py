@@ -1,0 +1,1 @@
+"""Settings derived from a depth or a published shape."""

@@ -1,0 +1,163 @@
+"""`run.json`: what a run was made from and with, so that its figures can be traced and repeated."""
+
+import functools
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from shared.system.files import to_json, write_text
+from shared.system.regular_file import LARGEST_RECORD, read_regular
+from trainer.runs.kinds import fits
+
+_START = {
+    "time": str,
+    "step": int,
+    "command": str,
+    "git": (None, {"revision": str, "dirty": bool}),
+    "versions": dict,
+    "machine": {"name": str, "cpu": str, "cpus": (None, int)},
+    "device": str,
+    "processes": int,
+}
+_PARTS = {
+    "parameters": int,
+    "data": {"fingerprint": (None, str), "validation": (None, {"sha256": (None, str)})},
+}
+_PACKAGES = ("ownlm", "torch", "numpy", "safetensors")
+_CODE = Path(__file__).resolve().parent.parent
+
+
+def record_start(
+    path: Path,
+    *,
+    settings: Mapping[str, Any],
+    data: Mapping[str, Any],
+    parameters: int,
+    step: int,
+    device: str,
+    processes: int = 1,
+    resumed: bool = False,
+) -> None:
+    """Write that a run starts, or append it where the run goes on.
+
+    Args:
+        path: The run's `run.json`.
+        settings: All settings, as a flat table.
+        data: What identifies the token files.
+        parameters: Weights of the model.
+        step: Steps done before.
+        device: What it computes on.
+        processes: How many processes train together.
+        resumed: Whether this run began earlier; else what the file holds belongs to another run and goes.
+    """
+    start = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "step": step,
+        "command": shlex.join(sys.orig_argv),
+        "git": git_state(),
+        "versions": _versions(),
+        "machine": _machine(),
+        "device": device,
+        "processes": processes,
+    }
+    earlier = read_record(path)["starts"] if resumed else []
+    record = {"config": dict(settings), "data": dict(data), "parameters": parameters, "starts": [*earlier, start]}
+    write_text(path, to_json(record))
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """What the file holds, of the starts those with a time; empty where it is missing or damaged.
+
+    No result depends on it.
+    """
+    content = _read(path)
+    starts = content.get("starts")
+    return content | {"starts": [start for start in starts if _has_time(start)] if isinstance(starts, list) else []}
+
+
+def sound_record(path: Path, notes: list[str]) -> dict[str, Any]:
+    """What `record_start` wrote, as far as it is there and of the kind that was written.
+
+    Args:
+        path: The run's `run.json`.
+        notes: What is left out is added.
+    """
+    content = _read(path)
+    if not content and path.exists():
+        notes.append(f"{path.name}: is damaged")
+    record = {name: content[name] for name, kind in _PARTS.items() if name in content and fits(content[name], kind)}
+    record["starts"] = [start for start in read_record(path)["starts"] if fits(start, _START)]
+    odd = [name for name in ("starts", *_PARTS) if name in content and content[name] != record.get(name)]
+    notes += [f"{path.name}: {name} is not as a run writes it" for name in odd]
+    return record
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(read_regular(path, LARGEST_RECORD))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _has_time(start: object) -> bool:
+    try:
+        return isinstance(start, dict) and bool(datetime.fromisoformat(start.get("time", "")))
+    except (TypeError, ValueError):
+        return False
+
+
+@functools.cache
+def git_state() -> dict[str, Any] | None:
+    """Revision of the code that runs and whether it was changed since; None where it comes from no git checkout."""
+    # The folder may lie in another project's checkout, as an installed package does: then it is not tracked there.
+    if _git("ls-files", "--error-unmatch", __file__) is None:
+        return None
+    revision, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
+    return None if revision is None else {"revision": revision, "dirty": bool(changes)}
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(  # noqa: S603 - our own arguments
+            ["git", "-C", str(_CODE), *arguments],  # noqa: S607 - whichever git the user has
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _machine() -> dict[str, Any]:
+    return {"name": platform.node(), "system": platform.platform(), "cpu": _cpu_name(), "cpus": os.cpu_count()}
+
+
+def _cpu_name() -> str:
+    """The processor's name, which Linux tells in a file only."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())

@@ -1,0 +1,1 @@
+"""The settings of every command, with the advice that `--help` shows."""

@@ -1,0 +1,47 @@
+"""What encoding may take of a memory limit."""
+
+from shared.bpe.training.corpus import TooLongError
+from shared.system.memory import resident_memory, total_memory
+from trainer.errors import TrainerError
+from trainer.text.utf8 import CorpusError
+
+# Whatever the text: buffers, and libraries that are loaded on the way; and for each thread its cache of pieces.
+_RESERVE_BYTES = 64 << 20
+_THREAD_BYTES = 64 << 20
+# What text with no place to cut takes at most, by its bytes: up to 32 to encode it (one piece, or pieces as strings of
+# Python's), and up to 28 to read the next one meanwhile (a JSON line that is an array of empty arrays).
+_BYTES_PER_BYTE = 64
+_LEAST_PART = 1 << 20
+
+
+class EncodingMemory:
+    """The memory that is left for text that must be read or encoded as a whole.
+
+    Args:
+        limit: Bytes that the process may hold; half of what there is if None.
+        threads: That encode, each with caches of its own.
+
+    Attributes:
+        part: Bytes of text that may be encoded as one.
+        record: Bytes of memory that reading a record may take.
+
+    Raises:
+        TrainerError: If the limit is too low for anything.
+    """
+
+    def __init__(self, limit: int | None, threads: int):
+        taken = resident_memory() + _RESERVE_BYTES + threads * _THREAD_BYTES
+        left = (limit or total_memory() // 2) - taken
+        if limit is not None and left < _LEAST_PART * _BYTES_PER_BYTE:
+            raise TrainerError(
+                f"the memory limit of {limit:,} bytes is too low: the program itself takes {taken:,} with {threads} "
+                f"threads, and the text at least {_LEAST_PART * _BYTES_PER_BYTE:,}; allow more (--memory-limit), or "
+                "fewer --threads"
+            )
+        self.part = max(_LEAST_PART, left // _BYTES_PER_BYTE)
+        self.record = max(_LEAST_PART * _BYTES_PER_BYTE, left) // 2
+
+    def check_record(self, name: str, number: int, text: str) -> None:
+        """Raise a CorpusError if the text of a record is longer than a part may be."""
+        if 4 * len(text) > self.part and (size := len(text.encode(errors="surrogatepass"))) > self.part:
+            raise CorpusError(str(TooLongError(f"{name}, record {number},", size, "the end of a record")))

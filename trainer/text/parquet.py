@@ -1,0 +1,65 @@
+"""Reading parquet files, a few rows at a time: as many as fit into memory."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainer.text.formats import listed, too_large
+from trainer.text.parquet_pages import largest_pages
+from trainer.text.utf8 import CorpusError
+
+_BLOCK_BYTES = 1 << 20
+_ROWS = 1024  # read together at most
+_SHARE_OF_A_PAGE = 4  # of the memory: a page is there packed and unpacked, and its text once more, four times as wide
+
+
+def parquet_rows(path: Path, column: str, label: str | None, memory: int) -> Iterator[tuple[str, str]]:
+    """As `json_rows`, of the columns of a parquet file.
+
+    Raises:
+        CorpusError: If it is no such file, lacks one of the columns, has something else than text in the first, or
+            takes more memory.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    columns = [*dict.fromkeys([column, label or column])]
+    number = 0
+    try:
+        with parquet.ParquetFile(path, buffer_size=_BLOCK_BYTES, page_checksum_verification=True) as file:
+            _check_columns(path, file.schema_arrow.names, column, label)
+            for group, rows in enumerate(_rows_at_once(path, columns, memory // _SHARE_OF_A_PAGE)):
+                for batch in file.iter_batches(rows, row_groups=[group], columns=columns):
+                    labels = [""] * len(batch) if label is None else map(str, batch.column(label).to_pylist())
+                    for text, value in zip(_values(path, number, column, batch), labels, strict=True):
+                        number += 1
+                        if not isinstance(text, str):
+                            what = f"{type(text).__name__} in the column {column!r}, not text"
+                            raise CorpusError(f"{path}, row {number}, holds {what}")
+                        yield text, value
+    except (pyarrow.ArrowException, OSError, ValueError) as error:  # of values: damaged pages and names
+        raise CorpusError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+
+
+def _check_columns(path: Path, there: Sequence[str], column: str, label: str | None) -> None:
+    if column not in there:
+        raise CorpusError(f"{path} has no column {column!r}, it has {listed(there)}; name one with --text-field")
+    if label is not None and label not in there:
+        raise CorpusError(f"{path} has no column {label!r} to group by, it has {listed(there)}")
+
+
+def _rows_at_once(path: Path, columns: Sequence[str], memory: int) -> list[int]:
+    """How many rows of each row group fit into so many bytes, whatever they hold."""
+    with path.open("rb") as file:
+        pages = largest_pages(file, columns)
+    if max(pages, default=0) > memory:
+        raise too_large(f"{path}: a page of the column {columns[0]!r}", f"{max(pages):,}")
+    return [max(1, min(_ROWS, memory // max(1, page))) for page in pages]
+
+
+def _values(path: Path, number: int, column: str, batch: Any) -> list[Any]:
+    try:
+        return batch.column(column).to_pylist()  # type: ignore[no-any-return]
+    except UnicodeDecodeError as error:
+        rows = f"rows {number + 1:,} to {number + len(batch):,}"
+        raise CorpusError(f"{path}, among {rows}, is not UTF-8 in the column {column!r}: {error.reason}") from None

@@ -1,0 +1,228 @@
+"""What the command line names as text: files of several formats, folders, globs and standard input."""
+
+import glob
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from shared.bpe.training.corpus import Blocks, Source, TextFile, Texts, changed, version_of
+from trainer.errors import UsageError
+from trainer.text.formats import blocks, file_blocks, json_rows, unpacked_blocks, unpacker
+from trainer.text.parquet import parquet_rows
+from trainer.text.utf8 import CorpusError, check_signature
+
+T = TypeVar("T")
+
+STANDARD_INPUT = (Path("-"), Path("/dev/stdin"))
+
+_BLOCK_BYTES = 1 << 20
+# What a short text takes beside its characters, so that many of them count too.
+TEXT_BYTES = 64
+# What reading a record may always take: pages of a parquet file have some megabytes.
+_LEAST_MEMORY = 32 << 20
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_TEXT_SUFFIXES = {".txt", ".text", ".md", ".rst"}
+_RECORD_SUFFIXES = {".jsonl", ".ndjson", ".parquet"}
+_PACKED_SUFFIXES = {".gz", ".zst"}
+
+
+@dataclass(frozen=True)
+class Records:
+    """A file of records, each with the text of one document.
+
+    Attributes:
+        name: What errors call it.
+        version: As of a `Source`.
+        rows: Called for the texts, from the first one on, each with the value of another field if one is named. Takes
+            the field, and the bytes of memory that reading a record may take.
+    """
+
+    name: str
+    version: str
+    rows: Callable[[str | None, int], Iterator[tuple[str, str]]]
+
+    def read(self, memory: int) -> Iterator[str]:
+        """The texts, from the first one on."""
+        return (text for text, _ in self.rows(None, memory))
+
+
+@dataclass(frozen=True)
+class Input:
+    """Something that text is read from.
+
+    Attributes:
+        path: As it was given, or as it was found in a folder.
+        content: How it is read.
+        is_plain: Whether its bytes are those of the text.
+    """
+
+    path: Path
+    content: Source | Records
+    is_plain: bool = False
+
+
+def open_inputs(named: Sequence[Path], *, text_field: str) -> list[Input]:
+    """The inputs that the command line names.
+
+    Args:
+        named: Files; folders, whose text files are taken, those of their folders too; globs; or `-`, standard input.
+        text_field: The field of JSON lines and the column of parquet files that holds the text.
+
+    Raises:
+        UsageError: If nothing is named, or what is named is not there.
+        CorpusError: If a file may not be read, or is packed in a way that is not known.
+    """
+    if not named:
+        raise UsageError("no text files are given; name at least one, a folder, or - for standard input")
+    return [_open(path, text_field) for given in named for path in expand(given)]
+
+
+def open_sources(named: Sequence[Path], *, text_field: str, separator: str | None) -> list[Source]:
+    """`open_inputs` for what does not ask which records there are.
+
+    Args:
+        named: As in `open_inputs`.
+        text_field: As in `open_inputs`.
+        separator: A special token to put between records, so that many of them are read together.
+    """
+    contents = [given.content for given in open_inputs(named, text_field=text_field)]
+    return [_without_records(content, separator) if isinstance(content, Records) else content for content in contents]
+
+
+def total_size(named: Sequence[Path]) -> int | None:
+    """The bytes of text that the command line names; None where they are known only when all has been read."""
+    paths = [path for given in named for path in expand(given)]
+    return size_on_disk(named) if all(path.is_file() and _is_plain(path) for path in paths) else None
+
+
+def size_on_disk(named: Sequence[Path]) -> int:
+    """The bytes of the files that the command line names."""
+    return sum(path.stat().st_size for given in named for path in expand(given) if path.is_file())
+
+
+def parse_size(text: str) -> int:
+    """Bytes in a number such as `500M`, `8G` or `1_000_000`; units are powers of 1024.
+
+    Raises:
+        UsageError: If it is not such a number.
+    """
+    number = text.strip().upper().removesuffix("B").removesuffix("I")
+    unit = _UNITS.get(number[-1:], 1)
+    try:
+        size = int(float(number.rstrip("KMGT")) * unit)
+    except (ValueError, OverflowError):
+        size = 0
+    if size <= 0:
+        raise UsageError(f"{text!r} is not a size; write 500M, 8G or a number of bytes")
+    return size
+
+
+def parse_limit(text: str | None) -> int | None:
+    """`parse_size` of an option that may not have been given."""
+    return None if text is None else parse_size(text)
+
+
+def expand(given: Path) -> list[Path]:
+    """The files that something on the command line stands for.
+
+    Raises:
+        UsageError: If a folder or a glob stands for none.
+        CorpusError: If it is not there, or may not be read.
+    """
+    if given in STANDARD_INPUT or given.is_file():
+        return [given]
+    if given.is_dir():
+        paths = sorted(path for path in _files_in(given) if path.is_file() and _is_known(path))
+        if not paths:
+            known = ", ".join(sorted(_TEXT_SUFFIXES | _RECORD_SUFFIXES))
+            raise UsageError(f"the folder {given} holds no text files ({known}, and those packed as .gz or .zst)")
+        return paths
+    if glob.has_magic(str(given)):
+        # Path.glob takes no absolute pattern.
+        names = glob.glob(str(given), recursive=True)  # noqa: PTH207
+        paths = sorted(path for path in map(Path, names) if path.is_file())
+        if paths:
+            return paths
+        raise UsageError(f"no file matches {given}")
+    if given.exists():
+        return [given]  # a named pipe, or a device
+    raise CorpusError(f"{given} cannot be read: No such file or directory")
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    def refuse(error: OSError) -> None:
+        raise CorpusError(f"{error.filename} cannot be read: {error.strerror}")
+
+    for path, _, names in os.walk(folder, onerror=refuse):
+        yield from (Path(path, name) for name in names)
+
+
+def _is_known(path: Path) -> bool:
+    suffixes = path.suffixes
+    if suffixes and suffixes[-1] in _PACKED_SUFFIXES:
+        suffixes = suffixes[:-1]
+    return bool(suffixes) and suffixes[-1] in _TEXT_SUFFIXES | _RECORD_SUFFIXES
+
+
+def _is_plain(path: Path) -> bool:
+    return path.suffix.lower() not in _PACKED_SUFFIXES | _RECORD_SUFFIXES
+
+
+def _open(path: Path, text_field: str) -> Input:
+    if path in STANDARD_INPUT:
+        return Input(path, Blocks("standard input", lambda: blocks(sys.stdin.buffer)), is_plain=True)
+    if not path.is_file():
+        return Input(path, Blocks(str(path), lambda: file_blocks(path)), is_plain=True)
+    try:
+        with path.open("rb") as file:
+            beginning = file.read(8)
+    except OSError as error:
+        raise CorpusError(f"{path} cannot be read: {error.strerror}") from None
+    name, unpack, version = path.name.lower(), unpacker(path), version_of(path)
+    if name.endswith(".parquet"):
+        return Input(path, _records(path, version, lambda *args: parquet_rows(path, text_field, *args)))
+    if name.removesuffix(path.suffix if unpack else "").endswith((".jsonl", ".ndjson")):
+        lines = unpack or (lambda: path.open("rb"))
+        return Input(path, _records(path, version, lambda *args: json_rows(path, lines, text_field, *args)))
+    if unpack:
+        parts = partial(unpacked_blocks, path, unpack)
+        return Input(path, Blocks(str(path), lambda: _unchanged(path, version, parts()), version=version))
+    check_signature(path, beginning)
+    return Input(path, TextFile(path), is_plain=True)
+
+
+def _records(path: Path, version: str, rows: Callable[[str | None, int], Iterator[tuple[str, str]]]) -> Records:
+    def read(label: str | None, memory: int) -> Iterator[tuple[str, str]]:
+        return _unchanged(path, version, rows(label, max(memory, _LEAST_MEMORY)))
+
+    return Records(str(path), version, read)
+
+
+def _unchanged(path: Path, version: str, parts: Iterator[T]) -> Iterator[T]:
+    """The parts of a file; an error at the end if it was written to meanwhile."""
+    yield from parts
+    if version_of(path) != version:
+        raise changed(str(path))
+
+
+def _without_records(records: Records, separator: str | None) -> Texts:
+    return Texts(records.name, lambda memory: _together(records.read(memory), separator), version=records.version)
+
+
+def _together(texts: Iterable[str], separator: str | None) -> Iterator[bytes]:
+    """Documents as UTF-8, many at once where something may stand between them that no word crosses."""
+    gathered: list[bytes] = []
+    size = 0
+    for text in texts:
+        # A lone surrogate stays wrong, for the counting to find.
+        gathered.append(text.encode(errors="surrogatepass"))
+        size += len(gathered[-1]) + TEXT_BYTES
+        if separator is None or size >= _BLOCK_BYTES:
+            yield (separator or "").encode().join(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield (separator or "").encode().join(gathered)

@@ -1,0 +1,1 @@
+"""Learning a tokenizer from text, and comparing tokenizers."""

@@ -1,0 +1,151 @@
+"""Text that a vocabulary is not learnt from, to measure how well it compresses what it has not seen."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from shared.bpe import Tokenizer
+from shared.bpe.training.corpus import Chunk, Source, TooLongError
+from shared.bpe.training.counter import Errors
+from shared.bpe.training.word_counts import Specials
+from shared.bpe.vocabulary import encode_utf8
+from trainer.errors import UsageError
+from trainer.text.sources import open_sources, parse_size, size_on_disk
+from trainer.text.utf8 import invalid_utf8
+
+_FILE_BYTES = 1 << 20  # of a file that is given for it
+# Taken of inputs that are so large that it makes no difference.
+_AUTOMATIC_BYTES = 1 << 20
+_AUTOMATIC_FROM = 32 << 20
+_LONGEST_PART = 1 << 22
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A sample of text.
+
+    Attributes:
+        name: Where it is from.
+        parts: Its bytes.
+    """
+
+    name: str
+    parts: tuple[bytes, ...]
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return sum(map(len, self.parts))
+
+    def bytes_per_token(self, tokenizer: Tokenizer) -> float | None:
+        """How well a tokenizer compresses it, special tokens left out; None if there is nothing else."""
+        special = list(tokenizer.special_tokens.values())
+        lengths = np.zeros(tokenizer.vocab_size, dtype=np.int64)
+        for token_id, token in tokenizer.tokens.items():
+            lengths[token_id] = len(token)
+        num_bytes = num_tokens = 0
+        for part in self.parts:
+            ids = tokenizer.encode_to_numpy(part.decode(errors="replace"), allowed_special="all")
+            ids = ids[~np.isin(ids, special)]
+            num_tokens += len(ids)
+            num_bytes += int(lengths[ids].sum())
+        return num_bytes / num_tokens if num_tokens else None
+
+
+def parse_held_out(text: str | None, inputs: Sequence[Path]) -> Path | int:
+    """What the option says: a file, or how many bytes of the inputs.
+
+    Raises:
+        UsageError: If it is neither.
+    """
+    if text is None:
+        return _AUTOMATIC_BYTES if size_on_disk(inputs) >= _AUTOMATIC_FROM else 0
+    if Path(text).exists():
+        return Path(text)
+    if text.strip("0.") == "":
+        return 0
+    try:
+        return parse_size(text)
+    except UsageError:
+        raise UsageError(f"--held-out {text!r} is no file that is there, nor a size such as 1M") from None
+
+
+def from_file(path: Path, special_tokens: Sequence[str], text_field: str, errors: Errors) -> HeldOut:
+    """The beginning of a file of any format, about a megabyte.
+
+    Raises:
+        CorpusError: If it cannot be read, or is not UTF-8, and must be.
+        SourceError: If it begins with megabytes that can be cut nowhere.
+    """
+    specials = Specials(map(encode_utf8, special_tokens))
+    parts: list[bytes] = []
+    left = _FILE_BYTES
+    for source in open_sources([path], text_field=text_field, separator=next(iter(special_tokens), None)):
+        for chunk in source.chunks(specials, 0, _LONGEST_PART):
+            parts.append(chunk.read().tobytes())
+            if errors == "strict":
+                _check(source.name, chunk.offset, parts[-1])
+            left -= chunk.size
+            if left <= 0:
+                return HeldOut(str(path), tuple(parts))
+    return HeldOut(str(path), tuple(parts))
+
+
+def hold_out(
+    sources: Sequence[Source], size: int, special_tokens: Sequence[str], errors: Errors
+) -> tuple[list[Source], HeldOut | None]:
+    """Take about so many bytes from the beginnings of the sources, in the order of their names.
+
+    Left alone are sources that can be read only once, and those that begin with megabytes that can be cut nowhere.
+
+    Returns:
+        What is left of the sources, and the sample, if there is one.
+
+    Raises:
+        CorpusError: If the sample is not UTF-8, and must be.
+    """
+    left = list(sources)
+    specials = Specials(map(encode_utf8, special_tokens))
+    taken: list[_WithoutBeginning] = []
+    for index in sorted(range(len(left)), key=lambda index: left[index].name):
+        if size > 0 and left[index].version is not None:
+            try:
+                rest = _WithoutBeginning(left[index], specials)
+            except TooLongError:
+                continue
+            if errors == "strict":
+                _check(rest.name, 0, rest.beginning)
+            left[index] = rest
+            taken.append(rest)
+            size -= len(rest.beginning)
+    if not taken:
+        return left, None
+    name = f"the first {len(taken[0].beginning):,} bytes of {taken[0].name}"
+    if len(taken) > 1:
+        name = f"the beginnings of {len(taken):,} files, from {taken[0].name} to {taken[-1].name}"
+    return left, HeldOut(name, tuple(rest.beginning for rest in taken))
+
+
+class _WithoutBeginning:
+    """A source without its first chunk, and that chunk."""
+
+    def __init__(self, source: Source, specials: Specials):
+        self._source = source
+        first = next(source.chunks(specials, 0, _LONGEST_PART), None)
+        self.beginning = b"" if first is None else first.read().tobytes()
+        self.name = source.name
+        self.size = max(0, source.size - len(self.beginning))
+        self.version: str | None = f"{source.version}, without the first {len(self.beginning)}"
+
+    def chunks(self, specials: Specials, begin: int, longest: int = 1 << 62) -> Iterator[Chunk]:
+        """As in `Source`."""
+        return self._source.chunks(specials, max(begin, len(self.beginning)), longest)
+
+
+def _check(name: str, offset: int, data: bytes) -> None:
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        raise invalid_utf8(name, offset + error.start, error) from None

@@ -1,0 +1,1 @@
+"""Token files: written by `encode`, read by training."""

@@ -1,0 +1,230 @@
+"""Token files, as they are read: a flat array of ids, and a JSON manifest that says what they are.
+
+They are read, never mapped: a file that is cut off while it is mapped ends the process by a signal (SIGBUS), and pages
+of a map stay in the process's memory.
+"""
+
+import hashlib
+import json
+import os
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.system.regular_file import LARGEST_RECORD, read_regular
+from trainer.errors import TrainerError
+
+Ids = npt.NDArray[np.unsignedinteger[Any]]
+
+VERSION = 1
+_BLOCK_IDS = 1 << 20
+
+
+class TokenFileError(TrainerError):
+    """A token file that is missing, damaged, in the way, or made with another tokenizer."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A text file that tokens came from.
+
+    Attributes:
+        path: As it was given.
+        bytes: Its size, packed if it is packed.
+        sha256: Of these bytes.
+        documents: Documents found in it.
+        ends_with_separator: Whether a separator ends it. Where none does, its last end-of-text id stands for none.
+    """
+
+    path: str
+    bytes: int
+    sha256: str
+    documents: int
+    ends_with_separator: bool
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a token file holds.
+
+    Attributes:
+        version: Of this format.
+        dtype: `uint16` up to a vocabulary of 65,536, else `uint32`; little-endian.
+        count: Tokens, the end-of-text ids included.
+        documents: Documents, each followed by one end-of-text id.
+        vocab_size: The tokenizer's highest id plus one.
+        fingerprint: The tokenizer's.
+        end_of_text_id: The id after each document.
+        bytes: Bytes of text that the tokens stand for, without the end-of-text ids.
+        sha256: Of the array.
+        sources: The text files that were encoded; two splits of one pass name the same.
+    """
+
+    version: int
+    dtype: str
+    count: int
+    documents: int
+    vocab_size: int
+    fingerprint: str
+    end_of_text_id: int
+    bytes: int
+    sha256: str
+    sources: tuple[Source, ...]
+
+
+class TokenFile:
+    """A token file, open for reading; it stays the same file where another one takes its place.
+
+    Attributes:
+        path: The array's path.
+        manifest: What it holds.
+        dtype: Of the ids.
+
+    Args:
+        path: The array's path.
+        manifest: What it holds.
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.dtype = dtype_for(manifest.vocab_size)
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._descriptor)
+
+    @classmethod
+    def open(cls, folder: str | Path, name: str, *, fingerprint: str | None = None) -> "TokenFile":
+        """Open FOLDER/NAME.bin, checked against its manifest FOLDER/NAME.json.
+
+        Args:
+            folder: The folder.
+            name: The split, such as "train".
+            fingerprint: That of the tokenizer in use, if the tokens must be its.
+
+        Raises:
+            TokenFileError: If either file is missing or they do not fit together, or the tokenizer is another one.
+        """
+        path = Path(folder) / f"{name}.bin"
+        manifest = _read_manifest(path.with_suffix(".json"))
+        if fingerprint is not None and fingerprint != manifest.fingerprint:
+            raise TokenFileError(
+                f"{path} was made with another tokenizer: its fingerprint is {manifest.fingerprint}, that of the "
+                f"tokenizer {fingerprint}; encode the text again"
+            )
+        dtype = dtype_for(manifest.vocab_size)
+        if manifest.dtype != dtype.name:
+            raise TokenFileError(
+                f"the manifest {path.with_suffix('.json')} is damaged: dtype is {manifest.dtype!r}, but tokens of a "
+                f"vocabulary of {manifest.vocab_size} are {dtype.name}; encode the text again"
+            )
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            raise TokenFileError(f"{path} cannot be read: {error.strerror}") from None
+        if size != manifest.count * dtype.itemsize or not size:
+            raise TokenFileError(
+                f"{path} has {size} bytes, but its manifest tells of {manifest.count} tokens of {dtype.itemsize} "
+                "bytes each, and there must be at least one; encode the text again"
+            )
+        try:
+            return cls(path, manifest)
+        except OSError as error:
+            raise TokenFileError(f"{path} cannot be read: {error.strerror}") from None
+
+    def verify(self) -> None:
+        """Read the whole file once.
+
+        Raises:
+            TokenFileError: See `read`; or the ids are not those that were written.
+        """
+        found = hashlib.sha256()
+        for block in self.blocks():
+            found.update(block.data)
+        if found.hexdigest() != self.manifest.sha256:
+            raise TokenFileError(
+                f"{self.path} is not what was written: its SHA-256 is {found.hexdigest()}, its manifest says "
+                f"{self.manifest.sha256}; encode the text again"
+            )
+
+    def __len__(self) -> int:
+        """The number of ids."""
+        return self.manifest.count
+
+    @property
+    def tokens(self) -> Ids:
+        """All ids, in memory at once."""
+        return np.concatenate(list(self.blocks()))
+
+    def read(self, start: int, stop: int) -> Ids:
+        """The ids from one place to before another, both within the file; read-only.
+
+        Raises:
+            TokenFileError: If the file was changed since it was opened: it has become shorter, cannot be read any more,
+                or an id is beyond the vocabulary (names its place).
+        """
+        wanted = (stop - start) * self.dtype.itemsize
+        try:
+            data = os.pread(self._descriptor, wanted, start * self.dtype.itemsize)
+        except OSError as error:
+            raise TokenFileError(f"{self.path} cannot be read: {error.strerror}") from None
+        if len(data) < wanted:
+            raise TokenFileError(f"{self.path} was cut short while it was read: it holds no {stop:,} tokens any more")
+        ids = np.frombuffer(data, self.dtype)
+        if len(ids) and ids.max() >= self.manifest.vocab_size:
+            place = int((ids >= self.manifest.vocab_size).argmax())
+            raise TokenFileError(
+                f"{self.path}: token {start + place} is {ids[place]}, beyond a vocabulary of "
+                f"{self.manifest.vocab_size}; encode the text again"
+            )
+        return ids
+
+    def blocks(self, stop: int | None = None) -> Iterator[Ids]:
+        """The ids, or those before a place, a part at a time."""
+        end = len(self) if stop is None else min(stop, len(self))
+        for start in range(0, end, _BLOCK_IDS):
+            yield self.read(start, min(start + _BLOCK_IDS, end))
+
+
+def dtype_for(vocab_size: int) -> "np.dtype[np.unsignedinteger[Any]]":
+    """The narrowest of uint16 and uint32 that holds the ids below `vocab_size`, little-endian."""
+    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
+
+
+def refuse_existing(folder: Path, names: tuple[str, ...], *, overwrite: bool) -> None:
+    """Raise a TokenFileError if one of these token files exists and must not be overwritten."""
+    for path in (folder / f"{name}.{suffix}" for name in names for suffix in ("bin", "json")):
+        if path.exists() and not overwrite:
+            raise TokenFileError(f"{path} exists; choose another --output, or replace it with --overwrite")
+
+
+def _read_manifest(path: Path) -> Manifest:
+    try:
+        content = json.loads(read_regular(path, LARGEST_RECORD))
+    except OSError as error:
+        raise TokenFileError(f"the manifest {path} cannot be read: {error.strerror}; encode the text first") from None
+    except (ValueError, RecursionError) as error:
+        raise TokenFileError(f"the manifest {path} is not JSON: {error}; encode the text again") from None
+    try:
+        if content["version"] != VERSION:
+            raise TokenFileError(
+                f"the manifest {path} has version {content['version']!r}; this program reads {VERSION}; encode the "
+                "text again"
+            )
+        manifest = Manifest(**{**content, "sources": tuple(Source(**source) for source in content["sources"])})
+    except (KeyError, TypeError) as error:
+        raise TokenFileError(f"the manifest {path} is damaged: {error}; encode the text again") from None
+    for key in ("count", "documents", "vocab_size", "end_of_text_id", "bytes"):
+        value = getattr(manifest, key)
+        if type(value) is not int or value < 0:
+            raise TokenFileError(
+                f"the manifest {path} is damaged: {key} is {value!r}, not a whole number; encode the text again"
+            )
+    return manifest

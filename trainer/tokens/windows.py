@@ -1,0 +1,120 @@
+"""Which tokens a step sees: windows in an order of their own in each epoch for training, consecutive ones to look at.
+
+Windows are cut from one long array and may cross from one document into the next; the end-of-text id between them tells
+the model so.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from trainer.errors import TrainerError
+from trainer.tokens.permutation import ROUNDS, Numbers, permute
+from trainer.tokens.token_file import TokenFile
+from trainer.training.loss import IGNORED
+
+
+@dataclass(frozen=True)
+class ShuffledWindows:
+    """An endless sequence of windows, epoch after epoch, each a pure function of (seed, its place in the sequence).
+
+    In every epoch each token but the file's first is a target exactly once. Each epoch cuts the file at places of its
+    own and shuffles the windows anew. Nothing is kept in memory, however large the file, and a run that resumes at some
+    step sees what the uninterrupted run would have seen, with no state to save.
+
+    Attributes:
+        tokens: The token file.
+        length: Tokens of a window.
+        seed: The seed, 0 or more.
+    """
+
+    tokens: TokenFile
+    length: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if len(self.tokens) <= self.length:
+            raise TrainerError(
+                f"{self.tokens.path}: {len(self.tokens)} tokens are too few for one window of context_length "
+                f"{self.length} and its last target; give more text or a context_length below {len(self.tokens)}"
+            )
+
+    @property
+    def per_epoch(self) -> int:
+        """Windows of an epoch. The first and the last two may be short, so there is one more than would be needed."""
+        return -(-self._targets // self.length) + 1
+
+    def batch(self, index: int, size: int) -> tuple[Tensor, Tensor]:
+        """The windows `index * size` to `(index + 1) * size - 1` of the sequence.
+
+        Returns:
+            Inputs and targets, both int64 [size, length]; targets are the inputs one position on. A short window is
+            filled up at its end with the input 0 and the target -100, which is not scored.
+
+        Raises:
+            TokenFileError: See `TokenFile.read`.
+        """
+        inputs = np.zeros((size, self.length), np.int64)
+        targets = np.full((size, self.length), IGNORED, np.int64)
+        for row, (start, stop) in enumerate(self._places(index * size, size)):
+            ids = self.tokens.read(start, stop + 1)
+            inputs[row, : stop - start] = ids[:-1]
+            targets[row, : stop - start] = ids[1:]
+        return torch.from_numpy(inputs), torch.from_numpy(targets)
+
+    @property
+    def _targets(self) -> int:
+        return len(self.tokens) - 1
+
+    def _places(self, first: int, size: int) -> list[tuple[int, int]]:
+        """Start and stop of the inputs of `size` windows of the sequence, from window `first` on."""
+        places: list[tuple[int, int]] = []
+        while len(places) < size:
+            epoch, number = divmod(first + len(places), self.per_epoch)
+            count = min(size - len(places), self.per_epoch - number)
+            keys, offset = _epoch(self.seed, epoch)
+            first_length = 1 + offset % max(1, self.length - 1)
+            windows = permute(np.arange(number, number + count, dtype=np.uint64), self.per_epoch, keys)
+            places += [(self._cut(w, first_length), self._cut(w + 1, first_length)) for w in windows.tolist()]
+        return places
+
+    def _cut(self, window: int, first_length: int) -> int:
+        """Where a window begins: the first one is `first_length` long, and the last two share what is left."""
+        if window < self.per_epoch - 1:
+            return 0 if window == 0 else first_length + (window - 1) * self.length
+        if window == self.per_epoch:
+            return self._targets
+        return (self._cut(window - 1, first_length) + self._targets + 1) // 2
+
+
+def consecutive_windows(tokens: npt.NDArray[np.integer], length: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of up to `size` windows that together have every token but the first as a target once.
+
+    The last window is as short as what is left, in a batch of its own: nothing is padded.
+
+    Yields:
+        Inputs and targets, both [windows, up to length] int64.
+    """
+    full = (len(tokens) - 1) // length if len(tokens) else 0
+    for first in range(0, full, size):
+        starts = range(first * length, min(first + size, full) * length, length)
+        yield _stack([tokens[start : start + length + 1] for start in starts])
+    if len(tokens) - full * length > 1:
+        yield _stack([tokens[full * length :]])
+
+
+def _stack(windows: list[npt.NDArray[np.integer]]) -> tuple[Tensor, Tensor]:
+    stacked = torch.from_numpy(np.stack(windows).astype(np.int64))
+    return stacked[:, :-1], stacked[:, 1:]
+
+
+@lru_cache(maxsize=8)
+def _epoch(seed: int, epoch: int) -> tuple[Numbers, int]:
+    """An epoch's keys for its order, and a random number for its cuts."""
+    *keys, offset = np.random.SeedSequence((seed, epoch)).generate_state(ROUNDS + 1, np.uint64)
+    return np.array(keys), int(offset)

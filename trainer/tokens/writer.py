@@ -1,0 +1,192 @@
+"""Writing token files: a file that grows under another name, may be left and gone on with, and appears as a whole."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import BinaryIO, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.bpe import Tokenizer
+from trainer.tokens.token_file import VERSION, Ids, Manifest, Source, TokenFileError, dtype_for
+
+_BLOCK_BYTES = 1 << 22
+
+
+class TokenFileDamagedError(TokenFileError):
+    """What an interrupted run has written is not what it said."""
+
+
+class NoRoomError(TokenFileError):
+    """A token file that cannot be written to."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """How far a token file has come.
+
+    Attributes:
+        count: Ids.
+        documents: Documents that have ended.
+        bytes: Bytes of text that the ids stand for.
+        sha256: Of the ids as they lie in the file.
+    """
+
+    count: int = 0
+    documents: int = 0
+    bytes: int = 0
+    sha256: str = hashlib.sha256().hexdigest()
+
+
+class TokenFileWriter:
+    """Writes a token file under a temporary name; only `commit` gives it its own.
+
+    Args:
+        path: The array's path; its manifest is beside it.
+        tokenizer: Whose ids they are.
+        end_of_text_id: The id after each document.
+        partial: The temporary name. On the same file system; the folder must exist.
+        written: What of an earlier writer's work is there, to go on with; what lies behind it is cut off.
+
+    Raises:
+        TokenFileDamagedError: If the file does not hold what it should.
+        NoRoomError: If it cannot be made.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        tokenizer: Tokenizer,
+        end_of_text_id: int,
+        *,
+        partial: Path,
+        written: Written | None = None,
+    ):
+        self.path = path
+        self.documents = 0
+        self._count = 0
+        self._bytes = 0
+        self._tokenizer = tokenizer
+        self._end_of_text_id = end_of_text_id
+        self._dtype = dtype_for(tokenizer.vocab_size)
+        self._digest = hashlib.sha256()
+        self._lengths = _token_lengths(tokenizer, end_of_text_id)
+        self._partial = partial
+        if written is not None:
+            self._check(written)
+        with self._no_room():
+            self._file: BinaryIO = partial.open("wb" if written is None else "r+b")
+            if written is not None:
+                self._file.truncate(self._file.seek(written.count * self._dtype.itemsize))
+
+    def write(self, ids: Ids, documents: int, num_bytes: int | None = None) -> None:
+        """Append ids, in which this many documents end; they stand for `num_bytes` of text, where that is known.
+
+        Raises:
+            NoRoomError: If the disk has no room for them.
+        """
+        data = np.ascontiguousarray(ids, self._dtype).data
+        with self._no_room():
+            self._file.write(data)
+        self._digest.update(data)
+        self._count += len(ids)
+        self._bytes += int(self._lengths[ids].sum()) if num_bytes is None else num_bytes
+        self.documents += documents
+
+    def sync(self) -> Written:
+        """Bring everything to the disk, and say how far that is."""
+        with self._no_room():
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        return Written(self._count, self.documents, self._bytes, self._digest.hexdigest())
+
+    def ids(self) -> Ids:
+        """What has been written, as it lies on the disk."""
+        with self._no_room():
+            self._file.flush()
+        if not self._count:
+            return np.empty(0, self._dtype)
+        return np.memmap(self._partial, dtype=self._dtype, mode="r", shape=(self._count,))
+
+    def go_back(self, written: Written) -> None:
+        """Forget what lies behind so many ids, whose SHA-256 is found anew; on the disk it stays until `commit`."""
+        self._count, self.documents, self._bytes = written.count, written.documents, written.bytes
+        self._digest = hashlib.sha256()
+        ids = self.ids()
+        for begin in range(0, written.count, _BLOCK_BYTES):
+            self._digest.update(ids[begin : begin + _BLOCK_BYTES].data)
+        self._file.seek(written.count * self._dtype.itemsize)
+
+    def commit(self, sources: tuple[Source, ...]) -> Manifest:
+        """Give the file its name, and then write its manifest, without which it cannot be opened."""
+        self._file.truncate()
+        written = self.sync()
+        manifest = Manifest(
+            version=VERSION,
+            dtype=self._dtype.name,
+            count=written.count,
+            documents=written.documents,
+            vocab_size=self._tokenizer.vocab_size,
+            fingerprint=self._tokenizer.fingerprint,
+            end_of_text_id=self._end_of_text_id,
+            bytes=written.bytes,
+            sha256=written.sha256,
+            sources=sources,
+        )
+        manifest_path = self.path.with_suffix(".json")
+        temporary = self._partial.with_suffix(".json")
+        with self._no_room(), temporary.open("wb") as file:
+            file.write((json.dumps(asdict(manifest), indent=2) + "\n").encode())
+            file.flush()
+            os.fsync(file.fileno())
+        # An old manifest must never stand beside a new array.
+        manifest_path.unlink(missing_ok=True)
+        self._partial.replace(self.path)
+        temporary.replace(manifest_path)
+        return manifest
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):  # a full disk, which was told when it was met
+            self._file.close()
+
+    def _check(self, written: Written) -> None:
+        """Take up what was written, if it is there."""
+        self._count, self.documents, self._bytes = written.count, written.documents, written.bytes
+        # A run that was killed while it gave its files their names had finished them.
+        finished = not self._partial.exists()
+        left = written.count * self._dtype.itemsize
+        with suppress(OSError), (self.path if finished else self._partial).open("rb") as file:
+            while left and (block := file.read(min(left, _BLOCK_BYTES))):
+                self._digest.update(block)
+                left -= len(block)
+        if left or self._digest.hexdigest() != written.sha256:
+            raise TokenFileDamagedError(
+                f"{self._partial} does not hold the {written.count:,} ids that the interrupted run had written; start "
+                "anew without --resume"
+            )
+        if finished:
+            self.path.with_suffix(".json").unlink(missing_ok=True)
+            self.path.replace(self._partial)
+
+    @contextmanager
+    def _no_room(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise NoRoomError(f"{self._partial} cannot be written: {error.strerror}") from None
+
+
+def _token_lengths(tokenizer: Tokenizer, end_of_text_id: int) -> npt.NDArray[np.int64]:
+    lengths = np.zeros(tokenizer.vocab_size, dtype=np.int64)
+    for token_id, token in tokenizer.tokens.items():
+        lengths[token_id] = len(token)
+    lengths[end_of_text_id] = 0
+    return lengths

@@ -1,0 +1,1 @@
+"""A training run: the model, its loss, the optimizer and the loop."""

@@ -1,0 +1,178 @@
+"""The training loop."""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from trainer.checkpoints.run_state import RunState
+from trainer.compute.device import Device
+from trainer.compute.parallel import gathering, whole
+from trainer.compute.processes import ONE_PROCESS, Processes
+from trainer.console.signals import StopRequest
+from trainer.errors import DivergedError
+from trainer.settings.train import TrainSettings
+from trainer.tokens.token_file import TokenFileError
+from trainer.tokens.windows import ShuffledWindows
+from trainer.training.divergence import divergence, remember
+from trainer.training.loss import IGNORED
+from trainer.training.optimizer import set_learning_rate
+from trainer.training.schedule import scheduled_learning_rate
+
+Loss = Callable[..., tuple[Tensor, Tensor]]
+"""`TrainingLoss`, or its compiled or wrapped form."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one optimizer step did.
+
+    Attributes:
+        number: Steps done so far, this one included.
+        loss: Mean nats a token over the step's whole batch, before the update.
+        learning_rate: The rate used.
+        grad_norm: Global norm of the gradient before clipping.
+        seconds: Wall time.
+        fault: Why the update was left out, if it was.
+        stop_signal: The signal that asks to stop, if any process of the run has noted one.
+    """
+
+    number: int
+    loss: float
+    learning_rate: float
+    grad_norm: float
+    seconds: float
+    fault: str | None = None
+    stop_signal: int | None = None
+
+
+def accumulate_gradients(
+    loss_function: Loss,
+    inputs: Tensor,
+    targets: Tensor,
+    *,
+    batch_size: int,
+    device: Device,
+    z_loss: float = 0.0,
+    processes: Processes = ONE_PROCESS,
+) -> Tensor:
+    """Add the gradient of the mean loss over all scored targets, `batch_size` windows at a time.
+
+    Each target counts the same in whichever pass it is, so that the gradient is that of one large batch.
+
+    Args:
+        loss_function: Gives the loss of windows.
+        inputs: int64 [windows, length].
+        targets: int64 [windows, length]; -100 is not scored.
+        batch_size: Windows for each pass.
+        device: Where the model is.
+        z_loss: See `next_token_loss`.
+        processes: Those that call this with the same windows; each takes its share.
+
+    Returns:
+        This process's part of the mean cross-entropy, detached; 0 where no target is scored.
+    """
+    # The gradients of several processes are averaged, so each one's counts as often as there are processes.
+    # It is a tensor since torch.compile would compile again for another number, where a window is short.
+    scale = torch.tensor(processes.count / max(1, int((targets != IGNORED).sum())))
+    inputs, targets = processes.share(inputs, targets)
+    # In float64, where there is one: in float32 a dozen passes put the loss off by more than 1e-6.
+    exact = torch.float32 if device.torch_device.type == "mps" else torch.float64
+    total = torch.zeros((), device=device.torch_device, dtype=exact)
+    for first in range(0, len(inputs), batch_size):
+        some_inputs, some_targets = inputs[first : first + batch_size], targets[first : first + batch_size]
+        with gathering(loss_function, last=first + batch_size >= len(inputs)):
+            with device.autocast():
+                loss, nats = loss_function(
+                    some_inputs.to(device.torch_device),
+                    some_targets.to(device.torch_device),
+                    scale=scale,
+                    z_loss=z_loss,
+                )
+            loss.backward()  # type: ignore[no-untyped-call] # torch gives it no types
+        total += nats
+    return (total / processes.count).float()
+
+
+def training_steps(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    windows: ShuffledWindows,
+    settings: TrainSettings,
+    device: Device,
+    *,
+    state: RunState,
+    loss_function: Loss,
+    processes: Processes = ONE_PROCESS,
+    stop: StopRequest | None = None,
+) -> Iterator[Step]:
+    """Take the optimizer steps from `state.step` to `max_steps`, one for each item drawn, and keep the state up.
+
+    Args:
+        model: The model whose weights are trained.
+        optimizer: Over its parameters.
+        windows: The training tokens.
+        settings: The run's settings.
+        device: Where the model is.
+        state: How far the run has come.
+        loss_function: Gives the model's loss.
+        processes: Those that take the steps together.
+        stop: What this process has noted.
+
+    Raises:
+        DivergedError: a step's loss or gradient is no finite number, or its loss a spike, and the settings do not say
+            to leave its update out, or that was done too often. The weights are still those of the step before.
+        TokenFileError: the windows of the next step cannot be read; all is as the step before left it.
+    """
+    o, guard = settings.optimization, settings.divergence
+    max_norm = o.clip_grad_norm or float("inf")
+    batch = _read_ahead(windows, settings, state)
+    while state.step < o.max_steps:
+        begin = time.perf_counter()
+        processes.seed_step(o.seed, state.step)
+        loss = accumulate_gradients(
+            loss_function,
+            *batch.result(),
+            batch_size=o.batch_size,
+            device=device,
+            z_loss=o.z_loss,
+            processes=processes,
+        )
+        norm = whole(nn.utils.clip_grad_norm_(model.parameters(), max_norm)) / processes.count
+        rate = state.learning_rate_scale * scheduled_learning_rate(state.step, o)
+        state.step += 1
+        batch = _read_ahead(windows, settings, state)  # while a GPU is still at work
+        (loss_value, norm_value), stop_signal = processes.agree(torch.stack([loss, norm]).tolist(), stop)
+        fault = divergence(loss_value, norm_value, state.recent_losses, guard.spike_threshold)
+        if fault is None:
+            set_learning_rate(optimizer, rate)
+            optimizer.step()
+            remember(loss_value, state.recent_losses)
+            state.skips_in_a_row = 0
+        else:
+            state.skips_in_a_row += 1
+        optimizer.zero_grad()
+        if fault is not None and (guard.on_divergence != "skip" or state.skips_in_a_row > guard.max_skips):
+            raise DivergedError(_describe(fault, rate, state), state.step)
+        yield Step(state.step, loss_value, rate, norm_value, time.perf_counter() - begin, fault, stop_signal)
+
+
+def _read_ahead(windows: ShuffledWindows, settings: TrainSettings, state: RunState) -> Future[tuple[Tensor, Tensor]]:
+    """The windows of the step after `state.step`; why they cannot be read is raised when they are asked for.
+
+    The step before is finished by then, and can be saved.
+    """
+    batch: Future[tuple[Tensor, Tensor]] = Future()
+    try:
+        batch.set_result(windows.batch(state.step + state.batches_left_out, settings.total_batch_size))
+    except TokenFileError as error:
+        batch.set_exception(error)
+    return batch
+
+
+def _describe(fault: str, rate: float, state: RunState) -> str:
+    again = f", {state.skips_in_a_row} steps in a row" if state.skips_in_a_row > 1 else ""
+    return f"training diverged at step {state.step}: {fault}, learning rate {rate:.2g}{again}"

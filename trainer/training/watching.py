@@ -1,0 +1,88 @@
+"""Looking at a model in training: validation loss and samples. Neither changes the training."""
+
+import logging
+
+from shared.lm import GenerationDefaults, SamplingError, Transformer, generate
+from shared.lm.folder import valid_token_mask
+from trainer.compute.device import Device
+from trainer.compute.parallel import whole_model
+from trainer.compute.processes import ONE_PROCESS, Processes
+from trainer.evaluation.sampling import encode_prompt
+from trainer.evaluation.validation import Evaluation, evaluate, token_byte_lengths
+from trainer.settings.train import TrainSettings
+from trainer.tokens.dataset import TrainingData
+
+logger = logging.getLogger(__name__)
+
+
+class Watcher:
+    """What one sees of a model on the way.
+
+    Attributes:
+        generation: How samples are drawn.
+
+    Raises on construction what `encode_prompt` raises.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        data: TrainingData,
+        settings: TrainSettings,
+        device: Device,
+        processes: Processes = ONE_PROCESS,
+    ) -> None:
+        watch = settings.watch
+        self._prompt: list[int] = []
+        if 0 < watch.sample_interval < settings.optimization.max_steps:  # else it is never used, and need not fit
+            self._prompt = encode_prompt(data.tokenizer, watch.sample_prompt, settings.model.context_length)
+        self._model, self._data, self._settings = model, data, settings
+        self._device, self._processes = device, processes
+        end_of_text = data.tokenizer.end_of_text_id
+        self.generation = GenerationDefaults(
+            temperature=watch.temperature,
+            top_p=watch.top_p,
+            eos_token_ids=() if end_of_text is None else (end_of_text,),
+        )
+        self._valid_tokens = valid_token_mask(data.tokenizer, model.config)
+        self._byte_lengths = token_byte_lengths(data.tokenizer, self._valid_tokens)
+
+    def evaluate(self) -> Evaluation | None:
+        """Score the validation tokens, where there are any."""
+        if self._data.validation is None:
+            return None
+        limit = self._settings.watch.eval_tokens
+        return evaluate(
+            whole_model(self._model),
+            self._data.validation.blocks(limit or None),
+            self._byte_lengths,
+            context_length=self._settings.model.context_length,
+            batch_size=self._settings.optimization.batch_size,
+            device=self._device,
+            begin_id=self._data.validation.manifest.end_of_text_id,
+            processes=self._processes,
+        )
+
+    def sample(self) -> str | None:
+        """What the model writes now, with the same seed each time, so that samples compare.
+
+        None but in rank 0, and where the model gives no finite probabilities: the loss of the next step tells that to
+        whatever is to be done on divergence.
+        """
+        model = whole_model(self._model)
+        if not self._processes.is_first:
+            return None
+        watch = self._settings.watch
+        ids = generate(
+            model,
+            self._prompt,
+            self.generation.params(seed=self._settings.optimization.seed),
+            max_tokens=watch.sample_tokens,
+            eos_token_ids=self.generation.eos_token_ids,
+            valid_tokens=self._valid_tokens,
+        )
+        try:
+            return watch.sample_prompt + self._data.tokenizer.decode(list(ids), skip_special_tokens=True)
+        except SamplingError as error:
+            logger.warning("no sample: %s", error)
+            return None
