@@ -14,7 +14,7 @@ from markupsafe import Markup
 from shared.system.files import write_text
 from trainer.report.colors import colors_of
 from trainer.report.figures import Picture
-from trainer.runs.kinds import fits
+from trainer.runs.json_types import has_type
 from trainer.runs.results import RunResults
 
 _MOST_SAMPLES = 12
@@ -65,7 +65,7 @@ def varied_number(runs: Sequence[RunResults]) -> str | None:
     if len(varied) != 1:
         return None
     values = [_settings(run).get(varied[0]) for run in runs]
-    return varied[0] if all(fits(value, float) for value in values) else None
+    return varied[0] if all(has_type(value, float) for value in values) else None
 
 
 def ranking(runs: Sequence[RunResults]) -> list[RunResults]:

@@ -179,8 +179,8 @@ class Sweep:
 
 def _check_models(runs: Sequence[PlannedRun]) -> None:
     """Find what is wrong with the data or a model's shape before an hour has gone into the runs before it."""
+    from trainer.components.model import model_config
     from trainer.tokens.dataset import open_training_data
-    from trainer.training.model import model_config
 
     vocab_sizes: dict[Path, int] = {}
     for run in runs:

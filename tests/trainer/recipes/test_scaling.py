@@ -3,13 +3,13 @@ from typing import Any, get_args
 
 import pytest
 
+from trainer.components.model import model_config
 from trainer.errors import UsageError
 from trainer.recipes.presets import PRESETS
 from trainer.recipes.scaling import derive
 from trainer.settings.file import parse_train_settings
 from trainer.settings.scaling import PresetName
 from trainer.settings.train import ModelSettings, OptimizationSettings, TrainSettings
-from trainer.training.model import model_config
 
 
 def values(vocab_size: int = 50_257, data_tokens: int | None = None, **given: Any) -> dict[str, Any]:
