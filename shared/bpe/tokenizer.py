@@ -19,8 +19,8 @@ from shared.bpe.errors import TokenizerError
 from shared.bpe.formats import gpt2 as gpt2_files
 from shared.bpe.formats import tiktoken as tiktoken_files
 from shared.bpe.formats import tokenizer_json
-from shared.bpe.formats.folder import main_file
 from shared.bpe.formats.plain_vocabulary import from_plain
+from shared.bpe.formats.reading import main_file
 from shared.bpe.patterns.named import is_named
 from shared.bpe.vocabulary import Vocabulary, encode_utf8
 from shared.system.checksums import ChecksumError, Checksums

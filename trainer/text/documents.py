@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from shared.bpe.training.corpus import Source, SourceError, TooLongError, read_error
+from shared.bpe import SourceError, TooLongError
+from shared.bpe.training.corpus import Source, read_error
 from shared.bpe.training.counter import Errors, replace_invalid
 from shared.bpe.training.word_counts import Specials
 from trainer.text.memory import EncodingMemory

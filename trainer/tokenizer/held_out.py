@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from shared.bpe import Tokenizer
-from shared.bpe.training.corpus import Chunk, Source, TooLongError
+from shared.bpe import Tokenizer, TooLongError
+from shared.bpe.training.corpus import Chunk, Source
 from shared.bpe.training.counter import Errors
 from shared.bpe.training.word_counts import Specials
 from shared.bpe.vocabulary import encode_utf8

@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shared.bpe import Tokenizer, TokenizerError, TrainingReport, TrainingResult, train_bpe_from_sources
+from shared.bpe import SourceError, Tokenizer, TokenizerError, TrainingReport, TrainingResult, train_bpe_from_sources
 from shared.bpe.patterns.named import resolve_pattern
-from shared.bpe.training.corpus import SourceError
 from shared.bpe.training.counter import Errors
 from shared.bpe.training.state import TrainingStoppedError
 from shared.system.files import to_json, write_text

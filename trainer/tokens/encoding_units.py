@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.bpe import Tokenizer
+from shared.bpe import SourceError, Tokenizer
 from shared.bpe.kernels.utf8 import first_invalid
-from shared.bpe.training.corpus import CHUNK_BYTES, Source, SourceError, read_error
+from shared.bpe.training.corpus import CHUNK_BYTES, Source, read_error
 from shared.bpe.training.counter import Errors, replace_invalid
 from shared.bpe.training.cutting import escaped_characters
 from shared.bpe.training.word_counts import Specials

@@ -12,7 +12,7 @@ import pytest
 
 from shared.bpe import TokenizerError
 from shared.bpe.training.corpus import TextFile
-from shared.system.memory import MemoryRoom
+from shared.bpe.training.memory import MemoryBudget
 from shared.system.state_folder import StateError, StateFolder
 from trainer.errors import InterruptedRunError, TrainerError
 from trainer.text import sources
@@ -134,7 +134,7 @@ def test_what_a_killed_run_has_spilled_is_never_counted(tmp_path: Path, inputs: 
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path: Path, inputs: list[Path]) -> None:
-    with StateFolder(tmp_path / STATE, {}).locked(), pytest.raises(TokenizerError, match="another process works in"):
+    with StateFolder(tmp_path / STATE, {}).locked(), pytest.raises(StateError, match="another process works in"):
         learn_vocabulary(inputs, tmp_path / "out", vocab_size=300)
 
 
@@ -148,12 +148,12 @@ def test_an_error_leaves_nothing(tmp_path: Path, inputs: list[Path]) -> None:
 def test_a_full_disk_while_counts_are_spilled_leaves_nothing(
     tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class SmallRoom(MemoryRoom):
+    class SmallBudget(MemoryBudget):
         def __init__(self, limit: int | None):
             super().__init__(limit)
             self.tables = 6 << 20
 
-    monkeypatch.setattr("shared.bpe.training.train.MemoryRoom", SmallRoom)
+    monkeypatch.setattr("shared.bpe.training.train.MemoryBudget", SmallBudget)
     inputs[0].write_text(" ".join(str(random.Random(n).getrandbits(64)) for n in range(200_000)))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from transformers import PreTrainedTokenizerFast
 
 from shared.bpe import PATTERNS, Tokenizer, TokenizerError, train_bpe
-from shared.bpe.formats.byte_alphabet import BYTE_TO_CHARACTER
+from shared.bpe.byte_alphabet import BYTE_TO_CHARACTER
 
 END = "<|endoftext|>"
 
