@@ -1,4 +1,4 @@
-"""`python -m services.inference.engine.worker.main`: the process that owns the model. Started by `spawn.ModelProcess`."""
+"""`python -m services.inference.engine.worker.main`: the process that owns the model, started by `child_process`."""
 
 import contextlib
 import gc
