@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from shared.bpe import gpt2_files, tiktoken_files, tokenizer_json
+from shared.bpe import tiktoken_files, tokenizer_json
 from shared.bpe.chunks import Chunker
 from shared.bpe.errors import TokenizerError
 from shared.bpe.patterns import is_named
@@ -19,7 +19,7 @@ from shared.bpe.plain_vocabulary import from_plain
 from shared.bpe.text_memory import utf8_of
 from shared.bpe.text_parts import AllowedSpecial, Ids, Layout, TextCutter, assemble
 from shared.bpe.token_bytes import TokenBytes
-from shared.bpe.tokenizer_folder import main_file
+from shared.bpe.tokenizer_folder import read_vocabulary
 from shared.bpe.vocabulary import Vocabulary, encode_utf8
 from shared.checksums import ChecksumError, Checksums
 
@@ -65,13 +65,7 @@ class Tokenizer:
             Checksums.read(folder).verify_small_files()
         except ChecksumError as error:
             raise TokenizerError(str(error)) from error
-        if path.is_dir():
-            path = main_file(path)
-        if merges_path is None and path.name == "vocab.json":
-            merges_path = path.with_name("merges.txt")
-        if merges_path is None:
-            return cls(tokenizer_json.read(path))
-        return cls(gpt2_files.read(path, Path(merges_path)))
+        return cls(read_vocabulary(path, None if merges_path is None else Path(merges_path)))
 
     @classmethod
     def from_vocab(
