@@ -28,7 +28,7 @@ async def in_thread(function: Callable[[], R], *, limiter: anyio.CapacityLimiter
     """Call `function` in a worker thread and wait for its result.
 
     Raises:
-        ApiError: 503, where the system has no room for another thread. None is kept waiting for it.
+        ApiError: 503, where Python finds no room for another thread.
     """
     try:
         return await anyio.to_thread.run_sync(function, limiter=limiter)
