@@ -170,8 +170,8 @@ def serve(
     config = receive(connection)
     if config is None:
         return
-    inbox = Inbox(connection, on_end)
     try:
+        inbox = Inbox(connection, on_end)
         model = load(config)
     except Exception as error:
         _tell(connection, LoadFault(describe(error), may_pass=not isinstance(error, ModelFolderError)))
