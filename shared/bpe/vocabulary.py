@@ -89,7 +89,10 @@ class Vocabulary:
 
     @property
     def alters_text(self) -> bool:
-        """Whether ids may stand for other text than that which they were made of."""
+        """Whether ids may stand for other text than that which they were made of, though no special token is allowed.
+
+        A special token that strips white space does so only where it is allowed.
+        """
         return self.nfc or self.prefix_space or any(not t.special and (t.lstrip or t.rstrip) for t in self.added)
 
     @cached_property

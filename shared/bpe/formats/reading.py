@@ -6,12 +6,9 @@ from typing import Any
 from shared.bpe.errors import TokenizerError
 from shared.bpe.formats.foreign_files import known_kind
 from shared.system.files import parse_json_object
-from shared.system.regular_file import open_regular, read_regular
+from shared.system.regular_file import read_regular
 
 _MAX_BYTES = 256 << 20  # the largest known tokenizer.json has 35 million
-
-# Suffixes of files that are often mistaken for a tokenizer.
-_OTHER_SUFFIXES = {".bpe", ".gguf", ".model", ".pickle", ".pkl", ".tiktoken"}
 
 
 def read_text(path: Path) -> str:
@@ -43,22 +40,3 @@ def read_json(path: Path) -> dict[str, Any]:
         return parse_json_object(text)
     except ValueError as error:
         raise TokenizerError(f"{path} {known_kind(text.encode(), expects_json=True) or error}") from None
-
-
-def main_file(folder: Path) -> Path:
-    """The tokenizer.json of a folder, or else its vocab.json.
-
-    Raises:
-        TokenizerError: There is neither; says what is there instead.
-    """
-    for name in ("tokenizer.json", "vocab.json"):
-        if (folder / name).exists():
-            return folder / name
-    others = (path for path in sorted(folder.iterdir()) if path.suffix in _OTHER_SUFFIXES and path.is_file())
-    kinds = (f"; {path.name} {kind}" for path in others if (kind := known_kind(_start_of(path), expects_json=True)))
-    raise TokenizerError(f"{folder} has neither a tokenizer.json nor a vocab.json{next(kinds, '')}")
-
-
-def _start_of(path: Path) -> bytes:
-    with open_regular(path) as file:
-        return file.read(1 << 10)

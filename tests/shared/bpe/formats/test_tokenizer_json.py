@@ -300,7 +300,7 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
 
 
 def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match="holds no tokenizer"):
+    with pytest.raises(TokenizerError, match="has neither"):
         Tokenizer.from_files(tmp_path)
 
 
