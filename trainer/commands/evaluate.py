@@ -36,7 +36,7 @@ def evaluate(
     from trainer.console.progress import progress
     from trainer.console.tables import print_table
     from trainer.evaluation.evaluate import evaluate_inputs
-    from trainer.evaluation.report import to_json, to_table
+    from trainer.evaluation.tables import to_json, to_table
 
     keep_freed_memory()
     with progress() as new_bar:
