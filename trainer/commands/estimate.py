@@ -60,7 +60,7 @@ def estimate(
         return
     import torch
 
-    from trainer.allocation import keep_freed_memory
+    from shared.allocation import keep_freed_memory
     from trainer.device import choose_device
     from trainer.estimate.estimate import estimate_run, to_json
     from trainer.estimate.tables import estimate_tables

@@ -32,7 +32,7 @@ def evaluate(
         settings: What is scored, and how.
         json_output: Print JSON instead of a table.
     """
-    from trainer.allocation import keep_freed_memory
+    from shared.allocation import keep_freed_memory
     from trainer.evaluation_report import to_json, to_table
     from trainer.evaluation_run import evaluate_inputs
     from trainer.progress import progress

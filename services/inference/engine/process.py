@@ -32,6 +32,7 @@ from services.inference.engine.messages import (
 )
 from services.inference.engine.request import FailEvent
 from services.inference.engine.step import RunnerLostError
+from shared.allocation import freeze_objects
 from shared.errors import describe
 from shared.lm import ModelFolderError
 
@@ -232,7 +233,7 @@ def main(connection: socket.socket, load: "Callable[[EngineConfig], LoadedModel]
         model = load(config)
         # What is there now stays: the collector need not look at it between steps.
         gc.collect()
-        gc.freeze()
+        freeze_objects()
         return model
 
     try:

@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from trainer.allocation import keep_freed_memory
+from shared.allocation import keep_freed_memory
 
 FAULTS = """
 import resource, sys
 import numpy as np
-from trainer.allocation import keep_freed_memory
+from shared.allocation import keep_freed_memory
 if sys.argv[1] == "kept" and not keep_freed_memory():
     sys.exit(3)
 np.ones(64 << 20, np.uint8)
