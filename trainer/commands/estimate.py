@@ -60,7 +60,7 @@ def estimate(
         return
     import torch
 
-    from trainer.compute.allocation import keep_freed_memory
+    from shared.allocation import keep_freed_memory
     from trainer.compute.device import choose_device
     from trainer.console.tables import print_table
     from trainer.estimate.estimate import estimate_run, to_json

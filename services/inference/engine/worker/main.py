@@ -32,6 +32,7 @@ from services.inference.engine.ipc import (
 from services.inference.engine.runner.protocol import RunnerLostError
 from services.inference.engine.scheduling.core import EngineCore
 from services.inference.engine.types import FailEvent
+from shared.allocation import freeze_objects
 from shared.lm import ModelFolderError
 from shared.system.errors import describe
 
@@ -232,7 +233,7 @@ def main(connection: socket.socket, load: "Callable[[EngineConfig], LoadedModel]
         model = load(config)
         # What is there now stays: the collector need not look at it between steps.
         gc.collect()
-        gc.freeze()
+        freeze_objects()
         return model
 
     try:
