@@ -109,7 +109,7 @@ def _tokenizers(path: Path, vocab_size: int) -> Any:
 
 
 def _from_printable(tokens: Iterable[str]) -> Iterable[bytes]:
-    from shared.bpe.formats.byte_alphabet import from_printable
+    from shared.bpe.byte_alphabet import from_printable
 
     return [from_printable(token) for token in tokens if token != SEPARATOR]
 

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 from shared.bpe.encoding.offsets import Piece
-from shared.bpe.encoding.stream_decoder import StreamDecoder
-from shared.bpe.errors import TextTooLongError, TokenizerError
+from shared.bpe.errors import SourceError, TextTooLongError, TokenizerError, TooLongError
 from shared.bpe.patterns.named import PATTERNS
+from shared.bpe.stream_decoder import StreamDecoder
 from shared.bpe.tokenizer import Tokenizer
 
 # Training brings the compiler with it, which who only opens a tokenizer need not wait for.
@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 __all__ = [
     "PATTERNS",
     "Piece",
+    "SourceError",
     "StreamDecoder",
     "TextTooLongError",
     "Tokenizer",
     "TokenizerError",
+    "TooLongError",
     "TrainingReport",
     "TrainingResult",
     "train_bpe",

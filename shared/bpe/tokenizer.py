@@ -16,10 +16,9 @@ from shared.bpe.encoding.text_memory import utf8_of
 from shared.bpe.encoding.text_parts import AllowedSpecial, Ids, Layout, TextCutter, assemble
 from shared.bpe.encoding.token_bytes import TokenBytes
 from shared.bpe.errors import TokenizerError
-from shared.bpe.formats import gpt2 as gpt2_files
 from shared.bpe.formats import tiktoken as tiktoken_files
 from shared.bpe.formats import tokenizer_json
-from shared.bpe.formats.folder import main_file
+from shared.bpe.formats.folder import read_vocabulary
 from shared.bpe.formats.plain_vocabulary import from_plain
 from shared.bpe.patterns.named import is_named
 from shared.bpe.vocabulary import Vocabulary, encode_utf8
@@ -67,13 +66,7 @@ class Tokenizer:
             Checksums.read(folder).verify_small_files()
         except ChecksumError as error:
             raise TokenizerError(str(error)) from error
-        if path.is_dir():
-            path = main_file(path)
-        if merges_path is None and path.name == "vocab.json":
-            merges_path = path.with_name("merges.txt")
-        if merges_path is None:
-            return cls(tokenizer_json.read(path))
-        return cls(gpt2_files.read(path, Path(merges_path)))
+        return cls(read_vocabulary(path, None if merges_path is None else Path(merges_path)))
 
     @classmethod
     def from_vocab(

@@ -1,13 +1,13 @@
 """The options of an evaluation, with the advice that `--help` shows."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Literal
 
 from cyclopts import Group, Parameter
 
 from trainer.errors import UsageError
 from trainer.settings.fields import Settings, setting
-from trainer.text.sources import parse_limit
+from trainer.settings.text import READING, DocumentSettings
 
 
 @Parameter(name="*", group=Group("What is scored", sort_key=1))
@@ -48,35 +48,14 @@ class ScoringSettings(Settings):
             raise UsageError("document_mask is for --documents packed: those apart see only themselves anyway")
 
 
-@Parameter(name="*", group=Group("How text is read", sort_key=2))
+@Parameter(name="*", group=READING)
 @dataclass(frozen=True, kw_only=True)
-class ReadingSettings:
+class ReadingSettings(DocumentSettings):
     """How inputs become documents."""
 
     by: str = "input"
     """The rows of the table: `input`, as named; `file`, each file of a folder; or the name of a field of JSON lines and
     parquet files, such as `source`, for a row for each of its values."""
-
-    separator: str = "<|endoftext|>"
-    """What stands between documents in text files; it is no part of them."""
-
-    no_separator: Annotated[bool, Parameter(negative="")] = False
-    """Take each text file as one document."""
-
-    text_field: str = "text"
-    """Field of JSON lines, or column of parquet files, that holds the text of a document."""
-
-    errors: Literal["strict", "replace"] = "strict"
-    """`strict` stops at bytes that are not UTF-8; `replace` makes U+FFFD of them."""
-
-    memory_limit: str | None = None
-    """Memory that may be used, such as 500M or 8G, the model included. Half of the machine's, if not given. A line of
-    JSON, a record, or text with no blank may have about a hundredth of it; longer ones are refused."""
-
-    def __post_init__(self) -> None:
-        if not self.separator:
-            raise UsageError("the separator is empty; --no-separator makes each text file one document")
-        parse_limit(self.memory_limit)
 
 
 @Parameter(name="*", group=Group("Machine", sort_key=3))

@@ -23,8 +23,8 @@ from collections.abc import Iterable, Iterator
 import regex
 
 from shared.bpe.encoding.added_tokens import AddedTokenMatcher
+from shared.bpe.errors import TooLongError
 from shared.bpe.patterns.named import is_named
-from shared.bpe.training.corpus import TooLongError
 
 # Searched from the right, so that the first match is the last place.
 _PLACES = regex.compile(r"(?r)(?<=\S)(?= )|(?<=[\p{L}\p{N}])(?=\n)|(?<=\p{L})(?=[^\s\p{L}\p{M}'])|(?<=\S\n)(?=\p{L})")

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+from shared.bpe.byte_alphabet import CHARACTER_TO_BYTE, from_printable
 from shared.bpe.errors import TokenizerError
-from shared.bpe.formats.byte_alphabet import CHARACTER_TO_BYTE, from_printable
 from shared.bpe.vocabulary import encode_utf8
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from shared.bpe.errors import TokenizerError
+from shared.bpe.errors import SourceError, TooLongError
 from shared.bpe.kernels import boundaries
 from shared.bpe.kernels.classes import character_classes
 from shared.bpe.training.word_counts import Bytes, Specials
@@ -19,25 +19,6 @@ _SEARCHED = 1 << 14  # bytes in which a place to cut is looked for at once
 _LONGEST_CHARACTER = 4
 _UNLIMITED = 1 << 62
 _KEPT_BYTES = 2 * CHUNK_BYTES  # of memory that a thread uses again
-
-
-class SourceError(TokenizerError):
-    """A source that cannot be read, or is not UTF-8."""
-
-
-class TooLongError(SourceError):
-    """A part of a source that can be cut nowhere, and does not fit into memory."""
-
-    def __init__(
-        self,
-        name: str,
-        size: int,
-        places: str = "such as a blank, or the end of a word",
-    ):
-        super().__init__(
-            f"{name} has {size:,} bytes with no place to cut ({places}); they must be in memory together, "
-            "and the memory limit leaves no room for them. Allow more (--memory-limit), or take out what is not text"
-        )
 
 
 class Chunk(NamedTuple):

@@ -8,14 +8,14 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from shared.bpe.errors import TokenizerError
+from shared.bpe.errors import SourceError, TokenizerError
 from shared.bpe.kernels.utf8 import first_invalid
-from shared.bpe.training.corpus import Chunk, Source, SourceError, read_error
+from shared.bpe.training.corpus import Chunk, Source, read_error
 from shared.bpe.training.cutting import Cutter
 from shared.bpe.training.layout import Partitions
+from shared.bpe.training.memory import BYTES_PER_PRETOKEN_BYTE
 from shared.bpe.training.spill import WordRuns
 from shared.bpe.training.word_counts import Bytes, WordCounts
-from shared.system.memory import BYTES_OF_MERGING
 from shared.system.thread_pool import Task, WorkPool
 
 Errors = Literal["strict", "replace"]
@@ -246,8 +246,8 @@ class CorpusCounter:
 def single_piece_error(size: int) -> TokenizerError:
     """What to say of a piece that is too long for the memory."""
     return TokenizerError(
-        f"a single piece of the text has {size:,} bytes, and learning from it takes {BYTES_OF_MERGING * size:,} of "
-        "memory, more than the limit leaves. Allow more (--memory-limit), or take out what is not text"
+        f"a single pretoken of the text has {size:,} bytes; training on it needs {BYTES_PER_PRETOKEN_BYTE * size:,} "
+        "bytes of memory, more than the limit leaves. Raise --memory-limit, or remove what is not text"
     )
 
 

@@ -16,11 +16,12 @@ from shared.bpe.training.corpus import Source, Texts
 from shared.bpe.training.counter import BytesProgress, CorpusCounter, Errors
 from shared.bpe.training.cutting import RegexCutter, ScannerCutter
 from shared.bpe.training.layout import Partitions, WordTotals
+from shared.bpe.training.memory import MemoryBudget
 from shared.bpe.training.merge_learner import LearntMerges, MergeLearner, MergingRoomError, Progress
 from shared.bpe.training.state import TrainingState, TrainingStoppedError, identity_of, saved_when_stopped
 from shared.bpe.vocabulary import AddedToken, Vocabulary, encode_utf8
 from shared.system.cpu_count import available_processors
-from shared.system.memory import MemoryRoom, peak_memory
+from shared.system.memory import peak_memory
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -163,7 +164,7 @@ def train_bpe_from_sources(
     named = next((name for name, each in PATTERNS.items() if each == expression), None)
     num_threads = _num_threads(sources, threads)
     counting_threads = num_threads if named else 1
-    room = MemoryRoom(memory_limit)
+    room = MemoryBudget(memory_limit)
     with ExitStack() as stack:
         folder = state or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ownlm-"))) / "counts"
         kept = TrainingState(folder, identity_of(expression, special_tokens, errors, sources))
@@ -172,8 +173,8 @@ def train_bpe_from_sources(
             threads=counting_threads,
             errors=errors,
             table_bytes=room.tables,
-            longest=room.parts // counting_threads,
-            longest_word=room.word,
+            longest=room.chunks // counting_threads,
+            longest_word=room.pretoken,
             runs=kept.runs,
         )
         if resume:
@@ -227,7 +228,7 @@ def _learner(
     reserved: Iterable[bytes],
     *,
     min_count: int,
-    room: MemoryRoom,
+    room: MemoryBudget,
     threads: int,
 ) -> MergeLearner:
     def learner() -> MergeLearner:

@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import faulthandler, resource
 from unittest.mock import patch
-from shared.bpe import encoder, train_bpe
+from shared.bpe import train_bpe
+from shared.bpe.encoding import encoder
 from shared.bpe.training.corpus import Texts
 from shared.bpe.training.train import train_bpe_from_sources
 

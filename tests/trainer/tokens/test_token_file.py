@@ -133,10 +133,9 @@ def test_another_tokenizer_is_refused_with_both_fingerprints(tmp_path: Path) -> 
 
 def test_existing_files_are_refused_unless_allowed(tmp_path: Path) -> None:
     write(tmp_path)
-    refuse_existing(tmp_path, ("val",), overwrite=False)
-    refuse_existing(tmp_path, ("train",), overwrite=True)
+    refuse_existing(tmp_path, ("val",))
     with pytest.raises(TokenFileError, match=r"bin exists; choose another --output, or replace it with --overwrite"):
-        refuse_existing(tmp_path, ("val", "train"), overwrite=False)
+        refuse_existing(tmp_path, ("val", "train"))
 
 
 def test_ids_that_were_changed_are_told_by_their_sum(tmp_path: Path) -> None:

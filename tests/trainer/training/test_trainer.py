@@ -17,6 +17,7 @@ from shared.bpe import Tokenizer
 from shared.lm import Transformer, load_model_folder
 from trainer.errors import DivergedError, InterruptedRunError, TrainerError, UsageError
 from trainer.recipes.options import parse_train_settings
+from trainer.settings.encode import EncodeSettings
 from trainer.settings.file import read_settings_file
 from trainer.settings.train import TrainSettings
 from trainer.tokens.encode import encode_files
@@ -138,7 +139,7 @@ def test_validation_text_shorter_than_a_window(
     tokenizer = Tokenizer.from_files(tokenizer_folder)
     (tmp_path / "val.txt").write_text(text + "<|endoftext|>")
     encode_files([text_file], tokenizer, tmp_path / "tokens")
-    encode_files([tmp_path / "val.txt"], tokenizer, tmp_path / "tokens", split="val")
+    encode_files([tmp_path / "val.txt"], tokenizer, tmp_path / "tokens", EncodeSettings(split="val"))
     short = change(settings, data=tmp_path / "tokens")
     if text:
         train(short)
@@ -188,7 +189,9 @@ def test_going_on_with_other_data_is_refused(
     settings: TrainSettings, change: Change, text_file: Path, tokenizer_folder: Path, tmp_path: Path
 ) -> None:
     train(settings)
-    encode_files([text_file], Tokenizer.from_files(tokenizer_folder), tmp_path / "tokens", val_fraction=0.3)
+    encode_files(
+        [text_file], Tokenizer.from_files(tokenizer_folder), tmp_path / "tokens", EncodeSettings(val_fraction=0.3)
+    )
     with pytest.raises(UsageError) as refused:
         train(change(settings, resume=True, data=tmp_path / "tokens"))
     told = [line.split(":")[0].strip() for line in str(refused.value).splitlines()[1:]]
@@ -376,7 +379,7 @@ def test_data_that_is_cut_off_meanwhile_ends_the_run_with_a_checkpoint(
         with pytest.raises(TrainerError) as caught:
             train(settings)
     # The windows of step 4 had been read ahead when step 3 was done; the first evaluation comes after it.
-    message = rf"{name}\.bin was cut short while it was read.*; the last good checkpoint is .*/step-00000004; restore the file"
+    message = rf"{name}\.bin was cut short while it was read.*; the last good checkpoint is .*/step-00000004; restore"
     assert re.search(message, str(caught.value))
     (data / f"{name}.bin").write_bytes(content)
     train(change(settings, resume=True))

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from transformers import PreTrainedTokenizerFast
 
 from shared.bpe import PATTERNS, Tokenizer, TokenizerError, train_bpe
-from shared.bpe.formats.byte_alphabet import BYTE_TO_CHARACTER
+from shared.bpe.byte_alphabet import BYTE_TO_CHARACTER
 
 END = "<|endoftext|>"
 
@@ -300,7 +300,7 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
 
 
 def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match="holds no tokenizer"):
+    with pytest.raises(TokenizerError, match="has neither"):
         Tokenizer.from_files(tmp_path)
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from shared.bpe import SourceError
 from shared.bpe.training import corpus
-from shared.bpe.training.corpus import SourceError, TextFile
+from shared.bpe.training.corpus import TextFile
 from shared.bpe.training.word_counts import Specials
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.bpe import PATTERNS, TokenizerError, train_bpe, training_chunker
-from shared.bpe.formats.byte_alphabet import to_printable
+from shared.bpe.byte_alphabet import to_printable
 from shared.bpe.training.cutting import count_pieces
 from shared.bpe.training.merge_learner import LearntMerges, MergeLearner
 from shared.bpe.training.word_counts import WordCounts

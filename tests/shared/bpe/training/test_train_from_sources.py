@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from shared.bpe import PATTERNS, TokenizerError, TrainingResult, train_bpe, train_bpe_from_sources
+from shared.bpe.training import memory
 from shared.bpe.training import train as training_module
 from shared.bpe.training.corpus import Blocks, Chunk, Source, TextFile
 from shared.bpe.training.cutting import count_pieces
+from shared.bpe.training.memory import MemoryBudget
 from shared.bpe.training.merge_learner import LearntMerges, MergeLearner
 from shared.bpe.training.word_counts import Specials, WordCounts
-from shared.system import memory
-from shared.system.memory import MemoryRoom
+from shared.system.state_folder import StateError
 
 END = "<|endoftext|>"
 MIB = 1 << 20
@@ -108,12 +109,12 @@ def test_a_custom_pattern_gives_the_same_from_files(files: list[Path]) -> None:
 def few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave so little memory for tables that a few thousand words must go through the disk."""
 
-    class SmallRoom(MemoryRoom):
+    class SmallBudget(MemoryBudget):
         def __init__(self, limit: int | None):
             super().__init__(limit)
             self.tables = 6 * MIB
 
-    monkeypatch.setattr(training_module, "MemoryRoom", SmallRoom)
+    monkeypatch.setattr(training_module, "MemoryBudget", SmallBudget)
 
 
 def many_words(path: Path, number: int) -> None:
@@ -157,7 +158,7 @@ def test_one_piece_beyond_memory_stops_with_a_message(tmp_path: Path, monkeypatc
     path = tmp_path / "line.txt"
     path.write_bytes(b"x" * (20 * MIB))
     few_bytes(monkeypatch)
-    with pytest.raises(TokenizerError, match="single piece"):
+    with pytest.raises(TokenizerError, match="single pretoken"):
         train([TextFile(path)])
 
 
@@ -184,7 +185,7 @@ def test_a_document_too_long_for_a_custom_pattern_stops_with_a_message(
     limit = memory.resident_memory() + 100 * MIB
     assert train([TextFile(path)], memory_limit=limit).report.words
     with pytest.raises(
-        TokenizerError, match=r"with no place to cut \(a special token; this pattern may look anywhere\)"
+        TokenizerError, match=r"without a place to split them \(a special token; this pattern may look anywhere\)"
     ):
         train([TextFile(path)], r"\w+|\W", memory_limit=limit)
 
@@ -258,13 +259,13 @@ def test_merging_may_be_interrupted_too(files: list[Path], tmp_path: Path) -> No
 
 def test_only_the_same_training_is_resumed(files: list[Path], tmp_path: Path) -> None:
     state = tmp_path / "state"
-    with pytest.raises(TokenizerError, match="nothing to resume"):
+    with pytest.raises(StateError, match="nothing to resume"):
         train([TextFile(files[0])], state=state, resume=True)
     with pytest.raises(KeyboardInterrupt):
         train([Interrupting(files[0], 1000)], state=state)
-    with pytest.raises(TokenizerError, match="another job: pattern: "):
+    with pytest.raises(StateError, match="another job: pattern: "):
         train([Interrupting(files[0], 1000)], "qwen", state=state, resume=True)
-    with pytest.raises(TokenizerError, match="sources: "):
+    with pytest.raises(StateError, match="sources: "):
         train([TextFile(files[1])], state=state, resume=True)
 
 

@@ -1,31 +1,42 @@
-"""Where a text that has too few documents is cut, so that its end is held out."""
+"""Which documents are for validation, and where a text with too few documents is cut instead."""
+
+import hashlib
 
 import numpy as np
 
 from shared.bpe import Tokenizer
 from trainer.tokens.token_file import Ids
 
-# Ids around the wanted place in which a better one is looked for: half of the share, but no fewer and no more.
+# Ids around the wanted place in which a better one is looked for: half of the fraction, but no fewer and no more.
 _LEAST, _MOST = 1 << 8, 1 << 20
 
 
-def place_to_cut(ids: Ids, share: float, tokenizer: Tokenizer, end_of_text_id: int) -> int | None:
-    """Where the last share of a text begins: at the end of a document, else of a line, else of a word, near there.
+def is_validation(document: int, fraction: float, seed: int) -> bool:
+    """Whether a document is for validation: a function of its number and the seed alone.
+
+    The first one never is, so that there is always something to train on.
+    """
+    digest = hashlib.blake2b(f"{seed}:{document}".encode(), digest_size=8).digest()
+    return document > 0 and int.from_bytes(digest, "little") < fraction * 2**64
+
+
+def place_to_cut(ids: Ids, fraction: float, tokenizer: Tokenizer, end_of_text_id: int) -> int | None:
+    """Where the last fraction of a text begins: near there, at the end of a document, else of a line, else of a word.
 
     Args:
-        ids: All of the text.
-        share: Between 0 and 1, of the ids.
-        tokenizer: Whose ids they are.
+        ids: The whole text.
+        fraction: Between 0 and 1, of the ids.
+        tokenizer: The ids' tokenizer.
         end_of_text_id: The id after each document.
 
     Returns:
-        The number of ids before it; None if there is no place with text on both sides. Both parts are UTF-8.
+        The number of ids before it; None if there is no place with text on both sides. Both parts are valid UTF-8.
     """
-    # What follows the last document's end is no document.
+    # What follows the last document's end is not a document.
     last = _last(ids, end_of_text_id) - 1
     if last < 1:
         return None
-    wanted = min(last, round(len(ids) * (1 - share)))
+    wanted = min(last, round(len(ids) * (1 - fraction)))
     reach = min(max((len(ids) - wanted) // 2, _LEAST), _MOST)
     first, last = max(1, wanted - reach), min(last, wanted + reach)
     before, after = ids[first - 1 : last], ids[first : last + 1]
@@ -42,7 +53,7 @@ def place_to_cut(ids: Ids, share: float, tokenizer: Tokenizer, end_of_text_id: i
 
 
 def _last(ids: Ids, wanted: int) -> int:
-    """The last place of an id; -1 if there is none."""
+    """The index of the last occurrence of an id; -1 if there is none."""
     for end in range(len(ids), 0, -_MOST):
         begin = max(0, end - _MOST)
         found = np.flatnonzero(ids[begin:end] == wanted)

@@ -6,19 +6,22 @@ import pytest
 from shared.bpe import Tokenizer, TokenizerError, train_bpe
 from shared.bpe.training.corpus import TextFile
 from trainer.errors import TrainerError, UsageError
+from trainer.settings.vocab import VocabSettings
 from trainer.text import sources as corpus
 from trainer.text.utf8 import CorpusError
-from trainer.tokenizer.vocabulary import VocabularyReport, learn_vocabulary
+from trainer.tokenizer.report import TokenizerReport
+from trainer.tokenizer.train import train_tokenizer
 
 END = "<|endoftext|>"
 
 
-def learn(folder: Path, *texts: str | bytes, vocab_size: int = 300, **options: object) -> VocabularyReport:
+def learn(folder: Path, *texts: str | bytes, vocab_size: int = 300, **options: object) -> TokenizerReport:
     paths = []
     for number, text in enumerate(texts):
         paths.append(folder / f"{number}.txt")
         paths[-1].write_bytes(text.encode() if isinstance(text, str) else text)
-    return learn_vocabulary(paths, folder / "out", vocab_size=vocab_size, **options)  # type: ignore[arg-type]
+    callbacks = {name: options.pop(name) for name in ("progress", "merge_progress") if name in options}
+    return train_tokenizer(paths, folder / "out", VocabSettings(vocab_size=vocab_size, **options), **callbacks)  # type: ignore[arg-type]
 
 
 def test_the_saved_tokenizer_is_that_of_the_texts(tmp_path: Path) -> None:
@@ -61,7 +64,7 @@ def test_B01_no_files_and_folders_are_wrong_usage(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         learn(tmp_path)
     with pytest.raises(UsageError):
-        learn_vocabulary([tmp_path], tmp_path / "out", vocab_size=300)
+        train_tokenizer([tmp_path], tmp_path / "out", VocabSettings(vocab_size=300))
 
 
 def test_B02_the_size_reached_is_reported(tmp_path: Path) -> None:
@@ -102,7 +105,7 @@ def test_nothing_is_overwritten_unless_allowed(tmp_path: Path) -> None:
     assert learn(tmp_path, "cd cd", overwrite=True).tokenizer.fingerprint != first
 
 
-def test_progress_is_told(tmp_path: Path) -> None:
+def test_progress_is_reported(tmp_path: Path) -> None:
     seen: list[int] = []
     merges: list[tuple[int, int]] = []
     learn(tmp_path, "ab ab abc", "de", progress=seen.append, merge_progress=lambda *done: merges.append(done))
