@@ -26,7 +26,7 @@ from trainer.commands.vocab import vocab
 from trainer.compute.launch import check_command, rank_and_count
 from trainer.console.progress import set_up_logging
 from trainer.errors import InterruptedRunError, UsageError
-from trainer.recipes.options import DialOptions
+from trainer.recipes.options import ScalingOptions
 from trainer.settings.file import read_settings_file
 from trainer.settings.whole_numbers import refuse_fractions
 
@@ -63,7 +63,7 @@ def launch(
     try:
         check_command(next(iter(tokens), None))
         file = () if config is None else (read_settings_file(config),)
-        app.config = (*file, refuse_fractions, DialOptions(told=True))
+        app.config = (*file, refuse_fractions, ScalingOptions(verbose=True))
         # cyclopts takes a lone hyphen for an option.
         app(["/dev/stdin" if argument == "-" else argument for argument in tokens])
     except BrokenPipeError:

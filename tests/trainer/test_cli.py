@@ -25,7 +25,7 @@ TINY = [
 # The command line, with time to stop a run between its 50th step and its last.
 SLOW = """
 import time
-from trainer import training
+from trainer.training import trainer as training
 from trainer.cli import main
 
 after = training.Trainer._after

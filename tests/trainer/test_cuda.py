@@ -11,6 +11,7 @@ import torch
 
 from shared.lm import load_model_folder
 from tests.pretend_cuda import PretendCuda
+from trainer.components.model import model_config
 from trainer.compute.device import choose_device
 from trainer.estimate.estimate import estimate_run
 from trainer.estimate.memory import step_memory
@@ -20,7 +21,6 @@ from trainer.report.models import examine
 from trainer.runs.results import RunResults, read_run
 from trainer.settings.train import TrainSettings
 from trainer.tokens.token_file import TokenFile
-from trainer.training.model import model_config
 from trainer.training.trainer import Trainer, train
 
 pytestmark = pytest.mark.usefixtures("cuda")

@@ -19,7 +19,7 @@ from trainer.checkpoints.folders import (
     make_way,
     move_aside,
 )
-from trainer.checkpoints.resume import FREE_ON_RESUME, machine
+from trainer.checkpoints.resume import machine, result_settings
 from trainer.checkpoints.run_state import RunState
 from trainer.compute.device import Device
 from trainer.compute.parallel import whole_model, whole_state
@@ -156,13 +156,12 @@ class Saver:
         return f"the last good checkpoint is {newest}" if newest else "no checkpoint had been saved yet"
 
     def _provenance(self, state: RunState) -> dict[str, Any]:
-        """What the model folder tells about its making; no paths, which mean nothing elsewhere."""
-        settings = {name: value for name, value in to_table(self.settings).items() if name not in FREE_ON_RESUME}
+        """How the model was trained, for its folder; without paths, which are meaningless elsewhere."""
         return {
             "steps": state.step,
             "tokens": state.step * self.settings.tokens_per_step,
             "validation_loss": state.validation_loss,
             "bits_per_byte": state.bits_per_byte,
             "data": self.data.identity(),
-            "settings": settings,
+            "settings": result_settings(self.settings),
         }

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from shared.lm import Transformer
+from trainer.components.loss import IGNORED, TrainingLoss
 from trainer.compute.processes import Processes
 from trainer.settings.train import TrainSettings
-from trainer.training.loss import IGNORED, TrainingLoss
 
 Strategy = Literal["ddp", "fsdp"]
 

@@ -21,12 +21,12 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
+from trainer.components.loss import IGNORED
 from trainer.compute.device import Device, choose_device, has_gpu
 from trainer.compute.launch import rank_and_count
 from trainer.console.signals import StopRequest
 from trainer.errors import TrainerError, UsageError
 from trainer.settings.train import MachineSettings, TrainSettings
-from trainer.training.loss import IGNORED
 
 logger = logging.getLogger(__name__)
 

@@ -10,12 +10,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from shared.lm import ModelConfig, Transformer
 from shared.system.memory import resident_memory
+from trainer.components.loss import TrainingLoss
+from trainer.components.model import apply_recipe
+from trainer.components.optimizer import build_optimizer
 from trainer.compute.device import Device
 from trainer.estimate.trace import AllocationTrace, label_modules
 from trainer.settings.train import OptimizationSettings, TrainSettings
-from trainer.training.loss import TrainingLoss
-from trainer.training.model import apply_recipe
-from trainer.training.optimizer import build_optimizer
 
 PARAMETERS, GRADIENTS, OPTIMIZER = "parameters", "gradients", "optimizer state"
 _TEMPORARY = "temporary"

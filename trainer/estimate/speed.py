@@ -12,11 +12,11 @@ from torch import nn
 from shared.lm import ModelConfig
 from shared.lm.linear import fast_product, has_fast_product
 from shared.system.memory import peak_memory
+from trainer.components.loss import TrainingLoss
+from trainer.components.model import apply_recipe, new_model
+from trainer.components.optimizer import build_optimizer
 from trainer.compute.device import Device
 from trainer.settings.train import TrainSettings
-from trainer.training.loss import TrainingLoss
-from trainer.training.model import apply_recipe, new_model
-from trainer.training.optimizer import build_optimizer
 
 _UTILIZATION_ON_CPU = {torch.float32: 0.7, torch.bfloat16: 0.5}
 _UTILIZATION_ON_GPU = 0.4

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from shared.lm import Transformer
 from shared.lm.linear import fast_product, has_fast_product
+from trainer.components.loss import IGNORED
 from trainer.compute.device import Device
 from trainer.evaluation.windows import Window
-from trainer.training.loss import IGNORED
 
 # Rows whose logits exist at once: on a CPU they stay within the cache, GPUs need many to be busy.
 _ROWS_ON_CPU = 256

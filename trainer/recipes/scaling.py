@@ -76,7 +76,7 @@ def _training(
     known: Mapping[str, Any], given: Mapping[str, Any], *, vocab_size: int, data_tokens: int | None
 ) -> list[Derived]:
     """Batch, steps, rate and warm-up, from the size of the model."""
-    from trainer.training.model import model_config
+    from trainer.components.model import model_config
 
     # Refuses what cannot be reckoned with. The warm-up must fit into the steps, which may not be known yet.
     asked = OptimizationSettings(**_of(OptimizationSettings, {**given, "warmup_steps": None}))

@@ -14,6 +14,7 @@ import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from shared.lm import ModelFolder, Transformer, generate, load_model_folder
 from shared.system.errors import describe
 from trainer.checkpoints.folders import checkpoints_by_step
+from trainer.components.loss import IGNORED
 from trainer.compute.device import choose_device
 from trainer.errors import TrainerError
 from trainer.evaluation.sampling import encode_prompt
@@ -22,7 +23,6 @@ from trainer.runs.folder import RunFolder
 from trainer.runs.results import RunResults
 from trainer.tokens.dataset import open_training_data
 from trainer.tokens.windows import consecutive_windows
-from trainer.training.loss import IGNORED
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from shared.system.files import to_json, write_text
 from shared.system.regular_file import LARGEST_RECORD, read_regular
-from trainer.runs.kinds import fits
+from trainer.runs.json_types import has_type
 
 _START = {
     "time": str,
@@ -83,7 +83,7 @@ def read_record(path: Path) -> dict[str, Any]:
     return content | {"starts": [start for start in starts if _has_time(start)] if isinstance(starts, list) else []}
 
 
-def sound_record(path: Path, notes: list[str]) -> dict[str, Any]:
+def valid_record(path: Path, notes: list[str]) -> dict[str, Any]:
     """What `record_start` wrote, as far as it is there and of the kind that was written.
 
     Args:
@@ -93,8 +93,12 @@ def sound_record(path: Path, notes: list[str]) -> dict[str, Any]:
     content = _read(path)
     if not content and path.exists():
         notes.append(f"{path.name}: is damaged")
-    record = {name: content[name] for name, kind in _PARTS.items() if name in content and fits(content[name], kind)}
-    record["starts"] = [start for start in read_record(path)["starts"] if fits(start, _START)]
+    record = {
+        name: content[name]
+        for name, expected in _PARTS.items()
+        if name in content and has_type(content[name], expected)
+    }
+    record["starts"] = [start for start in read_record(path)["starts"] if has_type(start, _START)]
     odd = [name for name in ("starts", *_PARTS) if name in content and content[name] != record.get(name)]
     notes += [f"{path.name}: {name} is not as a run writes it" for name in odd]
     return record

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.runs.folder import RunFolder
-from trainer.runs.kinds import fits, sound_settings
+from trainer.runs.json_types import has_type, valid_settings
 from trainer.runs.metrics import read_metrics
-from trainer.runs.record import sound_record
+from trainer.runs.record import valid_record
 
 Status = Literal["finished", "diverged", "unfinished", "empty"]
 Floats = npt.NDArray[np.float64]
@@ -154,7 +154,7 @@ def read_run(folder: Path, *, name: str | None = None) -> RunResults:
     num_odd = 0
     for record in _records(run.metrics_file, notes):
         step = record.pop("step")
-        if not fits(step, int) or not 0 <= step <= _LAST_STEP:
+        if not has_type(step, int) or not 0 <= step <= _LAST_STEP:
             num_odd += 1
             continue
         for key, value in record.items():
@@ -162,7 +162,7 @@ def read_run(folder: Path, *, name: str | None = None) -> RunResults:
                 samples.append((step, str(value)))
             elif key == "event":
                 events.append((step, str(value)))
-            elif fits(value, (None, float)):
+            elif has_type(value, (None, float)):
                 steps, values = numbers.setdefault(key, (array("d"), array("d")))
                 steps.append(step)
                 values.append(math.nan if value is None else value)
@@ -174,7 +174,7 @@ def read_run(folder: Path, *, name: str | None = None) -> RunResults:
         folder=folder,
         name=name or folder.resolve().name,
         settings=_settings(run.settings_file, notes),
-        record=sound_record(run.record_file, notes),
+        record=valid_record(run.record_file, notes),
         curves={key: _curve(*columns) for key, columns in numbers.items()},
         samples=samples,
         events=events,
@@ -210,4 +210,4 @@ def _settings(path: Path, notes: list[str]) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         notes.append(f"{path.name}: cannot be read ({error})")
         return {}
-    return sound_settings(table, path.name, notes)
+    return valid_settings(table, path.name, notes)

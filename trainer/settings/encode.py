@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from trainer.errors import UsageError
-from trainer.settings.checks import require
+from trainer.settings.fields import names_affecting, setting
 from trainer.settings.text import DocumentSettings
 
 TRAIN, VALIDATION = "train", "val"
@@ -26,23 +26,21 @@ class EncodeSettings(DocumentSettings):
     documents are enough. Where `val` would get none, since there are few documents, it gets this fraction of the text
     from its end."""
 
-    seed: int = 0
+    seed: int = setting(0, minimum=0)
     """Decides which documents go to `val`. The first one always goes to `train`."""
 
-    threads: int | None = None
+    threads: int | None = setting(None, minimum=1, affects="machine")
     """Threads that encode. Default: one for each core."""
 
-    resume: Annotated[bool, Parameter(negative="")] = False
+    resume: Annotated[bool, Parameter(negative="")] = setting(False, affects="watching")
     """Continue after Ctrl-C, a full disk or a crash of the same command; input files that were finished are
     kept."""
 
-    overwrite: Annotated[bool, Parameter(negative="")] = False
+    overwrite: Annotated[bool, Parameter(negative="")] = setting(False, affects="watching")
     """Replace token files in the output directory, and what an interrupted run left there."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self, 0, "seed")
-        require(self, 1, "threads")
         if not re.fullmatch(r"[A-Za-z0-9_-]+", self.split):
             raise UsageError(f"split must be a name of letters, digits, - and _, such as {TRAIN!r}; got {self.split!r}")
         if self.val_fraction is None:
@@ -61,10 +59,4 @@ class EncodeSettings(DocumentSettings):
 
     def identity(self) -> dict[str, Any]:
         """The settings that the result depends on, which a resumed run must share."""
-        return {
-            "separator": self.document_separator,
-            "val_fraction": self.val_fraction,
-            "seed": self.seed,
-            "text_field": self.text_field,
-            "errors": self.errors,
-        }
+        return {name: getattr(self, name) for name in sorted(names_affecting(type(self), "result"))}

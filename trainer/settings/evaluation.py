@@ -6,13 +6,13 @@ from typing import Literal
 from cyclopts import Group, Parameter
 
 from trainer.errors import UsageError
-from trainer.settings.checks import require
+from trainer.settings.fields import Settings, setting
 from trainer.settings.text import READING, DocumentSettings
 
 
 @Parameter(name="*", group=Group("What is scored", sort_key=1))
 @dataclass(frozen=True, kw_only=True)
-class ScoringSettings:
+class ScoringSettings(Settings):
     """Which tokens are scored, given which."""
 
     documents: Literal["apart", "packed"] = "apart"
@@ -23,10 +23,10 @@ class ScoringSettings:
     document_mask: bool | None = None
     """For packed documents: let a token see its own document only. Default: as the model was trained."""
 
-    window: int | None = None
+    window: int | None = setting(None, minimum=1)
     """The most tokens that a token is predicted from. Default: the model's context length."""
 
-    stride: int | None = None
+    stride: int | None = setting(None, minimum=1)
     """Tokens by which the window moves on in longer documents, and which it scores: those before them in the window are
     context. Half a window takes twice the time and gives a truer, lower loss. Default: window, so that windows do not
     overlap."""
@@ -39,11 +39,11 @@ class ScoringSettings:
     """Put the tokenizer's begin-of-text id (else its end-of-text id) before the first token, so that it is scored too;
     without it, scoring starts at the second token."""
 
-    max_tokens: int | None = None
+    max_tokens: int | None = setting(None, minimum=1)
     """Score the first tokens of each file only, this many. Default: all."""
 
     def __post_init__(self) -> None:
-        require(self, 1, "window", "stride", "max_tokens")
+        super().__post_init__()
         if self.document_mask and self.documents == "apart":
             raise UsageError("document_mask is for --documents packed: those apart see only themselves anyway")
 
@@ -60,10 +60,10 @@ class ReadingSettings(DocumentSettings):
 
 @Parameter(name="*", group=Group("Machine", sort_key=3))
 @dataclass(frozen=True, kw_only=True)
-class ScoringMachineSettings:
+class ScoringMachineSettings(Settings):
     """Where it runs."""
 
-    batch_size: int | None = None
+    batch_size: int | None = setting(None, minimum=1)
     """Windows at once; the result does not depend on it. Default: as many as have 1,024 tokens; on a GPU, 32,768."""
 
     device: str = "auto"
@@ -73,11 +73,8 @@ class ScoringMachineSettings:
     """Precision of the matrix products. `auto` is bfloat16 on GPUs that have it, else float32; name float32 for figures
     that are to agree to more than two decimals with those of another machine."""
 
-    threads: int | None = None
+    threads: int | None = setting(None, minimum=1)
     """CPU threads. Default: torch's choice, one for each core."""
-
-    def __post_init__(self) -> None:
-        require(self, 1, "batch_size", "threads")
 
 
 @Parameter(name="*")

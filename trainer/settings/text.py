@@ -6,13 +6,14 @@ from typing import Annotated, Literal
 from cyclopts import Group, Parameter
 
 from trainer.errors import UsageError
+from trainer.settings.fields import Settings, setting
 from trainer.text.sources import parse_limit
 
 READING = Group("How text is read", sort_key=2)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextSettings:
+class TextSettings(Settings):
     """How text is read."""
 
     text_field: Annotated[str, Parameter(group=READING)] = "text"
@@ -21,11 +22,12 @@ class TextSettings:
     errors: Annotated[Literal["strict", "replace"], Parameter(group=READING)] = "strict"
     """`strict` stops at bytes that are not UTF-8; `replace` turns them into U+FFFD."""
 
-    memory_limit: Annotated[str | None, Parameter(group=READING)] = None
+    memory_limit: Annotated[str | None, Parameter(group=READING)] = setting(None, affects="machine")
     """Memory that may be used, such as 500M or 8G. Default: half of the machine's. A line of JSON, a record, or text
     without a blank may have about a hundredth of it; longer ones are refused."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         parse_limit(self.memory_limit)
 
     @property

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from cyclopts import Parameter
 
-from trainer.settings.checks import require
+from trainer.settings.fields import setting
 from trainer.settings.text import DocumentSettings
 from trainer.text.sources import parse_size
 
@@ -17,10 +17,9 @@ class ComparisonSettings(DocumentSettings):
     max_size: str = "64M"
     """Encode the beginning of each text only, up to this size. Documents are held in memory."""
 
-    threads: int | None = None
+    threads: int | None = setting(None, minimum=1, affects="machine")
     """Threads that encode. Default: one for each core."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         parse_size(self.max_size)
-        require(self, 1, "threads")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from trainer.settings.checks import require
+from trainer.settings.fields import setting
 from trainer.settings.text import TextSettings
 
 
@@ -28,7 +28,7 @@ class VocabSettings(TextSettings):
     regular expression, read as Hugging Face's tokenizers reads it. `gpt2` is right for English; `o200k` keeps more
     languages and long numbers in good shape."""
 
-    min_count: int = 1
+    min_count: int = setting(1, minimum=1)
     """Leave out pretokens that occur less often: rare ones take most of the memory and contribute little."""
 
     held_out: str | None = None
@@ -36,12 +36,8 @@ class VocabSettings(TextSettings):
     such as 1M, taken from the beginnings of the files in the order of their names. Default: 1M where there are 32M of
     files or more, else nothing. 0 trains on everything."""
 
-    threads: int | None = None
+    threads: int | None = setting(None, minimum=1, affects="machine")
     """Threads that count. Default: one for each core."""
 
-    overwrite: Annotated[bool, Parameter(negative="")] = False
+    overwrite: Annotated[bool, Parameter(negative="")] = setting(False, affects="watching")
     """Replace a tokenizer that is in the output directory."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self, 1, "min_count", "threads")

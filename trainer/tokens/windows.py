@@ -13,10 +13,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from trainer.components.loss import IGNORED
 from trainer.errors import TrainerError
 from trainer.tokens.permutation import ROUNDS, Numbers, permute
 from trainer.tokens.token_file import TokenFile
-from trainer.training.loss import IGNORED
 
 
 @dataclass(frozen=True)

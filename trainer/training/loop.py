@@ -9,6 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from trainer.checkpoints.run_state import RunState
+from trainer.components.loss import IGNORED
+from trainer.components.optimizer import set_learning_rate
+from trainer.components.schedule import scheduled_learning_rate
 from trainer.compute.device import Device
 from trainer.compute.parallel import gathering, whole
 from trainer.compute.processes import ONE_PROCESS, Processes
@@ -18,9 +21,6 @@ from trainer.settings.train import TrainSettings
 from trainer.tokens.token_file import TokenFileError
 from trainer.tokens.windows import ShuffledWindows
 from trainer.training.divergence import divergence, remember
-from trainer.training.loss import IGNORED
-from trainer.training.optimizer import set_learning_rate
-from trainer.training.schedule import scheduled_learning_rate
 
 Loss = Callable[..., tuple[Tensor, Tensor]]
 """`TrainingLoss`, or its compiled or wrapped form."""

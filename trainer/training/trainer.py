@@ -12,6 +12,9 @@ from trainer.checkpoints.folders import checkpoint_path
 from trainer.checkpoints.resume import check_same_run, warn_of_other_machine
 from trainer.checkpoints.run_state import RunState
 from trainer.checkpoints.saving import Saver
+from trainer.components.loss import TrainingLoss
+from trainer.components.model import apply_recipe, model_config, new_model
+from trainer.components.optimizer import build_optimizer
 from trainer.compute.device import Device, choose_device, compute_deterministically
 from trainer.compute.parallel import divide_state, load_weights, parallel_loss, shard
 from trainer.compute.processes import ONE_PROCESS, Processes, check_batch, join_processes
@@ -29,9 +32,6 @@ from trainer.tokens.dataset import open_training_data
 from trainer.tokens.token_file import TokenFileError
 from trainer.tokens.windows import ShuffledWindows
 from trainer.training.loop import Step, training_steps
-from trainer.training.loss import TrainingLoss
-from trainer.training.model import apply_recipe, model_config, new_model
-from trainer.training.optimizer import build_optimizer
 from trainer.training.watching import Watcher
 
 logger = logging.getLogger(__name__)

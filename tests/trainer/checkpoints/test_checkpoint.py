@@ -423,7 +423,7 @@ def test_other_threads_than_the_checkpoint_was_made_with_are_told(
         Trainer(change(settings, resume=True))
     finally:
         torch.set_num_threads(1)
-    assert "its last bits may differ from an uninterrupted run's: " in caplog.text
+    assert "the last bits may differ from those of an uninterrupted run: " in caplog.text
     assert "threads 1, now 2" in caplog.text
 
 
@@ -438,10 +438,10 @@ def test_another_precision_is_told_and_the_former_can_be_kept(
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True}, raising=False)
     monkeypatch.setattr("trainer.compute.device._WIDE_ENOUGH_FOR_BFLOAT16", settings.model.d_model)
     Trainer(change(settings, resume=True))
-    assert "goes on in bfloat16, but was in float32: `--dtype float32` keeps to that" in caplog.text
+    assert "resuming in bfloat16, but the run was in float32: use `--dtype float32` to keep that" in caplog.text
     caplog.clear()
     assert Trainer(change(settings, resume=True, dtype="float32")).device.dtype == torch.float32
-    assert "goes on" not in caplog.text
+    assert "resuming in" not in caplog.text
     with pytest.raises(UsageError, match="dtype: auto in the run, bfloat16 now"):
         Trainer(change(settings, resume=True, dtype="bfloat16"))
 

@@ -13,6 +13,8 @@ import torch
 from safetensors.torch import load_file
 
 from tests.trainer.runs_in_processes import Job, prepare, run, torchrun
+from trainer.components.loss import IGNORED
+from trainer.components.model import new_model
 from trainer.compute.device import choose_device
 from trainer.compute.processes import ONE_PROCESS, Processes, check_batch, join_processes
 from trainer.errors import UsageError
@@ -27,8 +29,6 @@ from trainer.settings.train import (
     WatchSettings,
 )
 from trainer.training.loop import accumulate_gradients
-from trainer.training.loss import IGNORED
-from trainer.training.model import new_model
 from trainer.training.trainer import Trainer
 
 STEPS, HALF = 6, 3

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainer.components.model import model_config
 from trainer.compute.device import choose_device
 from trainer.errors import UsageError
 from trainer.estimate.fitting import check_fit, largest_batch, largest_that_fits, with_batch
 from trainer.estimate.memory import step_memory
 from trainer.settings.train import TrainSettings
-from trainer.training.model import model_config
 from trainer.training.trainer import Trainer
 
 CPU = choose_device("cpu", "float32")

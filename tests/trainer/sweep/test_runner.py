@@ -14,8 +14,9 @@ from shared.lm import load_model_folder
 from shared.system.locks import lock
 from trainer.console.signals import StopRequest
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
+from trainer.recipes.options import parse_train_settings
 from trainer.settings.encode import EncodeSettings
-from trainer.settings.file import parse_train_settings, read_settings_file
+from trainer.settings.file import read_settings_file
 from trainer.settings.train import TrainSettings
 from trainer.settings.vocab import VocabSettings
 from trainer.sweep.plan import combine, plan_runs

@@ -12,11 +12,11 @@ from torch import Tensor
 from shared.lm import load_model_folder
 from trainer.checkpoints.checkpoint import load_newest_checkpoint
 from trainer.checkpoints.folders import list_checkpoints
+from trainer.components.loss import TrainingLoss
 from trainer.errors import DivergedError
 from trainer.settings.train import TrainSettings
 from trainer.tokens.windows import ShuffledWindows
 from trainer.training.divergence import divergence, remember
-from trainer.training.loss import TrainingLoss
 from trainer.training.trainer import train
 
 Change = Callable[..., TrainSettings]

@@ -16,8 +16,9 @@ from torch import Tensor
 from shared.bpe import Tokenizer
 from shared.lm import Transformer, load_model_folder
 from trainer.errors import DivergedError, InterruptedRunError, TrainerError, UsageError
+from trainer.recipes.options import parse_train_settings
 from trainer.settings.encode import EncodeSettings
-from trainer.settings.file import parse_train_settings, read_settings_file
+from trainer.settings.file import read_settings_file
 from trainer.settings.train import TrainSettings
 from trainer.tokens.encode import encode_files
 from trainer.tokens.token_file import TokenFile, TokenFileError

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 
 from shared.lm import ModelConfig, Transformer
+from trainer.components.optimizer import build_optimizer, set_learning_rate
 from trainer.errors import UsageError
-from trainer.training.optimizer import build_optimizer, set_learning_rate
 
 SHAPE = {
     "vocab_size": 11, "context_length": 8, "d_model": 16, "num_layers": 1, "num_heads": 2, "num_kv_heads": 1,

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from shared.lm import Transformer
+from trainer.components.initialization import mimetic_attention_
+from trainer.components.model import new_model
 from trainer.settings.train import ModelSettings
-from trainer.training.initialization import mimetic_attention_
-from trainer.training.model import new_model
 
 
 def attention_parts(model: Transformer, layer: int, head: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 import torch
 
+from trainer.components.model import apply_recipe, model_config, new_model
 from trainer.errors import UsageError
 from trainer.settings.train import ModelSettings, OptimizationSettings
-from trainer.training.model import apply_recipe, model_config, new_model
 
 
 @pytest.mark.parametrize("sizes", [{}, {"d_ff": 1344, "d_model": 512}, {"d_model": 320}], ids=str)

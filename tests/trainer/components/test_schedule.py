@@ -1,6 +1,6 @@
 import pytest
 
-from trainer.training.schedule import learning_rate
+from trainer.components.schedule import learning_rate
 
 
 def rates(steps: range, **settings: float) -> list[float]:

@@ -3,9 +3,9 @@
 import torch
 
 from shared.lm import ModelConfig, RopeConfig, Transformer
+from trainer.components.initialization import mimetic_attention_
 from trainer.errors import UsageError
 from trainer.settings.train import ModelSettings, OptimizationSettings
-from trainer.training.initialization import mimetic_attention_
 
 
 def model_config(settings: ModelSettings, vocab_size: int) -> ModelConfig:

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import trainer.training.loss as module
+import trainer.components.loss as module
+from trainer.components.loss import IGNORED, TrainingLoss, next_token_loss
+from trainer.components.model import new_model
 from trainer.settings.train import ModelSettings
-from trainer.training.loss import IGNORED, TrainingLoss, next_token_loss
-from trainer.training.model import new_model
 
 
 def draw(rows: int, *, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
@@ -128,7 +128,7 @@ def test_nothing_of_the_compiler_is_imported_for_a_loss() -> None:
     """Neither forward nor backward: it takes a second."""
     program = """
 import sys, torch
-from trainer.training.loss import next_token_loss
+from trainer.components.loss import next_token_loss
 before = set(sys.modules)
 hidden, weight = torch.ones(2, 4, requires_grad=True), torch.ones(5, 4, requires_grad=True)
 next_token_loss(hidden, weight, torch.tensor([1, 2]), scale=1.0)[0].backward()
