@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from shared.lm import GenerationDefaults, ModelFolderError, Transformer, save_model_folder
-from trainer.checkpoints.checkpoint import Checkpoint, load_newest_checkpoint, save_checkpoint
+from trainer.checkpoints.checkpoint import Checkpoint, save_checkpoint
 from trainer.checkpoints.folders import (
     checkpoint_path,
     checkpoints_by_step,
@@ -84,18 +84,6 @@ class Saver:
         logger.info("step %d: saved %s", state.step, path)
         self.mark_best(state)
         return path
-
-    def load_checkpoint(self) -> Checkpoint:
-        """Read the newest checkpoint that is intact, see `load_newest_checkpoint`; all have read it after that.
-
-        Raises:
-            TrainerError: there is none, or the processes found different ones.
-        """
-        checkpoint = load_newest_checkpoint(self.run.checkpoints)
-        step = checkpoint.run.step
-        if self.processes.total([step]) != [step * self.processes.count]:
-            raise TrainerError(f"{checkpoint.path} is the newest intact checkpoint here, but not for other processes")
-        return checkpoint
 
     def go_on_from(self, checkpoint: Checkpoint) -> None:
         """Make the run's folder what it was when a checkpoint was saved.

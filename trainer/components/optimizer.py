@@ -15,26 +15,26 @@ def build_optimizer(
     learning_rate: float,
     betas: tuple[float, float],
     weight_decay: float,
-    kind: Literal["adamw", "muon"] = "adamw",
+    name: Literal["adamw", "muon"] = "adamw",
 ) -> torch.optim.Optimizer:
     """An optimizer over every parameter of the model once (a tied one too).
 
     Matrices and embeddings (two dimensions or more) decay; norm gains and biases do not (nanoGPT's
-    `configure_optimizers`): pulling a gain to zero only fights the normalisation.
+    `configure_optimizers`): pulling a gain to zero only works against the normalization.
 
     Args:
         model: A Transformer, or a module around one.
         learning_rate: For all parameters, see `set_learning_rate`.
         betas: AdamW's.
         weight_decay: Decoupled, as Loshchilov and Hutter 2019 (arXiv 1711.05101).
-        kind: "muon" is for the matrices within blocks; embeddings, output projection and gains stay with AdamW.
+        name: "muon" is for the matrices within blocks; embeddings, output projection and gains stay with AdamW.
 
     Raises:
         UsageError: this torch has no Muon.
     """
-    parameters = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    decayed = [(name, p) for name, p in parameters if p.ndim >= 2]
-    hidden = [p for name, p in decayed if kind == "muon" and ".layers." in f".{name}"]
+    parameters = [(path, p) for path, p in model.named_parameters() if p.requires_grad]
+    decayed = [(path, p) for path, p in parameters if p.ndim >= 2]
+    hidden = [p for path, p in decayed if name == "muon" and ".layers." in f".{path}"]
     hidden_ids = {id(p) for p in hidden}
     groups: list[dict[str, Any]] = [
         {"params": [p for _, p in decayed if id(p) not in hidden_ids], "weight_decay": weight_decay},
@@ -42,11 +42,11 @@ def build_optimizer(
     ]
     # One kernel for the whole update; torch has it for CPU, CUDA and MPS.
     adamw = torch.optim.AdamW(groups, lr=learning_rate, betas=betas, fused=True)
-    if kind == "adamw":
+    if name == "adamw":
         return adamw
     if not hasattr(torch.optim, "Muon"):
         raise UsageError(
-            f"optimizer muon needs torch 2.9 or newer, here is {torch.__version__}; update it or use adamw"
+            f"optimizer muon needs torch 2.9 or newer; this is {torch.__version__}: update it, or use adamw"
         )
     # This factor makes the update as long as AdamW's usually is, so that rate and decay can be the same: section 2.2 of
     # Liu et al. 2025, "Muon is Scalable for LLM Training" (arXiv 2502.16982).

@@ -29,7 +29,7 @@ from trainer.settings.train import (
     WatchSettings,
 )
 from trainer.training.loop import accumulate_gradients
-from trainer.training.trainer import Trainer
+from trainer.training.trainer import train
 
 STEPS, HALF = 6, 3
 NAN, SPIKE = 3, 21
@@ -109,7 +109,7 @@ def runs(token_folder: Path, change: Callable[..., TrainSettings], tmp_path_fact
     assert "training diverged at step 4" in done.stderr, done.stderr  # as the last one is to
     last = Job(settings("one-from-fsdp", resume=True), start=folder / "fsdp" / half)
     prepare(last)
-    Trainer(last.settings).train()
+    train(last.settings)
     return folder
 
 

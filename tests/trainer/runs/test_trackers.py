@@ -220,7 +220,8 @@ def test_a_run_that_goes_back_leaves_no_point_twice(
     run.path.mkdir()
     start = {"time": "2026-01-01T00:00:00+00:00", "machine": {}, "command": "", "git": None}
     run.record_file.write_text(json.dumps({"starts": [start]}))
-    metrics = MetricsFile(run.metrics_file, first_step=0)
+    metrics = MetricsFile(run.metrics_file)
+    metrics.rewind(0)
     with trackers(metrics, run, watched):
         for step in range(1, 6):
             metrics.write(step=step, loss=float(step))

@@ -89,7 +89,7 @@ def test_a_finished_run_can_be_resumed_and_made_longer(
     train(change(settings, resume=True))
     assert len(losses(settings)) == 10
     train(change(settings, resume=True, max_steps=12))
-    assert "max_steps is 12 now and was 10" in caplog.text
+    assert "max_steps was 10 and is 12 now" in caplog.text
     assert len(losses(settings)) == 12
     assert "max_steps = 12" in (settings.output / "train.toml").read_text()
 
@@ -201,7 +201,7 @@ def test_going_on_with_other_data_is_refused(
 def test_a_folder_that_holds_a_run_is_left_alone_unless_told(settings: TrainSettings, change: Change) -> None:
     train(settings)
     before = (settings.output / "metrics.jsonl").read_text()
-    with pytest.raises(UsageError, match="holds a run already"):
+    with pytest.raises(UsageError, match="already holds a run"):
         train(settings)
     assert (settings.output / "metrics.jsonl").read_text() == before
     train(change(settings, overwrite=True, max_steps=3))
@@ -225,7 +225,7 @@ def test_a_folder_that_another_process_trains_into_is_left_alone(settings: Train
 
 
 def test_resuming_where_there_is_no_run_leaves_nothing_behind(settings: TrainSettings, change: Change) -> None:
-    with pytest.raises(UsageError, match="there is no run to resume in"):
+    with pytest.raises(UsageError, match="no run to resume in"):
         train(change(settings, resume=True))
     assert not settings.output.exists()
 
@@ -335,7 +335,7 @@ def test_a_trial_of_a_long_run_has_its_learning_rates_and_can_be_gone_on_with(
         train(change(settings, stop_after=4, resume=True))
     with caplog.at_level("INFO"):
         assert train(change(settings, stop_after=5, resume=True)).name == "step-00000005"  # where one is due as well
-    assert "stopped after step 5, as --stop-after says; --resume goes on from" in caplog.text
+    assert "stopped after step 5 (--stop-after); --resume continues from" in caplog.text
     table = read_settings_file(settings.output / "train.toml").config
     train(parse_train_settings(table | {"resume": True}, source="test"))
     assert_same_weights(settings.output / "model", whole.output / "model")
