@@ -97,6 +97,15 @@ def test_tables_fit_eighty_columns(tokenizers: list[Path], tmp_path: Path) -> No
     assert f"\n  {tokenizers[1].name} " in output
 
 
+def test_a_title_is_one_line_however_narrow_its_table_is(tokenizers: list[Path], tmp_path: Path) -> None:
+    path = tmp_path / ("long name " * 15 + ".txt")
+    path.write_text("the cat")
+    console = Console(width=1000, file=StringIO())
+    console.print(*to_tables(compare(tokenizers, path)))
+    assert isinstance(console.file, StringIO)
+    assert f"{path}: 7 bytes, 2 words, 1 documents\n" in console.file.getvalue()
+
+
 def test_what_cannot_be_compared_is_refused(tokenizers: list[Path], tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "bad.txt").write_bytes(b"a\xff")
