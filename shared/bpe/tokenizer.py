@@ -253,14 +253,17 @@ class Tokenizer:
         """
         return is_named(self.pattern)
 
-    def encode_iterable(self, chunks: Iterable[str], *, allowed_special: AllowedSpecial = ()) -> Iterator[int]:
-        """The ids of a text that comes in chunks, the same wherever they are cut.
+    def encode_iterable(self, blocks: Iterable[str], *, allowed_special: AllowedSpecial = ()) -> Iterator[int]:
+        """The ids of a text that arrives in blocks, the same wherever it is split.
 
-        Lazy, with bounded memory as long as the text has places where it may be cut: a space or newline after a letter,
-        a newline before a letter, an added token. With a custom pattern only added tokens are such places.
+        Lazy, with bounded memory as long as the text has boundaries: a space or newline after a letter, a newline
+        before a letter, an added token. With a custom pattern, only added tokens are boundaries.
+
+        >>> [*tokenizer.encode_iterable(["Hel", "lo wor", "ld"])] == tokenizer.encode("Hello world")
+        True
         """
-        for block in self.chunker(allowed_special=allowed_special).blocks(chunks):
-            yield from self.encode(block, allowed_special=allowed_special)
+        for chunk in self.chunker(allowed_special=allowed_special).chunks(blocks):
+            yield from self.encode(chunk, allowed_special=allowed_special)
 
     def encode_with_pieces(
         self, text: str, *, allowed_special: AllowedSpecial = (), add_special_tokens: bool = False
@@ -336,7 +339,7 @@ class Tokenizer:
         return self._token_bytes.of(id)
 
     def chunker(self, *, allowed_special: AllowedSpecial = ()) -> Chunker:
-        """A `Chunker` whose blocks this tokenizer encodes as it would the whole text."""
+        """A `Chunker` whose chunks this tokenizer encodes as it would the whole text."""
         matchers, vocabulary = self._cutter.matchers(allowed_special), self.vocabulary
         return Chunker(
             self.pattern,

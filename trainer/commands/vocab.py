@@ -23,7 +23,6 @@ def vocab(
     held_out: str | None = None,
     threads: int | None = None,
     memory_limit: str | None = None,
-    resume: Annotated[bool, Parameter(negative="")] = False,
     overwrite: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Learn a byte-level BPE vocabulary from text files.
@@ -51,8 +50,7 @@ def vocab(
         threads: Threads that count. As many as there are cores, if not given.
         memory_limit: Memory that may be used, such as 500M or 8G. Half of the machine's, if not given. What does not
             fit goes through the disk.
-        resume: Go on from where Ctrl-C stopped the same command.
-        overwrite: Replace a tokenizer that is in the output folder, and what an interrupted run left there.
+        overwrite: Replace a tokenizer that is in the output folder.
     """
     from trainer.console.progress import progress
     from trainer.text.sources import parse_limit, total_size
@@ -75,7 +73,6 @@ def vocab(
             held_out=parse_held_out(held_out, files),
             threads=threads,
             memory_limit=parse_limit(memory_limit),
-            resume=resume,
             overwrite=overwrite,
             progress=reading,
             merge_progress=lambda done, _: merging(done),

@@ -6,20 +6,23 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shared.bpe import SourceError, Tokenizer, TokenizerError, TrainingReport, TrainingResult, train_bpe_from_sources
-from shared.bpe.patterns.named import resolve_pattern
-from shared.bpe.training.counter import Errors
-from shared.bpe.training.state import TrainingStoppedError
+from shared.bpe import (
+    SourceError,
+    Tokenizer,
+    TokenizerError,
+    TrainingReport,
+    TrainingResult,
+    resolve_pattern,
+    train_bpe_from_sources,
+)
+from shared.bpe.training import Errors, TrainingStoppedError
 from shared.system.files import to_json, write_text
 from shared.system.memory import peak_memory
-from shared.system.state_folder import StateFolder
-from trainer.console.signals import StopRequest, stop_on_signals
+from trainer.console.signals import stop_on_signals
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
 from trainer.text.sources import open_sources
 from trainer.text.utf8 import CorpusError
 from trainer.tokenizer.held_out import HeldOut, from_file, hold_out
-
-_STATE_FOLDER = "vocab-state"
 
 
 @dataclass(frozen=True)
@@ -111,14 +114,12 @@ def learn_vocabulary(
     threads: int | None = None,
     memory_limit: int | None = None,
     overwrite: bool = False,
-    resume: bool = False,
     progress: Callable[[int], None] | None = None,
     merge_progress: Callable[[int, int], None] | None = None,
 ) -> VocabularyReport:
     """Learn a vocabulary from text and save it as a tokenizer folder, with the report beside it.
 
-    SIGINT and SIGTERM leave the folder OUTPUT/vocab-state, from which `resume` goes on to the same result. Standard
-    input and pipes can be read only once, so nothing goes on with them.
+    SIGINT and SIGTERM end it with nothing written.
 
     Args:
         paths: As in `open_inputs`; their order does not matter.
@@ -133,8 +134,7 @@ def learn_vocabulary(
             for that, instead of learning from them: see `hold_out`.
         threads: As many as there are cores by default.
         memory_limit: Bytes of memory that the process may hold; half of the machine's by default.
-        overwrite: Replace a tokenizer that exists, and what an interrupted run left.
-        resume: Go on from what an interrupted run left.
+        overwrite: Replace a tokenizer that exists.
         progress: Called with the bytes read so far.
         merge_progress: Called now and then with the merges learnt and the merges wanted.
 
@@ -150,8 +150,7 @@ def learn_vocabulary(
         resolve_pattern(pattern)
     except TokenizerError as error:
         raise UsageError(f"--pattern: {error}") from None
-    state = output / _STATE_FOLDER
-    _refuse_existing(output, overwrite=overwrite, resume=resume)
+    _refuse_existing(output, overwrite=overwrite)
     with stop_on_signals() as stop:
         try:
             sources = open_sources(paths, text_field=text_field, separator=next(iter(special_tokens), None))
@@ -169,16 +168,17 @@ def learn_vocabulary(
                 errors=errors,
                 threads=threads,
                 memory_limit=memory_limit,
-                state=state,
-                resume=resume,
                 should_stop=lambda: bool(stop),
                 bytes_progress=progress,
                 progress=merge_progress,
             )
         except SourceError as error:
             raise CorpusError(str(error)) from None
-        except TrainingStoppedError as error:
-            raise _interrupted(stop, state, saved=error.saved) from None
+        except TrainingStoppedError:
+            assert stop.signal_number is not None
+            raise InterruptedRunError(
+                "stopped; nothing was written: run the same command again", stop.signal_number
+            ) from None
         if result.is_blank:
             raise TrainerError("the files hold nothing but white space: there is no vocabulary to learn")
         report = _report(result, sample, len(special_tokens))
@@ -203,26 +203,11 @@ def _report(result: TrainingResult, sample: HeldOut | None, num_special: int) ->
     )
 
 
-def _refuse_existing(output: Path, *, overwrite: bool, resume: bool) -> None:
+def _refuse_existing(output: Path, *, overwrite: bool) -> None:
     if (output / "tokenizer.json").exists() and not overwrite:
         raise TrainerError(
             f"{output / 'tokenizer.json'} exists; choose another --output, or replace it with --overwrite"
         )
-    state = StateFolder(output / _STATE_FOLDER, {})
-    if state.manifest.exists() and not overwrite and not resume:
-        raise TrainerError(
-            f"{state.path} holds what an interrupted run left; go on from there with --resume, or start anew with "
-            "--overwrite"
-        )
-
-
-def _interrupted(stop: StopRequest, state: Path, *, saved: bool) -> InterruptedRunError:
-    assert stop.signal_number is not None
-    if saved:
-        message = f"stopped; the counts are in {state}: go on with the same command and --resume"
-    else:
-        message = "stopped; nothing is left of it, since standard input and pipes can be read only once"
-    return InterruptedRunError(message, stop.signal_number)
 
 
 def _kind(token: bytes) -> str:

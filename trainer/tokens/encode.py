@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shared.bpe import Tokenizer
-from shared.bpe.training.counter import Errors
+from shared.bpe.training import Errors
 from shared.system.cpu_count import available_processors
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import InterruptedRunError, TrainerError, UsageError

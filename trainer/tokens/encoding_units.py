@@ -9,11 +9,16 @@ from typing import NamedTuple
 import numpy as np
 
 from shared.bpe import SourceError, Tokenizer
-from shared.bpe.kernels.utf8 import first_invalid
-from shared.bpe.training.corpus import CHUNK_BYTES, Source, read_error
-from shared.bpe.training.counter import Errors, replace_invalid
-from shared.bpe.training.cutting import escaped_characters
-from shared.bpe.training.word_counts import Specials
+from shared.bpe.training import (
+    CHUNK_BYTES,
+    Errors,
+    Source,
+    Specials,
+    escaped_characters,
+    first_invalid,
+    read_error,
+    replace_invalid,
+)
 from shared.system.thread_pool import Task, WorkPool
 from trainer.text.memory import EncodingMemory
 from trainer.text.sources import TEXT_BYTES, Input, Records
@@ -120,7 +125,7 @@ class UnitEncoder:
         allowed = () if self.separator is None else (self.separator,)
         chunker = self.tokenizer.chunker(allowed_special=allowed)
         text = escaped_characters(source, begin, self.memory.part)
-        for block in chunker.blocks(text, name=source.name, longest=self.memory.part):
+        for block in chunker.chunks(text, name=source.name, longest=self.memory.part):
             data = block.encode(errors="surrogateescape")
             begin += len(data)
             yield begin, len(data), lambda data=data: data  # type: ignore[misc]

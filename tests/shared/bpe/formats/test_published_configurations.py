@@ -140,8 +140,8 @@ def check(
     for text, ids in zip(many[-300:], found[-300:], strict=True):
         assert [piece.id for piece in ours.encode_with_pieces(text, allowed_special="all")] == ids
         chunker = ours.chunker(allowed_special="all")
-        chunker._block_length = 5
-        blocks = chunker.blocks([text])
+        chunker._chunk_characters = 5
+        blocks = chunker.chunks([text])
         assert [i for block in blocks for i in ours.encode(block, allowed_special="all")] == ids
 
 
