@@ -5,7 +5,7 @@ This is the public interface, and `shared.bpe.training` that for sources of text
 
 from typing import TYPE_CHECKING, Any
 
-from shared.bpe.encoding.offsets import Piece
+from shared.bpe.encoding.offsets import TokenSpan
 from shared.bpe.errors import SourceError, TextTooLongError, TokenizerError, TooLongError, TrainingStoppedError
 from shared.bpe.patterns.named import PATTERNS, resolve_pattern
 from shared.bpe.stream_decoder import StreamDecoder
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 __all__ = [
     "PATTERNS",
     "AddedToken",
-    "Piece",
     "SourceError",
     "StreamDecoder",
     "TextTooLongError",
+    "TokenSpan",
     "Tokenizer",
     "TokenizerError",
     "TooLongError",

@@ -150,7 +150,7 @@ class DocumentReader:
 
     def _pieces(self, name: str, text: Iterator[str]) -> Iterator[str]:
         """A text cut where its tokens and its separators are not."""
-        if self.tokenizer.is_cut_by_bytes:
+        if self.tokenizer.can_split_bytes:
             return text
         if self.separator is None:
             return self.tokenizer.chunker().chunks(text, name=name, longest=self.memory.part)

@@ -117,7 +117,7 @@ class UnitEncoder:
 
     def _parts(self, source: Source, begin: int) -> Iterator[tuple[int, int, Callable[[], bytes]]]:
         """Where each part of a text ends, its bytes, and what reads it."""
-        if self.tokenizer.is_cut_by_bytes:
+        if self.tokenizer.can_split_bytes:
             spellings = [] if self.separator is None else [self.separator.encode()]
             for chunk in source.chunks(Specials(spellings), begin, self.memory.part):
                 yield chunk.end, chunk.size, lambda read=chunk.read: read().tobytes()  # type: ignore[misc]
@@ -139,7 +139,7 @@ class UnitEncoder:
             data, replaced = replace_invalid(raw)
         ids = self.tokenizer.encode_documents(data, self.separator, dtype_for(self.tokenizer.vocab_size))
         num_bytes = None
-        if self.tokenizer.is_cut_by_bytes:
+        if self.tokenizer.can_split_bytes:
             separators = 0 if self.separator is None else int(np.count_nonzero(ids == self.end_of_text_id))
             num_bytes = len(data) - separators * len((self.separator or "").encode())
         separator = (self.separator or "").encode()

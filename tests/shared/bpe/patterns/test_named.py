@@ -103,7 +103,7 @@ def catastrophic() -> Tokenizer:
         lambda tokenizer, text: tokenizer.encode(text),
         lambda tokenizer, text: tokenizer.encode_batch(["ab", text]),
         lambda tokenizer, text: tokenizer.encode(f"{text}<|e|>", allowed_special="all"),
-        lambda tokenizer, text: tokenizer.encode_with_pieces(text),
+        lambda tokenizer, text: tokenizer.encode_with_offsets(text),
         lambda tokenizer, text: tokenizer.encode_documents(text.encode(), "<|e|>"),
         lambda tokenizer, text: list(tokenizer.encode_iterable([text[:9], text[9:]])),
         lambda tokenizer, text: train_bpe([text], 300, pattern=tokenizer.pattern),
@@ -148,7 +148,7 @@ def test_the_limit_grows_with_the_text_and_stops_what_grows_with_its_square(monk
     "encode",
     [
         lambda tokenizer, text: tokenizer.encode(text * 60, allowed_special="all"),
-        lambda tokenizer, text: tokenizer.encode_with_pieces(text * 60, allowed_special="all"),
+        lambda tokenizer, text: tokenizer.encode_with_offsets(text * 60, allowed_special="all"),
         lambda tokenizer, text: tokenizer.encode_batch([text] * 60, allowed_special="all"),
         lambda tokenizer, text: count_pretokens([text] * 60, special_tokens=["<|e|>"], pattern=tokenizer.pattern),
     ],
