@@ -13,13 +13,13 @@ from services.tokenizer.settings import TokenizerSettings
 from shared.bpe import Tokenizer
 from shared.http import (
     BodyRoute,
-    CpuWorkers,
     HttpMetrics,
     Lifecycle,
+    ThreadPool,
     add_body_routes,
     build_app,
+    cancel_on_disconnect,
     error_responses,
-    unless_disconnected,
 )
 
 R = TypeVar("R")
@@ -41,7 +41,7 @@ def create_app(settings: TokenizerSettings) -> FastAPI:
         description="Byte-level BPE: text to token ids and back.",
         version=version("ownlm"),
     )
-    workers = CpuWorkers(settings.cpu_threads)
+    workers = ThreadPool(settings.cpu_threads)
     max_items, max_bytes = settings.max_batch_items, settings.max_answer_bytes
 
     async def work(size: int, connection: Request, answer: Callable[..., R], *arguments: Any) -> R:
@@ -49,7 +49,7 @@ def create_app(settings: TokenizerSettings) -> FastAPI:
         tokenizer = lifecycle.resource
         if size <= _INLINE_SIZE and tokenizer.is_linear:
             return answer(tokenizer, *arguments)
-        return await unless_disconnected(connection, workers.run(answer, tokenizer, *arguments))
+        return await cancel_on_disconnect(connection, workers.run(answer, tokenizer, *arguments))
 
     async def encode(body: EncodeRequest, request: Request) -> Response:
         """Turn text into token ids. Text that spells a special token stays text unless `allowed_special` names it."""

@@ -10,8 +10,7 @@ from starlette.datastructures import QueryParams
 
 from services.tokenizer.json_answers import answer_too_large, write_ids
 from shared.bpe import TextTooLongError, Tokenizer, TokenizerError
-from shared.http import ApiError
-from shared.http.errors import shorten
+from shared.http import ApiError, shorten
 
 TEXT = "text/plain"
 IDS = "application/octet-stream"
