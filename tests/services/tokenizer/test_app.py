@@ -10,7 +10,7 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from services.tokenizer import json_answers
+from services.tokenizer import encode as encode_module
 from services.tokenizer.app import create_app
 from services.tokenizer.settings import TokenizerSettings
 from shared.bpe import Tokenizer
@@ -157,13 +157,13 @@ def test_info_tells_what_is_served(client: TestClient, tokenizer: Tokenizer) -> 
 
 
 class Gate:
-    """Holds up each call of `json_answers.encode` until it is opened."""
+    """Holds up each call of `encode_json` until it is opened."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls = 0
         self.begun, self.open = threading.Event(), threading.Event()
-        self._encode = json_answers.encode
-        monkeypatch.setattr(json_answers, "encode", self._wait)
+        self._encode = encode_module.encode_json
+        monkeypatch.setattr(encode_module, "encode_json", self._wait)
 
     def _wait(self, *arguments: Any) -> bytes:
         self.calls += 1
