@@ -100,7 +100,7 @@ def test_what_may_pass_is_told_from_a_wrong_folder(error: Exception, transient: 
 @pytest.mark.case("D30")
 def test_where_no_thread_can_be_started_the_other_side_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "_start_new_thread", Mock(side_effect=RuntimeError("can't start new thread")))
-    test_what_may_pass_is_told_from_a_wrong_folder(RuntimeError("can't start new thread"), may_pass=True)
+    test_what_may_pass_is_told_from_a_wrong_folder(RuntimeError("can't start new thread"), transient=True)
 
 
 def test_an_error_of_the_core_is_told_though_it_is_one_that_sockets_raise_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ def test_a_long_context_of_a_small_model_is_refused_however_much_memory_is_free(
     long = dataclasses.replace(model, context_length=1 << 24)
     sizes = {"block_bytes": 16 * 1000, "free": 100 * GIB}
     config = EngineConfig(Path())
-    with pytest.raises(CacheError, match=r"16777216 tokens .* 1024 MiB at most for a model of this size; lower OWNLM"):
+    with pytest.raises(CacheError, match=r"16777216 tokens .* at most 1024 MiB for a model of this size; lower OWNLM"):
         num_blocks(config, long, **sizes, weight_bytes=4_000_000, position_bytes=100)
     assert num_blocks(config, long, **sizes, weight_bytes=400_000_000, position_bytes=100) > (1 << 24) // 16
 
