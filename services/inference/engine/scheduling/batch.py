@@ -24,9 +24,9 @@ class ScheduledSequence(NamedTuple):
     def segment(self) -> Segment:
         """As the runner takes it."""
         sequence, start, end = self
-        slots = tuple(sampler.slot for sampler in self.samplers)
         if sequence.is_decoding:
-            return Segment((sequence.output[-1],), start, sequence.blocks, slots)
+            return Segment((sequence.output[-1],), start, sequence.blocks, (sequence.slot,))
+        slots = tuple(sampler.slot for sampler in self.samplers)
         tokens = sequence.tokens(start, end)
         if not sequence.needs_prompt_logprobs:
             return Segment(tokens, start, sequence.blocks, slots)

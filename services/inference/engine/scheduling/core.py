@@ -84,8 +84,8 @@ class EngineCore:
         if index is None:
             canceled = [sequence for id_, sequence in self._sequences.items() if id_.request_id == request_id]
         else:
-            found = self._sequences.get(SequenceId(request_id, index))
-            canceled = [] if found is None else [found]
+            sequence = self._sequences.get(SequenceId(request_id, index))
+            canceled = [] if sequence is None else [sequence]
         for sequence in canceled:
             self._finish(sequence)
 
