@@ -1,6 +1,6 @@
 """`train`: token files to a model."""
 
-from trainer.compute.allocation import keep_freed_memory
+from shared.system.allocation import keep_freed_memory
 from trainer.errors import InterruptedRunError
 from trainer.settings.train import TrainSettings
 

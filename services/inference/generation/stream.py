@@ -88,6 +88,7 @@ class Generation:
         """Stop what still runs, and tell the log what there was; called once, when the answer or the client is gone."""
         if self._job is None:
             return
+        self._job.observer = None  # its meter, which has the job: they would wait for the collector
         if self._unfinished:
             self._unfinished.clear()
             self._job.cancel()

@@ -29,6 +29,7 @@ from services.inference.engine.scheduling.core import EngineCore
 from services.inference.engine.types import FailEvent
 from services.inference.engine.worker.inbox import Inbox, PeerClosedError
 from shared.lm import ModelFolderError
+from shared.system.allocation import freeze_objects
 from shared.system.errors import describe
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def main(connection: socket.socket, load: "Callable[[EngineConfig], LoadedModel]
         model = load(config)
         # What exists now stays: the garbage collector need not look at it between steps.
         gc.collect()
-        gc.freeze()
+        freeze_objects()
         return model
 
     try:
