@@ -15,7 +15,7 @@ class ScheduledSequence(NamedTuple):
     end: int
 
     @property
-    def samplers(self) -> list[Sequence]:
+    def sampled_sequences(self) -> list[Sequence]:
         """The sequences for which a token is sampled from the logits after the last token."""
         if self.end < self.sequence.num_tokens:
             return []
@@ -26,7 +26,7 @@ class ScheduledSequence(NamedTuple):
         sequence, start, end = self
         if sequence.is_decoding:
             return Segment((sequence.output[-1],), start, sequence.blocks, (sequence.slot,))
-        slots = tuple(sampler.slot for sampler in self.samplers)
+        slots = tuple(sampled.slot for sampled in self.sampled_sequences)
         tokens = sequence.tokens(start, end)
         if not sequence.needs_prompt_logprobs:
             return Segment(tokens, start, sequence.blocks, slots)

@@ -158,7 +158,7 @@ class EngineCore:
         Their keys and values count as far as the last step that ran, and so must what the runner sampled.
         """
         failed = False
-        for sequence in [sampler for one in scheduled for sampler in one.samplers]:
+        for sequence in [sequence for one in scheduled for sequence in one.sampled_sequences]:
             try:
                 self._scheduler.reopen(sequence)
             except Exception as error:
