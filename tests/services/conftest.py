@@ -222,7 +222,7 @@ class Stepwise(Process):
         return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
 
     def wait_rows(self, *, running: int, waiting: int) -> None:
-        """Wait for this many rows, with a step for each time that fewer run."""
+        """Wait for this many sequences, with a step for each time that fewer run."""
         wait_until(
             lambda: self.metric("ownlm_running_rows") + self.metric("ownlm_waiting_rows") == running + waiting,
         )

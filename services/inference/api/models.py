@@ -51,7 +51,7 @@ def add_info_route(app: FastAPI, service: InferenceService) -> None:
     async def info() -> InfoResponse:
         """The model being served, and the limits on requests."""
         model = service.model
-        params = model.generation.params(seed=0)
+        params = model.defaults.params(seed=0)
         return InfoResponse(
             version=app.version,
             model=settings.served_name,

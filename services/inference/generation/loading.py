@@ -19,7 +19,7 @@ class ServedModel:
     """
 
     tokenizer: Tokenizer
-    generation: GenerationDefaults
+    defaults: GenerationDefaults
     config: ModelConfig
     engine: EngineClient
     context_length: int
@@ -81,7 +81,7 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
         raise
     return ServedModel(
         tokenizer=folder.tokenizer,
-        generation=folder.generation,
+        defaults=folder.generation,
         config=folder.config,
         engine=EngineClient(
             process,

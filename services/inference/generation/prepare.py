@@ -168,7 +168,7 @@ def _stop_ids(request: GenerationRequest, model: ServedModel) -> frozenset[int]:
         if token >= model.config.vocab_size:
             field = f"stop_token_ids[{index}]"
             raise ApiError(400, f"{field}: {_unknown_token(token, model)}", param=field)
-    return frozenset(ids if request.ignore_eos else (*ids, *model.generation.eos_token_ids))
+    return frozenset(ids if request.ignore_eos else (*ids, *model.defaults.eos_token_ids))
 
 
 def _sampling_params(request: GenerationRequest, model: ServedModel) -> SamplingParams:
@@ -177,7 +177,7 @@ def _sampling_params(request: GenerationRequest, model: ServedModel) -> Sampling
     for token, _ in biases:
         if token >= model.config.vocab_size:
             raise ApiError(400, f"logit_bias: {_unknown_token(token, model)}", param="logit_bias")
-    return replace(model.generation.params(seed=0), logit_bias=biases, **given)
+    return replace(model.defaults.params(seed=0), logit_bias=biases, **given)
 
 
 def _unknown_token(token: int, model: ServedModel) -> str:

@@ -1,4 +1,4 @@
-"""A model that says what a test tells it to, token by token, behind the real engine and the real app."""
+"""A model that generates the tokens of a test's script, behind the real engine and the real app."""
 
 import contextlib
 import socket
@@ -162,7 +162,7 @@ def scripted(pieces_tokenizer: Tokenizer) -> Callable[..., tuple[FastAPI, Script
             eos = pieces_tokenizer.special_tokens[EOS]
             return ServedModel(
                 tokenizer=pieces_tokenizer,
-                generation=GenerationDefaults(eos_token_ids=(eos,)),
+                defaults=GenerationDefaults(eos_token_ids=(eos,)),
                 config=_config(pieces_tokenizer.vocab_size),
                 engine=EngineClient(
                     worker,

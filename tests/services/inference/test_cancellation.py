@@ -1,4 +1,4 @@
-"""A client that leaves stops its generation, wherever it is."""
+"""A client that disconnects stops its generation, in every state."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Over HTTP, a request gives the same tokens whatever else the server does, and in whatever way it is asked."""
+"""Over HTTP, a request gives the same tokens, independent of other requests and of how it is sent."""
 
 import asyncio
 import json

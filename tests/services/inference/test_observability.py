@@ -1,4 +1,4 @@
-"""What the log, the metrics and the refusals of the inference service tell of a request."""
+"""What the log, the metrics and the refusals of the inference service report of a request."""
 
 import json
 import socket
@@ -58,7 +58,7 @@ def test_the_text_is_logged_where_that_is_asked_for(scripted: Any, serve: Any) -
     assert (line["prompt"], line["answer"]) == ([SECRET], ["HIDEF", "HIDEF"])
 
 
-def test_a_full_queue_is_told_before_the_body_is_sent(scripted: Any, serve: Any, metric: Any) -> None:  # B65
+def test_a_full_queue_is_reported_before_the_body_is_sent(scripted: Any, serve: Any, metric: Any) -> None:  # B65
     app, runner = scripted({}, max_batch=1, max_queue=0, max_choices=1)
     url = serve(app)
     runner.gate.clear()

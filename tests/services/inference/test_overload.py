@@ -1,4 +1,4 @@
-"""Full queues, models that load, engines that fail: told truthfully, and the service goes on."""
+"""Full queues, models that are loading, engines that fail: each is reported, and the service continues."""
 
 import threading
 import time
@@ -60,9 +60,7 @@ def test_not_ready_while_loading_and_alive_all_the_time(scripted: Any, serve: An
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a kernel failed"), MemoryError("4 GiB"), MemoryError()])
-def test_one_failure_is_told_truthfully_and_survived(
-    scripted: Any, serve: Any, metric: Any, error: Exception
-) -> None:  # B74
+def test_one_failure_is_reported_and_survived(scripted: Any, serve: Any, metric: Any, error: Exception) -> None:  # B74
     app, runner = scripted({})
     url = serve(app)
     runner.failures = [error]
@@ -97,7 +95,7 @@ def test_an_engine_that_fails_again_and_again_is_started_anew(scripted: Any, ser
     assert metric(url, "ownlm_engine_restarts_total") == 1
 
 
-def test_a_row_without_a_distribution_fails_alone(scripted: Any, serve: Any) -> None:  # B48
+def test_a_sequence_without_a_distribution_fails_alone(scripted: Any, serve: Any) -> None:  # B48
     app, runner = scripted({"sick": ["a", -1]})
     url = serve(app)
     runner.seconds = 0.01

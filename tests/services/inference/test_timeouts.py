@@ -16,7 +16,7 @@ def post(url: str, **body: Any) -> httpx.Response:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_who_waits_too_long_is_told_to_come_again(scripted: Any, serve: Any, stream: bool) -> None:
+def test_a_request_that_waits_too_long_gets_503_and_retry_after(scripted: Any, serve: Any, stream: bool) -> None:
     app, runner = scripted({}, max_batch=1)
     url = serve(app)
     with ThreadPoolExecutor(3) as pool:

@@ -1,4 +1,4 @@
-"""Streams over real sockets, from a model that says what the test tells it to."""
+"""Streams over real sockets, from a model that generates a script of tokens."""
 
 import json
 import threading
