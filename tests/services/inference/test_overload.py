@@ -8,6 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
+from shared.bpe import Tokenizer
+
 
 def post(url: str, **body: Any) -> httpx.Response:
     return httpx.post(f"{url}/generate", json={"prompt": "p", "max_tokens": 20, **body})
@@ -32,7 +34,11 @@ def test_more_than_fits_is_refused_at_once_and_the_rest_finishes(scripted: Any, 
     assert post(url).status_code == 200
 
 
-def test_choices_of_one_request_are_queued_together_or_not_at_all(scripted: Any, serve: Any, metric: Any) -> None:
+@pytest.mark.parametrize("prompt", ["p", "p" * 9000], ids=["short", "long"])
+def test_choices_of_one_request_are_queued_together_or_not_at_all(
+    scripted: Any, serve: Any, metric: Any, monkeypatch: pytest.MonkeyPatch, prompt: str
+) -> None:
+    """A long prompt is not even encoded where there is no room for its choices."""
     app, runner = scripted({}, max_queue=4)
     url = serve(app)
     runner.gate.clear()
@@ -40,7 +46,10 @@ def test_choices_of_one_request_are_queued_together_or_not_at_all(scripted: Any,
         first = pool.submit(post, url, n=6)
         while metric(url, "ownlm_running_rows") + metric(url, "ownlm_waiting_rows") < 6:
             time.sleep(0.01)
-        assert post(url, n=3).status_code == 429
+        with monkeypatch.context() as patch:
+            if len(prompt) > 1:
+                patch.setattr(Tokenizer, "encode", lambda *_, **__: pytest.fail("it was encoded"))
+            assert post(url, n=3, prompt=prompt).status_code == 429
         assert metric(url, "ownlm_waiting_rows") <= 6
         runner.gate.set()
         assert len(first.result().json()["choices"]) == 6

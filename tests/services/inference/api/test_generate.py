@@ -249,9 +249,3 @@ def test_every_documented_error_has_the_envelope(client: TestClient) -> None:
                 if status != "200":
                     schema = response["content"]["application/json"]["schema"]
                     assert schema == {"$ref": "#/components/schemas/ErrorEnvelope"}
-
-
-def test_info_tells_what_is_served(client: TestClient, tokenizer: Tokenizer) -> None:
-    info = client.get("/info").json()
-    assert (info["model"], info["fingerprint"], info["context_length"]) == ("tiny", tokenizer.fingerprint, CONTEXT)
-    assert info["limits"]["max_choices"] == 8
