@@ -46,7 +46,7 @@ class InferenceMetrics(HttpMetrics):
         # The collector reports nothing for an id without a process.
         ProcessCollector(namespace="ownlm_model", pid=lambda: worker_pid() or "none", registry=self.registry)
         self.prompt_tokens = self._counter("ownlm_prompt_tokens", "Prompt tokens of answered requests")
-        self.cached_tokens = self._counter("ownlm_cached_prompt_tokens", "Those that were in the prefix cache")
+        self.cached_tokens = self._counter("ownlm_cached_prompt_tokens", "Cached prompt tokens of answered requests")
         self.generated_tokens = self._counter("ownlm_generated_tokens", "Tokens generated for clients")
         self.cancelled = self._counter(
             "ownlm_cancelled_requests", "Requests canceled before their response was complete"

@@ -1,4 +1,4 @@
-"""One server of the tiny model for all tests of the OpenAI routes."""
+"""One server of the tiny model for the tests of all routes."""
 
 import time
 from collections.abc import Iterator
