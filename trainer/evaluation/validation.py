@@ -64,7 +64,9 @@ def evaluate(
             total += score(model, batch, byte_lengths, device=device)[""]
     finally:
         model.train(was_training)
-    nats, num_tokens, text_nats, num_bytes = processes.total([total.nats, total.tokens, total.text_nats, total.bytes])
+    nats, num_tokens, text_nats, num_bytes = processes.all_reduce(
+        [total.nats, total.tokens, total.text_nats, total.bytes]
+    )
     return Evaluation(nats, int(num_tokens), text_nats, int(num_bytes))
 
 
