@@ -28,7 +28,7 @@ class Trainer(NamedTuple):
 
 def _ownlm(path: Path, vocab_size: int) -> Any:
     from shared.bpe import train_bpe_from_sources
-    from shared.bpe.training.corpus import TextFile
+    from shared.bpe.training import TextFile
 
     return train_bpe_from_sources([TextFile(path)], vocab_size, special_tokens=[SEPARATOR])
 

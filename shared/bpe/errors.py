@@ -9,6 +9,10 @@ class TextTooLongError(TokenizerError):
     """Token ids stand for more bytes than the caller allows."""
 
 
+class TrainingStoppedError(TokenizerError):
+    """Training was asked to stop."""
+
+
 class SourceError(TokenizerError):
     """A source of text cannot be read, or is not UTF-8."""
 

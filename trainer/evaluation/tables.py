@@ -1,17 +1,19 @@
-"""What an evaluation found, as a table for people and as JSON."""
+"""The result of an evaluation, as a table and as JSON."""
 
 import math
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from shared.system.errors import printable
 from trainer.evaluation.evaluate import EvaluationReport, SourceEvaluation
 
 
 def to_json(report: EvaluationReport) -> dict[str, Any]:
-    """The report as JSON values; null where there is nothing to tell."""
+    """The report as JSON values; null where there is no value."""
     rules = report.windows
     return {
         "model": str(report.folder.path),
@@ -32,9 +34,12 @@ def to_json(report: EvaluationReport) -> dict[str, Any]:
     }
 
 
-def to_table(report: EvaluationReport) -> Table:
-    """The report as a table, a row for each source, and one for all of them if there are several."""
-    table = Table(box=SIMPLE_HEAD, caption=_caption(report), caption_justify="left")
+def to_table(report: EvaluationReport) -> Group:
+    """The report as a table with a row for each source, and one for all of them if there are several.
+
+    Below it, how the figures were computed, in lines of their own: a table folds its caption to its own width.
+    """
+    table = Table(box=SIMPLE_HEAD)
     table.add_column("source", overflow="fold")
     for name in ("documents", "tokens", "bytes", "loss", "perplexity", "bits/byte"):
         table.add_column(name, justify="right")
@@ -43,7 +48,7 @@ def to_table(report: EvaluationReport) -> Table:
     if len(report.sources) > 1:
         table.add_section()
         table.add_row("all", *_cells(report.total))
-    return table
+    return Group(table, Text(_caption(report), style="dim"))
 
 
 def _row(source: SourceEvaluation) -> dict[str, Any]:
@@ -75,7 +80,7 @@ def _cells(source: SourceEvaluation) -> list[str]:
 
 
 def _caption(report: EvaluationReport) -> str:
-    """How the figures came about, without which they cannot be compared."""
+    """How the figures were computed, without which they cannot be compared."""
     rules = report.windows
     documents = {
         "apart": "each document by itself, its end not scored",

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from trainer.errors import UsageError
-from trainer.settings.fields import setting
+from trainer.settings.fields import names_affecting, setting
 from trainer.settings.text import DocumentSettings
 
 TRAIN, VALIDATION = "train", "val"
@@ -29,14 +29,14 @@ class EncodeSettings(DocumentSettings):
     seed: int = setting(0, minimum=0)
     """Decides which documents go to `val`. The first one always goes to `train`."""
 
-    threads: int | None = setting(None, minimum=1)
+    threads: int | None = setting(None, minimum=1, affects="machine")
     """Threads that encode. Default: one for each core."""
 
-    resume: Annotated[bool, Parameter(negative="")] = False
+    resume: Annotated[bool, Parameter(negative="")] = setting(False, affects="watching")
     """Continue after Ctrl-C, a full disk or a crash of the same command; input files that were finished are
     kept."""
 
-    overwrite: Annotated[bool, Parameter(negative="")] = False
+    overwrite: Annotated[bool, Parameter(negative="")] = setting(False, affects="watching")
     """Replace token files in the output directory, and what an interrupted run left there."""
 
     def __post_init__(self) -> None:
@@ -59,10 +59,4 @@ class EncodeSettings(DocumentSettings):
 
     def identity(self) -> dict[str, Any]:
         """The settings that the result depends on, which a resumed run must share."""
-        return {
-            "separator": self.document_separator,
-            "val_fraction": self.val_fraction,
-            "seed": self.seed,
-            "text_field": self.text_field,
-            "errors": self.errors,
-        }
+        return {name: getattr(self, name) for name in sorted(names_affecting(type(self), "result"))}

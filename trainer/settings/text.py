@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from cyclopts import Group, Parameter
 
 from trainer.errors import UsageError
-from trainer.settings.fields import Settings
+from trainer.settings.fields import Settings, setting
 from trainer.text.sources import parse_limit
 
 READING = Group("How text is read", sort_key=2)
@@ -22,7 +22,7 @@ class TextSettings(Settings):
     errors: Annotated[Literal["strict", "replace"], Parameter(group=READING)] = "strict"
     """`strict` stops at bytes that are not UTF-8; `replace` turns them into U+FFFD."""
 
-    memory_limit: Annotated[str | None, Parameter(group=READING)] = None
+    memory_limit: Annotated[str | None, Parameter(group=READING)] = setting(None, affects="machine")
     """Memory that may be used, such as 500M or 8G. Default: half of the machine's. A line of JSON, a record, or text
     without a blank may have about a hundredth of it; longer ones are refused."""
 

@@ -17,7 +17,7 @@ class ComparisonSettings(DocumentSettings):
     max_size: str = "64M"
     """Encode the beginning of each text only, up to this size. Documents are held in memory."""
 
-    threads: int | None = setting(None, minimum=1)
+    threads: int | None = setting(None, minimum=1, affects="machine")
     """Threads that encode. Default: one for each core."""
 
     def __post_init__(self) -> None:

@@ -36,8 +36,8 @@ class VocabSettings(TextSettings):
     such as 1M, taken from the beginnings of the files in the order of their names. Default: 1M where there are 32M of
     files or more, else nothing. 0 trains on everything."""
 
-    threads: int | None = setting(None, minimum=1)
+    threads: int | None = setting(None, minimum=1, affects="machine")
     """Threads that count. Default: one for each core."""
 
-    overwrite: Annotated[bool, Parameter(negative="")] = False
+    overwrite: Annotated[bool, Parameter(negative="")] = setting(False, affects="watching")
     """Replace a tokenizer that is in the output directory."""

@@ -1,10 +1,12 @@
-"""A comparison of tokenizers, as tables for people and as JSON."""
+"""A comparison of tokenizers, as tables and as JSON."""
 
 from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from shared.system.errors import printable
 from trainer.tokenizer.comparison import Encoding, TextEncodings, TextSize
@@ -30,15 +32,20 @@ def to_json(results: dict[str, TextEncodings]) -> list[dict[str, Any]]:
     ]
 
 
-def to_tables(results: dict[str, TextEncodings]) -> list[Table]:
-    """A table for each text, with a row for each tokenizer."""
-    return [_table(text, result) for text, result in results.items()]
+def to_tables(results: dict[str, TextEncodings]) -> list[Group]:
+    """A title and a table for each text, with a row for each tokenizer."""
+    return [Group(_title(text, result.size), _table(result)) for text, result in results.items()]
 
 
-def _table(text: str, result: TextEncodings) -> Table:
+def _title(text: str, size: TextSize) -> Text:
+    """A line of its own: a table folds its title to its own width."""
+    line = f"{printable(text)}: {size.bytes:,} bytes, {size.words:,} words, {size.documents:,} documents"
+    return Text(line, style="bold")
+
+
+def _table(result: TextEncodings) -> Table:
     size = result.size
-    title = f"{printable(text)}: {size.bytes:,} bytes, {size.words:,} words, {size.documents:,} documents"
-    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
+    table = Table(box=SIMPLE_HEAD)
     table.add_column("tokenizer", overflow="fold")
     for name in ("vocab-\nulary", "used", "tokens", "of the\nfirst", "bytes/\ntoken", "tokens/\nword", "MB/s"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -59,7 +66,7 @@ def _table(text: str, result: TextEncodings) -> Table:
 
 
 def _short_names(paths: list[str]) -> list[str]:
-    """As many of the last parts of paths as tell them apart."""
+    """The fewest last parts of the paths that distinguish them."""
     parts = [Path(path).parts for path in paths]
     for count in range(1, max(map(len, parts)) + 1):
         names = ["/".join(part[-count:]) for part in parts]

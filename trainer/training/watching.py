@@ -2,12 +2,12 @@
 
 import logging
 
-from shared.lm import GenerationDefaults, SamplingError, Transformer, generate
+from shared.lm import GenerationDefaults, SamplingError, Transformer
 from shared.lm.folder import valid_token_mask
 from trainer.compute.device import Device
 from trainer.compute.parallel import full_model
 from trainer.compute.processes import ONE_PROCESS, Processes
-from trainer.evaluation.sampling import encode_prompt
+from trainer.evaluation.sampling import encode_prompt, sample_text
 from trainer.evaluation.validation import Evaluation, evaluate, token_byte_lengths
 from trainer.settings.train import TrainSettings
 from trainer.tokens.dataset import TrainingData
@@ -73,8 +73,9 @@ class Watcher:
         if not self._processes.is_first:
             return None
         watch = self._settings.watch
-        ids = generate(
+        pieces = sample_text(
             model,
+            self._data.tokenizer,
             self._prompt,
             self.generation.params(seed=self._settings.optimization.seed),
             max_tokens=watch.sample_tokens,
@@ -82,7 +83,7 @@ class Watcher:
             valid_tokens=self._valid_tokens,
         )
         try:
-            return watch.sample_prompt + self._data.tokenizer.decode(list(ids), skip_special_tokens=True)
+            return watch.sample_prompt + "".join(pieces)
         except SamplingError as error:
             logger.warning("no sample: %s", error)
             return None

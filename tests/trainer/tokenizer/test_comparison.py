@@ -9,8 +9,7 @@ import pytest
 import tiktoken.load
 from rich.console import Console
 
-from shared.bpe import Tokenizer, TokenizerError
-from shared.bpe.patterns.named import PATTERNS
+from shared.bpe import PATTERNS, Tokenizer, TokenizerError
 from trainer.console.progress import progress
 from trainer.errors import TrainerError, UsageError
 from trainer.settings.tokenizer_comparison import ComparisonSettings
@@ -95,6 +94,15 @@ def test_tables_fit_eighty_columns(tokenizers: list[Path], tmp_path: Path) -> No
     assert "100.0%" in output
     assert "…" not in output
     assert f"\n  {tokenizers[1].name} " in output
+
+
+def test_a_title_is_one_line_however_narrow_its_table_is(tokenizers: list[Path], tmp_path: Path) -> None:
+    path = tmp_path / ("long name " * 15 + ".txt")
+    path.write_text("the cat")
+    console = Console(width=1000, file=StringIO())
+    console.print(*to_tables(compare(tokenizers, path)))
+    assert isinstance(console.file, StringIO)
+    assert f"{path}: 7 bytes, 2 words, 1 documents\n" in console.file.getvalue()
 
 
 def test_what_cannot_be_compared_is_refused(tokenizers: list[Path], tmp_path: Path) -> None:
