@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from shared.bpe.byte_alphabet import from_printable, to_printable
 from shared.bpe.errors import TokenizerError
-from shared.bpe.formats.byte_alphabet import from_printable, to_printable
 
 # Bytes that are in no UTF-8: 0xc0 and 0xc1 would begin overlong forms, those from 0xf5 on code points beyond U+10FFFF
 # (RFC 3629, section 3).
@@ -89,7 +89,10 @@ class Vocabulary:
 
     @property
     def alters_text(self) -> bool:
-        """Whether ids may stand for other text than that which they were made of."""
+        """Whether ids may stand for other text than that which they were made of, though no special token is allowed.
+
+        A special token that strips white space does so only where it is allowed.
+        """
         return self.nfc or self.prefix_space or any(not t.special and (t.lstrip or t.rstrip) for t in self.added)
 
     @cached_property

@@ -115,7 +115,10 @@ class Lifecycle(Generic[T]):
             if not loop.is_closed():
                 loop.call_soon_threadsafe(take_over, resource, failure)
 
-        threading.Thread(target=work, name="load", daemon=True).start()
+        try:
+            threading.Thread(target=work, name="load", daemon=True).start()
+        except (RuntimeError, MemoryError) as error:  # the system has no room for it
+            take_over(None, error)
 
     async def _take_over(self, resource: T | None, failure: Exception | None) -> None:
         """Use what was loaded, unless the service has begun to end meanwhile."""

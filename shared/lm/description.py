@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.bpe import Tokenizer, TokenizerError
+from shared.bpe.formats.folder import read_vocabulary
 from shared.lm.config import ModelConfig
 from shared.lm.errors import ModelConfigError, ModelFolderError
 from shared.lm.generation_config import GenerationDefaults
+from shared.lm.json_file import read_json
 from shared.system.checksums import ChecksumError, Checksums
 from shared.system.errors import shown, shown_name
-from shared.system.json_file import read_json
 
 FORMAT_VERSION = 1
 
@@ -137,7 +138,7 @@ def _suggestion(path: Path) -> str:
 
 def _load_tokenizer(path: Path) -> Tokenizer:
     try:
-        return Tokenizer.from_files(path)
+        return Tokenizer(read_vocabulary(path))  # all files are verified already
     except (TokenizerError, OSError) as error:
         raise ModelFolderError(f"{path}: the tokenizer cannot be read: {error}") from error
 

@@ -3,8 +3,8 @@
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple
@@ -20,6 +20,7 @@ from shared.lm.weight_shapes import EMBEDDING, OUTPUT, weight_shapes
 from shared.system.checksums import ChecksumError, Checksums
 from shared.system.errors import shown_name
 from shared.system.regular_file import open_regular
+from shared.system.thread_pool import WorkPool
 
 # NumPy has no bfloat16: it stands for its bits.
 _DTYPES: dict[str, np.dtype[Any]] = {
@@ -46,7 +47,8 @@ class StoredWeights(Mapping[str, NDArray[np.float32]]):
 
     What is read lies in memory of its own, so that a caller decides how many weights are there at the same time. The
     files stay open until the end of the `with` block. Where the folder has checksums, a thread compares the files with
-    them meanwhile: what was read is known to be what was written when the block has ended without an error.
+    them meanwhile, or the end of the block does where no thread starts: what was read is known to be what was written
+    when the block has ended without an error.
 
     Args:
         folder: Holds `model.safetensors`, or `model.safetensors.index.json` and its shards.
@@ -74,10 +76,8 @@ class StoredWeights(Mapping[str, NDArray[np.float32]]):
                 _check(self._stored, self._shapes, files)
             opened = {stored.file.name: stored.stream.fileno() for stored in self._stored.values()}
             checksums = _read_checksums(Path(folder))
-            self._verified: Future[None] | None = None
-            if checksums.sums is not None:
-                thread = streams.enter_context(ThreadPoolExecutor(1))
-                self._verified = thread.submit(_verify, checksums, opened)
+            self._pool = streams.enter_context(WorkPool(2))
+            self._verified = self._pool.submit(partial(_verify, checksums, opened), at_once=checksums.sums is not None)
             self._streams = streams.pop_all()
 
     def __enter__(self) -> "StoredWeights":
@@ -87,8 +87,8 @@ class StoredWeights(Mapping[str, NDArray[np.float32]]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         with self._streams:
-            if error is None and self._verified is not None:
-                self._verified.result()
+            if error is None:
+                self._pool.result(self._verified)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._shapes)

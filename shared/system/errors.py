@@ -2,6 +2,7 @@
 
 import reprlib
 
+_NO_THREAD = "no thread can be started: the memory, or the number of processes allowed, is too small"
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 100
 _SHORT.maxlevel = 3
@@ -13,7 +14,14 @@ def describe(error: Exception) -> str:
         return str(error)
     if isinstance(error, MemoryError):
         return f"not enough memory: {error}".rstrip(": ")
+    if is_no_thread(error):
+        return _NO_THREAD
     return f"{type(error).__name__}: {error}".rstrip(": ")
+
+
+def is_no_thread(error: Exception) -> bool:
+    """Whether this is what Python raises where no thread can be started, which has no class of its own."""
+    return isinstance(error, RuntimeError) and str(error) == "can't start new thread"
 
 
 def shown(value: object) -> str:

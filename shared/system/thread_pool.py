@@ -81,11 +81,14 @@ class WorkPool:
         for helper in self._helpers:
             helper.wait()
 
-    def submit(self, work: Callable[[], T]) -> Task[T]:
-        """Give the pool something to do, in another thread if there is one, else when a result is asked for."""
+    def submit(self, work: Callable[[], T], *, at_once: bool = False) -> Task[T]:
+        """Give the pool something to do, in another thread if there is one, else when a result is asked for.
+
+        `at_once` where the caller does something else meanwhile; else it takes one task itself, and threads the others.
+        """
         task = Task(work)
         self._tasks.append(task)  # type: ignore[arg-type]  # a queue of all kinds
-        if len(self._tasks) > 1:  # the caller itself takes one
+        if at_once or len(self._tasks) > 1:
             for helper in self._helpers:
                 if helper.is_idle:
                     helper.start()

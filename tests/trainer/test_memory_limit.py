@@ -81,7 +81,7 @@ def test_distinct_words_beyond_the_limit(tmp_path: Path, megabytes: int) -> None
         assert path.stat().st_size > 2 * limit
     stopped = Done(path, tmp_path / "out", "--memory-limit", limit)
     assert stopped.status == 1
-    assert "distinct words of" in stopped.errors
+    assert "distinct pretokens of" in stopped.errors
     assert "--min-count 2 or more" in stopped.errors
     assert stopped.peak < limit
     assert not (tmp_path / "out").exists()

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shared.bpe import Tokenizer
-from shared.bpe.training.corpus import Source
-from shared.bpe.training.counter import Errors
+from shared.bpe.training import Errors, Source
 from trainer.errors import UsageError
 from trainer.evaluation.windows import Ids
 from trainer.text.documents import labeled_texts, text_blocks, up_to_separators
@@ -151,10 +150,10 @@ class DocumentReader:
 
     def _pieces(self, name: str, text: Iterator[str]) -> Iterator[str]:
         """A text cut where its tokens and its separators are not."""
-        if self.tokenizer.is_cut_by_bytes:
+        if self.tokenizer.can_split_bytes:
             return text
         if self.separator is None:
-            return self.tokenizer.chunker().blocks(text, name=name, longest=self.memory.part)
+            return self.tokenizer.chunker().chunks(text, name=name, longest=self.memory.part)
         return up_to_separators(text, self.separator, name, self.memory.part)  # whole documents
 
     def _encode(self, sources: Iterable[str], texts: Sequence[str]) -> Iterator[Part]:

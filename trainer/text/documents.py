@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from shared.bpe.training.corpus import Source, SourceError, TooLongError, read_error
-from shared.bpe.training.counter import Errors
-from shared.bpe.training.word_counts import Specials
+from shared.bpe import SourceError, TooLongError
+from shared.bpe.training import Errors, Source, Specials, read_error
 from trainer.text.memory import EncodingMemory
 from trainer.text.sources import Input, Records
 from trainer.text.utf8 import CorpusError, has_text, valid_record, valid_utf8

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shared.bpe.kernels.utf8 import first_invalid
-from shared.bpe.training.counter import Errors, replace_invalid
+from shared.bpe.training import Errors, first_invalid, replace_invalid
 from trainer.errors import TrainerError
 
 _UTF16 = "a UTF-16 or UTF-32 file; convert it first: iconv -t UTF-8"

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from shared.bpe import Tokenizer, TokenizerError
-from shared.bpe.patterns.named import PATTERNS
+from shared.bpe import PATTERNS, Tokenizer, TokenizerError
 from shared.system.cpu_count import available_processors
 from shared.system.regular_file import LARGEST_RECORD, read_regular
 from trainer.console.progress import NewBar

@@ -6,11 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from shared.bpe import Tokenizer
-from shared.bpe.training.corpus import Chunk, Source, TooLongError
-from shared.bpe.training.counter import Errors
-from shared.bpe.training.word_counts import Specials
-from shared.bpe.vocabulary import encode_utf8
+from shared.bpe import Tokenizer, TooLongError, encode_utf8
+from shared.bpe.training import Chunk, Errors, Source, Specials
 from trainer.errors import UsageError
 from trainer.text.sources import open_sources, parse_size, size_on_disk
 from trainer.text.utf8 import valid_utf8

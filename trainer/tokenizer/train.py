@@ -3,10 +3,14 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from shared.bpe import TokenizerError, TrainingResult, train_bpe_from_sources
-from shared.bpe.patterns.named import resolve_pattern
-from shared.bpe.training.corpus import SourceError
-from shared.bpe.training.state import TrainingStoppedError
+from shared.bpe import (
+    SourceError,
+    TokenizerError,
+    TrainingResult,
+    TrainingStoppedError,
+    resolve_pattern,
+    train_bpe_from_sources,
+)
 from shared.system.files import to_json, write_text
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import InterruptedRunError, TrainerError, UsageError

@@ -8,11 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.bpe import Tokenizer
-from shared.bpe.training.corpus import CHUNK_BYTES, Source, SourceError, read_error
-from shared.bpe.training.counter import Errors
-from shared.bpe.training.cutting import escaped_characters
-from shared.bpe.training.word_counts import Bytes, Specials
+from shared.bpe import SourceError, Tokenizer
+from shared.bpe.training import CHUNK_BYTES, Bytes, Errors, Source, Specials, escaped_characters, read_error
 from shared.system.thread_pool import Task, WorkPool
 from trainer.text.memory import EncodingMemory
 from trainer.text.sources import TEXT_BYTES, Input, Records
@@ -98,7 +95,7 @@ class ParallelEncoder:
             yield _Job(EndOfInput)
 
     def _text_jobs(self, text: Source) -> Iterator[_Job]:
-        if self.tokenizer.is_cut_by_bytes:
+        if self.tokenizer.can_split_bytes:
             spellings = [] if self.separator is None else [self.separator.encode()]
             for chunk in text.chunks(Specials(spellings), 0, self.memory.part):
                 yield _Job(partial(self._encode_text, text.name, chunk.offset, chunk.read), chunk.size)
@@ -106,7 +103,7 @@ class ParallelEncoder:
         chunker = self.tokenizer.chunker(allowed_special=() if self.separator is None else (self.separator,))
         characters = escaped_characters(text, 0, self.memory.part)
         offset = 0
-        for block in chunker.blocks(characters, name=text.name, longest=self.memory.part):
+        for block in chunker.chunks(characters, name=text.name, longest=self.memory.part):
             data = block.encode(errors="surrogateescape")
             yield _Job(partial(self._encode_text, text.name, offset, partial(bytes, data)), len(data))
             offset += len(data)
@@ -117,7 +114,7 @@ class ParallelEncoder:
         ids = self.tokenizer.encode_documents(data, self.separator, dtype_for(self.tokenizer.vocab_size))
         separator = (self.separator or "").encode()
         num_bytes = None
-        if self.tokenizer.is_cut_by_bytes:
+        if self.tokenizer.can_split_bytes:
             num_bytes = len(data) - len(separator) * int(np.count_nonzero(ids == self.end_of_text_id))
         place = raw.rfind(separator) if separator else -1
         is_open = has_text(raw[place + len(separator) :] if place >= 0 else raw)

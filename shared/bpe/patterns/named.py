@@ -111,10 +111,16 @@ def is_named(expression: str) -> bool:
 
 
 class TimeBudget:
-    """Processor time that the texts of one call share for a custom pattern. Any number of threads may share one."""
+    """Processor time that the texts of one call share for a custom pattern. Any number of threads may share one.
+
+    Attributes:
+        granted: Seconds for all texts so far.
+        characters: Of all texts so far.
+    """
 
     def __init__(self) -> None:
         self.granted = self._left = _SECONDS
+        self.characters = 0
         self._lock = threading.Lock()
 
     def grant(self, text: str) -> float:
@@ -123,6 +129,7 @@ class TimeBudget:
         with self._lock:
             self.granted += seconds
             self._left += seconds
+            self.characters += len(text)
             return self._left
 
     def spend(self, seconds: float) -> None:
@@ -176,7 +183,7 @@ def _matches_until(
     while begin <= len(text):
         left = deadline - time.thread_time()
         if left <= 0:
-            raise _too_costly(f"{budget.granted:.1f} s of processor time", text, begin)
+            raise _too_costly(f"{budget.granted:.1f} s of processor time", text, begin, budget.characters)
         try:
             for match in compiled.finditer(text, begin, timeout=max(0.01, left)):
                 spans = match.spans(1)
@@ -191,13 +198,16 @@ def _matches_until(
             # Its clock is that of all threads together, so it may ring too early: go on unless the time is up.
             continue
         except MemoryError:
-            raise _too_costly("the memory there is", text, begin) from None
+            raise _too_costly("the memory there is", text, begin, len(text)) from None
 
 
-def _too_costly(limit: str, text: str, place: int) -> TokenizerError:
+def _too_costly(limit: str, text: str, place: int, characters: int) -> TokenizerError:
+    """The error for text of so many characters, of which `text` is all or a part."""
+    where = f"a text of {characters:,} characters, near character {place:,}"
+    if characters > len(text):
+        where = f"{characters:,} characters in all, near character {place:,} of a part of {len(text):,}"
     return TokenizerError(
-        f"the tokenizer's pattern took more than {limit} for a text of {len(text):,} characters, near character "
-        f"{place:,}: it tries too many ways to match such a text"
+        f"the tokenizer's pattern took more than {limit} for {where}: it tries too many ways to match such a text"
     )
 
 

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -113,5 +114,6 @@ def make_tracer_provider(settings: ServiceSettings, service_name: str) -> "Trace
 def send_last_spans(provider: "TracerProvider") -> None:
     """Send what is left, and give up after a second: a collector that is gone must not hold up the end."""
     sender = threading.Thread(target=provider.shutdown, name="last-spans", daemon=True)
-    sender.start()
-    sender.join(_LAST_SPANS_SECONDS)
+    with suppress(RuntimeError, MemoryError):  # without a thread, nothing would limit how long it takes
+        sender.start()
+        sender.join(_LAST_SPANS_SECONDS)

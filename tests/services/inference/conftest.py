@@ -22,8 +22,7 @@ from services.inference.engine.worker.main import serve
 from services.inference.engine.worker.model_loader import LoadedModel
 from services.inference.generation.loading import ServedModel
 from services.inference.settings import InferenceSettings
-from shared.bpe import PATTERNS, Tokenizer
-from shared.bpe.vocabulary import AddedToken, Vocabulary
+from shared.bpe import PATTERNS, AddedToken, Tokenizer, Vocabulary
 from shared.kernels import warm
 from shared.lm import GenerationDefaults, ModelConfig, RopeConfig
 

@@ -24,7 +24,7 @@ from shared.lm import (
     sample,
     save_model_folder,
 )
-from shared.system.checksums import CHECKSUMS_FILE, write_checksums
+from shared.system.checksums import CHECKSUMS_FILE, Checksums, write_checksums
 
 TEXT = "Once upon a time there was a little fox who wished for the moon, and the moon smiled at the little fox."
 
@@ -313,6 +313,19 @@ def test_a_small_file_that_still_makes_sense_is_refused_by_name(save, file, dama
 
 
 @pytest.mark.case("D40")
+def test_each_file_is_hashed_once(save, monkeypatch):
+    path, hashed = save(), []
+    verify = Checksums.verify
+
+    def observed(checksums, name, *arguments):
+        hashed.append(name)
+        verify(checksums, name, *arguments)
+
+    monkeypatch.setattr(Checksums, "verify", observed)
+    load_model_folder(path)
+    assert sorted(hashed) == sorted(file.name for file in path.iterdir() if file.name != CHECKSUMS_FILE)
+
+
 def test_weights_that_were_put_beside_those_that_were_written_are_refused(save, tmp_path):
     """An index and its shards, of a folder whose checksums list neither."""
     path = save()

@@ -16,7 +16,7 @@ import torch
 from pyarrow import parquet
 
 from shared.bpe import Tokenizer
-from shared.bpe.training.corpus import TextFile
+from shared.bpe.training import TextFile
 from shared.lm import (
     GenerationDefaults,
     ModelConfig,

@@ -9,8 +9,7 @@ import pytest
 import tiktoken.load
 from rich.console import Console
 
-from shared.bpe import Tokenizer, TokenizerError
-from shared.bpe.patterns.named import PATTERNS
+from shared.bpe import PATTERNS, Tokenizer, TokenizerError
 from trainer.console.progress import progress
 from trainer.errors import TrainerError, UsageError
 from trainer.settings.tokenizer_comparison import ComparisonSettings

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shared.bpe import train_bpe
-from shared.bpe.training.corpus import TextFile
+from shared.bpe.training import TextFile
 from trainer.errors import UsageError
 from trainer.settings.vocab import VocabSettings
 from trainer.text import sources

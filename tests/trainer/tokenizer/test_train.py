@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from shared.bpe import Tokenizer, TokenizerError, train_bpe
-from shared.bpe.training.corpus import TextFile
+from shared.bpe.training import TextFile
 from trainer.errors import TrainerError, UsageError
 from trainer.settings.vocab import VocabSettings
 from trainer.text import sources as corpus

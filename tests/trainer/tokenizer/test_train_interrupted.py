@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from shared.bpe import TokenizerError
-from shared.bpe.training.corpus import TextFile
-from shared.system.memory import MemoryRoom
+from shared.bpe.training import TextFile
+from shared.bpe.training.memory import MemoryBudget
 from trainer.errors import InterruptedRunError, TrainerError
 from trainer.settings.vocab import VocabSettings
 from trainer.text import sources
@@ -90,12 +90,12 @@ def test_an_error_leaves_nothing(tmp_path: Path, inputs: list[Path]) -> None:
 def test_a_full_disk_while_counts_are_spilled_leaves_nothing(
     tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class SmallRoom(MemoryRoom):
+    class SmallBudget(MemoryBudget):
         def __init__(self, limit: int | None):
             super().__init__(limit)
             self.tables = 6 << 20
 
-    monkeypatch.setattr("shared.bpe.training.train.MemoryRoom", SmallRoom)
+    monkeypatch.setattr("shared.bpe.training.train.MemoryBudget", SmallBudget)
     inputs[0].write_text(" ".join(str(random.Random(n).getrandbits(64)) for n in range(200_000)))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))

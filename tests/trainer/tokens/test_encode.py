@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shared.bpe import Tokenizer, train_bpe
-from shared.bpe.training.corpus import TextFile
+from shared.bpe.training import TextFile
 from trainer.errors import TrainerError, UsageError
 from trainer.settings.encode import EncodeSettings
 from trainer.text import sources

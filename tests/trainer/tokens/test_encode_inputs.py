@@ -13,9 +13,8 @@ import pytest
 import zstandard
 from pyarrow import parquet
 
-from shared.bpe import Tokenizer, train_bpe
-from shared.bpe.training.corpus import TextFile
-from shared.bpe.vocabulary import AddedToken, Vocabulary
+from shared.bpe import AddedToken, Tokenizer, Vocabulary, train_bpe
+from shared.bpe.training import TextFile
 from trainer.errors import UsageError
 from trainer.settings.encode import EncodeSettings
 from trainer.text import sources

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shared.bpe import Tokenizer, train_bpe
-from shared.bpe.training.corpus import TextFile
+from shared.bpe.training import TextFile
 from shared.system.state_folder import StateError
 from trainer.errors import InterruptedRunError
 from trainer.settings.encode import EncodeSettings

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared.bpe import PATTERNS, Tokenizer
-from shared.bpe.vocabulary import AddedToken, Vocabulary
+from shared.bpe import PATTERNS, AddedToken, Tokenizer, Vocabulary
 from trainer.tokens.token_file import TokenFile, TokenFileError, dtype_for, refuse_existing
 from trainer.tokens.writer import TokenFileWriter
 

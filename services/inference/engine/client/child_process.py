@@ -74,7 +74,7 @@ class Worker(Protocol):
 
 
 class ModelProcess:
-    """`python -m services.inference.engine.process` as a child of this process.
+    """`python -m services.inference.engine.worker.main` as a child of this process.
 
     It ends when the socket closes, and so with this process, however that ends. (PR_SET_PDEATHSIG would tie it to the
     thread that started it.) It is in a process group of its own: Ctrl-C is for the HTTP process, which drains first.

@@ -13,6 +13,7 @@ from services.inference.engine.client.child_process import LoadError, LoadTimeou
 from services.inference.engine.client.connection import Connection
 from services.inference.engine.ipc import Command, Hello, LastWords, LogLine, Step, log
 from services.inference.engine.types import EngineRestartedError, EngineUnavailableError, Fault
+from shared.system.errors import is_no_thread
 
 _log = structlog.get_logger("ownlm.engine")
 
@@ -251,6 +252,6 @@ async def _in_thread(work: Callable[[], T]) -> T:
         try:
             return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
         except RuntimeError as error:
-            if str(error) != "can't start new thread":  # Python's words, and no class of its own
+            if not is_no_thread(error):
                 raise
         await asyncio.sleep(_RESTART_SECONDS)

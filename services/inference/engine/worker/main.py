@@ -1,4 +1,4 @@
-"""`python -m services.inference.engine.process`: the process that owns the model. Started by `spawn.ModelProcess`."""
+"""`python -m services.inference.engine.worker.main`: the process that owns the model, started by `child_process`."""
 
 import contextlib
 import gc
@@ -170,8 +170,8 @@ def serve(
     config = receive(connection)
     if config is None:
         return
-    inbox = Inbox(connection, on_end)
     try:
+        inbox = Inbox(connection, on_end)
         model = load(config)
     except Exception as error:
         _tell(connection, LoadFault(describe(error), may_pass=not isinstance(error, ModelFolderError)))

@@ -23,7 +23,7 @@ from shared.lm.description import valid_tokens
 from shared.lm.gpu import has_cuda_driver, why_no_gpu
 from shared.lm.stored_weights import StoredWeights
 from shared.system.cpu_count import available_processors
-from shared.system.free_memory import free_memory
+from shared.system.memory import free_memory
 
 _log = structlog.get_logger("ownlm.engine")
 

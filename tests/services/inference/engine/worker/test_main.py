@@ -96,6 +96,12 @@ def test_what_may_pass_is_told_from_a_wrong_folder(error: Exception, may_pass: b
         ours.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.case("D30")
+def test_where_no_thread_can_be_started_the_other_side_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "_start_new_thread", Mock(side_effect=RuntimeError("can't start new thread")))
+    test_what_may_pass_is_told_from_a_wrong_folder(RuntimeError("can't start new thread"), may_pass=True)
+
+
 def test_an_error_of_the_core_is_told_though_it_is_one_that_sockets_raise_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver's errors are of these types as well; only the socket's own say that the other side is gone."""
     monkeypatch.setattr(threading, "excepthook", lambda _: None)  # `serve` raises it, which ends its process

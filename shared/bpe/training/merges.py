@@ -1,4 +1,4 @@
-"""Learning merges from word counts with the compiled kernels: memory, thresholds and rebuilding."""
+"""Training merges on pretoken counts with the compiled kernels: memory, thresholds and rebuilding."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -8,33 +8,33 @@ from numpy.typing import NDArray
 
 from shared.bpe.errors import TokenizerError
 from shared.bpe.kernels import merging, pairs, rebuilding, spellings
-from shared.bpe.training.layout import BYTES_PER_POSITION, Partitions, WordLayout, on_threads
+from shared.bpe.training.layout import BYTES_PER_POSITION, Partitions, PretokenLayout, on_threads
 
 Pair = tuple[int, int]
-# Called with the merges learnt and the merges wanted.
-Progress = Callable[[int, int], None]
+# Called with the number of merges trained and wanted.
+MergeProgress = Callable[[int, int], None]
 
 _STEP = 256  # merges between two calls of `progress`: some milliseconds
 _SKETCH_SIZE = 1 << 20
-# The count of the last merge is about a sixth to a fifteenth of the words by the tokens; the threshold begins below it.
+# The last merge's count is about 1/6 to 1/15 of occurrences / vocabulary size; the first threshold is below that.
 _THRESHOLD_DIVISOR = 40
 _MAX_POSITIONS = (1 << 31) - 1
-# Text asks for 1.0 to 1.3: each position begins a pair at the start, and what merged pairs leave is used again.
+# Text needs 1.0 to 1.3: at the start each position begins a pair, and the space of merged pairs is reused.
 _PLACES_PER_POSITION = 1.5
 
 
-class MergingRoomError(TokenizerError):
-    """Words that do not fit into the memory that merging may take."""
+class LayoutTooLargeError(TokenizerError):
+    """The pretokens do not fit into the memory that is left for merging."""
 
 
 @dataclass(frozen=True)
-class LearntMerges:
-    """The merges of a corpus, and how it uses the tokens.
+class TrainedMerges:
+    """The merges of a corpus.
 
     Attributes:
         tokens: Byte strings by id: the 256 bytes, then one for each merge that made a new token.
         merges: Pairs of ids by rank.
-        uses: Occurrences of each token in the counted words when all merges are applied.
+        uses: Occurrences of each token in the corpus when all merges are applied.
     """
 
     tokens: list[bytes]
@@ -42,19 +42,19 @@ class LearntMerges:
     uses: NDArray[np.int64]
 
 
-class MergeLearner:
-    """One corpus of distinct words, and the merges learnt from it so far.
+class MergeTrainer:
+    """The distinct pretokens of a corpus, and the merges trained on them so far.
 
     Args:
-        partitions: The words. They are gone through twice, and not kept.
+        partitions: The pretokens; iterated twice, and not kept.
         num_merges: Tokens wanted beyond the 256 bytes.
-        reserved: Byte strings that no merge may give.
-        min_count: Words that occur less often are left out.
-        max_bytes: Memory that may be taken; None for as much as it needs.
-        threads: How many lay the words out and count their first pairs; they do not share in the merging.
+        reserved: Byte strings that no merge may make.
+        min_count: Pretokens that occur less often are ignored.
+        max_bytes: Memory limit; None for no limit.
+        threads: Number of threads that lay the pretokens out and count byte pairs; merging itself uses one.
 
     Raises:
-        MergingRoomError: If the words do not fit.
+        LayoutTooLargeError: The pretokens do not fit into `max_bytes`.
     """
 
     def __init__(
@@ -70,20 +70,20 @@ class MergeLearner:
         self._vocab_size = 256 + num_merges
         self._reserved = [spelling for spelling in reserved if len(spelling) > 1]
         prefix = bytes(range(256)) + b"".join(self._reserved)
-        self._layout = WordLayout(partitions, prefix, min_count=min_count, threads=threads, max_bytes=max_bytes)
+        self._layout = PretokenLayout(partitions, prefix, min_count=min_count, threads=threads, max_bytes=max_bytes)
         self.totals = self._layout.totals
         self._check_size(max_bytes, min_count)
         self._layout.write()
         self._make_arrays()
         self._merges: list[Pair] = []
         self._spellings_by_id = [bytes([byte]) for byte in range(256)]
-        self._spelt = set(self._spellings_by_id)
+        self._known_spellings = set(self._spellings_by_id)
 
-    def learn(self, progress: Progress | None = None) -> LearntMerges:
-        """Learn all merges.
+    def train(self, progress: MergeProgress | None = None) -> TrainedMerges:
+        """Train all merges.
 
         Raises:
-            TokenizerError: If a merge would give a reserved byte string.
+            TokenizerError: A merge would make a reserved byte string.
         """
         self._count_byte_pairs()
         outcome = merging.DONE
@@ -97,19 +97,19 @@ class MergeLearner:
             outcome = self._step()
             if progress is not None:
                 progress(int(self._state[pairs.NUM_TOKENS]) - 256, self._vocab_size - 256)
-        return LearntMerges(self._spellings_by_id, self._merges, self._uses[: len(self._spellings_by_id)])
+        return TrainedMerges(self._spellings_by_id, self._merges, self._uses[: len(self._spellings_by_id)])
 
     def _check_size(self, max_bytes: int | None, min_count: int) -> None:
         totals = self.totals
         needed = int(totals.positions * (BYTES_PER_POSITION + 4 * _PLACES_PER_POSITION)) + self._fixed_bytes()
         if totals.positions <= _MAX_POSITIONS and (max_bytes is None or needed <= max_bytes):
             return
-        limit = "" if max_bytes is None else f"; {max_bytes:,} are left of the memory limit"
-        raise MergingRoomError(
-            f"the text has {totals.distinct:,} distinct words of {totals.positions:,} bytes in all, and learning "
-            f"merges from them takes {needed:,} bytes of memory{limit}. Leave out rare words "
-            f"(--min-count {min_count + 1} or more), allow more memory (--memory-limit), or take out what is not text, "
-            "such as long runs of digits or base64"
+        limit = "" if max_bytes is None else f"; the memory limit leaves {max_bytes:,}"
+        raise LayoutTooLargeError(
+            f"the text has {totals.distinct:,} distinct pretokens of {totals.positions:,} bytes in total, and training "
+            f"merges on them needs {needed:,} bytes of memory{limit}. Ignore rare pretokens "
+            f"(--min-count {min_count + 1} or more), raise --memory-limit, or remove what is not text, such as "
+            "base64 or long runs of digits"
         )
 
     def _fixed_bytes(self) -> int:
@@ -130,12 +130,12 @@ class MergeLearner:
         self._neighbours = [np.zeros(self._vocab_size, dtype=merging.NEIGHBOUR) for _ in range(2)]
         self._touched = [np.zeros(self._vocab_size + 1, dtype=np.int64) for _ in range(2)]
         self._uses = np.zeros(self._vocab_size, dtype=np.int64)
-        self._learnt = np.empty(2 * _STEP, dtype=np.int32)
+        self._new_merges = np.empty(2 * _STEP, dtype=np.int32)
         self._sketch = np.empty(_SKETCH_SIZE, dtype=np.int64)
         self._state = np.zeros(pairs.STATE_SIZE, dtype=np.int64)
         self._state[pairs.NUM_TOKENS] = 256
-        self._state[pairs.THRESHOLD] = max(1, self.totals.words // (_THRESHOLD_DIVISOR * self._vocab_size))
-        # Reserved spellings are tokens that come after all that can be learnt.
+        self._state[pairs.THRESHOLD] = max(1, self.totals.occurrences // (_THRESHOLD_DIVISOR * self._vocab_size))
+        # Reserved spellings are tokens behind all that can be trained.
         ids = np.concatenate([np.arange(256), self._vocab_size + np.arange(len(self._reserved))])
         lengths = np.array([1] * 256 + [len(spelling) for spelling in self._reserved])
         spellings.enter_tokens(self._layout.text, self._tokens, self._spellings, ids, lengths)
@@ -165,20 +165,20 @@ class MergeLearner:
         outcome = int(
             merging.learn_merges(
                 self._layout.text, self._layout.ids, self._layout.weights, self._tokens, self._spellings, self._pairs,
-                self._index, self._places, self._heap, self._state, *self._neighbours, *self._touched, self._learnt,
+                self._index, self._places, self._heap, self._state, *self._neighbours, *self._touched, self._new_merges,
                 self._uses, self._vocab_size, _STEP,
             )
         )  # fmt: skip
-        for left, right in self._learnt[: 2 * int(self._state[pairs.NUM_MERGES])].reshape(-1, 2).tolist():
+        for left, right in self._new_merges[: 2 * int(self._state[pairs.NUM_MERGES])].reshape(-1, 2).tolist():
             self._merges.append((left, right))
             spelling = self._spellings_by_id[left] + self._spellings_by_id[right]
-            if spelling not in self._spelt:
+            if spelling not in self._known_spellings:
                 self._spellings_by_id.append(spelling)
-                self._spelt.add(spelling)
+                self._known_spellings.add(spelling)
         if outcome == merging.RESERVED:
             spelling = self._spellings_by_id[-1]
             raise TokenizerError(
-                f"the text teaches the token {spelling!r}, which is also a special token; rename that one"
+                f"a merge makes the token {spelling!r}, which is also a special token; rename the special token"
             )
         return outcome
 

@@ -36,7 +36,7 @@ def tokenizer(*, nfc: bool, strips: bool) -> Tokenizer:
 )
 def test_no_text_has_fewer(parts: list[str], nfc: bool, strips: bool, allowed: list[str]) -> None:
     subject, text = tokenizer(nfc=nfc, strips=strips), "".join(parts)
-    fewest = subject.fewest_tokens(text, allowed_special=allowed)
+    fewest = subject.token_lower_bound(text, allowed_special=allowed)
     assert fewest <= len(subject.encode(text, allowed_special=allowed))
 
 
@@ -44,14 +44,14 @@ def test_no_text_has_fewer(parts: list[str], nfc: bool, strips: bool, allowed: l
 def test_it_grows_with_the_text(nfc: bool) -> None:
     subject = tokenizer(nfc=nfc, strips=True)
     assert subject.max_token_bytes == len("<|strip|>")
-    assert subject.fewest_tokens("") == 0
-    assert subject.fewest_tokens("~" * 9000) == (667 if nfc else 1000)
+    assert subject.token_lower_bound("") == 0
+    assert subject.token_lower_bound("~" * 9000) == (667 if nfc else 1000)
     for white in (" ", "\n", "\u3000"):
-        assert subject.fewest_tokens(white * 9000) == (667 if nfc else 1000)
-        assert subject.fewest_tokens(white * 9000, allowed_special="all") == 0, "one token may strip it all"
-        assert subject.fewest_tokens(("~" + white) * 9000, allowed_special="all") == (667 if nfc else 1000)
+        assert subject.token_lower_bound(white * 9000) == (667 if nfc else 1000)
+        assert subject.token_lower_bound(white * 9000, allowed_special="all") == 0, "one token may strip it all"
+        assert subject.token_lower_bound(("~" + white) * 9000, allowed_special="all") == (667 if nfc else 1000)
     with pytest.raises(TokenizerError, match="allowed_special names '<x>'"):
-        subject.fewest_tokens("a", allowed_special=["<x>"])
+        subject.token_lower_bound("a", allowed_special=["<x>"])
 
 
 def test_nfc_makes_two_bytes_of_three_characters_at_least() -> None:
