@@ -60,8 +60,8 @@ def estimate(
         return
     import torch
 
+    from shared.system.allocation import keep_freed_memory
     from trainer.components.model import model_config
-    from trainer.compute.allocation import keep_freed_memory
     from trainer.compute.device import choose_device
     from trainer.console.tables import print_table
     from trainer.estimate.estimate import estimate_run, to_json

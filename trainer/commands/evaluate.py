@@ -32,7 +32,7 @@ def evaluate(
         settings: What is scored, and how.
         json_output: Print JSON instead of a table.
     """
-    from trainer.compute.allocation import keep_freed_memory
+    from shared.system.allocation import keep_freed_memory
     from trainer.console.progress import progress
     from trainer.console.tables import print_table
     from trainer.evaluation.evaluate import evaluate_inputs

@@ -1,4 +1,4 @@
-"""Mimetic initialization: attention that begins with the pattern it would learn, for runs too short to learn it."""
+"""Mimetic initialization: attention starts with the pattern it would learn, for runs too short to learn it."""
 
 import torch
 from torch import nn
@@ -11,9 +11,9 @@ _SHARPNESS = 1.4  # gain of the query and key norms: at 1, a head's attention st
 
 @torch.no_grad()
 def mimetic_attention_(model: Transformer) -> None:
-    """Start every head with the pattern that trained models show: look for what is alike, and pass it on.
+    """Initialize every head with the pattern of trained models: attend to similar tokens and copy them.
 
-    Keys begin as copies of the queries' weights, so that a token attends to tokens like itself, and the output
+    Keys start as copies of the queries' weights, so that a token attends to tokens like itself, and the output
     projection as the transpose of the value projection, so that what is attended to is added to the residual stream as
     it is. The demo model then learns to repeat a story's names within a million tokens; from plain random weights it
     had not begun to after one and a half (docs/log.md).

@@ -1,4 +1,4 @@
-"""From settings to a model."""
+"""A model from its settings."""
 
 import torch
 
@@ -12,7 +12,7 @@ def model_config(settings: ModelSettings, vocab_size: int) -> ModelConfig:
     """The model's configuration, with what the settings leave open derived from the width.
 
     Raises:
-        UsageError: sizes that do not fit together.
+        UsageError: sizes that do not match.
     """
     num_heads = settings.num_heads or max(1, settings.d_model // 64)
     if settings.d_model % num_heads:
@@ -46,7 +46,7 @@ def _d_ff(settings: ModelSettings) -> int:
 
 
 def new_model(settings: ModelSettings, vocab_size: int, seed: int) -> Transformer:
-    """A model with fresh weights that depend on the seed alone."""
+    """A model with initial weights that depend on the seed alone; sets torch's global random generators."""
     torch.manual_seed(seed)
     model = Transformer(model_config(settings, vocab_size))
     if settings.initialization == "mimetic":
@@ -55,12 +55,12 @@ def new_model(settings: ModelSettings, vocab_size: int, seed: int) -> Transforme
 
 
 def apply_recipe(model: Transformer, settings: OptimizationSettings, end_of_text_id: int | None) -> None:
-    """Set what training does to a model and its configuration does not hold: dropout, and attention within documents.
+    """Apply the training options that are not part of the model's configuration: dropout and the document mask.
 
     Raises:
-        UsageError: documents are to be told apart, and the tokenizer has no end-of-text id.
+        UsageError: document_mask is set, and the tokenizer has no end-of-text id.
     """
     if settings.document_mask and end_of_text_id is None:
-        raise UsageError("document_mask needs an end-of-text id to tell documents apart; this tokenizer has none")
+        raise UsageError("document_mask needs an end-of-text id, and this tokenizer has none")
     model.set_dropout(settings.dropout)
     model.document_start = end_of_text_id if settings.document_mask else None

@@ -46,7 +46,7 @@ class OptimizationSettings(Settings):
 
     batch_size: int = setting(4, minimum=1)
     """Windows of context_length tokens that go through the model at once, in each process. On a CPU, small batches
-    learn most from each minute: 2 to 8. A GPU needs 32 or more to be busy and more tokens."""
+    learn most per minute: 2 to 8. A GPU needs 32 or more to be busy, and more tokens."""
 
     total_batch_size: int | None = setting(None, minimum=1)
     """Windows for each optimizer step, a multiple of batch_size: more than batch_size are accumulated over several
@@ -101,12 +101,12 @@ class OptimizationSettings(Settings):
     are short and have nothing to do with each other."""
 
     seed: int = setting(0, minimum=0)
-    """Decides the first weights, the order of the data and the samples. The same seed gives the same run."""
+    """Determines the initial weights, the order of the data and the samples. The same seed gives the same run."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.warmup_steps is None:
-            object.__setattr__(self, "warmup_steps", self.usual_warmup_steps)  # the way past `frozen`
+            object.__setattr__(self, "warmup_steps", self.usual_warmup_steps)  # since it is frozen
         elif self.warmup_steps > self.longest_warmup:
             decay, limit = self.max_steps - self.longest_warmup, f"below max_steps ({self.max_steps})"
             if decay > 1:
@@ -127,14 +127,14 @@ class OptimizationSettings(Settings):
 
     @property
     def usual_warmup_steps(self) -> int:
-        """Those of a run that leaves them open."""
+        """The default."""
         return min(USUAL_WARMUP_STEPS, self.max_steps // 5, self.longest_warmup)
 
     @property
     def longest_warmup(self) -> int:
-        """Steps of warm-up that leave one for the peak, or those in which the rate of wsd is to fall.
+        """The most warm-up steps: at least one step must follow at the peak, or with wsd the steps of its decay.
 
-        A decay_share of 1 stands for all that the warm-up leaves.
+        A decay_share of 1 means all steps after the warm-up.
         """
         decay = round(self.decay_share * self.max_steps) if self.schedule == "wsd" and self.decay_share < 1 else 0
         return self.max_steps - max(1, decay)
@@ -143,7 +143,7 @@ class OptimizationSettings(Settings):
 @Parameter(name="*", group=Group("Checkpoints", sort_key=5))
 @dataclass(frozen=True, kw_only=True)
 class CheckpointSettings(Settings, affects="watching"):
-    """What is kept, and how a run goes on."""
+    """What is saved, and how a run is resumed."""
 
     checkpoint_interval: int = setting(500, minimum=0)
     """Steps between two checkpoints; 0 saves at the end (and on Ctrl-C) only. Each takes about 12 bytes a parameter."""
@@ -156,26 +156,28 @@ class CheckpointSettings(Settings, affects="watching"):
     one whatever its age: checkpoints/best links to it. For small texts that a model may overfit."""
 
     resume: bool = False
-    """Go on from the newest intact checkpoint of this output folder, to exactly the result of an uninterrupted run.
+    """Resume from the newest intact checkpoint of this output folder, with exactly the result of an uninterrupted run.
     The run's own settings are in its train.toml: `--config OUTPUT/train.toml --resume`."""
 
     overwrite: bool = False
-    """Begin anew in an output folder that holds a run; its checkpoints are deleted."""
+    """Start again in an output folder that holds a run; its checkpoints are deleted."""
 
     stop_after: int | None = setting(None, minimum=1)
-    """End after this step with a checkpoint, which --resume goes on from: a trial of a long run, with the learning
-    rates of the whole (--max-steps)."""
+    """End after this step with a checkpoint, which --resume continues from: a trial of a long run, with the learning
+    rates of the full length (--max-steps)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.resume and self.overwrite:
-            raise UsageError("resume goes on with the run in the output folder, overwrite deletes it: give one of them")
+            raise UsageError(
+                "--resume continues the run in the output folder, --overwrite deletes it: give one of them"
+            )
 
 
 @Parameter(name="*", group=Group("Machine", sort_key=7))
 @dataclass(frozen=True, kw_only=True)
 class MachineSettings(Settings, affects="machine"):
-    """Where and in which precision it runs."""
+    """Device, precision and threads."""
 
     device: str = "auto"
     """`cpu`, `cuda`, `cuda:1`, `mps`, or `auto`: the first GPU that works, else the CPU. With several processes each
@@ -184,12 +186,12 @@ class MachineSettings(Settings, affects="machine"):
     dtype: Literal["auto", "float32", "bfloat16"] = setting("auto", affects="result")
     """Precision of the matrix products; weights and optimizer stay float32. `auto` is bfloat16 on GPUs that have it
     and, from a d_model of 256 on, on CPUs with instructions for it (AVX512-BF16, AMX), where it takes two thirds of the
-    time; else float32. Evaluation of a finished model is in float32 on CPUs unless told. (float16 is not offered: it
-    needs loss scaling, and every GPU that profits has bfloat16.)"""
+    time; else float32. Evaluation of a finished model uses float32 on CPUs by default. (float16 is not offered: it
+    needs loss scaling, and every GPU that would benefit has bfloat16.)"""
 
     parallel: Literal["ddp", "fsdp"] = "ddp"
-    """With several processes (torchrun): ddp keeps the whole model in each; fsdp divides weights, gradients and
-    optimizer state among them, slower, for models that one device cannot hold."""
+    """With several processes (torchrun): ddp keeps the whole model in each; fsdp shards weights, gradients and
+    optimizer state among them: slower, for models that do not fit on one device."""
 
     compile: bool = False
     """Compile the model with torch.compile: a slow start, then faster steps; needs a C++ compiler on the CPU."""
@@ -239,7 +241,7 @@ class TrainSettings(Settings):
 
 
 def to_table(settings: object) -> dict[str, Any]:
-    """The fields of settings, nested ones included, under their own names; paths become strings and tuples lists."""
+    """The fields of settings, including nested ones, by name; paths become strings, tuples become lists."""
     table: dict[str, Any] = {}
     for item in dataclasses.fields(settings):  # type: ignore[arg-type]  # any of the dataclasses above
         value = getattr(settings, item.name)
@@ -253,7 +255,7 @@ def to_table(settings: object) -> dict[str, Any]:
 
 
 def to_toml(settings: object) -> str:
-    """The settings as a TOML document for `--config`; what is not set is left out."""
+    """The settings as a TOML document for `--config`, without those that are not set."""
     # JSON's scalars and flat lists are TOML's too, but for DEL, which TOML wants escaped.
     lines = (
         f"{name} = {json.dumps(value, ensure_ascii=False)}"

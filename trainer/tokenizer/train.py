@@ -3,14 +3,8 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from shared.bpe import (
-    SourceError,
-    TokenizerError,
-    TrainingResult,
-    TrainingStoppedError,
-    resolve_pattern,
-    train_bpe_from_sources,
-)
+from shared.bpe import SourceError, TokenizerError, TrainingResult, resolve_pattern, train_bpe_from_sources
+from shared.bpe.training import TrainingStoppedError
 from shared.system.files import to_json, write_text
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import InterruptedRunError, TrainerError, UsageError

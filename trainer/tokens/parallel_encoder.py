@@ -103,8 +103,8 @@ class ParallelEncoder:
         chunker = self.tokenizer.chunker(allowed_special=() if self.separator is None else (self.separator,))
         characters = escaped_characters(text, 0, self.memory.part)
         offset = 0
-        for block in chunker.chunks(characters, name=text.name, longest=self.memory.part):
-            data = block.encode(errors="surrogateescape")
+        for part in chunker.chunks(characters, name=text.name, longest=self.memory.part):
+            data = part.encode(errors="surrogateescape")
             yield _Job(partial(self._encode_text, text.name, offset, partial(bytes, data)), len(data))
             offset += len(data)
 

@@ -14,7 +14,7 @@ from trainer.checkpoints.run_state import RunState
 from trainer.checkpoints.saving import Saver
 from trainer.components.loss import TrainingLoss
 from trainer.components.optimizer import build_optimizer
-from trainer.compute.parallel import divide_state, load_weights, parallel_loss, shard
+from trainer.compute.parallel import load_weights, parallel_loss, shard, shard_state
 from trainer.compute.processes import join_processes
 from trainer.console.progress import NewBar, Report, progress
 from trainer.console.signals import StopRequest, stop_on_signals
@@ -90,7 +90,7 @@ class Trainer:
         """Return to where the run was when a checkpoint was saved."""
         load_weights(self.model, checkpoint.model.state_dict())
         self.optimizer.load_state_dict(checkpoint.optimizer)  # moves the state to the parameters' device
-        divide_state(self.optimizer)
+        shard_state(self.optimizer)
         if checkpoint.random is not None:
             restore_random_state(checkpoint.random)
         self.state, self.saved_step = checkpoint.run, None
@@ -123,7 +123,7 @@ class Trainer:
         return self.state.step >= self.settings.optimization.max_steps
 
     def _reach_the_end(self, new_bar: NewBar, stop: StopRequest) -> bool:
-        """Take the steps that are left and save the last; false where it went back to an earlier one instead."""
+        """Take the remaining steps and save the last; false where the run returned to a checkpoint instead."""
         report = new_bar("training", self.settings.optimization.max_steps, start=self.state.step)
         try:
             for step in training_steps(
@@ -138,7 +138,7 @@ class Trainer:
                 stop=stop,
             ):
                 self._after(step, report)
-                # One process can stop for what came since; several must stop at the same step.
+                # One process may act on a later signal too; several must stop at the same step.
                 signal_number = stop.signal_number if self.processes.count == 1 else step.stop_signal
                 if signal_number is not None:
                     raise self._interrupted(signal_number)
@@ -151,15 +151,13 @@ class Trainer:
             self._recover(error)
             return False
         except TokenFileError as error:
-            if self.processes.count == 1:  # others may be within a step, and saving takes all
+            if self.processes.count == 1:  # others may be within a step, and saving needs all of them
                 self._save_checkpoint()
-            raise TrainerError(
-                f"{error}; {self.saver.kept()}; when the file is what it was, --resume goes on"
-            ) from error
+            raise TrainerError(f"{error}; {self.saver.kept()}; restore the file and continue with --resume") from error
         return True
 
     def _after(self, step: Step, report: Report) -> None:
-        """What is due after a step: metrics, evaluation, sample, checkpoint."""
+        """Do what is due after a step: metrics, evaluation, sample, checkpoint."""
         watch, last = self.settings.watch, self._is_done
         self.unlogged.append(step)
         tokens_per_second = (
@@ -171,7 +169,7 @@ class Trainer:
             f"{tokens_per_second:,.0f} tok/s",
         )
         if step.fault is not None:
-            logger.warning("step %d: %s; its update is left out", step.number, step.fault)
+            logger.warning("step %d: %s; skipping this update", step.number, step.fault)
             self._record(event=f"skipped: {step.fault}")
         if step.number == 1 or step.number % watch.log_interval == 0 or last:
             self._record(
@@ -193,7 +191,7 @@ class Trainer:
             self._save_checkpoint()
 
     def _evaluate(self) -> bool:
-        """Score the validation tokens, where there are any; whether a checkpoint of this, the best, is to be kept."""
+        """Score the validation tokens, if there are any; true if a checkpoint should be saved as the best."""
         evaluation = self.run.watcher.evaluate()
         if evaluation is None:
             return False
@@ -209,7 +207,7 @@ class Trainer:
         return is_best
 
     def _record(self, **values: Any) -> None:
-        """Write one record of the step that the run has come to.
+        """Write one record of the present step.
 
         Raises:
             TrainerError: it cannot be written; names the last good checkpoint.
@@ -224,7 +222,7 @@ class Trainer:
             raise TrainerError(f"{error}; {self.saver.kept()}") from error
 
     def _save_checkpoint(self) -> None:
-        """Write a checkpoint of this step unless there is one, and see that the metrics are as safe as it."""
+        """Write a checkpoint of this step unless there is one, and flush the metrics to the disk."""
         if self.saved_step == self.state.step:
             return
         self.state.seconds = time.perf_counter() - self.started
@@ -234,22 +232,22 @@ class Trainer:
         self.saved_step = self.state.step
 
     def _interrupted(self, signal_number: int) -> InterruptedRunError:
-        """Save, and say where: whoever stops us may not wait for long."""
+        """Save a checkpoint, and name it in the error."""
         self._save_checkpoint()
         self.processes.wait()  # until it is written
         path = checkpoint_path(self.run.folder.checkpoints, self.state.step)
         return InterruptedRunError(f"stopped after step {self.state.step}; saved {path}", signal_number)
 
     def _recover(self, error: DivergedError) -> None:
-        """Go back to the last checkpoint, to go on from there with other data.
+        """Return to the last checkpoint, to continue from there with other data.
 
         Raises:
-            DivergedError: the settings do not say so, or it was done too often.
+            DivergedError: the settings do not say so, or there were too many rollbacks.
         """
         guard, before = self.settings.divergence, self.state
         if guard.on_divergence != "rollback" or before.rollbacks >= guard.max_rollbacks:
             self._record(event=f"stopped: {error}")
-            tried = f" after going back {before.rollbacks} times" if before.rollbacks else ""
+            tried = f" after {before.rollbacks} rollbacks" if before.rollbacks else ""
             raise DivergedError(
                 f"{error}{tried}; {self.saver.kept()}; a lower --learning-rate or more --warmup-steps usually helps",
                 error.step,
@@ -257,16 +255,16 @@ class Trainer:
         checkpoint = load_newest_checkpoint(self.run.folder.checkpoints, self.processes)
         self.restore(checkpoint)
         state = self.state
-        # As for PaLM (Chowdhery et al. 2022, section 5.1): the batches from there to the fault are not met again.
+        # As for PaLM (Chowdhery et al. 2022, section 5.1): the batches from there to the fault are skipped.
         state.batches_left_out = before.batches_left_out + error.step - state.step
         state.learning_rate_scale = before.learning_rate_scale * guard.rollback_learning_rate_factor
         state.rollbacks = before.rollbacks + 1
-        message = f"went back from step {error.step} to {state.step}: {error}"
+        message = f"rolled back from step {error.step} to {state.step}: {error}"
         logger.warning("%s", message)
         if self.metrics is not None:
             self.metrics.rewind(state.step)
         self._record(event=message)
-        self._save_checkpoint()  # so that a kill from here on does not undo it
+        self._save_checkpoint()  # so that a kill from here on does not undo the rollback
 
 
 def _is_due(step: int, interval: int) -> bool:

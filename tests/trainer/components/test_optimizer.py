@@ -13,19 +13,19 @@ SHAPE = {
     "vocab_size": 11, "context_length": 8, "d_model": 16, "num_layers": 1, "num_heads": 2, "num_kv_heads": 1,
     "head_dim": 8, "d_ff": 24,
 }  # fmt: skip
-KINDS = pytest.mark.parametrize("kind", ["adamw", "muon"])
+NAMES = pytest.mark.parametrize("name", ["adamw", "muon"])
 
 
-def build(model: Transformer, kind: str, learning_rate: float = 0.5) -> torch.optim.Optimizer:
-    return build_optimizer(model, kind=kind, learning_rate=learning_rate, betas=(0.9, 0.95), weight_decay=0.1)
+def build(model: Transformer, name: str, learning_rate: float = 0.5) -> torch.optim.Optimizer:
+    return build_optimizer(model, name=name, learning_rate=learning_rate, betas=(0.9, 0.95), weight_decay=0.1)
 
 
-@KINDS
-def test_only_matrices_decay_and_a_tied_one_once(kind: str) -> None:
+@NAMES
+def test_only_matrices_decay_and_a_tied_one_once(name: str) -> None:
     """B91: with zero gradients, a step is the decay alone: a factor of 1 - rate * decay."""
     model = Transformer(ModelConfig(**SHAPE, qk_norm=True))
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    optimizer = build(model, kind)
+    optimizer = build(model, name)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
@@ -35,12 +35,12 @@ def test_only_matrices_decay_and_a_tied_one_once(kind: str) -> None:
     assert "model.embed_tokens.weight" in before
 
 
-@KINDS
+@NAMES
 @pytest.mark.parametrize("tied", [False, True])
-def test_every_parameter_is_in_one_group(kind: str, tied: bool) -> None:
+def test_every_parameter_is_in_one_group(name: str, tied: bool) -> None:
     """B91."""
     model = Transformer(ModelConfig(**SHAPE, tie_embeddings=tied))
-    grouped = [id(parameter) for group in build(model, kind).param_groups for parameter in group["params"]]
+    grouped = [id(parameter) for group in build(model, name).param_groups for parameter in group["params"]]
     assert sorted(grouped) == sorted(id(parameter) for parameter in model.parameters())
 
 
@@ -78,9 +78,9 @@ def test_muons_update_is_the_polar_factor_of_the_gradient_at_adamws_size() -> No
     assert np.abs(update - rebuilt).max() < 0.02 * np.abs(update).max() + 0.02  # bfloat16
 
 
-@KINDS
-def test_the_rate_reaches_every_group(kind: str) -> None:
-    optimizer = build(Transformer(ModelConfig(**SHAPE)), kind)
+@NAMES
+def test_the_rate_reaches_every_group(name: str) -> None:
+    optimizer = build(Transformer(ModelConfig(**SHAPE)), name)
     set_learning_rate(optimizer, 0.25)
     assert {group["lr"] for group in optimizer.param_groups} == {0.25}
     before = [p.detach().clone() for group in optimizer.param_groups for p in group["params"]]
@@ -93,8 +93,8 @@ def test_the_rate_reaches_every_group(kind: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
-@KINDS
-def test_it_goes_on_from_its_state_to_the_bit(kind: str) -> None:
+@NAMES
+def test_it_goes_on_from_its_state_to_the_bit(name: str) -> None:
     """B85: the state is not rebuilt, and the counter of steps goes on."""
 
     def step(model: Transformer, optimizer: torch.optim.Optimizer, seed: int) -> None:
@@ -104,7 +104,7 @@ def test_it_goes_on_from_its_state_to_the_bit(kind: str) -> None:
         optimizer.zero_grad()
 
     model = Transformer(ModelConfig(**SHAPE))
-    optimizer = build(model, kind, 0.01)
+    optimizer = build(model, name, 0.01)
     for seed in range(3):
         step(model, optimizer, seed)
     file = io.BytesIO()
@@ -112,7 +112,7 @@ def test_it_goes_on_from_its_state_to_the_bit(kind: str) -> None:
     file.seek(0)
     other = Transformer(ModelConfig(**SHAPE))
     other.load_state_dict(model.state_dict())
-    resumed = build(other, kind, 0.01)
+    resumed = build(other, name, 0.01)
     resumed.load_state_dict(torch.load(file, weights_only=True))
     for seed in range(3, 5):
         step(model, optimizer, seed)

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared.bpe import PATTERNS, AddedToken, Tokenizer, Vocabulary
+from shared.bpe import PATTERNS, Tokenizer
+from shared.bpe.vocabulary import AddedToken, Vocabulary
 from trainer.tokens.token_file import TokenFile, TokenFileError
 from trainer.tokens.writer import TokenFileWriter, WriteError, Written
 

@@ -379,7 +379,7 @@ def test_data_that_is_cut_off_meanwhile_ends_the_run_with_a_checkpoint(
         with pytest.raises(TrainerError) as caught:
             train(settings)
     # The windows of step 4 had been read ahead when step 3 was done; the first evaluation comes after it.
-    message = rf"{name}\.bin was cut short while it was read.*; the last good checkpoint is .*/step-00000004; when the"
+    message = rf"{name}\.bin was cut short while it was read.*; the last good checkpoint is .*/step-00000004; restore"
     assert re.search(message, str(caught.value))
     (data / f"{name}.bin").write_bytes(content)
     train(change(settings, resume=True))
