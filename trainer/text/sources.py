@@ -24,7 +24,6 @@ _BLOCK_BYTES = 1 << 20
 TEXT_BYTES = 64
 # What reading a record may always take: pages of a parquet file are some megabytes.
 _LEAST_MEMORY = 32 << 20
-_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _TEXT_SUFFIXES = {".txt", ".text", ".md", ".rst"}
 _RECORD_SUFFIXES = {".jsonl", ".ndjson", ".parquet"}
 _COMPRESSED_SUFFIXES = {".gz", ".zst"}
@@ -102,28 +101,6 @@ def total_size(named: Sequence[Path]) -> int | None:
 def size_on_disk(named: Sequence[Path]) -> int:
     """The bytes of the files that the command line names."""
     return sum(path.stat().st_size for given in named for path in expand(given) if path.is_file())
-
-
-def parse_size(text: str) -> int:
-    """Bytes in a number such as `500M`, `8G` or `1_000_000`; units are powers of 1024.
-
-    Raises:
-        UsageError: If it is not such a number.
-    """
-    number = text.strip().upper().removesuffix("B").removesuffix("I")
-    unit = _UNITS.get(number[-1:], 1)
-    try:
-        size = int(float(number.rstrip("KMGT")) * unit)
-    except (ValueError, OverflowError):
-        size = 0
-    if size <= 0:
-        raise UsageError(f"{text!r} is not a size; use 500M, 8G or a number of bytes")
-    return size
-
-
-def parse_limit(text: str | None) -> int | None:
-    """`parse_size` of an option that may not be set."""
-    return None if text is None else parse_size(text)
 
 
 def expand(given: Path) -> list[Path]:
