@@ -40,7 +40,7 @@ def test_every_setting_that_is_spoken_of_exists() -> None:
 
 def test_every_metric_is_described_and_no_other() -> None:
     names = set()
-    for line in InferenceMetrics(lambda: None, os.getpid).page().decode().splitlines():
+    for line in InferenceMetrics(lambda: None, os.getpid).render().decode().splitlines():
         if line.startswith("# TYPE ownlm_"):
             names.add(line.split()[2])
     described = set(re.findall(r"`(ownlm_[a-z_]+)", PAGE.split("## Metrics")[1].split("Useful alerts")[0]))
