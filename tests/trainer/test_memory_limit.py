@@ -168,7 +168,7 @@ def test_encoding_says_what_its_limit_must_be(tmp_path: Path, tokenizer_folder: 
     status, errors, _ = run(*command, "--memory-limit", "100M", "--threads", 2)
     assert status == 1
     assert "the memory limit of 104,857,600 bytes is too low: the program itself takes" in errors
-    assert "allow more (--memory-limit), or fewer --threads" in errors
+    assert "raise it (--memory-limit), or use fewer --threads" in errors
 
 
 @pytest.mark.case("D31")
