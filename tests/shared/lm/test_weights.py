@@ -193,7 +193,7 @@ def test_damaged_shards_are_refused_by_name(model, tmp_path):
     first, second = store_shards(tmp_path, model.state_dict())
     whole = second.read_bytes()
     second.write_bytes(whole[:-1000])
-    with pytest.raises(ModelFolderError, match=f"{second.name}: cut short"):
+    with pytest.raises(ModelFolderError, match=f"{second.name}: truncated"):
         load_weights(tmp_path, model.config)
     second.unlink()
     with pytest.raises(ModelFolderError, match=f"{second.name}: this shard is missing"):
