@@ -166,7 +166,7 @@ class TestFailure:
         done = run("generate", tmp_path / "none", "x", "--verbose")
         assert done.returncode == 1
         assert "Traceback" in done.stderr
-        assert "there is no such folder" in done.stderr
+        assert "no such folder" in done.stderr
 
     @pytest.mark.parametrize("place", [".", "inside"])
     def test_an_output_folder_that_is_a_file_is_told(self, text_file: Path, tmp_path: Path, place: str) -> None:
