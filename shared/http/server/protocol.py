@@ -1,8 +1,8 @@
-"""HTTP/1.1 as uvicorn and httptools read it, with limits on what a client may send, and how slowly.
+"""uvicorn's HTTP/1.1 protocol, with limits on the size and the time of requests and responses.
 
-All hooks into uvicorn's connection class are in this file. The parser sees each byte as the client sent it; a request
-that httptools cannot read as RFC 9112 says is refused. Refusals are answered by the app, so that they have the same
-headers, log line and metrics as any other answer.
+All hooks into uvicorn's private connection class are in this file. The parser gets each byte as the client sent it; a
+request that httptools cannot parse as RFC 9112 requires is refused. The app sends the refusals, so that they have the
+same headers, log line and metrics as any other response.
 """
 
 import asyncio
@@ -13,16 +13,17 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from shared.http.errors import SERVER_REFUSAL, ApiError
+from shared.http.server.file_descriptors import is_reserved
 from shared.http.server.response_transport import ResponseTransport, UnchunkedTransport, unacknowledged_bytes
 
 MAX_HEAD_BYTES = 65_536
-# What is parsed at once outside bodies of a known length. Each of the requests in it takes a few kilobytes.
+# Bytes parsed at once outside of bodies of known length. Each request among them takes a few kilobytes of memory.
 _PARSED_BYTES = 512
 _NOTHING = memoryview(b"")  # an empty part of a packet would hold the packet
 
 
 class RequestProtocol(HttpToolsProtocol):
-    """Closes connections whose request does not arrive in time, whose head does not end, or whose answer is not read.
+    """Closes connections whose request is not received in time, whose head is too large, or whose response is not read.
 
     A request that arrives in one packet, and an answer that fits into the system's buffers, cost no timer. Requests
     behind the one that is being answered wait unparsed but for a few, and the connection is not read meanwhile. The
@@ -57,6 +58,8 @@ class RequestProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Give the client its time for the first request."""
         super().connection_made(transport)
+        if is_reserved(transport.get_extra_info("socket")):
+            transport.abort()
         self.flow = self._flow = _Flow(transport, self)
         self._timer = self.loop.call_later(self._client_timeout, self._too_slow)
 
@@ -94,7 +97,7 @@ class RequestProtocol(HttpToolsProtocol):
         """The head is over; what follows is the body."""
         version = self.parser.get_http_version()
         if version not in {"1.0", "1.1"}:
-            self._refuse(ApiError(505, f"HTTP/{version} is not spoken here, use HTTP/1.1", code="http_version"))
+            self._refuse(ApiError(505, f"HTTP/{version} is not supported, use HTTP/1.1", code="http_version"))
             return
         headers = dict(self.headers)
         length = int(headers.get(b"content-length", 0))
@@ -138,14 +141,15 @@ class RequestProtocol(HttpToolsProtocol):
             self.loop.call_soon(self._parse)
 
     def pause_writing(self) -> None:
-        """More of an answer waits than the client takes: watch whether it takes any."""
+        """The client reads more slowly than the response is written: watch whether it reads at all."""
         super().pause_writing()
         self._watch_reader(self._untaken_bytes())
 
     def resume_writing(self) -> None:
-        """It has taken nearly all."""
+        """The client has read nearly all of it."""
         super().resume_writing()
-        self._stop_reader_timer()
+        if not self._lingers:
+            self._stop_reader_timer()
 
     def timeout_keep_alive_handler(self) -> None:
         """Close an idle connection; one whose answer was never taken would wait for its reader while it closes."""
@@ -267,7 +271,8 @@ class RequestProtocol(HttpToolsProtocol):
         if (untaken := self._untaken_bytes()) < untaken_before:
             self._watch_reader(untaken)
         else:
-            self.logger.info("closed a connection whose client reads nothing of its answer")
+            if not self._lingers:
+                self.logger.info("closed a connection whose client does not read the response")
             self.transport.abort()
 
     def _hang_up(self) -> None:
@@ -293,13 +298,7 @@ class RequestProtocol(HttpToolsProtocol):
         _disconnect(self.cycle)
         self.transport.write_eof()
         self.flow.resume_reading()
-        self._timer = self.loop.call_later(self._client_timeout, self._end_lingering, self._untaken_bytes())
-
-    def _end_lingering(self, untaken_before: int) -> None:
-        if (untaken := self._untaken_bytes()) < untaken_before:  # it still takes its answer
-            self._timer = self.loop.call_later(self._client_timeout, self._end_lingering, untaken)
-        else:
-            self.transport.abort()
+        self._watch_reader(self._untaken_bytes())
 
     def _start_timer(self) -> None:
         self._timer = self.loop.call_later(self._client_timeout, self._too_slow)
