@@ -203,7 +203,7 @@ def test_damaged_shards_are_refused_by_name(model, tmp_path):
     content = json.loads(index.read_text())
     content["weight_map"]["model.absent"] = first.name
     index.write_text(json.dumps(content))
-    with pytest.raises(ModelFolderError, match=rf"{first.name}: .* holds model\.absent, but it does not"):
+    with pytest.raises(ModelFolderError, match=rf"{first.name}: .* lists model\.absent, which the file does not hold"):
         load_weights(tmp_path, model.config)
 
 
