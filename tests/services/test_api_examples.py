@@ -1,4 +1,4 @@
-"""Every example of docs/api.md runs against both services and succeeds."""
+"""Every example of the pages on the HTTP API runs against both services and succeeds."""
 
 import re
 import shutil
@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-_DOCUMENT = Path(__file__).parents[2] / "docs" / "api.md"
+_PAGES = sorted((Path(__file__).parents[2] / "docs" / "reference").glob("*-api.md"))
 _CURL = 'curl() { command curl -sS --fail-with-body --max-time 240 "$@" && echo; }\n'
 
 
 def examples(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", _DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    text = "\n".join(page.read_text(encoding="utf-8") for page in _PAGES)
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
@@ -42,5 +43,5 @@ def test_every_example_runs(process: Callable[..., Any], model_dir: Path, capsys
         assert ran.stdout.strip(), example
         assert '"error"' not in ran.stdout, f"{example}\n{ran.stdout}"
     for example in python:
-        exec(compile(at_these(example), "docs/api.md", "exec"), {})
+        exec(compile(at_these(example), "an example", "exec"), {})
     assert capsys.readouterr().out.strip(), "the streams print what they read"

@@ -37,7 +37,7 @@ class Plan:
 
 
 class Scheduler:
-    """Gives rows places, blocks and a share of each step. See docs/engine.md for the policy and its bounds.
+    """Gives rows places, blocks and a share of each step. See docs/explanation/engine.md for the policy and its bounds.
 
     Args:
         runner: Opens and closes rows, and tells its sizes.
