@@ -116,7 +116,7 @@ def _encode_with_pieces(tokenizer: Tokenizer, request: EncodeRequest) -> bytes:
 
 
 def _pieces(tokenizer: Tokenizer, text: str, request: EncodeRequest) -> list[dict[str, Any]]:
-    found = tokenizer.encode_with_pieces(text, **_special(request))
+    found = tokenizer.encode_with_offsets(text, **_special(request))
     return [
         {
             "id": piece.id,

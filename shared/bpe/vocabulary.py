@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from shared.bpe.byte_alphabet import from_printable, to_printable
 from shared.bpe.errors import TokenizerError
-from shared.bpe.formats.byte_alphabet import from_printable, to_printable
 
 # Bytes that are in no UTF-8: 0xc0 and 0xc1 would begin overlong forms, those from 0xf5 on code points beyond U+10FFFF
 # (RFC 3629, section 3).

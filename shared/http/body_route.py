@@ -126,7 +126,9 @@ class _BodyRoutes:
         try:
             await route.serve(scope, receive, send)
         except ApiError as error:
-            await error_response(error)(scope, receive, send)
+            # Its traceback holds the body, and has cycles: a future's error has the frame that awaits it. Megabytes
+            # would wait for the collector with each refusal.
+            await error_response(error.with_traceback(None))(scope, receive, send)
 
 
 async def _read(receive: Receive) -> bytes:

@@ -13,9 +13,9 @@ from shared.bpe.formats.folder import read_vocabulary
 from shared.lm.config import ModelConfig
 from shared.lm.errors import ModelConfigError, ModelFolderError
 from shared.lm.generation_config import GenerationDefaults
+from shared.lm.json_file import read_json
 from shared.system.checksums import ChecksumError, Checksums
 from shared.system.errors import shown, shown_name
-from shared.system.json_file import read_json
 
 FORMAT_VERSION = 1
 

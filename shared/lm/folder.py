@@ -15,11 +15,11 @@ from shared.lm.config import ModelConfig
 from shared.lm.description import FORMAT_VERSION, check_eos, check_vocabulary, read_description, valid_tokens
 from shared.lm.errors import ModelFolderError
 from shared.lm.generation_config import GenerationDefaults
+from shared.lm.json_file import write_json
 from shared.lm.transformer import Transformer
 from shared.lm.weights import load_weights, save_weights
 from shared.system.checksums import write_checksums
 from shared.system.folder_swap import replace_folder
-from shared.system.json_file import write_json
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from shared.lm.errors import ModelFolderError
+from shared.lm.json_file import read_json
 from shared.system.errors import shown, shown_name
-from shared.system.json_file import read_json
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"

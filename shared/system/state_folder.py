@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shared.bpe.errors import TokenizerError
 from shared.system.files import to_json, write_text
 from shared.system.locks import lock
 from shared.system.regular_file import LARGEST_RECORD, read_regular
 
 
-class StateError(TokenizerError):
-    """A state that cannot be gone on from."""
+class StateError(ValueError):
+    """A saved state that cannot be resumed from; the message says why."""
 
 
 @dataclass(frozen=True)

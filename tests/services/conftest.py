@@ -25,7 +25,7 @@ from shared.lm import GenerationDefaults, ModelConfig, RopeConfig, Transformer, 
 # The inference service with a model that does something before each of its steps, and before it is loaded.
 _MODEL = """
 import os, socket, sys, time
-from services.inference.engine.worker import main as worker, model_loader
+from services.inference.engine.worker import main, model_loader
 from services.inference.engine.runner.cpu.runner import CpuRunner
 
 class Paced(CpuRunner):
@@ -35,7 +35,7 @@ class Paced(CpuRunner):
 
 model_loader.CpuRunner = Paced
 {before_loading}
-worker.main(socket.socket(fileno=int(sys.argv[1])))
+main.main(socket.socket(fileno=int(sys.argv[1])))
 """
 _SERVICE = """
 import sys

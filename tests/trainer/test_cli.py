@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from shared.lm import load_model_folder
+from trainer.cli import app
 
 TINY = [
     *("--d-model", 32, "--num-layers", 2, "--num-heads", 2, "--d-ff", 48, "--context-length", 16, "--batch-size", 4),
@@ -25,7 +26,7 @@ TINY = [
 # The command line, with time to stop a run between its 50th step and its last.
 SLOW = """
 import time
-from trainer import training
+from trainer.training import trainer as training
 from trainer.cli import main
 
 after = training.Trainer._after
@@ -107,6 +108,24 @@ class TestUsage:
         assert ": 270 tokens" in done.stderr
         assert "<|end|>" in (tmp_path / "t" / "tokenizer.json").read_text()
 
+    def test_a_hyphen_is_standard_input_for_inputs_only(
+        self, text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr("trainer.evaluation.sampling.stream_text", lambda _model, prompt, **_: [prompt])
+        with pytest.raises(SystemExit) as ended:
+            app.meta(["generate", "model", "-"])
+        assert (ended.value.code, capsys.readouterr().out) == (0, "-\n")
+        command = [sys.executable, "-m", "trainer", "vocab", "-", "--vocab-size", "270", "--output", tmp_path / "-"]
+        done = subprocess.run(command, input=text_file.read_bytes(), capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / "-" / "tokenizer.json").is_file()
+
+    @pytest.mark.parametrize(("path", "name"), [("bin/ownlm", "ownlm"), ("trainer/__main__.py", "python -m trainer")])
+    def test_usage_names_the_program_as_it_was_started(self, path: str, name: str) -> None:
+        code = f"import sys; sys.argv = [{path!r}, 'train', '--help']; from trainer.__main__ import main; main()"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.startswith(f"Usage: {name} train ")
+
     @pytest.mark.parametrize(
         "command", ["vocab", "encode", "train", "evaluate", "evaluate-tokenizers", "generate", "demo"]
     )
@@ -155,7 +174,7 @@ class TestFailure:
         done = run("vocab", text_file, "--vocab-size", 270, "--output", tmp_path / "notes" / place)
         assert done.returncode == 1
         assert f"{tmp_path}/notes" in done.stderr
-        assert "a file is where a folder is to be; give another name" in done.stderr
+        assert "expected a directory, found a file; give another name" in done.stderr
 
     def test_settings_that_contradict_each_other_are_wrong_usage(self, token_folder: Path, tmp_path: Path) -> None:
         """B89."""

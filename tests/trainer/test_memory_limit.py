@@ -11,7 +11,8 @@ import pytest
 import zstandard
 from pyarrow import parquet
 
-from trainer.tokenizer.vocabulary import learn_vocabulary
+from trainer.settings.vocab import VocabSettings
+from trainer.tokenizer.train import train_tokenizer
 
 MIB = 1 << 20
 # The command line, and then the most memory that it has held.
@@ -80,7 +81,7 @@ def test_distinct_words_beyond_the_limit(tmp_path: Path, megabytes: int) -> None
         assert path.stat().st_size > 2 * limit
     stopped = Done(path, tmp_path / "out", "--memory-limit", limit)
     assert stopped.status == 1
-    assert "distinct words of" in stopped.errors
+    assert "distinct pretokens of" in stopped.errors
     assert "--min-count 2 or more" in stopped.errors
     assert stopped.peak < limit
     assert not (tmp_path / "out").exists()
@@ -178,7 +179,7 @@ def test_the_longest_part_is_encoded_within_the_limit(
 ) -> None:
     """A part as long as it may be, and a longer one: as a single piece, and as strings of Python's."""
     if custom:
-        learn_vocabulary([text_file], tmp_path / "tokenizer", vocab_size=280, pattern=r"[a-z]|[^a-z]+")
+        train_tokenizer([text_file], tmp_path / "tokenizer", VocabSettings(vocab_size=280, pattern="[a-z]|[^a-z]+"))
         tokenizer_folder = tmp_path / "tokenizer"
     options = ("--tokenizer", tokenizer_folder, "--output", tmp_path / "out", "--threads", 1, "--memory-limit", "600M")
     draw = np.random.default_rng(0)

@@ -32,11 +32,11 @@ def evaluate(
         settings: What is scored, and how.
         json_output: Print JSON instead of a table.
     """
-    from trainer.compute.allocation import keep_freed_memory
+    from shared.system.allocation import keep_freed_memory
     from trainer.console.progress import progress
     from trainer.console.tables import print_table
     from trainer.evaluation.evaluate import evaluate_inputs
-    from trainer.evaluation.report import to_json, to_table
+    from trainer.evaluation.tables import to_json, to_table
 
     keep_freed_memory()
     with progress() as new_bar:

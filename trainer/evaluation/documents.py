@@ -9,14 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from shared.bpe import Tokenizer
-from shared.bpe.training.corpus import Source
-from shared.bpe.training.counter import Errors
+from shared.bpe.training import Errors, Source
 from trainer.errors import UsageError
 from trainer.evaluation.windows import Ids
-from trainer.text.documents import characters, labelled_texts, up_to_separators
+from trainer.text.documents import labeled_texts, text_blocks, up_to_separators
 from trainer.text.memory import EncodingMemory
 from trainer.text.sources import STANDARD_INPUT, TEXT_BYTES, Records, expand, open_inputs
-from trainer.text.utf8 import holds_text
+from trainer.text.utf8 import has_text
 from trainer.tokens.token_file import TokenFile
 
 _RECORD_CHARACTERS = 3 << 18  # of records that are encoded together
@@ -127,7 +126,7 @@ class DocumentReader:
         texts: list[str] = []
         sources: list[str] = []
         size = 0
-        for text, value in labelled_texts(records, label, self.errors, self.memory):
+        for text, value in labeled_texts(records, label, self.errors, self.memory):
             texts.append(text)
             sources.append(value if label else name)
             size += len(text) + TEXT_BYTES
@@ -139,10 +138,10 @@ class DocumentReader:
     def _read_text(self, name: str, text: Source) -> Iterator[Part]:
         """Documents are what lies between separators; behind the last one there is none but if it holds text."""
         is_open = False
-        for piece in self._pieces(text.name, characters(text, self.separator, self.errors, self.memory.part)):
+        for piece in self._pieces(text.name, text_blocks(text, self.separator, self.errors, self.memory.part)):
             *whole, last = [piece] if self.separator is None else piece.split(self.separator)
             yield from self._encode([name] * len(whole), whole)
-            is_open = holds_text(last.encode()) or (is_open and not whole)
+            is_open = has_text(last.encode()) or (is_open and not whole)
             if last:
                 [ids] = self.tokenizer.encode_batch_to_numpy([last])
                 yield Part(name, ids, ends=False)
@@ -151,10 +150,10 @@ class DocumentReader:
 
     def _pieces(self, name: str, text: Iterator[str]) -> Iterator[str]:
         """A text cut where its tokens and its separators are not."""
-        if self.tokenizer.is_cut_by_bytes:
+        if self.tokenizer.can_split_bytes:
             return text
         if self.separator is None:
-            return self.tokenizer.chunker().blocks(text, name=name, longest=self.memory.part)
+            return self.tokenizer.chunker().chunks(text, name=name, longest=self.memory.part)
         return up_to_separators(text, self.separator, name, self.memory.part)  # whole documents
 
     def _encode(self, sources: Iterable[str], texts: Sequence[str]) -> Iterator[Part]:

@@ -22,7 +22,6 @@ from trainer.evaluation.validation import token_byte_lengths
 from trainer.evaluation.windows import Ids, Window, WindowCutter, batches
 from trainer.settings.evaluation import EvaluateSettings, ScoringSettings
 from trainer.text.memory import EncodingMemory
-from trainer.text.sources import parse_limit
 
 # Inputs of a batch where its size is not given: more are no faster, and fresh memory for them costs time on CPUs.
 _BATCH_TOKENS_ON_CPU = 1024
@@ -162,10 +161,10 @@ def evaluate_inputs(
     begin = time.monotonic()
     reader = DocumentReader(
         tokenizer=folder.tokenizer,
-        separator=None if reading.no_separator else reading.separator,
+        separator=reading.document_separator,
         text_field=reading.text_field,
         errors=reading.errors,
-        memory=EncodingMemory(parse_limit(reading.memory_limit), available_processors()),
+        memory=EncodingMemory(reading.memory_bytes, available_processors()),
         by=reading.by,
     )
     opened = reader.open(inputs)

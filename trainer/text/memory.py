@@ -1,6 +1,6 @@
 """What encoding may take of a memory limit."""
 
-from shared.bpe.training.corpus import TooLongError
+from shared.bpe import TooLongError
 from shared.system.memory import resident_memory, total_memory
 from trainer.errors import TrainerError
 from trainer.text.utf8 import CorpusError

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from shared.bpe.training.corpus import Blocks, Source, TextFile, Texts, changed, version_of
+from shared.bpe.training import Blocks, Source, TextFile, Texts, changed, version_of
 from trainer.errors import UsageError
 from trainer.text.formats import blocks, file_blocks, json_rows, unpacked_blocks, unpacker
 from trainer.text.parquet import parquet_rows

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -198,10 +198,10 @@ def dtype_for(vocab_size: int) -> "np.dtype[np.unsignedinteger[Any]]":
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
-def refuse_existing(folder: Path, names: tuple[str, ...], *, overwrite: bool) -> None:
-    """Raise a TokenFileError if one of these token files exists and must not be overwritten."""
+def refuse_existing(folder: Path, names: Sequence[str]) -> None:
+    """Raise a TokenFileError if one of these token files exists."""
     for path in (folder / f"{name}.{suffix}" for name in names for suffix in ("bin", "json")):
-        if path.exists() and not overwrite:
+        if path.exists():
             raise TokenFileError(f"{path} exists; choose another --output, or replace it with --overwrite")
 
 

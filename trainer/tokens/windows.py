@@ -1,22 +1,20 @@
-"""Which tokens a step sees: windows in an order of their own in each epoch for training, consecutive ones to look at.
+"""The tokens that a training step sees: windows in a different order in each epoch.
 
 Windows are cut from one long array and may cross from one document into the next; the end-of-text id between them tells
 the model so.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from trainer.components.loss import IGNORED
 from trainer.errors import TrainerError
 from trainer.tokens.permutation import ROUNDS, Numbers, permute
 from trainer.tokens.token_file import TokenFile
-from trainer.training.loss import IGNORED
 
 
 @dataclass(frozen=True)
@@ -90,27 +88,6 @@ class ShuffledWindows:
         if window == self.per_epoch:
             return self._targets
         return (self._cut(window - 1, first_length) + self._targets + 1) // 2
-
-
-def consecutive_windows(tokens: npt.NDArray[np.integer], length: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches of up to `size` windows that together have every token but the first as a target once.
-
-    The last window is as short as what is left, in a batch of its own: nothing is padded.
-
-    Yields:
-        Inputs and targets, both [windows, up to length] int64.
-    """
-    full = (len(tokens) - 1) // length if len(tokens) else 0
-    for first in range(0, full, size):
-        starts = range(first * length, min(first + size, full) * length, length)
-        yield _stack([tokens[start : start + length + 1] for start in starts])
-    if len(tokens) - full * length > 1:
-        yield _stack([tokens[full * length :]])
-
-
-def _stack(windows: list[npt.NDArray[np.integer]]) -> tuple[Tensor, Tensor]:
-    stacked = torch.from_numpy(np.stack(windows).astype(np.int64))
-    return stacked[:, :-1], stacked[:, 1:]
 
 
 @lru_cache(maxsize=8)

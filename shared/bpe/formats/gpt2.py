@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
+from shared.bpe.byte_alphabet import CHARACTER_TO_BYTE
 from shared.bpe.errors import TokenizerError
-from shared.bpe.formats.byte_alphabet import CHARACTER_TO_BYTE
 from shared.bpe.formats.printable_entries import ordinary_entries, parse_merges, parse_tokens, parse_vocab
+from shared.bpe.formats.reading import read_json, read_text
 from shared.bpe.formats.tokenizer_config import read_roles
 from shared.bpe.patterns.named import PATTERNS
 from shared.bpe.vocabulary import AddedToken, Vocabulary
-from shared.system.files import read_json, read_text
 
 
 def read(vocab_path: Path, merges_path: Path) -> Vocabulary:

@@ -4,8 +4,8 @@ import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from shared.bpe.byte_alphabet import to_printable
 from shared.bpe.errors import TokenizerError
-from shared.bpe.formats.byte_alphabet import to_printable
 from shared.bpe.formats.printable_entries import ordinary_entries, parse_merges, parse_tokens, parse_vocab
 from shared.bpe.patterns.named import resolve_pattern
 from shared.bpe.vocabulary import AddedToken, Vocabulary

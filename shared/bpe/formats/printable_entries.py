@@ -6,8 +6,8 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
+from shared.bpe.byte_alphabet import CHARACTER_TO_BYTE, from_printable, to_printable
 from shared.bpe.errors import TokenizerError
-from shared.bpe.formats.byte_alphabet import CHARACTER_TO_BYTE, from_printable, to_printable
 from shared.bpe.vocabulary import IN_NO_TEXT
 from shared.system.errors import shown
 

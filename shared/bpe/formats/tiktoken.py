@@ -8,9 +8,10 @@ from pathlib import Path
 
 from shared.bpe.encoding.merging import merge_piece
 from shared.bpe.errors import TokenizerError
+from shared.bpe.formats.reading import read_text
 from shared.bpe.patterns.named import check_tiktoken, resolve_pattern
 from shared.bpe.vocabulary import AddedToken, Vocabulary
-from shared.system.files import read_text, to_json, write_text
+from shared.system.files import to_json, write_text
 
 _RANK = re.compile("[0-9]{1,18}")
 

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from shared.bpe.errors import TokenizerError
+from shared.bpe.formats.reading import read_json
 from shared.bpe.vocabulary import Vocabulary
 from shared.system.errors import shown
-from shared.system.files import read_json
 
 
 class Roles(TypedDict):

@@ -16,11 +16,12 @@ from shared.bpe.formats.printable_entries import (
     parse_vocab,
     printable_vocab,
 )
+from shared.bpe.formats.reading import read_json
 from shared.bpe.formats.tokenizer_config import read_roles, to_config
 from shared.bpe.patterns.named import PATTERNS, is_named, read_expression
 from shared.bpe.vocabulary import AddedToken, Vocabulary
 from shared.system.errors import shown
-from shared.system.files import read_json, to_json, write_text
+from shared.system.files import to_json, write_text
 
 # One piece for the whole text: the ByteLevel pre-tokenizer with use_regex false.
 _WHOLE = r"[\s\S]+"

@@ -19,6 +19,7 @@ from shared.http.server.response_transport import ResponseTransport, UnchunkedTr
 MAX_HEAD_BYTES = 65_536
 # What is parsed at once outside bodies of a known length. Each of the requests in it takes a few kilobytes.
 _PARSED_BYTES = 512
+_NOTHING = memoryview(b"")  # an empty part of a packet would hold the packet
 
 
 class RequestProtocol(HttpToolsProtocol):
@@ -39,7 +40,7 @@ class RequestProtocol(HttpToolsProtocol):
         self._client_timeout = client_timeout
         self._timer: asyncio.TimerHandle | None = None
         self._reader_timer: asyncio.TimerHandle | None = None
-        self._unparsed = memoryview(b"")
+        self._unparsed = _NOTHING
         self._receiving = False  # from a request's first byte to its last one
         self._in_head = True
         self._head_bytes = 0  # of a head or trailer, or between two chunks
@@ -64,8 +65,12 @@ class RequestProtocol(HttpToolsProtocol):
         """Stop the timers, and let every request without a whole answer know."""
         self._end_input()
         self._stop_reader_timer()
+        self._unset_keepalive_if_required()  # uvicorn leaves it, and with it all this, after a reset
         super().connection_lost(exc)
         _disconnect(self._answered)  # uvicorn knows the newest request of a pipeline only
+        # A request knows its connection: what is left of its body would wait for the collector.
+        self.cycle = self._answered = None  # type: ignore[assignment]
+        self.pipeline.clear()
 
     def data_received(self, data: bytes) -> None:
         """Parse what arrived, and watch over a request that is not complete yet."""
@@ -166,6 +171,7 @@ class RequestProtocol(HttpToolsProtocol):
         if self._unparsed:
             self.flow.pause_reading()
         else:
+            self._unparsed = _NOTHING
             self._flow.resume_if_owed()
         if self._receiving and not self._input_ended and self._timer is None:
             self._start_timer()
@@ -230,7 +236,7 @@ class RequestProtocol(HttpToolsProtocol):
     def _end_input(self) -> None:
         self._stop_timer()
         self._input_ended = True
-        self._unparsed = memoryview(b"")
+        self._unparsed = _NOTHING
 
     def _too_slow(self) -> None:
         self._timer = None

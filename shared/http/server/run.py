@@ -1,7 +1,6 @@
 """Run a service: settings, logging, socket, server, and an orderly end."""
 
 import asyncio
-import gc
 import os
 import signal
 import socket
@@ -20,6 +19,7 @@ from shared.http.server import descriptors
 from shared.http.server.logs import configure_logging
 from shared.http.server.workers import EXIT_FAILED, WorkerLink, WorkersFailedError, supervise
 from shared.http.settings import LOCAL_ADDRESSES, ServiceSettings, SettingsError, SettingsT, load_settings
+from shared.system.allocation import freeze_objects, give_back_freed_memory
 from shared.system.errors import printable
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def run(create_app: Callable[[SettingsT], FastAPI], settings_class: type[Setting
 
 
 def _run(create_app: Callable[[SettingsT], FastAPI], settings_class: type[SettingsT], name: str) -> int:
+    give_back_freed_memory()
     try:
         settings = load_settings(settings_class)
     except SettingsError as error:
@@ -150,7 +151,7 @@ class _Server(uvicorn.Server):
     def _settle(self) -> None:
         """All is loaded: what is there now stays."""
         # To look at it takes the collector 50 ms and more, in which nobody is answered; so not even once, before.
-        gc.freeze()
+        freeze_objects()
         if self._link is not None:
             self._link.tell_ready()
 

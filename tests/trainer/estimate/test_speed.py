@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from trainer.components.model import model_config
 from trainer.compute.device import Device, choose_device
 from trainer.estimate.estimate import estimate_run
 from trainer.estimate.speed import usual_utilization
 from trainer.settings.train import TrainSettings
-from trainer.training.model import model_config
 
 
 @pytest.mark.parametrize(("dtype", "share"), [("float32", 0.7), ("bfloat16", 0.5)])

@@ -16,7 +16,7 @@ import torch
 from pyarrow import parquet
 
 from shared.bpe import Tokenizer
-from shared.bpe.training.corpus import TextFile
+from shared.bpe.training import TextFile
 from shared.lm import (
     GenerationDefaults,
     ModelConfig,
@@ -30,14 +30,15 @@ from trainer.console.progress import progress
 from trainer.errors import TrainerError, UsageError
 from trainer.evaluation.documents import DocumentReader
 from trainer.evaluation.evaluate import evaluate_inputs
-from trainer.evaluation.report import to_json
 from trainer.evaluation.sampling import stream_text
+from trainer.evaluation.tables import to_json
 from trainer.evaluation.validation import evaluate, token_byte_lengths
 from trainer.settings.evaluation import EvaluateSettings, ReadingSettings, ScoringMachineSettings, ScoringSettings
+from trainer.settings.vocab import VocabSettings
 from trainer.text import sources
 from trainer.text.memory import EncodingMemory
 from trainer.text.utf8 import CorpusError
-from trainer.tokenizer.vocabulary import learn_vocabulary
+from trainer.tokenizer.train import train_tokenizer
 from trainer.tokens.encode import encode_files
 from trainer.tokens.token_file import TokenFile, TokenFileError
 
@@ -252,7 +253,7 @@ def test_a_text_in_blocks_is_the_text(
 ) -> None:
     """Documents that go on from one block to the next, a separator that no tokenizer knows, none at the end."""
     monkeypatch.setattr(sources, "TextFile", lambda path: TextFile(path, 1000))
-    learn_vocabulary([text_file], tmp_path / "tokenizer", vocab_size=280, pattern=pattern)
+    train_tokenizer([text_file], tmp_path / "tokenizer", VocabSettings(vocab_size=280, pattern=pattern))
     tokenizer = Tokenizer.from_files(tmp_path / "tokenizer")
     text = f"=={TEXT * 100}=={TEXT}=="
     (tmp_path / "text.txt").write_text(text)

@@ -19,12 +19,15 @@ from shared.bpe import Tokenizer
 from shared.system.errors import printable
 from trainer import cli
 from trainer.evaluation.documents import DocumentReader
+from trainer.settings.encode import EncodeSettings
+from trainer.settings.tokenizer_comparison import ComparisonSettings
+from trainer.settings.vocab import VocabSettings
 from trainer.text.documents import whole_documents
 from trainer.text.memory import EncodingMemory
 from trainer.text.sources import open_inputs
 from trainer.text.utf8 import CorpusError
 from trainer.tokenizer.comparison import compare_tokenizers
-from trainer.tokenizer.vocabulary import learn_vocabulary
+from trainer.tokenizer.train import train_tokenizer
 from trainer.tokens.encode import encode_files
 
 END = "<|endoftext|>"
@@ -70,13 +73,13 @@ def command(request: pytest.FixtureRequest, tmp_path: Path, tokenizer_folder: Pa
     """What each command does with a file; evaluating without its model."""
     tokenizer = Tokenizer.from_files(tokenizer_folder)
     reader = DocumentReader(tokenizer, END, "text", "strict", EncodingMemory(None, 1), "input")
-    options = {"separator": END, "text_field": "text", "errors": "strict", "max_bytes": 1 << 40, "threads": 1}
+    settings = ComparisonSettings(max_size="1T", threads=1)
     return {
-        "vocab": lambda path: learn_vocabulary([path], tmp_path / "out", vocab_size=300),
-        "encode": lambda path: encode_files([path], tokenizer, tmp_path / "out", val_fraction=0.1),
+        "vocab": lambda path: train_tokenizer([path], tmp_path / "out", VocabSettings(vocab_size=300)),
+        "encode": lambda path: encode_files([path], tokenizer, tmp_path / "out", EncodeSettings(val_fraction=0.1)),
         "evaluate": lambda path: [part for file in reader.open([path]) for part in file.read()],
         "evaluate-tokenizers": lambda path: compare_tokenizers(
-            [tokenizer_folder], [path], **options, new_bar=lambda *_: lambda *_: None
+            [tokenizer_folder], [path], settings, lambda *_: lambda *_: None
         ),
     }[request.param]
 
@@ -114,12 +117,14 @@ def test_packed_files_that_are_cut_off_are_refused_by_name(
 @pytest.mark.parametrize("name", ["a.txt.zst", "a.txt.gz"])
 def test_a_held_out_file_is_unpacked_too(tmp_path: Path, text_file: Path, name: str) -> None:
     (tmp_path / name).write_bytes(pack(name, content_of(name)))
-    report = learn_vocabulary([text_file], tmp_path / "out", vocab_size=300, held_out=tmp_path / name)
+    report = train_tokenizer(
+        [text_file], tmp_path / "out", VocabSettings(vocab_size=300, held_out=str(tmp_path / name))
+    )
     assert report.held_out is not None
     assert b"".join(report.held_out.parts) == content_of(name)
     (tmp_path / name).write_bytes(pack(name, content_of(name))[:-1])
     with pytest.raises(CorpusError, match=f"{name} cannot be unpacked"):
-        learn_vocabulary([text_file], tmp_path / "other", vocab_size=300, held_out=tmp_path / name)
+        train_tokenizer([text_file], tmp_path / "other", VocabSettings(vocab_size=300, held_out=str(tmp_path / name)))
 
 
 @pytest.mark.case("D32")
@@ -254,7 +259,7 @@ def test_numbers_and_depth_that_are_not_read_do_no_harm(tmp_path: Path) -> None:
 
 def test_lone_surrogates_are_named_or_replaced(tmp_path: Path, command: Callable[[Path], object]) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "fine"}\n{"text": "x \\ud800 y"}\n')
-    with pytest.raises(CorpusError, match=r"a\.jsonl.*(record 2, holds a lone surrogate|is not UTF-8: byte 0xed)"):
+    with pytest.raises(CorpusError, match=r"a\.jsonl.*(record 2, contains a lone surrogate|is not UTF-8: byte 0xed)"):
         command(tmp_path / "a.jsonl")
     [opened] = open_inputs([tmp_path / "a.jsonl"], text_field="text")
     texts = [*whole_documents(opened, END, "replace", 1 << 40, EncodingMemory(None, 1))]

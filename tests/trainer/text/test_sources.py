@@ -16,16 +16,18 @@ from pyarrow import parquet
 
 from shared.bpe import train_bpe
 from trainer.errors import UsageError
+from trainer.settings.vocab import VocabSettings
 from trainer.text.sources import open_inputs, parse_size, total_size
 from trainer.text.utf8 import CorpusError
-from trainer.tokenizer.vocabulary import VocabularyReport, learn_vocabulary
+from trainer.tokenizer.report import TokenizerReport
+from trainer.tokenizer.train import train_tokenizer
 
 END = "<|endoftext|>"
 DOCUMENTS = [f"the cat number {n} sat on the mat, naïve 中文\n" for n in range(500)] + ["", "last"]
 
 
-def learn(folder: Path, *inputs: Path | str, **options: object) -> VocabularyReport:
-    return learn_vocabulary([Path(given) for given in inputs], folder / "out", vocab_size=320, **options)  # type: ignore[arg-type]
+def learn(folder: Path, *inputs: Path | str, **options: object) -> TokenizerReport:
+    return train_tokenizer([Path(given) for given in inputs], folder / "out", VocabSettings(vocab_size=320, **options))  # type: ignore[arg-type]
 
 
 def expected(texts: list[str]) -> str:

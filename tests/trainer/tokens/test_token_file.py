@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared.bpe import PATTERNS, Tokenizer
-from shared.bpe.vocabulary import AddedToken, Vocabulary
+from shared.bpe import PATTERNS, AddedToken, Tokenizer, Vocabulary
 from trainer.tokens.token_file import TokenFile, TokenFileError, dtype_for, refuse_existing
 from trainer.tokens.writer import TokenFileWriter
 
@@ -133,10 +132,9 @@ def test_another_tokenizer_is_refused_with_both_fingerprints(tmp_path: Path) -> 
 
 def test_existing_files_are_refused_unless_allowed(tmp_path: Path) -> None:
     write(tmp_path)
-    refuse_existing(tmp_path, ("val",), overwrite=False)
-    refuse_existing(tmp_path, ("train",), overwrite=True)
+    refuse_existing(tmp_path, ("val",))
     with pytest.raises(TokenFileError, match=r"bin exists; choose another --output, or replace it with --overwrite"):
-        refuse_existing(tmp_path, ("val", "train"), overwrite=False)
+        refuse_existing(tmp_path, ("val", "train"))
 
 
 def test_ids_that_were_changed_are_told_by_their_sum(tmp_path: Path) -> None:

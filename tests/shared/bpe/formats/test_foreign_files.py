@@ -104,7 +104,7 @@ def test_a_folder_without_a_tokenizer_says_what_is_there_instead(
     name: str, data: bytes, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(TokenizerError, match=f"holds no tokenizer.*{message}"):
+    with pytest.raises(TokenizerError, match=f"has neither.*{message}"):
         Tokenizer.from_files(tmp_path)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from shared.bpe import Tokenizer, TokenizerError
-from shared.bpe.formats.byte_alphabet import BYTE_TO_CHARACTER
+from shared.bpe.byte_alphabet import BYTE_TO_CHARACTER
 
 END = "<|endoftext|>"
 

@@ -11,7 +11,7 @@ import tiktoken
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from shared.bpe import Tokenizer, TokenizerError, train_bpe
-from shared.bpe.formats.byte_alphabet import to_printable
+from shared.bpe.byte_alphabet import to_printable
 
 pytestmark = pytest.mark.case("D36")
 

@@ -14,7 +14,7 @@ from tiktoken.load import load_tiktoken_bpe
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from shared.bpe import PATTERNS, Tokenizer, TokenizerError, train_bpe
-from shared.bpe.formats.byte_alphabet import from_printable
+from shared.bpe.byte_alphabet import from_printable
 
 BYTES = [f"{base64.b64encode(bytes([byte])).decode()} {byte}" for byte in range(256)]
 

@@ -11,7 +11,7 @@ from tokenizers import Regex, pre_tokenizers
 from shared.bpe import PATTERNS, Tokenizer, TokenizerError, train_bpe
 from shared.bpe.patterns import named as patterns_module
 from shared.bpe.patterns.named import read_expression, resolve_pattern, split
-from shared.bpe.training.cutting import count_pieces
+from shared.bpe.training.pretokenizers import count_pretokens
 
 # As published: tiktoken 0.9+ (tiktoken_ext/openai_public.py).
 CL100K_PUBLISHED = (
@@ -103,7 +103,7 @@ def catastrophic() -> Tokenizer:
         lambda tokenizer, text: tokenizer.encode(text),
         lambda tokenizer, text: tokenizer.encode_batch(["ab", text]),
         lambda tokenizer, text: tokenizer.encode(f"{text}<|e|>", allowed_special="all"),
-        lambda tokenizer, text: tokenizer.encode_with_pieces(text),
+        lambda tokenizer, text: tokenizer.encode_with_offsets(text),
         lambda tokenizer, text: tokenizer.encode_documents(text.encode(), "<|e|>"),
         lambda tokenizer, text: list(tokenizer.encode_iterable([text[:9], text[9:]])),
         lambda tokenizer, text: train_bpe([text], 300, pattern=tokenizer.pattern),
@@ -148,9 +148,9 @@ def test_the_limit_grows_with_the_text_and_stops_what_grows_with_its_square(monk
     "encode",
     [
         lambda tokenizer, text: tokenizer.encode(text * 60, allowed_special="all"),
-        lambda tokenizer, text: tokenizer.encode_with_pieces(text * 60, allowed_special="all"),
+        lambda tokenizer, text: tokenizer.encode_with_offsets(text * 60, allowed_special="all"),
         lambda tokenizer, text: tokenizer.encode_batch([text] * 60, allowed_special="all"),
-        lambda tokenizer, text: count_pieces([text] * 60, special_tokens=["<|e|>"], pattern=tokenizer.pattern),
+        lambda tokenizer, text: count_pretokens([text] * 60, special_tokens=["<|e|>"], pattern=tokenizer.pattern),
     ],
 )
 def test_all_texts_of_a_call_share_the_limit(encode: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,39 +21,39 @@ from services.inference.engine import (
     EngineRestartedError,
     EngineStats,
     EngineUnavailableError,
-    Job,
     PromptEvent,
     QueueFullError,
     QueueTimeoutError,
+    RequestHandle,
     RequestTimeoutError,
     RequestTooLargeError,
-    RowRequest,
+    SequenceRequest,
     TokenEvent,
 )
-from services.inference.engine.client.child_process import LoadError, LoadTimeoutError
-from services.inference.engine.ipc import Cancel, Hello, LastWords, MessageReader, Step, Submit, encode
+from services.inference.engine.errors import LoadError, LoadTimeoutError
+from services.inference.engine.ipc import Cancel, ExitReason, MessageReader, Ready, StepOutput, Submit, encode
 from services.inference.engine.types import CoreEvent, FailEvent, Fault, StartEvent
 from shared.lm import SamplingParams
 
-HELLO = Hello("a model", "cpu", "float32", context_length=128, num_blocks=16, max_rows=2)
-ROW = RowRequest((1, 2, 3), SamplingParams(), 5, frozenset())
+READY = Ready("a model", "cpu", "float32", context_length=128, num_blocks=16, num_slots=2)
+ROW = SequenceRequest((1, 2, 3), SamplingParams(), 5, frozenset())
 
 
 class Peer:
     """A worker whose other end is in the test's hands."""
 
-    def __init__(self, hello: Hello | LoadError = HELLO) -> None:
+    def __init__(self, ready: Ready | LoadError = READY) -> None:
         self.connection, self.theirs = socket.socketpair()
         self.theirs.setblocking(False)
         self.closed = self.ended = False
-        self._hello = hello
+        self._ready = ready
         self._reader = MessageReader()
         self._commands: list[Any] = []
 
-    def wait_hello(self) -> Hello:
-        if isinstance(self._hello, LoadError):
-            raise self._hello
-        return self._hello
+    def wait_ready(self) -> Ready:
+        if isinstance(self._ready, LoadError):
+            raise self._ready
+        return self._ready
 
     def end(self) -> str:
         self.ended = True
@@ -67,7 +67,7 @@ class Peer:
         self.end()
 
     def say(self, *events: tuple[int, CoreEvent], stats: EngineStats | None = None) -> None:
-        self.theirs.sendall(encode(Step(list(events), stats or EngineStats(), 0.0)))
+        self.theirs.sendall(encode(StepOutput(list(events), stats or EngineStats(), 0.0)))
 
     async def heard(self, count: int) -> list[Any]:
         """The next `count` commands."""
@@ -83,7 +83,7 @@ class Peer:
 @asynccontextmanager
 async def client_of(*peers: Peer, max_queue: int = 4, **limits: float) -> AsyncIterator[EngineClient]:
     left = list(peers)
-    engine = EngineClient(left.pop(0), HELLO, lambda: left.pop(0), max_queue=max_queue, **limits)
+    engine = EngineClient(left.pop(0), READY, lambda: left.pop(0), max_queue=max_queue, **limits)
     await engine.start()
     try:
         yield engine
@@ -102,7 +102,7 @@ def run(test: Callable[[], Awaitable[None]], on: Callable[[Coroutine[Any, Any, N
     on(within_limits())
 
 
-async def read(job: Job) -> list[Any]:
+async def read(job: RequestHandle) -> list[Any]:
     return [event async for events in job for event in events]
 
 
@@ -114,7 +114,7 @@ async def until(condition: Callable[[], object]) -> None:
 def test_one_that_was_never_started_is_closed_too() -> None:
     """As where SIGTERM comes while the model is loaded."""
     peer = Peer()
-    EngineClient(peer, HELLO, Peer, max_queue=0).close()
+    EngineClient(peer, READY, Peer, max_queue=0).close()
     assert peer.closed
     peer.theirs.close()
 
@@ -132,7 +132,7 @@ def test_rows_go_and_events_come() -> None:
             assert job.started_at >= job.submitted_at
             peer.say((1, TokenEvent(1, 9, None, "length")))
             assert await read(job) == [TokenEvent(1, 9, None, "length")]
-            assert engine.stats().waiting_rows == 0
+            assert engine.stats().num_waiting == 0
 
     run(test)
 
@@ -145,7 +145,7 @@ def test_a_handler_that_comes_late_gets_all_in_one_list() -> None:
             for token in range(3):
                 peer.say((1, TokenEvent(0, token)))
             peer.say((1, TokenEvent(0, 3, None, "length")))
-            await until(lambda: job.num_running == 0)
+            await until(lambda: job.num_live == 0)
             assert [event.token for event in await anext(job)] == [0, 1, 2, 3]
             assert await read(job) == []
 
@@ -219,10 +219,10 @@ def test_a_failure_of_a_row_that_nobody_wants_any_more_ends_nothing() -> None:
 def test_what_can_never_run_is_refused_at_once() -> None:  # B70
     async def test() -> None:
         async with client_of(Peer()) as engine:
-            for rows in ([ROW] * 7, [RowRequest((1,) * 300, SamplingParams(), 1, frozenset())]):
+            for rows in ([ROW] * 7, [SequenceRequest((1,) * 300, SamplingParams(), 1, frozenset())]):
                 with pytest.raises(RequestTooLargeError):
                     engine.submit(rows)
-            assert engine.stats().waiting_rows == 0
+            assert engine.stats().num_waiting == 0
 
     run(test)
 
@@ -231,7 +231,7 @@ def test_a_process_that_reads_nothing_blocks_nobody_and_is_sent_no_more_than_so_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("services.inference.engine.client.client._MAX_UNSENT_BYTES", 1_000_000)
-    huge = RowRequest(tuple(range(1000, 1100)), SamplingParams(), 1, frozenset(range(200_000)))
+    huge = SequenceRequest(tuple(range(1000, 1100)), SamplingParams(), 1, frozenset(range(200_000)))
 
     async def test() -> None:
         peer = Peer()
@@ -269,12 +269,12 @@ def test_timeouts_of_the_queue_and_of_the_whole() -> None:
 
 def test_counters_go_on_where_a_process_ended() -> None:
     async def test() -> None:
-        peers = [Peer(), Peer(HELLO._replace(num_blocks=1))]
+        peers = [Peer(), Peer(READY._replace(num_blocks=1))]
         async with client_of(*peers) as engine:
             job = engine.submit([ROW])
-            peers[0].say(stats=EngineStats(running_rows=1, steps=7, generated_tokens=70, kv_blocks_used=3))
-            await until(lambda: engine.stats().running_rows == 1)
-            peers[0].theirs.sendall(encode(LastWords("enough")))
+            peers[0].say(stats=EngineStats(num_running=1, steps=7, generated_tokens=70, kv_blocks_used=3))
+            await until(lambda: engine.stats().num_running == 1)
+            peers[0].theirs.sendall(encode(ExitReason("enough")))
             peers[0].theirs.close()
             with pytest.raises(EngineRestartedError, match="ended by a test: enough"):
                 await read(job)
@@ -285,13 +285,13 @@ def test_counters_go_on_where_a_process_ended() -> None:
             await until(lambda: engine.fault is None)
             assert engine.stats().kv_blocks_total == 1
             with pytest.raises(RequestTooLargeError, match="holds 16"):  # what has become too large is not even sent
-                engine.submit([RowRequest((1,) * 16, SamplingParams(), 5, frozenset())])
+                engine.submit([SequenceRequest((1,) * 16, SamplingParams(), 5, frozenset())])
             engine.submit([ROW])
             assert [type(command) for command in await peers[1].heard(1)] == [Submit]
-            peers[1].say(stats=EngineStats(waiting_rows=1, steps=1, generated_tokens=10))
+            peers[1].say(stats=EngineStats(num_waiting=1, steps=1, generated_tokens=10))
             await until(lambda: engine.stats().steps == 8)
             assert engine.stats() == EngineStats(
-                waiting_rows=1, kv_blocks_total=1, steps=8, generated_tokens=80, restarts=1
+                num_waiting=1, kv_blocks_total=1, steps=8, generated_tokens=80, restarts=1
             )
 
     run(test)
@@ -330,7 +330,7 @@ def test_a_process_that_hangs_is_replaced() -> None:
                 assert len(await read(job)) == 1
             await asyncio.sleep(0.3)  # as does one that has nothing to do
             assert engine.fault is None
-            with pytest.raises(EngineRestartedError, match=r"gave no sign for 0\.2 seconds"):
+            with pytest.raises(EngineRestartedError, match=r"sent nothing for 0\.2 seconds"):
                 await read(engine.submit([ROW]))
             assert peers[0].ended
             await until(lambda: engine.fault is None)
@@ -375,8 +375,8 @@ def test_one_does_not_seem_to_hang_where_all_was_held_up() -> None:
     ("second", "reason"),
     [
         (Peer, "ended by a test"),
-        (lambda: Peer(LoadError("no memory", told=True)), "cannot be loaded again: no memory"),
-        (lambda: Peer(HELLO._replace(identity="another")), "now holds another model"),
+        (lambda: Peer(LoadError("no memory", reported=True)), "cannot be loaded again: no memory"),
+        (lambda: Peer(READY._replace(identity="another")), "now holds another model"),
     ],
 )
 def test_what_a_restart_does_not_mend_is_final(
@@ -403,7 +403,7 @@ def test_a_load_that_fails_for_what_may_pass_is_tried_again_and_is_no_end(monkey
     """Memory of a GPU is freed late: four loads fail within a minute, and the fifth serves."""
     monkeypatch.setattr("services.inference.engine.client.supervisor._RESTART_SECONDS", 0.001)
     monkeypatch.setattr("services.inference.engine.client.supervisor._LOAD_WAITS", (0.001, 0.001, 0.001, 0.05))
-    no_memory = LoadError("no memory on the GPU", told=True, may_pass=True)
+    no_memory = LoadError("no memory on the GPU", reported=True, transient=True)
 
     async def test() -> None:
         peers = [Peer(), *(Peer(no_memory) for _ in range(4)), Peer()]
@@ -423,7 +423,7 @@ def test_a_load_that_fails_for_what_may_pass_is_tried_again_and_is_no_end(monkey
 def test_a_load_that_fails_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.inference.engine.client.supervisor._RESTART_SECONDS", 0.001)
     monkeypatch.setattr("services.inference.engine.client.supervisor._LOAD_WAITS", (0.001, 0.001))
-    no_memory = LoadError("no memory on the GPU", told=True, may_pass=True)
+    no_memory = LoadError("no memory on the GPU", reported=True, transient=True)
 
     async def test() -> None:
         peers = [Peer(), *(Peer(no_memory) for _ in range(3)), Peer()]
@@ -445,7 +445,7 @@ def test_a_restart_that_never_ends_is_given_up_and_counts_as_an_end(monkeypatch:
     monkeypatch.setattr("services.inference.engine.client.supervisor._RESTART_SECONDS", 0.001)
 
     class Hanging(Peer):
-        def wait_hello(self) -> Hello:
+        def wait_ready(self) -> Ready:
             clock.now += 600
             raise LoadTimeoutError(600)
 
@@ -535,7 +535,7 @@ def test_a_process_that_the_system_has_no_room_for_is_no_death(monkeypatch: pyte
             faults.append(engine.fault)
             raise OSError(failures[0], os.strerror(failures.pop(0)))
 
-        engine = EngineClient(first, HELLO, launch, max_queue=4)
+        engine = EngineClient(first, READY, launch, max_queue=4)
         await engine.start()
         with capture_logs() as logs:
             first.theirs.close()

@@ -2,9 +2,9 @@
 
 import pytest
 
-from services.inference.engine.limits import blocks_needed, check_fits
+from services.inference.engine.errors import RequestTooLargeError
+from services.inference.engine.limits import blocks_needed
 from services.inference.engine.scheduling.core import EngineCore
-from services.inference.engine.types import RequestTooLargeError
 from tests.services.inference.engine.core_driver import Driver, expected_scores, request
 from tests.services.inference.engine.fake_runner import FakeRunner, reference
 
@@ -61,7 +61,7 @@ def test_prompts_are_cut_where_blocks_end(prefill_tokens: int, chunks: list[int]
 
 
 def test_choices_share_one_prefill() -> None:
-    driver = Driver(FakeRunner(max_rows=4, max_step_tokens=36))
+    driver = Driver(FakeRunner(num_slots=4, max_step_tokens=36))
     rows = [request(50, 20, seed=seed) for seed in range(4)]
     driver.submit(0, *rows)
     driver.run()
@@ -128,7 +128,7 @@ def test_a_prompt_is_scored_whole_though_its_row_is_preempted_within_it() -> Non
     while driver.core.stats().preemptions == 0:
         driver.step()
         assert driver.answers[1, 0].prompt is None
-    assert driver.core._rows[1][0].num_computed == 0
+    assert driver.core._sequences[1, 0].num_computed == 0
     driver.run()
     assert driver.answers[1, 0].prompt.logprobs == expected_scores(scored)
 
@@ -152,23 +152,13 @@ def test_what_never_fits_is_refused_and_nothing_of_it_queued() -> None:
     assert driver.tokens(1) == [reference(request(320, 321))]
 
 
-@pytest.mark.parametrize(
-    ("numbers", "limit"),
-    [((65, 1, 1), "65 sequences, and the limit is 64"), ((1, 1, 641), "656 tokens of KV cache, and it holds 640")],
-)
-def test_the_check_of_what_fits_names_the_limit(numbers: tuple[int, int, int], limit: str) -> None:
-    check_fits(64, 1, 640, num_places=64, num_blocks=40)
-    with pytest.raises(RequestTooLargeError, match=limit):
-        check_fits(*numbers, num_places=64, num_blocks=40)
-
-
 def test_no_room_for_prompts_is_told_at_once() -> None:
     with pytest.raises(ValueError, match="no room for prompts in a step: 4 tokens, of which 4"):
         EngineCore(FakeRunner(max_step_tokens=4), prefill_tokens=32)
 
 
 def test_six_rows_share_a_pool_that_holds_four() -> None:  # B70
-    driver = Driver(FakeRunner(num_blocks=40, max_rows=8, max_step_tokens=40))
+    driver = Driver(FakeRunner(num_blocks=40, num_slots=8, max_step_tokens=40))
     rows = [request([job] * 80, 81, seed=job) for job in range(6)]
     assert {blocks_needed(80, 81)} == {10}
     for job, row in enumerate(rows):
@@ -195,7 +185,7 @@ def test_neighbours_of_any_length_that_join_at_any_step_change_nothing(order: tu
 
 
 def test_nothing_of_a_cancelled_row_is_in_the_next_one() -> None:  # B72
-    driver = Driver(FakeRunner(max_rows=1, num_blocks=12))
+    driver = Driver(FakeRunner(num_slots=1, num_blocks=12))
     for job in range(0, 100, 2):
         driver.submit(job, request([job, *range(100, 150)], 100))
         for _ in range(job // 4):

@@ -9,7 +9,7 @@ PREFILL = 64
 
 
 def wide(*, prefill_tokens: int = PREFILL, min_prefill_tokens: int = PREFILL, **sizes: int) -> Driver:
-    runner = FakeRunner(**{"num_blocks": 2000, "max_rows": 8, "max_step_tokens": 72, **sizes})
+    runner = FakeRunner(**{"num_blocks": 2000, "num_slots": 8, "max_step_tokens": 72, **sizes})
     return Driver(runner, prefill_tokens, min_prefill_tokens)
 
 
@@ -62,7 +62,7 @@ def test_a_short_prompt_overtakes_a_long_one_which_keeps_half_of_each_step() -> 
     for job in range(1, 5):
         driver.step()
         assert len(driver.tokens(job)[0]) == 1
-    assert driver.core._rows[0][0].num_computed == 64 + 4 * 32
+    assert driver.core._sequences[0, 0].num_computed == 64 + 4 * 32
 
 
 def test_of_those_behind_the_first_the_shortest_comes_first() -> None:
@@ -87,14 +87,14 @@ def test_a_long_prompt_is_not_starved_by_short_ones(prefill_tokens: int) -> None
 
 
 def test_equal_prompts_begin_in_the_order_of_their_arrival() -> None:
-    driver = wide(max_rows=3)
+    driver = wide(num_slots=3)
     for job in range(12):
         driver.submit(job, request([job] * 50, 20))
     assert first_tokens(driver) == list(range(12))
 
 
 def test_many_choices_take_their_turn_like_any_other_request() -> None:
-    driver = wide(max_rows=2)
+    driver = wide(num_slots=2)
     driver.submit(0, *[request(9, 4, seed=seed) for seed in range(8)])
     driver.step()
     driver.submit(1, request([1] * 9, 4))
@@ -103,7 +103,7 @@ def test_many_choices_take_their_turn_like_any_other_request() -> None:
 
 
 def test_a_row_that_needs_much_room_is_not_overtaken_for_ever() -> None:
-    driver = wide(num_blocks=20, max_rows=4)
+    driver = wide(num_blocks=20, num_slots=4)
     driver.submit(0, request([0] * 100, 100))
     driver.step()
     driver.submit(1, request([1] * 250, 20))
@@ -113,7 +113,7 @@ def test_a_row_that_needs_much_room_is_not_overtaken_for_ever() -> None:
 
 
 def test_a_preempted_row_runs_again_before_those_that_have_not_begun() -> None:
-    driver = wide(num_blocks=8, max_rows=4)
+    driver = wide(num_blocks=8, num_slots=4)
     rows = [request([job] * 30, 60, seed=job) for job in range(6)]
     for job, row in enumerate(rows):
         driver.submit(job, row)
@@ -130,7 +130,7 @@ def test_a_preempted_row_runs_again_before_those_that_have_not_begun() -> None:
 def test_prompts_take_whole_steps_where_nobody_decodes_and_as_much_as_the_rows_where_they_do(
     rows: int, chunk: int
 ) -> None:
-    driver = wide(min_prefill_tokens=16, max_rows=32, max_step_tokens=32 + PREFILL)
+    driver = wide(min_prefill_tokens=16, num_slots=32, max_step_tokens=32 + PREFILL)
     driver.submit(0, request(128, 50))
     driver.step()
     driver.step()

@@ -41,7 +41,7 @@ def test_a_step_that_failed_once_costs_nobody_a_token() -> None:  # B74
 
 @pytest.mark.parametrize("length", [1, 20, 40, 60])
 def test_only_the_row_that_fails_alone_fails(length: int) -> None:  # B40
-    driver = started(Driver(FakeRunner(poison=POISON, max_rows=5, max_step_tokens=37)))
+    driver = started(Driver(FakeRunner(poison=POISON, num_slots=5, max_step_tokens=37)))
     driver.submit(4, request([POISON] * length))
     driver.run()
     assert driver.answers[4, 0].failure == f"generation failed: ValueError: token {POISON}"
@@ -50,7 +50,7 @@ def test_only_the_row_that_fails_alone_fails(length: int) -> None:  # B40
 
 
 def test_choices_that_share_the_failing_prompt_fail_together() -> None:
-    driver = started(Driver(FakeRunner(poison=POISON, max_rows=6, max_step_tokens=38)))
+    driver = started(Driver(FakeRunner(poison=POISON, num_slots=6, max_step_tokens=38)))
     driver.submit(4, *[request([POISON] * 40, seed=seed) for seed in range(2)])
     driver.run()
     assert {driver.answers[4, row].failure for row in range(2)} == {f"generation failed: ValueError: token {POISON}"}
@@ -124,13 +124,13 @@ def test_a_broken_runner_fails_few_of_the_rows_that_wait() -> None:
 
 
 def test_a_row_that_cannot_be_opened_where_others_hold_the_whole_cache() -> None:
-    driver = Driver(FakeRunner(num_blocks=4, max_rows=2))
+    driver = Driver(FakeRunner(num_blocks=4, num_slots=2))
     driver.submit(0, request(40, 20))
     driver.step()
     pool = driver.core._scheduler.pool
     while pool.num_available:
         pool.allocate()
-    driver.core._probe()
+    driver.core._probe.check()
     assert driver.core.failures_in_a_row == 0
 
 
@@ -141,7 +141,7 @@ LOST = RunnerLostError("the GPU failed: illegal memory access")
 @pytest.mark.parametrize("steps", range(3))
 def test_a_runner_that_is_lost_is_no_rows_fault(faults: str, steps: int) -> None:
     """It is raised at once, whatever goes on, and no row fails."""
-    driver = started(Driver(FakeRunner(max_rows=8, max_step_tokens=40)), steps)
+    driver = started(Driver(FakeRunner(num_slots=8, max_step_tokens=40)), steps)
     setattr(driver.runner, faults, [LOST])
     driver.submit(4, *[request(20, seed=seed) for seed in range(3)])
     with pytest.raises(RunnerLostError, match="illegal memory access"):
@@ -158,7 +158,7 @@ def test_a_runner_that_is_found_lost_by_the_probe() -> None:
 
 def test_many_rows_that_fail_alone_are_not_taken_for_a_broken_runner() -> None:
     """Nor do they use up what would be left to a runner that does break."""
-    driver = Driver(FakeRunner(poison=POISON, max_rows=8, max_step_tokens=40))
+    driver = Driver(FakeRunner(poison=POISON, num_slots=8, max_step_tokens=40))
     for job in range(7):
         driver.submit(job, request([POISON, job] * 10))
     driver.submit(7, request(9))
@@ -174,12 +174,12 @@ def test_many_rows_that_fail_alone_are_not_taken_for_a_broken_runner() -> None:
 
 def test_a_row_that_fails_alone_is_found_by_halves() -> None:
     """And others run together meanwhile, and all of them after it."""
-    driver = Driver(FakeRunner(poison=POISON, max_rows=32, max_step_tokens=160, num_blocks=80), prefill_tokens=128)
+    driver = Driver(FakeRunner(poison=POISON, num_slots=32, max_step_tokens=160, num_blocks=80), prefill_tokens=128)
     for job in range(32):
         driver.submit(job, request([POISON if job == 20 else 9, job], 8, seed=job))
     driver.step()
     driver.runner.steps.clear()
-    while driver.core._parts:
+    while driver.core._splitter._pending:
         driver.step()
     driver.step()
     # The second half holds it, then the second four, its first half; the runner is probed; what is left runs as it was.
@@ -190,7 +190,7 @@ def test_a_row_that_fails_alone_is_found_by_halves() -> None:
 
 
 def test_the_runner_is_probed_where_the_cache_is_full() -> None:
-    driver = Driver(FakeRunner(num_blocks=2, max_rows=2, max_step_tokens=34, poison=POISON))
+    driver = Driver(FakeRunner(num_blocks=2, num_slots=2, max_step_tokens=34, poison=POISON))
     driver.submit(0, request([POISON] * 16, 1))
     driver.submit(1, request(14, 2))
     driver.run()
@@ -217,14 +217,14 @@ def check_nothing_was_lost(driver: Driver, max_tokens: int = 30) -> None:
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
 def test_steps_of_more_rows_than_the_runner_can_run_get_smaller(most: int) -> None:
     """They are not tried in vain before each token: here that would be 30 times."""
-    driver = eight_rows(FakeRunner(most_segments=most, max_rows=8, max_step_tokens=40))
+    driver = eight_rows(FakeRunner(most_segments=most, num_slots=8, max_step_tokens=40))
     driver.run()
     check_nothing_was_lost(driver)
     assert len(driver.log) <= 3 + len(driver.runner.steps) // 100
 
 
 def test_steps_get_larger_again_when_they_can() -> None:
-    driver = eight_rows(FakeRunner(most_segments=1, max_rows=8, max_step_tokens=40, num_blocks=64), max_tokens=100)
+    driver = eight_rows(FakeRunner(most_segments=1, num_slots=8, max_step_tokens=40, num_blocks=64), max_tokens=100)
     for _ in range(11):
         driver.step()
     assert len(driver.runner.steps[-1]) == 1
@@ -236,12 +236,12 @@ def test_steps_get_larger_again_when_they_can() -> None:
 
 
 def test_rows_that_fail_only_together_both_get_through() -> None:
-    driver = eight_rows(FakeRunner(max_rows=8, max_step_tokens=40))
+    driver = eight_rows(FakeRunner(num_slots=8, max_step_tokens=40))
     run = driver.runner.run
 
     def run_apart(segments: list[Segment]) -> StepResult:
         result = run(segments)
-        if {2, 3} <= {draw.row for draw in result.draws}:
+        if {2, 3} <= {draw.slot for draw in result.sampled_tokens}:
             raise MemoryError("for both")
         return result
 
@@ -251,7 +251,7 @@ def test_rows_that_fail_only_together_both_get_through() -> None:
 
 
 def test_a_row_that_is_cancelled_between_the_parts_of_a_step_is_not_run() -> None:
-    driver = eight_rows(FakeRunner(most_segments=4, max_rows=8, max_step_tokens=40))
+    driver = eight_rows(FakeRunner(most_segments=4, num_slots=8, max_step_tokens=40))
     driver.step()  # of eight rows, which fails
     driver.step()  # of the first four
     driver.core.cancel(5)
@@ -263,10 +263,10 @@ def test_a_row_that_is_cancelled_between_the_parts_of_a_step_is_not_run() -> Non
 
 
 def test_a_row_without_a_distribution_fails_alone() -> None:  # B48
-    driver = started(Driver(FakeRunner(blind=POISON, max_rows=5, max_step_tokens=37)))
+    driver = started(Driver(FakeRunner(blind=POISON, num_slots=5, max_step_tokens=37)))
     driver.submit(4, request([*range(200, 240), POISON]))
     driver.run()
-    assert "logits are not finite" in str(driver.answers[4, 0].failure)
+    assert "logits are NaN or infinite" in str(driver.answers[4, 0].failure)
     assert [driver.tokens(job) for job in range(4)] == [[reference(row)] for row in ROWS]
     driver.submit(5, request(list(range(200, 240))))
     driver.run()
@@ -275,7 +275,7 @@ def test_a_row_without_a_distribution_fails_alone() -> None:  # B48
 
 
 def test_a_row_that_cannot_be_opened_fails_alone() -> None:
-    driver = started(Driver(FakeRunner(max_rows=5, max_step_tokens=37)))
+    driver = started(Driver(FakeRunner(num_slots=5, max_step_tokens=37)))
     driver.runner.open_faults = [MemoryError()]
     driver.submit(4, request(9))
     driver.run()
@@ -309,7 +309,8 @@ def test_a_choice_whose_block_cannot_be_copied_fails_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "fault"), [("draws", "drew for rows [] instead of [0]"), ("prompt_logprobs", "scored other tokens")]
+    ("part", "fault"),
+    [("sampled_tokens", "sampled for slots [] instead of [0]"), ("prompt_logprobs", "scored other prompt tokens")],
 )
 def test_a_runner_that_does_not_answer_what_it_was_asked_is_a_failed_step(part: str, fault: str) -> None:
     driver = Driver(FakeRunner())
@@ -324,7 +325,7 @@ def test_a_runner_that_does_not_answer_what_it_was_asked_is_a_failed_step(part: 
 @pytest.mark.parametrize("row", [None, 0, 1, 2])
 def test_a_cancelled_row_costs_nothing_from_the_next_step_on(steps: int, row: int | None) -> None:
     """B35: queued (job 1's last rows), in its prompt, leading or sharing one, decoding."""
-    driver = Driver(FakeRunner(max_rows=4, max_step_tokens=36))
+    driver = Driver(FakeRunner(num_slots=4, max_step_tokens=36))
     driver.submit(0, request(40, 60, seed=9))
     rows = [request(list(range(200, 260)), 20, seed=seed) for seed in range(5)]
     driver.submit(1, *rows)
@@ -333,7 +334,7 @@ def test_a_cancelled_row_costs_nothing_from_the_next_step_on(steps: int, row: in
     driver.core.cancel(1, row)
     driver.check()
     left = [other for other in range(5) if row not in {None, other}]
-    assert sorted(driver.core._rows.get(1, {})) == left
+    assert sorted(id_.sequence_index for id_ in driver.core._sequences if id_.request_id == 1) == left
     driver.run()
     assert driver.tokens(0) == [reference(request(40, 60, seed=9))]
     for index, request_ in enumerate(rows):
@@ -358,19 +359,19 @@ def test_who_takes_over_a_scored_prompt_has_all_its_scores() -> None:
 
 
 def test_cancelling_what_is_preempted_finished_or_unknown() -> None:
-    driver = Driver(FakeRunner(num_blocks=8, max_rows=4))
+    driver = Driver(FakeRunner(num_blocks=8, num_slots=4))
     rows = [request([job] * 30, 60, seed=job) for job in range(3)]
     for job, row in enumerate(rows):
         driver.submit(job, row)
     while not driver.core.stats().preemptions:
         driver.step()
     (preempted,) = driver.core._scheduler.waiting._preempted
-    driver.core.cancel(preempted.job_id)
+    driver.core.cancel(preempted.id.request_id)
     driver.check()
     driver.core.cancel(99)
     driver.core.cancel(0, 5)
     driver.run()
     driver.core.cancel(0)
-    others = [job for job in range(3) if job != preempted.job_id]
+    others = [job for job in range(3) if job != preempted.id.request_id]
     assert [driver.tokens(job) for job in others] == [[reference(rows[job])] for job in others]
     driver.check_empty()

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from services.inference.engine.types import RowRequest
+from services.inference.engine.types import SequenceRequest
 from shared.lm import SamplingParams
 from tests.services.inference.engine.core_driver import Driver, expected_scores
 from tests.services.inference.engine.fake_runner import FakeRunner, reference
@@ -19,12 +19,12 @@ _prompts = st.builds(
 
 
 @st.composite
-def _rows(draw: st.DrawFn) -> list[RowRequest]:
+def _rows(draw: st.DrawFn) -> list[SequenceRequest]:
     prompt, scores = draw(_prompts), draw(st.sampled_from([None, None, None, 0, 2]))
     max_tokens = draw(st.integers(0 if scores is not None else 1, 40))
     stop_ids = draw(st.sampled_from([frozenset(), frozenset({0, 1})]))
     return [
-        RowRequest(prompt, SamplingParams(seed=seed), max_tokens, stop_ids, num_prompt_logprobs=scores)
+        SequenceRequest(prompt, SamplingParams(seed=seed), max_tokens, stop_ids, num_prompt_logprobs=scores)
         for seed in range(draw(st.integers(1, 6)))
     ]
 
@@ -32,14 +32,14 @@ def _rows(draw: st.DrawFn) -> list[RowRequest]:
 class CoreMachine(RuleBasedStateMachine):
     @initialize(blocks=st.integers(7, 24), places=st.integers(1, 6), prefill_tokens=st.integers(1, 64))
     def start(self, blocks: int, places: int, prefill_tokens: int) -> None:
-        runner = FakeRunner(num_blocks=blocks, max_rows=places, max_step_tokens=places + prefill_tokens)
+        runner = FakeRunner(num_blocks=blocks, num_slots=places, max_step_tokens=places + prefill_tokens)
         self.driver = Driver(runner, prefill_tokens)
-        self.requests: dict[tuple[int, int], RowRequest] = {}
+        self.requests: dict[tuple[int, int], SequenceRequest] = {}
         self.cancelled: set[tuple[int, int]] = set()
         self.num_jobs = 0
 
     @rule(rows=_rows())
-    def submit(self, rows: list[RowRequest]) -> None:
+    def submit(self, rows: list[SequenceRequest]) -> None:
         self.driver.submit(self.num_jobs, *rows)
         self.requests |= {(self.num_jobs, index): row for index, row in enumerate(rows)}
         self.num_jobs += 1

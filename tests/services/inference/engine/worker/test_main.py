@@ -13,12 +13,13 @@ from unittest.mock import Mock
 import pytest
 from structlog.testing import capture_logs
 
-from services.inference.engine.ipc import EngineConfig, LastWords, LoadFault, Step, Submit, encode, receive
+from services.inference.engine.ipc import EngineConfig, ExitReason, LoadFailure, StepOutput, Submit, encode, receive
 from services.inference.engine.runner.protocol import RunnerLostError
 from services.inference.engine.types import FailEvent, TokenEvent
-from services.inference.engine.worker import main as process
-from services.inference.engine.worker.main import Inbox, PeerClosedError, serve
-from services.inference.engine.worker.model_loader import CacheError
+from services.inference.engine.worker import inbox
+from services.inference.engine.worker.cache_size import CacheError
+from services.inference.engine.worker.inbox import Inbox, PeerClosedError
+from services.inference.engine.worker.main import serve
 from shared.lm import ModelFolderError
 from shared.system.errors import describe
 from tests.services.inference.engine.core_driver import request
@@ -28,7 +29,7 @@ from tests.services.inference.engine.fake_runner import FakeRunner
 @contextmanager
 def served(runner: FakeRunner) -> Iterator[socket.socket]:
     ours, theirs = socket.socketpair()
-    model: Any = SimpleNamespace(runner=runner, hello="ready", prefill_tokens=32, min_prefill_tokens=16)
+    model: Any = SimpleNamespace(runner=runner, ready="ready", prefill_tokens=32, min_prefill_tokens=16)
     thread = threading.Thread(target=serve, args=(theirs, lambda _config: model))
     with ours, theirs, capture_logs():
         thread.start()
@@ -45,9 +46,9 @@ def last_event(connection: socket.socket) -> TokenEvent | FailEvent | str:
     """Read until a request of one row has ended, or the process is about to."""
     while True:
         message = receive(connection)
-        if isinstance(message, LastWords):
+        if isinstance(message, ExitReason):
             return message.reason
-        assert isinstance(message, Step)
+        assert isinstance(message, StepOutput)
         for _, event in message.events:
             if isinstance(event, FailEvent) or (isinstance(event, TokenEvent) and event.finish_reason):
                 return event
@@ -76,14 +77,14 @@ def test_a_runner_that_is_lost_ends_with_its_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "may_pass"),
+    ("error", "transient"),
     [
         (ModelFolderError("/models: there is no config.json"), False),
         (RuntimeError("CUDA error: device busy"), True),
         (CacheError("too little memory"), True),
     ],
 )
-def test_what_may_pass_is_told_from_a_wrong_folder(error: Exception, may_pass: bool) -> None:
+def test_what_may_pass_is_told_from_a_wrong_folder(error: Exception, transient: bool) -> None:
     def fail(_: EngineConfig) -> NoReturn:
         raise error
 
@@ -92,7 +93,7 @@ def test_what_may_pass_is_told_from_a_wrong_folder(error: Exception, may_pass: b
         ours.sendall(encode(EngineConfig(model_dir=Path("model"))))
         with pytest.raises(type(error)):
             serve(theirs, fail)
-        assert receive(ours) == LoadFault(describe(error), may_pass)
+        assert receive(ours) == LoadFailure(describe(error), transient)
         ours.shutdown(socket.SHUT_RDWR)
 
 
@@ -106,7 +107,7 @@ def test_an_error_of_the_core_is_told_though_it_is_one_that_sockets_raise_too(mo
     """A driver's errors are of these types as well; only the socket's own say that the other side is gone."""
     monkeypatch.setattr(threading, "excepthook", lambda _: None)  # `serve` raises it, which ends its process
     runner = FakeRunner()
-    monkeypatch.setattr(runner, "close_row", Mock(side_effect=BrokenPipeError(32, "the driver is gone")))
+    monkeypatch.setattr(runner, "close_slot", Mock(side_effect=BrokenPipeError(32, "the driver is gone")))
     with served(runner) as connection:
         connection.sendall(encode(Submit(0, [request(9)])))
         assert last_event(connection) == "[Errno 32] the driver is gone"
@@ -143,7 +144,7 @@ class FullInbox:
 
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch) -> FullInbox:
-    monkeypatch.setattr(process, "_MAX_HELD_BYTES", FullInbox.SIZE)
+    monkeypatch.setattr(inbox, "_MAX_HELD_BYTES", FullInbox.SIZE)
     return FullInbox()
 
 
@@ -152,7 +153,7 @@ def test_what_the_inbox_cannot_hold_waits_in_the_socket(full: FullInbox) -> None
     while len(jobs) < full.COMMANDS:
         commands = list(full.inbox.take(wait=True))
         assert sum(len(encode(command)) for command in commands) < full.SIZE + 4000
-        jobs += [command.job for command in commands]
+        jobs += [command.request_id for command in commands]
     assert jobs == list(range(full.COMMANDS))
     full.close()
 

@@ -15,9 +15,11 @@ from structlog.testing import capture_logs
 
 from services.inference.engine.ipc import EngineConfig
 from services.inference.engine.runner.protocol import Segment
-from services.inference.engine.types import RowRequest
-from services.inference.engine.worker import model_loader as runners
-from services.inference.engine.worker.model_loader import CacheError, DeviceError, load_model, num_blocks
+from services.inference.engine.types import SequenceRequest
+from services.inference.engine.worker import model_loader
+from services.inference.engine.worker.cache_size import CacheError, num_blocks
+from services.inference.engine.worker.device import DeviceError
+from services.inference.engine.worker.model_loader import load_model
 from shared.bpe import Tokenizer
 from shared.lm import (
     GenerationDefaults,
@@ -89,7 +91,7 @@ def test_memory_follows_the_cache_that_was_asked_for_and_not_the_context(model_d
 import resource
 from pathlib import Path
 from services.inference.engine.ipc import EngineConfig
-from services.inference.engine.types import RowRequest
+from services.inference.engine.types import SequenceRequest
 from services.inference.engine.worker.model_loader import load_model
 from services.inference.engine.runner.protocol import Segment
 from shared.lm import SamplingParams
@@ -99,8 +101,8 @@ def peak():
 
 before = peak()
 runner = load_model(EngineConfig(Path({str(folder)!r}), device="cpu", threads=1, kv_cache_bytes=16 << 20)).runner
-runner.open_row(0, RowRequest((1, 2), SamplingParams(), max_tokens=1, stop_ids=frozenset()))
-runner.run([Segment([1, 2], 0, [0], draws=(0,))])
+runner.open_slot(0, SequenceRequest((1, 2), SamplingParams(), max_tokens=1, stop_ids=frozenset()))
+runner.run([Segment([1, 2], 0, [0], sample_slots=(0,))])
 print(peak() - before)
 """
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
@@ -119,7 +121,7 @@ def test_without_a_gpus_driver_a_model_is_loaded_without_torch(
     monkeypatch.setattr(ctypes, "CDLL", libraries(has_driver=False))
     monkeypatch.setitem(sys.modules, "torch", None)  # to import it is an error
     loaded = load_model(EngineConfig(model_dir, device=device, threads=1))
-    assert (loaded.hello.device, loaded.hello.dtype) == ("cpu", "float32")
+    assert (loaded.ready.device, loaded.ready.dtype) == ("cpu", "float32")
 
 
 def test_a_driver_that_torch_cannot_use(model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +133,7 @@ def test_a_driver_that_torch_cannot_use(model_dir: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(torch.cuda, "init", too_old)
     with capture_logs() as log:
-        assert load_model(EngineConfig(model_dir, threads=1)).hello.device == "cpu"
+        assert load_model(EngineConfig(model_dir, threads=1)).ready.device == "cpu"
     [warning] = [line for line in log if line["log_level"] == "warning"]
     assert warning["reason"] == "The NVIDIA driver on your system is too old (found version 12020)."
     with pytest.raises(DeviceError, match=r"OWNLM_DEVICE is cuda, but no GPU can be used \(The NVIDIA driver .*12020"):
@@ -144,7 +146,7 @@ def test_a_driver_and_a_gpu(model_dir: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(ctypes, "CDLL", libraries(has_driver=True))
     monkeypatch.setattr(torch.cuda, "init", lambda: None)
-    monkeypatch.setattr(runners, "_on_cuda", refuse)
+    monkeypatch.setattr(model_loader, "_load_on_cuda", refuse)
     with pytest.raises(DeviceError, match=r"would run on cuda$"):
         load_model(EngineConfig(model_dir))
 
@@ -162,8 +164,8 @@ def test_ids_that_the_tokenizer_does_not_know_are_never_drawn(
     runner = load_model(EngineConfig(tmp_path / "padded", device="cpu", threads=1, max_batch=64)).runner
     for row in range(64):
         params = SamplingParams(temperature=100.0, seed=row)
-        runner.open_row(row, RowRequest((1, 2), params, max_tokens=1, stop_ids=frozenset(), num_logprobs=1))
-    draws = runner.run([Segment([1, 2], 0, [0], draws=tuple(range(64)))]).draws
+        runner.open_slot(row, SequenceRequest((1, 2), params, max_tokens=1, stop_ids=frozenset(), num_logprobs=1))
+    draws = runner.run([Segment([1, 2], 0, [0], sample_slots=tuple(range(64)))]).sampled_tokens
     assert min(draw.token for draw in draws) >= 0
     assert max(draw.token for draw in draws) < tokenizer.vocab_size
     # docs/reference/generate-api.md: padding has no part in log-probabilities. The oracle is torch's softmax.
@@ -188,8 +190,8 @@ def test_a_model_with_biases_is_served_in_every_dtype(
         tmp_path / "biased", model=model, tokenizer=tokenizer, generation=GenerationDefaults(), provenance={}
     )
     runner = load_model(EngineConfig(tmp_path / "biased", device="cpu", dtype=dtype, threads=1)).runner
-    runner.open_row(0, RowRequest((1, 2), SamplingParams(temperature=0.0), max_tokens=1, stop_ids=frozenset()))
-    (draw,) = runner.run([Segment([1, 2], 0, [0], draws=(0,))]).draws
+    runner.open_slot(0, SequenceRequest((1, 2), SamplingParams(temperature=0.0), max_tokens=1, stop_ids=frozenset()))
+    (draw,) = runner.run([Segment([1, 2], 0, [0], sample_slots=(0,))]).sampled_tokens
     with torch.no_grad():
         assert draw.token == int(model(torch.tensor([[1, 2]]))[0, -1].argmax())
 
