@@ -1,15 +1,14 @@
-"""What the tokenizer service reads and writes."""
+"""Requests and responses of the tokenizer service."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from services.tokenizer.settings import MAX_BATCH_ITEMS
-from shared.http import StrictModel, Text
-from shared.http.fields import AllowedSpecial
+from shared.http import AllowedSpecial, StrictModel, Text
 
 TokenId = Annotated[int, Field(ge=0)]
-# The first wrong item is enough: pydantic would describe each of a million.
+# Only the first invalid item is reported: pydantic describes each, which takes seconds for a million.
 TokenList = Annotated[list[TokenId], Field(fail_fast=True), Tag("(one)")]
 TokenLists = Annotated[
     list[Annotated[list[TokenId], Field(fail_fast=True)]],
@@ -19,11 +18,11 @@ TokenLists = Annotated[
 Texts = Annotated[list[Text], Field(max_length=MAX_BATCH_ITEMS, fail_fast=True), Tag("(batch)")]
 
 
-def _text_kind(value: Any) -> str:
+def _text_tag(value: Any) -> str:
     return "(batch)" if isinstance(value, list) else "(one)"
 
 
-def _tokens_kind(value: Any) -> str:
+def _tokens_tag(value: Any) -> str:
     return "(batch)" if isinstance(value, list) and value and isinstance(value[0], list) else "(one)"
 
 
@@ -39,19 +38,19 @@ class EncodeRequest(StrictModel):
         }
     )
 
-    text: Annotated[Annotated[Text, Tag("(one)")] | Texts, Discriminator(_text_kind)] = Field(
+    text: Annotated[Annotated[Text, Tag("(one)")] | Texts, Discriminator(_text_tag)] = Field(
         description="A string, or a list of strings"
     )
     allowed_special: AllowedSpecial = Field(
         default_factory=list,
-        description='Special tokens recognized in the text: their names, or "all"; else they are plain text',
+        description='Special tokens recognized in the text: their names, or "all"; others are plain text',
     )
     add_special_tokens: bool = Field(False, description="Add the tokenizer's own, such as a begin-of-text token")
-    return_pieces: bool = Field(False, description="Also say which part of the text each token is")
+    return_pieces: bool = Field(False, description="Also return which part of the text each token is")
 
     @property
     def size(self) -> int:
-        """Characters in all."""
+        """Characters in total."""
         return len(self.text) if isinstance(self.text, str) else sum(map(len, self.text))
 
 
@@ -59,10 +58,10 @@ class Piece(BaseModel):
     """One token of an encoded text."""
 
     id: int
-    bytes: str = Field(description="The token's bytes in base64: a token may hold a part of a character")
-    text: str = Field(description="The bytes as text; parts of characters show as U+FFFD")
-    start: int = Field(description="Where it begins in the text, in characters")
-    end: int = Field(description="Where it ends in the text, in characters")
+    bytes: str = Field(description="The token's bytes in base64: a token may be part of a character")
+    text: str = Field(description="The bytes as text; incomplete characters become U+FFFD")
+    start: int = Field(description="Its start in the text, in characters")
+    end: int = Field(description="Its end in the text, in characters")
     special: bool
 
 
@@ -71,7 +70,7 @@ class EncodeResponse(BaseModel):
 
     tokens: list[int] | list[list[int]]
     count: int = Field(description="The number of tokens, summed over a batch")
-    fingerprint: str = Field(description="Identifies the tokenizer: SHA-256 of all that defines it")
+    fingerprint: str = Field(description="Identifies the tokenizer: SHA-256 of everything that defines it")
     pieces: list[Piece] | list[list[Piece]] | None = Field(None, description="Present with `return_pieces`")
 
 
@@ -80,17 +79,17 @@ class DecodeRequest(StrictModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"tokens": [72, 105]}, {"tokens": [[72], [105]]}]})
 
-    tokens: Annotated[TokenList | TokenLists, Discriminator(_tokens_kind)] = Field(
+    tokens: Annotated[TokenList | TokenLists, Discriminator(_tokens_tag)] = Field(
         description="A list of token ids, or a list of such lists"
     )
     skip_special_tokens: bool = Field(False, description="Leave special tokens out of the text")
     errors: Literal["replace", "strict"] = Field(
-        "replace", description='Bytes that are no UTF-8: U+FFFD ("replace") or a 400 ("strict")'
+        "replace", description='Bytes that are not UTF-8: U+FFFD ("replace") or a 400 ("strict")'
     )
 
     @property
     def size(self) -> int:
-        """Token ids in all."""
+        """Token ids in total."""
         if not self.tokens or not isinstance(self.tokens[0], list):
             return len(self.tokens)
         return sum(len(ids) for ids in self.tokens if isinstance(ids, list))
@@ -104,7 +103,7 @@ class DecodeResponse(BaseModel):
 
 
 class InfoResponse(BaseModel):
-    """What is being served."""
+    """The tokenizer being served."""
 
     service: Literal["tokenizer"] = "tokenizer"
     version: str

@@ -1,21 +1,20 @@
-"""What both services share: settings, errors, limits, metrics, logging and lifecycle. No torch."""
+"""What both services share: settings, errors, middleware, metrics, lifecycle and the HTTP server. No torch."""
 
 from shared.http.app import build_app
 from shared.http.body_route import BodyRoute, add_body_routes
-from shared.http.cpu import CpuWorkers
-from shared.http.disconnect import unless_disconnected
-from shared.http.errors import ApiError, ErrorEnvelope, error_envelope, error_response, error_responses
-from shared.http.fields import StrictModel, Text
+from shared.http.concurrency import ThreadPool, cancel_on_disconnect, in_thread, wait_for_disconnect
+from shared.http.errors import ApiError, ErrorEnvelope, error_envelope, error_response, error_responses, shorten
+from shared.http.fields import AllowedSpecial, StrictModel, Text, refuse_lone_surrogates
 from shared.http.lifecycle import Lifecycle
 from shared.http.metrics import HttpMetrics
-from shared.http.request_context import current_request, note, note_error, request_started
+from shared.http.request_context import add_log_fields, current_request, record_error, request_started
 from shared.http.server.run import run
 from shared.http.settings import ServiceSettings, SettingsError, load_settings
 
 __all__ = [
+    "AllowedSpecial",
     "ApiError",
     "BodyRoute",
-    "CpuWorkers",
     "ErrorEnvelope",
     "HttpMetrics",
     "Lifecycle",
@@ -23,16 +22,21 @@ __all__ = [
     "SettingsError",
     "StrictModel",
     "Text",
+    "ThreadPool",
     "add_body_routes",
+    "add_log_fields",
     "build_app",
+    "cancel_on_disconnect",
     "current_request",
     "error_envelope",
     "error_response",
     "error_responses",
+    "in_thread",
     "load_settings",
-    "note",
-    "note_error",
+    "record_error",
+    "refuse_lone_surrogates",
     "request_started",
     "run",
-    "unless_disconnected",
+    "shorten",
+    "wait_for_disconnect",
 ]

@@ -1,4 +1,4 @@
-"""The part of a FastAPI app that both services have: middleware, errors, probes and metrics."""
+"""The common part of both services' FastAPI apps: middleware, error handlers, probes and metrics."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -10,14 +10,14 @@ from shared.http.body_route import operation_id
 from shared.http.errors import ApiError, install_error_handlers
 from shared.http.lifecycle import Lifecycle
 from shared.http.metrics import HttpMetrics
-from shared.http.middleware.access_log import ObserveMiddleware
+from shared.http.middleware.access_log import AccessLogMiddleware
 from shared.http.middleware.admission import AdmissionMiddleware
 from shared.http.middleware.api_keys import ApiKeys
 from shared.http.middleware.auth import AuthMiddleware, document_keys
 from shared.http.middleware.body_limit import BodyLimitMiddleware, MemoryBudget
-from shared.http.middleware.cors import allow_origins
-from shared.http.middleware.refusals import RefusalMiddleware
-from shared.http.middleware.tracing import TracingMiddleware, make_tracer_provider, send_last_spans
+from shared.http.middleware.cors import add_cors
+from shared.http.middleware.errors import ErrorMiddleware
+from shared.http.middleware.tracing import TracingMiddleware, make_tracer_provider, shut_down_provider
 from shared.http.probes import add_probes
 from shared.http.settings import ServiceSettings
 
@@ -32,14 +32,21 @@ def build_app(
     version: str,
     refusal: Callable[[str, str], ApiError | None] | None = None,
 ) -> FastAPI:
-    """Create an app with everything but the service's own routes.
+    """Create an app with everything except the service's own routes.
 
-    `app.state.lifecycle` is what `shared.http.server.run` drains at the end, and `app.state.metrics` where it counts.
+    The server drains `app.state.lifecycle` at shutdown, and counts in `app.state.metrics`.
 
-    `refusal` may refuse a request by its method and path, before its body is read.
+    Args:
+        settings: The service's settings.
+        lifecycle: Loads and drains what the service needs.
+        metrics: Where requests are counted.
+        title: The title of the OpenAPI document; with hyphens, the service's name in traces.
+        description: The description in the OpenAPI document.
+        version: The version in the OpenAPI document.
+        refusal: May refuse a request by its method and path, before its body is read.
 
     Raises:
-        SettingsError: The API keys, the origins or the place for traces cannot be used.
+        SettingsError: The API keys, the CORS origins or the traces endpoint are invalid.
     """
     provider = make_tracer_provider(settings, title.replace(" ", "-"))
 
@@ -48,9 +55,9 @@ def build_app(
         async with lifecycle.lifespan(app):
             yield
         if provider is not None:
-            send_last_spans(provider)
+            shut_down_provider(provider)
 
-    # FastAPI looks for somebody's tracing at each request, which takes as long as to encode a sentence; ours is below.
+    # FastAPI's own search for a tracer at each request takes as long as encoding a sentence; ours is below.
     app = FastAPI(
         title=title,
         description=description,
@@ -62,7 +69,7 @@ def build_app(
     app.state.lifecycle = lifecycle
     app.state.metrics = metrics
     install_error_handlers(app)
-    # The last one added is the outermost: all refusals are observed, and a browser's page may read them.
+    # The last one added is the outermost: all refusals are logged, and have CORS headers.
     budget = MemoryBudget(settings.memory_in_flight)
     app.add_middleware(BodyLimitMiddleware, max_bytes=settings.max_body_bytes, budget=budget)
     if refusal is not None:
@@ -71,10 +78,10 @@ def build_app(
     if keys is not None:
         app.add_middleware(AuthMiddleware, keys=keys)
         document_keys(app)
-    app.add_middleware(RefusalMiddleware, allowed_hosts=settings.hosts)
-    allow_origins(app, settings)
+    app.add_middleware(ErrorMiddleware, allowed_hosts=settings.hosts)
+    add_cors(app, settings)
     if provider is not None:
         app.add_middleware(TracingMiddleware, provider=provider)
-    app.add_middleware(ObserveMiddleware, metrics=metrics)
+    app.add_middleware(AccessLogMiddleware, metrics=metrics)
     add_probes(app, lifecycle, metrics)
     return app

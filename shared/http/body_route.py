@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shared.http.cpu import in_thread
+from shared.http.concurrency import in_thread
 from shared.http.errors import ApiError, error_response, shorten, validation_error
 
 # Up to this size JSON is read on the event loop: a few tenths of a millisecond, less than a thread costs under load.

@@ -11,11 +11,17 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.types import Scope
 
-from shared.http.request_context import note_error
+from shared.http.request_context import record_error
+
+CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that disconnected before its response
+
+SERVER_REFUSAL = "ownlm.refusal"
+"""The extension of an ASGI scope in which the server leaves the `ApiError` that a request is answered with."""
 
 _MAX_SHOWN_VALUE = 80
-_MAX_SHOWN_FAULTS = 3
+_MAX_SHOWN_ERRORS = 3
 _MAX_MESSAGE = 2_000  # what a client sent, such as a field's name, is not sent back by the megabyte
 _MAX_PARAM = 200
 
@@ -29,24 +35,24 @@ _TYPES = {
 
 
 class ErrorDetail(BaseModel):
-    """What went wrong, for people and for programs."""
+    """What went wrong, readable by people and by programs."""
 
-    message: str = Field(description="One sentence: the field, the limit and the value got")
+    message: str = Field(description="One sentence: the field, the limit and the value received")
     type: str = Field(description="invalid_request_error, not_found_error, rate_limit_error, server_error, ...")
-    param: str | None = Field(None, description="The field at fault, where there is one")
-    code: str | None = Field(None, description="A stable name for this fault, where there is one")
+    param: str | None = Field(None, description="The invalid field, if there is one")
+    code: str | None = Field(None, description="A stable name of this error, if it has one")
 
 
 class ErrorEnvelope(BaseModel):
-    """The body of every answer that is not a success."""
+    """The body of every error response."""
 
     error: ErrorDetail
 
 
 class ApiError(HTTPException):
-    """An answer other than success, raised from wherever the fault is found.
+    """An error response, raised from anywhere below a route.
 
-    Being a Starlette `HTTPException`, it passes unchanged through FastAPI's body parsing.
+    As a Starlette `HTTPException`, it passes unchanged through FastAPI's body parsing.
     """
 
     def __init__(
@@ -64,7 +70,7 @@ class ApiError(HTTPException):
         self.code = code
 
     def envelope(self) -> dict[str, Any]:
-        """The error as it goes over the wire, in a response's body or in a stream's last frame."""
+        """The error as sent, in a response's body or in a stream's last event."""
         return error_envelope(self.status_code, self.detail, param=self.param, code=self.code)
 
 
@@ -72,20 +78,22 @@ def error_envelope(
     status_code: int, message: str, *, param: str | None = None, code: str | None = None
 ) -> dict[str, Any]:
     """Build the envelope; the type follows from the status."""
-    message, param = _cut(message, _MAX_MESSAGE), param and _cut(param, _MAX_PARAM)
+    message, param = _truncated(message, _MAX_MESSAGE), param and _truncated(param, _MAX_PARAM)
     fallback = "server_error" if status_code >= 500 else "invalid_request_error"
     detail = ErrorDetail(message=message, type=_TYPES.get(status_code, fallback), param=param, code=code)
     return ErrorEnvelope(error=detail).model_dump()
 
 
 def error_response(error: ApiError) -> Response:
-    """Build the response that an error is, and tell the request's record."""
-    note_error(error.code)
+    """Build the response to an error, and record its code for the log."""
+    record_error(error.code)
     return JSONResponse(error.envelope(), error.status_code, error.headers)
 
 
-def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[:limit] + "..."
+def server_refusal(scope: Scope) -> ApiError | None:
+    """The error with which the server refuses a request; None where it does not, or has not yet."""
+    error: ApiError | None = (scope.get("extensions") or {}).get(SERVER_REFUSAL, {}).get("error")
+    return error
 
 
 def error_responses(*status_codes: int) -> dict[int | str, dict[str, Any]]:
@@ -94,54 +102,54 @@ def error_responses(*status_codes: int) -> dict[int | str, dict[str, Any]]:
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Make every error of `app` use the envelope, those of the framework included."""
+    """Make all errors of `app` use the envelope, including those of the framework."""
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
 
 
-async def _http_error(_request: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if isinstance(error, ApiError):
         return error_response(error)
     message = str(error.detail)
     if error.status_code == 404:
-        message = f"there is nothing at {_request.url.path}; /docs lists what there is"
+        message = f"no route for {request.url.path}; /docs lists the routes"
     elif error.status_code == 405:
         allowed = Headers(error.headers or {}).get("allow", "another method")
-        message = f"{_request.method} is not for {_request.url.path}, use {allowed}"
+        message = f"{request.method} is not allowed for {request.url.path}, use {allowed}"
     return JSONResponse(error_envelope(error.status_code, message), error.status_code, error.headers)
 
 
 async def _validation_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    # FastAPI puts in front where the value was: "path" or "query".
-    faults = [{**fault, "loc": fault["loc"][1:]} for fault in error.errors()]
-    return error_response(validation_error(faults))
+    # FastAPI prepends the value's location, "path" or "query".
+    errors = [{**one, "loc": one["loc"][1:]} for one in error.errors()]
+    return error_response(validation_error(errors))
 
 
-def validation_error(faults: Sequence[Any]) -> ApiError:
-    """The 422 that names the first of the faults which pydantic found."""
-    shown = "; ".join(_describe(fault) for fault in faults[:_MAX_SHOWN_FAULTS])
-    more = f"; and {len(faults) - _MAX_SHOWN_FAULTS} more" if len(faults) > _MAX_SHOWN_FAULTS else ""
-    return ApiError(422, shown + more, param=_path(faults[0]) or None)
+def validation_error(errors: Sequence[Any]) -> ApiError:
+    """The 422 for pydantic's `errors()`, with the first few of them in its message."""
+    shown = "; ".join(_describe(error) for error in errors[:_MAX_SHOWN_ERRORS])
+    more = f"; and {len(errors) - _MAX_SHOWN_ERRORS} more" if len(errors) > _MAX_SHOWN_ERRORS else ""
+    return ApiError(422, shown + more, param=_path(errors[0]) or None)
 
 
-def _describe(fault: Mapping[str, Any]) -> str:
-    """One validation fault as `field: what is wrong (got value)`."""
-    path = _path(fault)
-    if fault["type"] == "missing":
+def _describe(error: Mapping[str, Any]) -> str:
+    """One of pydantic's errors as `field: what is wrong (got value)`."""
+    path = _path(error)
+    if error["type"] == "missing":
         return f"{path}: this field is required"
-    if fault["type"] == "extra_forbidden":
-        return f"{path}: there is no such field"
-    message = fault["msg"].removeprefix("Value error, ")
+    if error["type"] == "extra_forbidden":
+        return f"{path}: unknown field"
+    message = error["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
-    return f"{path or 'body'}: {message} (got {shorten(fault['input'])})"
+    return f"{path or 'body'}: {message} (got {shorten(error['input'])})"
 
 
-def _path(fault: Mapping[str, Any]) -> str:
-    """The field's path as a JavaScript programmer writes it: `tokens[3]`. Names in parentheses are union tags."""
+def _path(error: Mapping[str, Any]) -> str:
+    """The field's path in JavaScript's notation: `tokens[3]`. Parts in parentheses are tags of a union."""
     path = ""
-    for part in fault["loc"]:
+    for part in error["loc"]:
         if isinstance(part, int):
             path += f"[{part}]"
         elif not part.startswith("("):
@@ -149,8 +157,12 @@ def _path(fault: Mapping[str, Any]) -> str:
     return path
 
 
+def _truncated(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[:limit] + "..."
+
+
 def shorten(value: Any) -> str:
-    """Show a value in a message: as JSON, in ASCII, cut where long."""
+    """A value for a message: as JSON, in ASCII, truncated if long."""
     if isinstance(value, (list, dict)):
         return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Request models' base class and field types: strict, and safe against what JSON allows but we cannot serve."""
+"""Base class and field types of request models: strict, and safe against JSON values that cannot be served."""
 
 from typing import Annotated, Any, Literal
 
@@ -9,14 +9,14 @@ _MAX_SPECIAL = 4096
 
 
 class StrictModel(BaseModel):
-    """Nothing is coerced, unknown fields are refused by name, and NaN and Infinity are no numbers."""
+    """Coerces no types, refuses unknown fields by name, and refuses NaN and Infinity."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
 
     @model_validator(mode="before")
     @classmethod
-    def _few_unknown_fields(cls, data: Any) -> Any:
-        """Keep the first unknown fields only: pydantic would describe each of a million, for as many seconds."""
+    def _drop_excess_unknown_fields(cls, data: Any) -> Any:
+        """Keep only the first unknown fields: pydantic describes each, which takes seconds for a million."""
         if not isinstance(data, dict):
             return data
         known = cls.model_fields
@@ -28,7 +28,7 @@ class StrictModel(BaseModel):
 
 
 def refuse_lone_surrogates(text: str) -> str:
-    """Let pass what UTF-8 can say."""
+    """Refuse strings that UTF-8 cannot encode, as a pydantic validator."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -36,7 +36,7 @@ def refuse_lone_surrogates(text: str) -> str:
     return text
 
 
-def _kind_of_special(value: Any) -> str:
+def _special_tag(value: Any) -> str:
     return "(list)" if isinstance(value, list) else "(all)"
 
 
@@ -44,6 +44,6 @@ Text = Annotated[str, AfterValidator(refuse_lone_surrogates)]
 AllowedSpecial = Annotated[
     Annotated[list[Text], Field(max_length=_MAX_SPECIAL, fail_fast=True), Tag("(list)")]
     | Annotated[Literal["all"], Tag("(all)")],
-    Discriminator(_kind_of_special),
+    Discriminator(_special_tag),
 ]
 """The special tokens that are recognized in a text."""

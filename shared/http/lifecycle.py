@@ -1,4 +1,4 @@
-"""From loading to ready to draining: what a service holds, and whether it may be used now."""
+"""The lifecycle of a service's resource (a tokenizer or a model): loading, ready, draining."""
 
 import asyncio
 import threading
@@ -18,31 +18,31 @@ T = TypeVar("T")
 State = Literal["loading", "ready", "restarting", "draining", "failed"]
 
 
-async def _nothing_to_start(_resource: object) -> None:
-    """What was loaded has no part on the event loop."""
+async def _no_start(_resource: object) -> None:
+    """For a resource that needs no event loop."""
 
 
-async def _nothing_to_drain(_resource: object, _timeout: float) -> None:
-    """Requests that need no help simply finish."""
+async def _no_drain(_resource: object, _timeout: float) -> None:
+    """For a resource whose requests finish by themselves."""
 
 
 class Lifecycle(Generic[T]):
-    """Loads what a service needs in the background, hands it to requests once ready, and drains it at the end.
+    """Loads a resource in the background, provides it to requests once ready, and drains it at shutdown.
 
     Args:
-        load: Builds the resource; runs in its own thread, so that /livez answers meanwhile.
-        start: Awaited on the event loop once the resource is there, for the part of it that lives on the loop.
-        drain: Awaited once after SIGTERM with the seconds that are left; must end what still runs.
-        close: Called last, whatever came before.
-        health: Why a resource that was loaded cannot serve, and whether that is for good; None where it can.
+        load: Builds the resource, in a thread of its own, so that /livez answers meanwhile.
+        start: Awaited once the resource is loaded, for the part of it that needs the event loop.
+        drain: Awaited once after SIGTERM with the seconds left; must end requests that are still running.
+        close: Called last, in any case.
+        health: Why a loaded resource cannot serve, and whether this is permanent; None where it can.
     """
 
     def __init__(
         self,
         load: Callable[[], T],
         *,
-        start: Callable[[T], Awaitable[None]] = _nothing_to_start,
-        drain: Callable[[T, float], Awaitable[None]] = _nothing_to_drain,
+        start: Callable[[T], Awaitable[None]] = _no_start,
+        drain: Callable[[T, float], Awaitable[None]] = _no_drain,
         close: Callable[[T], None] = lambda _resource: None,
         health: Callable[[T], tuple[str, bool] | None] = lambda _resource: None,
     ) -> None:
@@ -54,27 +54,27 @@ class Lifecycle(Generic[T]):
         self.loaded: T | None = None
         self._state: State = "loading"
         self.failure: Exception | None = None
-        # Whether the port is to open only then: where other processes serve meanwhile.
+        # Whether to load before the port is opened: if other worker processes serve meanwhile.
         self.loads_first = False
         self._is_loaded = asyncio.Event()
-        self._taking_over: asyncio.Task[None] | None = None
+        self._finishing: asyncio.Task[None] | None = None
 
     def status(self) -> tuple[State, str | None]:
         """The state, and the reason where it is `failed` or `restarting`."""
         if self.failure is not None:
             return "failed", describe(self.failure)
         if self.loaded is not None and (fault := self._health(self.loaded)) is not None:
-            reason, final = fault
-            if final or self._state != "draining":
-                return "failed" if final else "restarting", reason
+            reason, is_permanent = fault
+            if is_permanent or self._state != "draining":
+                return "failed" if is_permanent else "restarting", reason
         return self._state, None
 
     @property
     def resource(self) -> T:
-        """What was loaded.
+        """The loaded resource.
 
         Raises:
-            ApiError: 503, when it may not be used: still loading, draining, or failed.
+            ApiError: 503, while it is loading, restarting or draining, or after it failed.
         """
         state, reason = self.status()
         if state != "ready" or self.loaded is None:
@@ -83,7 +83,7 @@ class Lifecycle(Generic[T]):
 
     @asynccontextmanager
     async def lifespan(self, _app: FastAPI) -> AsyncIterator[None]:
-        """The app's lifespan: starts to load, and closes at the end."""
+        """The app's lifespan: starts loading, and closes the resource at the end."""
         self._start_loading(asyncio.get_running_loop())
         if self.loads_first:
             await self._is_loaded.wait()
@@ -95,33 +95,33 @@ class Lifecycle(Generic[T]):
                 self._close(self.loaded)
 
     async def drain(self, timeout: float) -> None:
-        """Refuse what is new and end what runs, within `timeout` seconds."""
+        """Refuse new requests and end the running ones, within `timeout` seconds."""
         self._state = "draining" if self._state != "failed" else "failed"
         if self.loaded is not None:
             await self._drain(self.loaded, timeout)
 
     def _start_loading(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Load in a daemon thread: unlike a pool's worker, it does not hold up a process that is told to end."""
+        """Load in a daemon thread: unlike a pool's thread, it does not delay the exit of the process."""
 
-        def take_over(resource: T | None, failure: Exception | None) -> None:
-            self._taking_over = loop.create_task(self._take_over(resource, failure))
+        def finish(resource: T | None, failure: Exception | None) -> None:
+            self._finishing = loop.create_task(self._finish_loading(resource, failure))
 
         def work() -> None:
             resource, failure = None, None
             try:
                 resource = self._load()
-            except Exception as error:  # whatever went wrong is the state to report
+            except Exception as error:  # becomes the reason of the state `failed`
                 failure = error
             if not loop.is_closed():
-                loop.call_soon_threadsafe(take_over, resource, failure)
+                loop.call_soon_threadsafe(finish, resource, failure)
 
         try:
             threading.Thread(target=work, name="load", daemon=True).start()
         except (RuntimeError, MemoryError) as error:  # the system has no room for it
-            take_over(None, error)
+            finish(None, error)
 
-    async def _take_over(self, resource: T | None, failure: Exception | None) -> None:
-        """Use what was loaded, unless the service has begun to end meanwhile."""
+    async def _finish_loading(self, resource: T | None, failure: Exception | None) -> None:
+        """Start the loaded resource, unless the service has begun to shut down meanwhile."""
         if resource is not None and self._state == "loading":
             try:
                 await self._start(resource)
@@ -139,9 +139,9 @@ class Lifecycle(Generic[T]):
 
 
 def not_ready(state: State, reason: str | None = None) -> ApiError:
-    """The 503 that says why a service cannot be used now."""
+    """The 503 with the reason why the service is not ready."""
     messages = {
-        "loading": "the model is still loading, try again soon",
+        "loading": "the model is loading, try again soon",
         "draining": "the server is shutting down",
         "restarting": f"the model is being restarted, try again soon: {reason}",
         "failed": f"the server cannot serve: {reason}",

@@ -1,4 +1,4 @@
-"""What both services measure of their HTTP traffic, in Prometheus' format; one registry per app."""
+"""HTTP metrics of both services in Prometheus' format, with one registry per app."""
 
 import os
 
@@ -16,24 +16,24 @@ from prometheus_client.multiprocess import MultiProcessCollector
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 _MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nobody asks for
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second time series for each counter
 
 
 class HttpMetrics:
-    """Requests by route template, method and status; a path that no route has is counted as `unmatched`.
+    """Requests by route template, method and status; paths without a route are counted as `unmatched`.
 
-    Where several worker processes share a port, each writes into the folder that `PROMETHEUS_MULTIPROC_DIR` names, and
-    whichever is asked answers with the sum. That variable must be set before `prometheus_client` is imported.
+    Where several worker processes share a port, each writes into the folder `PROMETHEUS_MULTIPROC_DIR`, and each
+    reports the sum of all. The variable must be set before `prometheus_client` is imported.
     """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         labels = ("method", "route", "status")
-        self.requests = Counter("ownlm_http_requests", "Requests answered", labels, registry=self.registry)
+        self.requests = Counter("ownlm_http_requests", "Answered requests", labels, registry=self.registry)
         self.duration = Histogram(
             "ownlm_http_request_duration_seconds",
-            "From the request's head to the last byte of the answer",
+            "From the request's head to the last byte of its response",
             ("method", "route"),
             buckets=_SECONDS,
             registry=self.registry,
@@ -44,18 +44,18 @@ class HttpMetrics:
         )  # fmt: skip
         self.refusals = Counter(
             "ownlm_refused_requests",
-            "Requests refused without being served, by reason",
+            "Refused requests, by reason",
             ("reason",),
             registry=self.registry,
         )
-        # Looking labels up takes longer than counting.
+        # Cached: looking up labels takes longer than counting.
         self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
-    def refuse(self, reason: str) -> None:
+    def count_refusal(self, reason: str) -> None:
         """Count one refused request."""
         self.refusals.labels(reason).inc()
 
-    def count(self, method: str, route: str, status: int, seconds: float) -> None:
+    def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered request."""
         children = self._children.get((method, route, status))
         if children is None:
@@ -64,8 +64,8 @@ class HttpMetrics:
         children[0].inc()
         children[1].observe(seconds)
 
-    def page(self) -> bytes:
-        """All measurements in Prometheus' text format."""
+    def render(self) -> bytes:
+        """All metrics in Prometheus' text format."""
         if _MULTIPROCESS not in os.environ:
             return generate_latest(self.registry)
         workers = CollectorRegistry()

@@ -11,11 +11,11 @@ from shared.http.lifecycle import Lifecycle, not_ready
 from shared.http.metrics import HttpMetrics
 
 HEALTH_PATHS = frozenset({"/livez", "/readyz", "/health"})
-QUIET_PATHS = HEALTH_PATHS | {"/metrics"}  # asked for every few seconds: logged at debug level, and not traced
+QUIET_PATHS = HEALTH_PATHS | {"/metrics"}  # requested every few seconds: logged at debug level, not traced
 
 
 class ProbeResponse(BaseModel):
-    """A service's answer to a health check."""
+    """The response to a health check."""
 
     status: Literal["alive", "ready"]
 
@@ -23,11 +23,11 @@ class ProbeResponse(BaseModel):
 def add_probes(app: FastAPI, lifecycle: Lifecycle[Any], metrics: HttpMetrics) -> None:
     """Add /livez, /readyz with its alias /health, and /metrics."""
 
-    # Load balancers ask with HEAD. The server leaves the body out.
+    # Load balancers send HEAD. The server omits the body.
     @app.head("/livez", include_in_schema=False)
     @app.get("/livez", tags=["operations"])
     async def livez() -> ProbeResponse:
-        """Whether the process answers at all; true while loading and draining."""
+        """Liveness: the process answers, also while loading and draining."""
         return ProbeResponse(status="alive")
 
     @app.head("/health", include_in_schema=False)
@@ -35,7 +35,7 @@ def add_probes(app: FastAPI, lifecycle: Lifecycle[Any], metrics: HttpMetrics) ->
     @app.head("/readyz", include_in_schema=False)
     @app.get("/readyz", tags=["operations"], responses=error_responses(503))
     async def readyz() -> ProbeResponse:
-        """Whether requests will be served: 503 with the reason while loading, draining or failed."""
+        """Readiness: 503 with the reason while loading or draining, or after a failure."""
         state, reason = lifecycle.status()
         if state != "ready":
             raise not_ready(state, reason)
@@ -43,5 +43,5 @@ def add_probes(app: FastAPI, lifecycle: Lifecycle[Any], metrics: HttpMetrics) ->
 
     @app.get("/metrics", name="metrics", tags=["operations"], response_class=Response)
     async def prometheus() -> Response:
-        """Measurements in Prometheus' text format."""
-        return Response(metrics.page(), media_type=CONTENT_TYPE_LATEST)
+        """Metrics in Prometheus' text format."""
+        return Response(metrics.render(), media_type=CONTENT_TYPE_LATEST)

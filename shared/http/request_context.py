@@ -1,70 +1,71 @@
-"""What is known of the request at hand: handlers add to it, the request's log line and its trace show it."""
+"""The context of the request being served: its id, its times, and the fields that handlers add to its log line."""
 
 import random
 import time
 from contextvars import ContextVar
 from typing import TypeAlias
 
-Note: TypeAlias = str | int | float | bool | list[str]
+LogField: TypeAlias = str | int | float | bool | list[str]
 
 _MAX_REQUEST_ID = 128
 
 
-class RequestRecord:
-    """One request's id, and what its handlers noted.
+class RequestContext:
+    """What is known about one request.
 
     Attributes:
-        id: The client's `X-Request-ID`, or one that was made.
-        started: When its head had come, on the clock of `time.perf_counter`.
-        status: That of its answer, once this has begun.
-        failed_status: What counts instead, where the service leaves an answer incomplete.
+        id: The client's `X-Request-ID`, or a generated one.
+        started: When its head was received, on the clock of `time.perf_counter`.
+        status: The status of its response, once this has begun.
+        failed_status: The status to log instead, where the service leaves a response incomplete.
         error_code: The stable name of the error that it was answered with.
-        notes: Further fields of its log line; never a prompt or an answer, unless `OWNLM_LOG_PROMPTS` asks for them.
+        log_fields: Further fields of its log line and span; never a prompt or a completion, unless `OWNLM_LOG_PROMPTS`
+            asks for them.
     """
 
-    __slots__ = ("error_code", "failed_status", "id", "notes", "started", "status")
+    __slots__ = ("error_code", "failed_status", "id", "log_fields", "started", "status")
 
-    def __init__(self, given_id: bytes | None = None) -> None:
-        self.id = _usable(given_id) or f"{random.getrandbits(128):032x}"
+    def __init__(self, client_id: bytes | None = None) -> None:
+        self.id = _printable_id(client_id) or f"{random.getrandbits(128):032x}"
         self.started = time.perf_counter()
         self.status: int | None = None
         self.error_code: str | None = None
         self.failed_status: int | None = None
-        self.notes: dict[str, Note] = {}
+        self.log_fields: dict[str, LogField] = {}
 
 
-current_request: ContextVar[RequestRecord | None] = ContextVar("current_request", default=None)
+current_request: ContextVar[RequestContext | None] = ContextVar("current_request", default=None)
 
 
-def note(**values: Note) -> None:
-    """Add fields to the log line and the trace of the request that is being served, if there is one."""
-    record = current_request.get()
-    if record is not None:
-        record.notes.update(values)
+def add_log_fields(**fields: LogField) -> None:
+    """Add fields to the log line and the span of the current request, if there is one."""
+    context = current_request.get()
+    if context is not None:
+        context.log_fields.update(fields)
 
 
-def note_error(code: str | None, failed_status: int | None = None) -> None:
-    """Say why the request at hand is refused or ends early: its log line and the count of refusals name it.
+def record_error(code: str | None, failed_status: int | None = None) -> None:
+    """Record why the current request is refused or ends early, for its log line, its span and the refusal counter.
 
     Args:
         code: The stable name of the error, where it has one.
-        failed_status: What counts as its status, where its answer has begun and will stay incomplete.
+        failed_status: The status to log, where the response has begun and will stay incomplete.
     """
-    record = current_request.get()
-    if record is not None:
-        record.error_code = code
-        record.failed_status = failed_status
+    context = current_request.get()
+    if context is not None:
+        context.error_code = code
+        context.failed_status = failed_status
 
 
 def request_started() -> float:
-    """When the request at hand came, on the clock of `time.perf_counter`; now, where there is none."""
-    record = current_request.get()
-    return time.perf_counter() if record is None else record.started
+    """When the current request was received, on the clock of `time.perf_counter`; now, outside of a request."""
+    context = current_request.get()
+    return time.perf_counter() if context is None else context.started
 
 
-def _usable(given: bytes | None) -> str:
-    """A client's id where it cannot spoil a log; else nothing."""
-    if not given or len(given) > _MAX_REQUEST_ID:
+def _printable_id(client_id: bytes | None) -> str:
+    """A client's id if it is short and printable, so that it cannot forge log lines; else the empty string."""
+    if not client_id or len(client_id) > _MAX_REQUEST_ID:
         return ""
-    text = given.decode("latin-1")
+    text = client_id.decode("latin-1")
     return text if text.isprintable() else ""

@@ -41,7 +41,7 @@ def test_every_setting_that_is_named_exists() -> None:
 
 def test_every_metric_is_described_and_no_other() -> None:
     names = set()
-    for line in InferenceMetrics(lambda: None, os.getpid).page().decode().splitlines():
+    for line in InferenceMetrics(lambda: None, os.getpid).render().decode().splitlines():
         if line.startswith("# TYPE ownlm_"):
             names.add(line.split()[2])
     page = (DOCS / "reference" / "metrics.md").read_text(encoding="utf-8").split("## Alerts")[0]

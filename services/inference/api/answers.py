@@ -14,8 +14,7 @@ from services.inference.generation.detokenizer import Delta
 from services.inference.generation.prepare import Plan
 from services.inference.generation.stream import Generation, Step
 from shared.bpe import Tokenizer
-from shared.http import unless_disconnected
-from shared.http.cpu import in_thread
+from shared.http import cancel_on_disconnect, in_thread
 from shared.lm.sampling_params import LOWEST_LOGPROB
 
 # Tokens with log-probabilities that are written at once; each may have 20 alternatives, a millisecond for all.
@@ -46,7 +45,7 @@ async def answer(
     if stream:
         return EventStream(_frames(generation, shape), on_end=generation.close, send_timeout=send_timeout)
     try:
-        content = await unless_disconnected(request, _whole(generation, shape))
+        content = await cancel_on_disconnect(request, _whole(generation, shape))
     finally:
         generation.close()
     return Response(content, media_type="application/json")

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from services.inference.api.neutral_fields import NeutralFields
-from shared.http.errors import shorten
-from shared.http.fields import AllowedSpecial, refuse_lone_surrogates
+from shared.http import AllowedSpecial, refuse_lone_surrogates, shorten
 
 MAX_PROMPTS = 2048
 _MAX_PROMPT_IDS = 1 << 19

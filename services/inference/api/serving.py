@@ -10,7 +10,7 @@ from services.inference.generation.prepare import count_rows, make_plan
 from services.inference.generation.stream import Generation
 from services.inference.metrics import InferenceMetrics
 from services.inference.settings import InferenceSettings
-from shared.http import ApiError, CpuWorkers, Lifecycle, current_request, error_responses
+from shared.http import ApiError, Lifecycle, ThreadPool, current_request, error_responses
 
 # Characters or tokens of prompts that are encoded at once: under a millisecond, less than a thread costs under load.
 _INLINE_SIZE = 1 << 12
@@ -33,7 +33,7 @@ class Serving:
         self.settings = settings
         self._lifecycle = lifecycle
         self._metrics = metrics
-        self._workers = CpuWorkers(settings.cpu_threads)
+        self._workers = ThreadPool(settings.cpu_threads)
 
     @property
     def model(self) -> ServedModel:

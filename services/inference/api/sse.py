@@ -13,7 +13,7 @@ import structlog
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
-from shared.http import ApiError, error_envelope, error_response, note_error
+from shared.http import ApiError, error_envelope, error_response, record_error
 
 _log = structlog.get_logger("ownlm.stream")
 
@@ -85,13 +85,13 @@ class EventStream(Response):
                 self._begun = True
                 await error_response(error)(scope, receive, send)
                 return
-            note_error(error.code, error.status_code)
+            record_error(error.code, error.status_code)
             await self._send(send, frame(error.envelope()))
         except Exception:
             if not self._begun:
                 raise
             _log.exception("stream failed")
-            note_error(None, 500)
+            record_error(None, 500)
             await self._send(send, frame(error_envelope(500, "internal error; the server's log has the details")))
         else:
             await self._send(send, b"", more=False)

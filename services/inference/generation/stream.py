@@ -11,7 +11,7 @@ from services.inference.generation.loading import ServedModel
 from services.inference.generation.prepare import Plan
 from services.inference.generation.timing import Meter
 from services.inference.metrics import InferenceMetrics
-from shared.http import note
+from shared.http import add_log_fields
 
 Step: TypeAlias = list[tuple[int, Delta]]
 """What a step of the model added: pairs of a choice's index and its delta."""
@@ -93,18 +93,18 @@ class Generation:
             self._unfinished.clear()
             self._job.cancel()
             self._metrics.cancelled.inc()
-            note(cancelled=True)
+            add_log_fields(cancelled=True)
         if self._meter.begun:
             self._metrics.prompt_tokens.inc(self.plan.num_prompt_tokens)
             self._metrics.cached_tokens.inc(self._num_cached)
-        note(
+        add_log_fields(
             prompt_tokens=self.plan.num_prompt_tokens,
             completion_tokens=self._num_tokens,
             cached_tokens=self._num_cached,
         )
         self._meter.note()
         if self._texts is not None:
-            note(prompt=[prompt.text for prompt in self.plan.prompts], answer=self._texts)
+            add_log_fields(prompt=[prompt.text for prompt in self.plan.prompts], answer=self._texts)
 
     @property
     def _num_cached(self) -> int:

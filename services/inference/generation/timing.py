@@ -5,7 +5,7 @@ import time
 from services.inference.engine.client.request_handle import RequestHandle
 from services.inference.engine.types import SequenceEvent, TokenEvent
 from services.inference.metrics import InferenceMetrics
-from shared.http import note, request_started
+from shared.http import add_log_fields, request_started
 
 
 class Meter:
@@ -50,12 +50,12 @@ class Meter:
         """Put the times into the request's log line and trace."""
         started_at = self._job.started_at
         if started_at is not None:
-            note(queue_ms=_ms(started_at - self._arrived))
+            add_log_fields(queue_ms=_ms(started_at - self._arrived))
             if self._prompt_at is not None:
-                note(prefill_ms=_ms(self._prompt_at - started_at))
+                add_log_fields(prefill_ms=_ms(self._prompt_at - started_at))
         if self._token_at is not None:
             latest = max(self._latest.values())
-            note(first_token_ms=_ms(self._token_at - self._arrived), decode_ms=_ms(latest - self._token_at))
+            add_log_fields(first_token_ms=_ms(self._token_at - self._arrived), decode_ms=_ms(latest - self._token_at))
 
 
 def _ms(seconds: float) -> float:

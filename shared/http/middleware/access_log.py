@@ -6,44 +6,43 @@ from typing import Any
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shared.http.disconnect import CLIENT_CLOSED_REQUEST
+from shared.http.errors import CLIENT_CLOSED_REQUEST, server_refusal
 from shared.http.metrics import HttpMetrics
-from shared.http.middleware.refusals import refusal_of
 from shared.http.probes import QUIET_PATHS
-from shared.http.request_context import RequestRecord, current_request
+from shared.http.request_context import RequestContext, current_request
 
 _KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _REFUSED = frozenset({401, 408, 413, 429, 503})
 
 
-class ObserveMiddleware:
-    """Measures, logs and numbers requests; pure ASGI, so streams pass through untouched.
+class AccessLogMiddleware:
+    """Gives each request an id, logs it and measures it. Pure ASGI: streams pass through unchanged.
 
-    The client's `X-Request-ID` is kept, else one is made; the answer and the log line carry it. An answer that the
-    client did not wait for is counted as 499.
+    A client's `X-Request-ID` is kept, otherwise one is generated; the response and the log line carry it. A response
+    that the client did not wait for is counted as 499.
     """
 
     def __init__(self, app: ASGIApp, metrics: HttpMetrics) -> None:
         self._app = app
         self._metrics = metrics
         self._paths: frozenset[str] | None = None
-        self._log = structlog.get_logger("ownlm.http").bind()  # once: structlog binds its loggers at each use
+        self._log = structlog.get_logger("ownlm.http").bind()  # once: an unbound logger is bound again at each use
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        record = RequestRecord(next((value for name, value in scope["headers"] if name == b"x-request-id"), None))
-        current_request.set(record)
-        id_header = (b"x-request-id", record.id.encode("latin-1"))
+        context = RequestContext(next((value for name, value in scope["headers"] if name == b"x-request-id"), None))
+        current_request.set(context)
+        id_header = (b"x-request-id", context.id.encode("latin-1"))
         is_complete = False
 
-        async def observed_send(message: Message) -> None:
+        async def send_with_id(message: Message) -> None:
             nonlocal is_complete
             if message["type"] == "http.response.start":
-                record.status = message["status"]
-                # A copy: an app may send the same message to everybody.
+                context.status = message["status"]
+                # A copy: an app may use one message for several responses.
                 message = {**message, "headers": [*message.get("headers", ()), id_header]}
             elif message["type"] == "http.response.body":
                 is_complete = not message.get("more_body", False)
@@ -51,27 +50,27 @@ class ObserveMiddleware:
 
         self._metrics.in_flight.inc()
         try:
-            await self._app(scope, receive, observed_send)
+            await self._app(scope, receive, send_with_id)
         finally:
             self._metrics.in_flight.dec()
-            status = record.status if is_complete else record.failed_status
-            self._record(scope, CLIENT_CLOSED_REQUEST if status is None else status, record)
+            status = context.status if is_complete else context.failed_status
+            self._log_request(scope, CLIENT_CLOSED_REQUEST if status is None else status, context)
 
-    def _record(self, scope: Scope, status: int, record: RequestRecord) -> None:
-        seconds = time.perf_counter() - record.started
-        route = getattr(scope.get("route"), "path", None) or self._path(scope)
+    def _log_request(self, scope: Scope, status: int, context: RequestContext) -> None:
+        seconds = time.perf_counter() - context.started
+        route = getattr(scope.get("route"), "path", None) or self._unrouted_path(scope)
         method = scope["method"] if scope["method"] in _KNOWN_METHODS else "other"
-        self._metrics.count(method, route, status, seconds)
-        fields: dict[str, Any] = record.notes
-        if record.error_code is not None:
-            fields["error"] = record.error_code
-            if status in _REFUSED or refusal_of(scope) is not None:
-                self._metrics.refuse(record.error_code)
+        self._metrics.count_request(method, route, status, seconds)
+        fields: dict[str, Any] = context.log_fields
+        if context.error_code is not None:
+            fields["error"] = context.error_code
+            if status in _REFUSED or server_refusal(scope) is not None:
+                self._metrics.count_refusal(context.error_code)
         log = self._log.debug if route in QUIET_PATHS else self._log.info
-        log("request", method=method, route=route, status=status, ms=round(seconds * 1000, 1), id=record.id, **fields)
+        log("request", method=method, route=route, status=status, ms=round(seconds * 1000, 1), id=context.id, **fields)
 
-    def _path(self, scope: Scope) -> str:
-        """The route of a request that was refused before it was routed, as far as its path alone tells it."""
+    def _unrouted_path(self, scope: Scope) -> str:
+        """The route of a request that was refused before routing, as far as its path alone determines it."""
         if self._paths is None:
             self._paths = frozenset(getattr(route, "path", "") for route in scope["app"].routes)
         return scope["path"] if scope["path"] in self._paths else "unmatched"

@@ -1,4 +1,4 @@
-"""Refuse what would be refused anyway before it costs anything."""
+"""Refuse requests that cannot be served now before their bodies are read."""
 
 from collections.abc import Callable
 
@@ -8,9 +8,9 @@ from shared.http.errors import ApiError, error_response
 
 
 class AdmissionMiddleware:
-    """Answers with `refusal` of a request's method and path, where it gives one, without reading the body.
+    """Answers with the `ApiError` that `refusal(method, path)` returns, if any, without reading the body.
 
-    In a storm of requests, parsing those that find no room would take the time of those that are being served.
+    Under overload, parsing requests that are refused anyway would take processor time from those being served.
     """
 
     def __init__(self, app: ASGIApp, refusal: Callable[[str, str], ApiError | None]) -> None:

@@ -14,20 +14,20 @@ from shared.http.settings import ServiceSettings, SettingsError
 _log = structlog.get_logger("ownlm.keys")
 
 _CHECK_SECONDS = 1.0
-_COMMENT = re.compile(r"(^|\s)#.*")  # a key itself may hold the sign
+_COMMENT = re.compile(r"(^|\s)#.*")  # a key itself may contain #
 
 
 class ApiKeys:
-    """The keys that open a service; the file is read again within a second of its change.
+    """The valid API keys; the file is read again within a second of a change.
 
-    Only the SHA-256 of keys is kept, and compared without regard to where it differs.
+    Only SHA-256 digests of the keys are kept, and compared in constant time.
 
     Args:
-        keys: Keys that stay.
-        file: One key a line; what follows ` #` is a comment.
+        keys: Keys that do not change.
+        file: One key per line; ` #` starts a comment.
 
     Raises:
-        SettingsError: The file cannot be read, has no key, or a line is no key. Keys are never part of the message.
+        SettingsError: The file cannot be read or has no key, or a line is not a key. Keys never occur in the message.
     """
 
     def __init__(self, keys: Iterable[str] = (), file: Path | None = None) -> None:
@@ -39,26 +39,26 @@ class ApiKeys:
 
     @classmethod
     def from_settings(cls, settings: ServiceSettings) -> "ApiKeys | None":
-        """The keys that the settings name; None where they ask for none."""
+        """The keys of the settings; None if the settings require no key."""
         if settings.api_keys is None and settings.api_keys_file is None:
             return None
         keys = settings.api_keys.get_secret_value().replace(",", " ").split() if settings.api_keys else []
         if settings.api_keys is not None and not keys:
-            raise SettingsError("OWNLM_API_KEYS has no key in it: leave it out, or separate keys by commas")
+            raise SettingsError("OWNLM_API_KEYS contains no key: unset it, or separate keys by commas")
         return cls(keys, settings.api_keys_file)
 
     def accepts(self, key: bytes) -> bool:
-        """Whether a client with this key is let in."""
+        """Whether this key is valid."""
         if self._file is not None and time.monotonic() >= self._check_at:
             self._reload(self._file)
         digest = _digest(key)
-        found = False
-        for known in self._digests:  # all of them, always
-            found |= hmac.compare_digest(digest, known)
-        return found
+        is_valid = False
+        for valid in self._digests:  # always all of them
+            is_valid |= hmac.compare_digest(digest, valid)
+        return is_valid
 
     def _reload(self, file: Path) -> None:
-        """Read the file where it has changed; a file that cannot be used leaves the keys as they are, and is told."""
+        """Read the file if it has changed; an invalid file is logged and leaves the keys unchanged."""
         self._check_at = time.monotonic() + _CHECK_SECONDS
         before, version = self._version, _version(file)
         if version == before:
@@ -68,13 +68,13 @@ class ApiKeys:
         try:
             self._digests = self._fixed + _read(file, may_be_half_written=is_written_in_place)
         except SettingsError as error:
-            _log.error("the API keys stay as they were", reason=str(error))
+            _log.error("keeping the previous API keys", reason=str(error))
         else:
             _log.info("API keys read again", keys=len(self._digests))
 
 
 def _version(file: Path) -> tuple[int, int, int, int] | None:
-    """Changes when the file is written to or replaced; None where there is none."""
+    """Changes when the file is written to or replaced; None if it does not exist."""
     try:
         status = file.stat()
     except OSError:
@@ -83,7 +83,7 @@ def _version(file: Path) -> tuple[int, int, int, int] | None:
 
 
 def _read(file: Path, *, may_be_half_written: bool = False) -> list[bytes]:
-    """The digests of the keys in a file; where it may be half-written, a line counts once a line feed ends it."""
+    """Digests of the keys in a file; if it may be half-written, a last line without a line feed is skipped."""
     try:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -91,17 +91,17 @@ def _read(file: Path, *, may_be_half_written: bool = False) -> list[bytes]:
         raise SettingsError(f"OWNLM_API_KEYS_FILE: cannot read {file}: {reason}") from error
     if may_be_half_written and (last_line := text.rpartition("\n")[2]):
         text = text[: -len(last_line)]
-        _log.error("the last line of the API keys is not used", reason=f"in {file}, no line feed ends it yet")
+        _log.error("skipping the last line of the API keys", reason=f"no line feed ends it yet in {file}")
     entries = [(number, _COMMENT.sub("", line).strip()) for number, line in enumerate(text.splitlines(), 1)]
     keys = [_digest(_checked(key, f"line {number} of {file}").encode()) for number, key in entries if key]
     if not keys:
-        raise SettingsError(f"OWNLM_API_KEYS_FILE: {file} has no key in it; write one key a line")
+        raise SettingsError(f"OWNLM_API_KEYS_FILE: {file} contains no key; write one key per line")
     return keys
 
 
 def _checked(key: str, place: str) -> str:
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise SettingsError(f"{place}: a key is printable ASCII without spaces")
+        raise SettingsError(f"{place}: an API key must be printable ASCII without spaces")
     return key
 
 

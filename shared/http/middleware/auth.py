@@ -1,4 +1,4 @@
-"""Let nobody in without an API key."""
+"""Require an API key."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,7 +14,7 @@ _ENVELOPE = {"application/json": {"schema": {"$ref": "#/components/schemas/Error
 
 
 class AuthMiddleware:
-    """Answers 401 unless a request has `Authorization: Bearer KEY` with one of `keys`; health checks need none."""
+    """Answers 401 unless a request has `Authorization: Bearer KEY` with one of `keys`; health checks are exempt."""
 
     def __init__(self, app: ASGIApp, keys: ApiKeys) -> None:
         self._app = app
@@ -29,19 +29,18 @@ class AuthMiddleware:
         if key is not None and self._keys.accepts(key):
             await self._app(scope, receive, send)
             return
-        error = _refusal(key)
-        await error_response(error)(scope, receive, send)
+        await error_response(_unauthorized(key))(scope, receive, send)
 
 
 def document_keys(app: FastAPI) -> None:
-    """Let the OpenAPI document say which calls need a key, and what comes without one."""
+    """Document in OpenAPI which operations need a key, and the response without one."""
     build_document = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             document = build_document()
             document["components"]["securitySchemes"] = {"ApiKey": {"type": "http", "scheme": "bearer"}}
-            refusal = {"description": "No API key, or one that is not known", "content": _ENVELOPE}
+            refusal = {"description": "The API key is missing or unknown", "content": _ENVELOPE}
             for path, calls in document["paths"].items():
                 for call in calls.values() if path not in HEALTH_PATHS else ():
                     call["security"] = [{"ApiKey": []}]
@@ -53,7 +52,7 @@ def document_keys(app: FastAPI) -> None:
 
 
 def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
-    """The key of a request, or None; a second `Authorization` header is no second chance."""
+    """The key of a request, or None; only the first `Authorization` header counts."""
     for name, value in headers:
         if name == b"authorization":
             scheme, _, key = value.partition(b" ")
@@ -61,11 +60,9 @@ def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
     return None
 
 
-def _refusal(key: bytes | None) -> ApiError:
+def _unauthorized(key: bytes | None) -> ApiError:
     if key is None:
-        message = "an API key is needed: send the header 'Authorization: Bearer KEY'"
+        message = "an API key is required: send the header 'Authorization: Bearer KEY'"
         return ApiError(401, message, code="missing_api_key", headers={"WWW-Authenticate": 'Bearer realm="ownlm"'})
     challenge = 'Bearer realm="ownlm", error="invalid_token"'
-    return ApiError(
-        401, "this API key is not known here", code="invalid_api_key", headers={"WWW-Authenticate": challenge}
-    )
+    return ApiError(401, "unknown API key", code="invalid_api_key", headers={"WWW-Authenticate": challenge})

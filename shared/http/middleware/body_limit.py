@@ -2,9 +2,7 @@
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shared.http.disconnect import CLIENT_CLOSED_REQUEST
-from shared.http.errors import ApiError, error_response
-from shared.http.middleware.refusals import refusal_of
+from shared.http.errors import CLIENT_CLOSED_REQUEST, ApiError, error_response, server_refusal
 
 # What a request may hold without a share of the common budget, so that small requests are served beside large ones.
 _FREE_BYTES = 1 << 16
@@ -112,7 +110,7 @@ class _Exchange:
                 bodies are too large together.
         """
         message = await self._receive()
-        refusal = refusal_of(self._scope)
+        refusal = server_refusal(self._scope)
         if refusal is not None and not self._is_complete:
             raise refusal
         if message["type"] == "http.request":

@@ -1,4 +1,4 @@
-"""Which web pages may call a service from a browser."""
+"""Cross-origin requests: which web pages may call a service from a browser."""
 
 from urllib.parse import urlsplit
 
@@ -7,15 +7,15 @@ from starlette.middleware.cors import CORSMiddleware
 
 from shared.http.settings import ServiceSettings, SettingsError
 
-# All that answers of either service carry beside the headers that any page may read.
+# All response headers of both services beyond those that every page may read.
 _READABLE_HEADERS = ["X-Request-ID", "Retry-After", "X-Token-Count", "X-Token-Dtype", "X-Tokenizer-Fingerprint"]
 
 
-def allow_origins(app: FastAPI, settings: ServiceSettings) -> None:
-    """Let pages of `OWNLM_CORS_ORIGINS` call `app`; where it is not set, browsers let none.
+def add_cors(app: FastAPI, settings: ServiceSettings) -> None:
+    """Let pages of the origins in `OWNLM_CORS_ORIGINS` call `app`; browsers block all others.
 
     Raises:
-        SettingsError: Something in the list is no origin.
+        SettingsError: An entry of the list is not an origin.
     """
     origins = (settings.cors_origins or "").replace(",", " ").split()
     for origin in origins:
@@ -31,10 +31,10 @@ def allow_origins(app: FastAPI, settings: ServiceSettings) -> None:
 
 
 def _check(origin: str) -> None:
-    """Refuse what a browser would never send: it would be matched never, and nobody would be told."""
+    """Refuse what no browser sends as an origin: it would silently match no page."""
     parts = urlsplit(origin)
     if origin != "*" and (not parts.scheme or not parts.netloc or origin != f"{parts.scheme}://{parts.netloc}"):
         raise SettingsError(
-            f"OWNLM_CORS_ORIGINS: {origin!r} is no origin; write scheme, host and port without a path, "
+            f"OWNLM_CORS_ORIGINS: {origin!r} is not an origin; write scheme, host and port without a path, "
             "as in https://app.example.com, or * for all"
         )

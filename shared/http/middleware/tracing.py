@@ -1,4 +1,4 @@
-"""OpenTelemetry traces: one span for each request, where an endpoint for them is configured."""
+"""OpenTelemetry traces: one span for each request, if an endpoint is configured."""
 
 import os
 import threading
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.http.probes import QUIET_PATHS
-from shared.http.request_context import current_request, note
+from shared.http.request_context import add_log_fields, current_request
 from shared.http.settings import ServiceSettings, SettingsError
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ _LAST_SPANS_SECONDS = 1.0
 
 
 class TracingMiddleware:
-    """Wraps each request in a server span that goes on the caller's trace; what handlers noted become its attributes.
+    """Wraps each request in a server span that continues the caller's trace; its attributes include the log fields.
 
-    `opentelemetry-api` must be installed; `provider` decides where spans go.
+    `opentelemetry-api` must be installed; `provider` exports the spans.
     """
 
     def __init__(self, app: ASGIApp, provider: "AnyTracerProvider") -> None:
@@ -44,7 +44,7 @@ class TracingMiddleware:
         span = self._tracer.start_span(scope["method"], context=self._extract(carrier), kind=self._server)
         context = span.get_span_context()
         if context.is_valid:
-            note(trace_id=f"{context.trace_id:032x}")
+            add_log_fields(trace_id=f"{context.trace_id:032x}")
         status = 0
 
         async def traced_send(message: Message) -> None:
@@ -71,12 +71,12 @@ class TracingMiddleware:
         span.set_attribute("url.path", scope["path"])
         if status:
             span.set_attribute("http.response.status_code", status)
-        record = current_request.get()
-        if record is not None:
-            span.set_attribute("ownlm.request_id", record.id)
-            if record.error_code is not None:
-                span.set_attribute("error.type", record.error_code)
-            for name, value in record.notes.items():
+        context = current_request.get()
+        if context is not None:
+            span.set_attribute("ownlm.request_id", context.id)
+            if context.error_code is not None:
+                span.set_attribute("error.type", context.error_code)
+            for name, value in context.log_fields.items():
                 span.set_attribute(f"ownlm.{name}", value)
         if status >= 500:
             span.set_status(self._failed)
@@ -84,10 +84,10 @@ class TracingMiddleware:
 
 
 def make_tracer_provider(settings: ServiceSettings, service_name: str) -> "TracerProvider | None":
-    """What sends spans to `OWNLM_OTLP_ENDPOINT` or to where the standard `OTEL_` variables say; None without either.
+    """Export spans to `OWNLM_OTLP_ENDPOINT` or the endpoint of the standard `OTEL_` variables; None without either.
 
     Raises:
-        SettingsError: An endpoint is set, and the packages for it are not installed.
+        SettingsError: An endpoint is set, but OpenTelemetry is not installed.
     """
     variable = next((name for name in _ENDPOINT_VARIABLES if os.environ.get(name)), None)
     endpoint = settings.otlp_endpoint
@@ -101,19 +101,19 @@ def make_tracer_provider(settings: ServiceSettings, service_name: str) -> "Trace
     except ImportError as error:
         name = "OWNLM_OTLP_ENDPOINT" if endpoint else variable
         raise SettingsError(
-            f"{name} is set, and OpenTelemetry is not installed: pip install 'ownlm[otel]', or leave it out"
+            f"{name} is set, but OpenTelemetry is not installed: pip install 'ownlm[otel]', or unset it"
         ) from error
-    named = "OTEL_SERVICE_NAME" in os.environ
-    provider = TracerProvider(resource=Resource.create({} if named else {"service.name": service_name}))
+    has_name = "OTEL_SERVICE_NAME" in os.environ
+    provider = TracerProvider(resource=Resource.create({} if has_name else {"service.name": service_name}))
     # Without an argument the exporter reads the standard variables.
     exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces") if endpoint else OTLPSpanExporter()
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return provider
 
 
-def send_last_spans(provider: "TracerProvider") -> None:
-    """Send what is left, and give up after a second: a collector that is gone must not hold up the end."""
-    sender = threading.Thread(target=provider.shutdown, name="last-spans", daemon=True)
+def shut_down_provider(provider: "TracerProvider") -> None:
+    """Export the remaining spans for at most a second: an unreachable collector must not delay the exit."""
+    exporter = threading.Thread(target=provider.shutdown, name="last-spans", daemon=True)
     with suppress(RuntimeError, MemoryError):  # without a thread, nothing would limit how long it takes
-        sender.start()
-        sender.join(_LAST_SPANS_SECONDS)
+        exporter.start()
+        exporter.join(_LAST_SPANS_SECONDS)

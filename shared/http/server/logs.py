@@ -79,9 +79,9 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 def _add_request_id(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    record = current_request.get()
-    if record is not None:
-        event.setdefault("id", record.id)
+    context = current_request.get()
+    if context is not None:
+        event.setdefault("id", context.id)
     return event
 
 

@@ -12,8 +12,7 @@ import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from shared.http.errors import ApiError
-from shared.http.middleware.refusals import REFUSAL
+from shared.http.errors import SERVER_REFUSAL, ApiError
 from shared.http.server.response_transport import ResponseTransport, UnchunkedTransport, unacknowledged_bytes
 
 MAX_HEAD_BYTES = 65_536
@@ -228,7 +227,7 @@ class RequestProtocol(HttpToolsProtocol):
         if cycle.response_started:
             self._hang_up() if cycle.response_complete else self._disconnect_all()
             return
-        cycle.scope["extensions"] = {REFUSAL: {"error": error}}
+        cycle.scope["extensions"] = {SERVER_REFUSAL: {"error": error}}
         cycle.keep_alive = False
         cycle.more_body = False
         cycle.message_event.set()

@@ -15,7 +15,7 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from shared.http.server import descriptors
+from shared.http.server import file_descriptors
 from shared.http.server.logs import configure_logging
 from shared.http.server.workers import EXIT_FAILED, WorkerLink, WorkersFailedError, supervise
 from shared.http.settings import LOCAL_ADDRESSES, ServiceSettings, SettingsError, SettingsT, load_settings
@@ -135,7 +135,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Also log what the event loop meets."""
-        asyncio.get_running_loop().set_exception_handler(descriptors.log_error)
+        asyncio.get_running_loop().set_exception_handler(file_descriptors.log_error)
         await super().startup(sockets)
 
     async def on_tick(self, counter: int) -> bool:
@@ -167,7 +167,7 @@ class _Server(uvicorn.Server):
 
 def http_protocol(client_timeout: float) -> "type[asyncio.Protocol]":
     """Return what uvicorn makes of each connection; see `ReservingProtocol`. The app must be one of `build_app`."""
-    return cast("type[asyncio.Protocol]", partial(descriptors.ReservingProtocol, client_timeout=client_timeout))
+    return cast("type[asyncio.Protocol]", partial(file_descriptors.ReservingProtocol, client_timeout=client_timeout))
 
 
 def several(listener: socket.socket) -> list[socket.socket]:

@@ -16,7 +16,7 @@ from services.inference.engine import PromptEvent, RequestHandle, TokenEvent
 from services.inference.generation import timing as module
 from services.inference.generation.timing import Meter
 from services.inference.metrics import InferenceMetrics
-from shared.http.request_context import RequestRecord, current_request
+from shared.http.request_context import RequestContext, current_request
 from tests.services.conftest import wait_until
 
 SECRET = "my secret"
@@ -91,8 +91,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 def test_gaps_are_those_of_each_sequence(clock: Callable[[float], None]) -> None:
     """Two rows take turns every 10 ms: each one's gaps are 20 ms, and the metrics count no others."""
     metrics = InferenceMetrics(lambda: None)
-    record = RequestRecord()
-    token = current_request.set(record)
+    context = RequestContext()
+    token = current_request.set(context)
     try:
         clock(100.5)
         job = RequestHandle(2, lambda _index: None)
@@ -117,7 +117,7 @@ def test_gaps_are_those_of_each_sequence(clock: Callable[[float], None]) -> None
     assert total("ownlm_time_to_first_token_seconds") == (1, 1.25)
     assert total("ownlm_time_between_tokens_seconds") == (4, 0.080)
     assert total("ownlm_generation_seconds") == (1, 2.0)
-    assert record.notes == {"queue_ms": 1000.0, "prefill_ms": 200.0, "first_token_ms": 1250.0, "decode_ms": 50.0}
+    assert context.log_fields == {"queue_ms": 1000.0, "prefill_ms": 200.0, "first_token_ms": 1250.0, "decode_ms": 50.0}
 
 
 def test_tokens_after_a_stop_string_are_not_measured(clock: Callable[[float], None]) -> None:
@@ -135,7 +135,7 @@ def test_the_page_shows_what_the_engine_counts() -> None:
     from services.inference.engine import EngineStats
 
     stats = EngineStats(*range(1, len(EngineStats._fields) + 1))
-    page = InferenceMetrics(lambda: stats).page().decode()
+    page = InferenceMetrics(lambda: stats).render().decode()
     for name, value in [
         ("ownlm_waiting_rows", stats.num_waiting),
         ("ownlm_kv_blocks", stats.kv_blocks_total),

@@ -80,7 +80,7 @@ def test_parts_of_characters_decode_to_replacements_or_are_refused(client: TestC
         ("/encode?add_special_tokens=yes", b"a", 422, "add_special_tokens: must be false or true"),
         ("/encode?dtype=int64", b"a", 422, "dtype: must be uint16 or uint32"),
         ("/encode?dtype=uint16&dtype=uint32", b"a", 422, "dtype: must be uint16 or uint32, once"),
-        ("/decode", b"\0\0\0", 400, "the body has 3 bytes, which are no whole number of uint16 ids"),
+        ("/decode", b"\0\0\0", 400, "the body has 3 bytes, not a multiple of the 2 bytes of a uint16 id"),
         ("/decode", b"A\0\xff\xff", 400, "token 1 is 65535, but ids are 0 to"),
         ("/decode?dtype=uint32", b"\xff\xff\xff\xff", 400, "token 0 is 4294967295"),  # B23
         ("/decode?errors=ignore", b"A\0", 422, "errors: must be replace or strict"),

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI, Request, Response
 from fastapi.testclient import TestClient
 
-from shared.http import ApiError, BodyRoute, CpuWorkers, add_body_routes, unless_disconnected
+from shared.http import ApiError, BodyRoute, ThreadPool, add_body_routes, cancel_on_disconnect
 from tests.shared.http.conftest import EchoRequest
 from tests.shared.http.connection import Transport, protocol_of, statuses
 
@@ -35,7 +35,7 @@ async def turns() -> None:
 def test_a_refused_body_is_freed(build: Any) -> None:
     """The error of a thread or task is kept by its future, which the frames of the error's traceback keep."""
     bodies = []
-    workers = CpuWorkers(1)
+    workers = ThreadPool(1)
 
     def refuse(body: EchoRequest) -> NoReturn:
         bodies.append(weakref.ref(body))
@@ -45,7 +45,7 @@ def test_a_refused_body_is_freed(build: Any) -> None:
         return await workers.run(refuse, body)
 
     async def in_task(body: EchoRequest, request: Request) -> Response:
-        return await unless_disconnected(request, workers.run(refuse, body))
+        return await cancel_on_disconnect(request, workers.run(refuse, body))
 
     app: FastAPI = build()
     add_body_routes(app, BodyRoute("/thread", in_thread), BodyRoute("/task", in_task))

@@ -14,11 +14,11 @@ import sys
 from shared.http import HttpMetrics
 metrics = HttpMetrics()
 for _ in range(int(sys.argv[1])):
-    metrics.count("POST", "/encode", 200, 0.002)
+    metrics.count_request("POST", "/encode", 200, 0.002)
 metrics.in_flight.inc()
 metrics.refusals.labels("queue_full").inc()
 if len(sys.argv) > 2:
-    print(metrics.page().decode())
+    print(metrics.render().decode())
 """
 
 
@@ -32,9 +32,9 @@ def samples(page: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 
 def test_one_process() -> None:
     metrics = HttpMetrics()
-    metrics.count("GET", "/x", 200, 0.3)
-    metrics.count("GET", "/x", 404, 3.0)
-    page = samples(metrics.page().decode())
+    metrics.count_request("GET", "/x", 200, 0.3)
+    metrics.count_request("GET", "/x", 404, 3.0)
+    page = samples(metrics.render().decode())
     labels = (("method", "GET"), ("route", "/x"))
     assert page["ownlm_http_request_duration_seconds_count", labels] == 2
     assert page["ownlm_http_request_duration_seconds_sum", labels] == 3.3

@@ -141,5 +141,5 @@ def _describe_exit(returncode: int) -> str:
         return f"with exit code {returncode}"
     names = {number.value: number.name for number in signal.Signals}  # real-time signals have none
     name = names.get(-returncode, str(-returncode))
-    hint = ", as it does where the system's memory runs out" if name == "SIGKILL" else ""
-    return f"by the signal {name}{hint}"
+    hint = ", possibly because the system ran out of memory" if name == "SIGKILL" else ""
+    return f"by signal {name}{hint}"

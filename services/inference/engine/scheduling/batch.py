@@ -15,7 +15,7 @@ class ScheduledSequence(NamedTuple):
     end: int
 
     @property
-    def samplers(self) -> list[Sequence]:
+    def sampled_sequences(self) -> list[Sequence]:
         """The sequences for which a token is sampled from the logits after the last token."""
         if self.end < self.sequence.num_tokens:
             return []
@@ -24,9 +24,9 @@ class ScheduledSequence(NamedTuple):
     def segment(self) -> Segment:
         """As the runner takes it."""
         sequence, start, end = self
-        slots = tuple(sampler.slot for sampler in self.samplers)
         if sequence.is_decoding:
-            return Segment((sequence.output[-1],), start, sequence.blocks, slots)
+            return Segment((sequence.output[-1],), start, sequence.blocks, (sequence.slot,))
+        slots = tuple(sampled.slot for sampled in self.sampled_sequences)
         tokens = sequence.tokens(start, end)
         if not sequence.needs_prompt_logprobs:
             return Segment(tokens, start, sequence.blocks, slots)

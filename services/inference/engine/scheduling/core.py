@@ -84,8 +84,8 @@ class EngineCore:
         if index is None:
             canceled = [sequence for id_, sequence in self._sequences.items() if id_.request_id == request_id]
         else:
-            found = self._sequences.get(SequenceId(request_id, index))
-            canceled = [] if found is None else [found]
+            sequence = self._sequences.get(SequenceId(request_id, index))
+            canceled = [] if sequence is None else [sequence]
         for sequence in canceled:
             self._finish(sequence)
 
@@ -158,7 +158,7 @@ class EngineCore:
         Their keys and values count as far as the last step that ran, and so must what the runner sampled.
         """
         failed = False
-        for sequence in [sampler for one in scheduled for sampler in one.samplers]:
+        for sequence in [sequence for one in scheduled for sequence in one.sampled_sequences]:
             try:
                 self._scheduler.reopen(sequence)
             except Exception as error:

@@ -71,7 +71,7 @@ class EngineLoop:
         except RunnerLostError as error:
             _log.error("the runner is lost", exc_info=error)
             return str(error)
-        return f"the model runs no step any more, {self._failure}"
+        return f"no step of the model succeeds any more: {self._failure}"
 
     def turn(self) -> None:
         """Take the commands that have come, waiting for one if there is nothing to do, and run a step."""

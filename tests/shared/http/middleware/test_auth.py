@@ -40,7 +40,7 @@ def test_everything_but_health_checks_needs_a_key(build: Any, path: str) -> None
         assert response.status_code == 401
         assert response.headers["www-authenticate"] == 'Bearer realm="ownlm"'
         assert response.json()["error"] == {
-            "message": "an API key is needed: send the header 'Authorization: Bearer KEY'",
+            "message": "an API key is required: send the header 'Authorization: Bearer KEY'",
             "type": "authentication_error",
             "param": None,
             "code": "missing_api_key",
@@ -154,7 +154,7 @@ def test_a_half_written_line_is_no_key(tmp_path: Path, clock: Callable[[float], 
             assert not keys.accepts(OLD.encode())
             assert not any(keys.accepts(b"second-key"[:length]) for length in range(11))
             assert [line["event"] for line in logs if line["log_level"] == "error"] == [
-                "the last line of the API keys is not used"
+                "skipping the last line of the API keys"
             ]
             assert "second" not in str(logs)
         written.write("\n")
@@ -193,10 +193,10 @@ def test_the_same_length_and_time_are_still_a_change(tmp_path: Path, clock: Call
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"api_keys": " , "}, "OWNLM_API_KEYS has no key in it"),
-        ({"api_keys": "caf\u00e9"}, "OWNLM_API_KEYS: a key is printable ASCII"),
+        ({"api_keys": " , "}, "OWNLM_API_KEYS contains no key"),
+        ({"api_keys": "caf\u00e9"}, "OWNLM_API_KEYS: an API key must be printable ASCII"),
         ({"api_keys_file": Path("/nothing/there")}, "cannot read /nothing/there: No such file or directory"),
-        ({"api_keys_file": Path("/dev/null")}, "/dev/null has no key in it"),
+        ({"api_keys_file": Path("/dev/null")}, "/dev/null contains no key"),
     ],
 )
 def test_keys_that_cannot_be_used_end_the_start(build: Any, settings: dict[str, Any], told: str) -> None:

@@ -36,5 +36,5 @@ def test_named_origins_may_call_also_where_keys_are_needed(build: Any) -> None:
 
 @pytest.mark.parametrize("origin", ["app.example.com", f"{PAGE}/", f"{PAGE}/page", "https://"])
 def test_what_no_browser_sends_is_refused(build: Any, origin: str) -> None:
-    with pytest.raises(SettingsError, match="is no origin"):
+    with pytest.raises(SettingsError, match="is not an origin"):
         build(cors_origins=origin)

@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 from structlog.testing import capture_logs
 
-from shared.http import HttpMetrics, SettingsError, note
-from shared.http.middleware.access_log import ObserveMiddleware
+from shared.http import HttpMetrics, SettingsError, add_log_fields
+from shared.http.middleware.access_log import AccessLogMiddleware
 from shared.http.middleware.tracing import TracingMiddleware
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -36,12 +36,12 @@ def client(build: Any, spans: InMemorySpanExporter) -> TestClient:
 
     @app.get("/noted")
     async def noted() -> str:
-        note(queue_ms=1.5, prompt_tokens=3)
+        add_log_fields(queue_ms=1.5, prompt_tokens=3)
         return "x"
 
     app.user_middleware.clear()
     app.add_middleware(TracingMiddleware, provider=provider)
-    app.add_middleware(ObserveMiddleware, metrics=HttpMetrics())
+    app.add_middleware(AccessLogMiddleware, metrics=HttpMetrics())
     return TestClient(app, raise_server_exceptions=False)
 
 

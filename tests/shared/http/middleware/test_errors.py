@@ -51,7 +51,7 @@ def test_single_headers_that_are_there_twice_are_refused_at_any_size(build: Any,
     headers = b"".join(b"%s: %s\r\n" % (name, value) for value in values)
     answer = ask(build(), post(b'{"text": "%s"}' % (b"x" * size), headers))
     assert statuses(answer) == [b"400"]
-    assert b"%s' is there 2 times" % name in answer
+    assert b"%s' occurs 2 times" % name in answer
 
 
 @pytest.mark.case("D05")

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of raw bodies, beside what FastAPI says of JSON."""
+"""Raw bodies in the OpenAPI document, beside the JSON bodies that FastAPI documents."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ RAW_ENCODE: dict[str, Any] = {
     "parameters": [
         _parameter(
             "allowed_special",
-            'special tokens recognised in the text: their names, each by itself, or "all"',
+            'special tokens recognized in the text: their names, one per parameter, or "all"',
             type="array",
             items={"type": "string"},
         ),

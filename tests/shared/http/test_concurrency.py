@@ -8,8 +8,8 @@ import anyio
 import httpx
 import pytest
 
-from shared.http import CpuWorkers
-from shared.http.cpu import in_thread
+from shared.http import ThreadPool
+from shared.http.concurrency import in_thread
 
 LARGE = {"text": "x" * 100_000}  # which is read in a thread
 
@@ -52,7 +52,7 @@ def test_a_request_without_a_thread_is_told_so_and_the_next_is_served(
 @pytest.mark.case("D30")
 def test_workers_without_a_thread_give_their_place_back(no_room: threading.Event) -> None:
     async def work() -> None:
-        workers = CpuWorkers(1)
+        workers = ThreadPool(1)
         no_room.set()
         for _ in range(3):
             with pytest.raises(Exception, match="no thread can be started"):

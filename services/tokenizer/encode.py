@@ -1,0 +1,166 @@
+"""`POST /encode`: text to token ids, from JSON or from a raw body of UTF-8."""
+
+import base64
+from email.message import Message
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+from fastapi import Request, Response
+
+from services.tokenizer.openapi import RAW_ENCODE
+from services.tokenizer.query import IDS, TEXT, RawQuery
+from services.tokenizer.schemas import EncodeRequest, EncodeResponse
+from services.tokenizer.service import ERROR_RESPONSES, JSON, TokenizerService, check_batch_size
+from shared.bpe import Tokenizer, TokenizerError
+from shared.http import ApiError, BodyRoute, shorten
+
+# Each takes 90 bytes of a response, and a few microseconds.
+_MAX_PIECES = 1 << 17
+# Characters of a text that is encoded without the set-up of a batch.
+_SHORT_TEXT = 1 << 16
+
+
+def encode_route(service: TokenizerService) -> BodyRoute:
+    """The route."""
+
+    async def encode(body: EncodeRequest, request: Request) -> Response:
+        """Turn text into token ids. Text that spells a special token stays text unless `allowed_special` names it."""
+        content = await service.run(body.size, request, encode_json, body, service.settings.max_batch_items)
+        return Response(content, media_type=JSON)
+
+    async def encode_raw_body(body: bytes, request: Request) -> Response:
+        return await service.run(len(body), request, encode_raw, body, request)
+
+    return BodyRoute(
+        "/encode",
+        encode,
+        raw={TEXT: encode_raw_body},
+        response_model=EncodeResponse,
+        responses=ERROR_RESPONSES,
+        openapi_extra=RAW_ENCODE,
+    )
+
+
+def encode_json(tokenizer: Tokenizer, request: EncodeRequest, max_items: int) -> bytes:
+    """The ids of one text or of each text of a batch, as the JSON of `EncodeResponse`.
+
+    Raises:
+        ApiError: 400, for a batch with more than `max_items` texts, and for what the tokenizer refuses.
+    """
+    if isinstance(request.text, list):
+        check_batch_size("text", len(request.text), max_items)
+    try:
+        return _encode_with_pieces(tokenizer, request) if request.return_pieces else _encode(tokenizer, request)
+    except TokenizerError as error:
+        raise ApiError(400, str(error)) from error
+
+
+def encode_raw(tokenizer: Tokenizer, body: bytes, request: Request) -> Response:
+    """The ids of a body of text: raw if the client accepts this, else as the JSON of `EncodeResponse`.
+
+    Raises:
+        ApiError: 400 for a body that is not UTF-8, with the byte, and for what the tokenizer refuses; 415 for other
+            character sets; 422 for invalid query parameters.
+    """
+    _check_charset(request.headers["content-type"])
+    query = RawQuery(request.query_params, "allowed_special", "add_special_tokens", "dtype")
+    dtype = query.dtype(tokenizer)
+    allowed_special = query.names("allowed_special")
+    try:
+        ids = _encode_bytes(tokenizer, body, allowed_special, query.flag("add_special_tokens"), dtype)
+    except UnicodeDecodeError as error:
+        message = f"the body is not UTF-8: byte {error.start} is 0x{body[error.start]:02x} ({error.reason})"
+        raise ApiError(400, message) from None
+    except TokenizerError as error:
+        raise ApiError(400, str(error)) from error
+    if not _accepts_ids(request.headers.get("accept", "")):
+        return Response(_ids_as_json(tokenizer, ids), media_type=JSON)
+    headers = {
+        "X-Token-Count": str(len(ids)),
+        "X-Token-Dtype": ids.dtype.name,
+        "X-Tokenizer-Fingerprint": tokenizer.fingerprint,
+    }
+    return Response(ids.tobytes(), media_type=IDS, headers=headers)
+
+
+def _encode(tokenizer: Tokenizer, request: EncodeRequest) -> bytes:
+    special = _special(request)
+    if isinstance(request.text, str) and len(request.text) <= _SHORT_TEXT:
+        return _ids_as_json(tokenizer, tokenizer.encode_to_numpy(request.text, **special))
+    # One thread: OWNLM_CPU_THREADS limits how many requests are processed at once.
+    if isinstance(request.text, str):
+        return _ids_as_json(tokenizer, tokenizer.encode_batch_to_numpy([request.text], max_threads=1, **special)[0])
+    batch = tokenizer.encode_batch_to_numpy(request.text, max_threads=1, **special)
+    content = {"tokens": batch, "count": sum(map(len, batch)), "fingerprint": tokenizer.fingerprint}
+    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _special(request: EncodeRequest) -> dict[str, Any]:
+    return {"allowed_special": request.allowed_special, "add_special_tokens": request.add_special_tokens}
+
+
+def _ids_as_json(tokenizer: Tokenizer, ids: npt.NDArray[Any]) -> bytes:
+    content = {"tokens": ids, "count": len(ids), "fingerprint": tokenizer.fingerprint}
+    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _encode_with_pieces(tokenizer: Tokenizer, request: EncodeRequest) -> bytes:
+    is_single = isinstance(request.text, str)
+    texts = [request.text] if isinstance(request.text, str) else request.text
+    count = sum(map(len, tokenizer.encode_batch_to_numpy(texts, max_threads=1, **_special(request))))
+    if count > _MAX_PIECES:
+        message = f"return_pieces: the text has {count:,} tokens, the limit is {_MAX_PIECES:,}: send it in parts"
+        raise ApiError(400, message, param="return_pieces", code="answer_too_large")
+    pieces = [_pieces(tokenizer, text, request) for text in texts]
+    tokens = [[piece["id"] for piece in text_pieces] for text_pieces in pieces]
+    content = {
+        "tokens": tokens[0] if is_single else tokens,
+        "count": sum(map(len, tokens)),
+        "fingerprint": tokenizer.fingerprint,
+        "pieces": pieces[0] if is_single else pieces,
+    }
+    return orjson.dumps(content)
+
+
+def _pieces(tokenizer: Tokenizer, text: str, request: EncodeRequest) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": piece.id,
+            "bytes": base64.b64encode(piece.bytes).decode(),
+            "text": piece.bytes.decode("utf-8", errors="replace"),
+            "start": piece.start,
+            "end": piece.end,
+            "special": piece.special,
+        }
+        for piece in tokenizer.encode_with_offsets(text, **_special(request))
+    ]
+
+
+def _encode_bytes(
+    tokenizer: Tokenizer,
+    body: bytes,
+    allowed_special: list[str] | Literal["all"],
+    add_special_tokens: bool,
+    dtype: np.dtype[Any],
+) -> npt.NDArray[Any]:
+    text = str(body, "utf-8")
+    if not allowed_special and not add_special_tokens:
+        return tokenizer.encode_documents(body, None, dtype)
+    [ids] = tokenizer.encode_batch_to_numpy(  # one thread, as above
+        [text], allowed_special=allowed_special, add_special_tokens=add_special_tokens, max_threads=1
+    )
+    return ids.astype(dtype)
+
+
+def _check_charset(content_type: str) -> None:
+    message = Message()
+    message["content-type"] = content_type
+    charset = message.get_content_charset("utf-8")
+    if charset not in {"utf-8", "utf8", "us-ascii"}:
+        raise ApiError(415, f"send text as UTF-8 (got charset {shorten(charset)})")
+
+
+def _accepts_ids(accept: str) -> bool:
+    return any(part.partition(";")[0].strip().lower() == IDS for part in accept.split(","))
