@@ -157,7 +157,7 @@ def test_files_that_unpack_to_a_thousand_times_their_size(
     else:
         assert status == 1
         assert name in errors
-        assert "(--memory-limit)" in errors
+        assert "--memory-limit" in errors
         assert not (tmp_path / "out").exists()
 
 
