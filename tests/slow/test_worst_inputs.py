@@ -49,24 +49,22 @@ TEXTS = {
 
 @contextmanager
 def neighbor(url: str) -> Iterator[list[float]]:
-    """Asks for /livez all the time, once at least, and collects how long that takes."""
+    """Asks for /livez all the time, and collects how long that takes."""
     seconds: list[float] = []
     stop = threading.Event()
 
     def ask() -> None:
-        while True:
-            started = time.perf_counter()
-            assert client.get(f"{url}/livez").status_code == 200
-            seconds.append(time.perf_counter() - started)
-            if stop.wait(0.02):
-                return
+        with httpx.Client(timeout=60) as client:
+            while not stop.wait(0.02):
+                started = time.perf_counter()
+                assert client.get(f"{url}/livez").status_code == 200
+                seconds.append(time.perf_counter() - started)
 
-    with httpx.Client(timeout=60) as client:
-        thread = threading.Thread(target=ask)
-        thread.start()
-        yield seconds
-        stop.set()
-        thread.join()
+    thread = threading.Thread(target=ask)
+    thread.start()
+    yield seconds
+    stop.set()
+    thread.join()
 
 
 def processor_seconds(process: psutil.Process) -> float:
@@ -75,23 +73,30 @@ def processor_seconds(process: psutil.Process) -> float:
 
 
 def check(running: Any, name: str, request: Callable[[int], dict[str, Any]], path: str) -> None:
-    """Ask with each size, and compare the processor's time a byte."""
+    """Ask with each size, compare the processor's time a byte, and see that others are served meanwhile.
+
+    Three times each: what the service does shows in each of them, and what else the machine does in one.
+    """
     process = psutil.Process(running.popen.pid)
     costs = []
+    longest = 0.0
     with httpx.Client(timeout=300) as client, neighbor(running.url) as waits:
         for size in SIZES:
             given = request(size)
-            rounds = []
+            rounds, waited = [], []
             for _ in range(3):
+                first = len(waits)
                 before = processor_seconds(process)
                 status = client.post(f"{running.url}{path}", **given).status_code
                 rounds.append(processor_seconds(process) - before)
                 assert status in {200, 400, 413, 422}, status
+                waited.append(max(waits[first:], default=0.0))
             costs.append(statistics.median(rounds))
+            longest = max(longest, statistics.median(waited))
     shown = ", ".join(f"{size / 1e6:g} MB {cost * 1e3:.0f} ms" for size, cost in zip(SIZES, costs, strict=True))
-    print(f"{path} {name}: {shown}; /livez after {max(waits) * 1e3:.0f} ms at most")
+    print(f"{path} {name}: {shown}; /livez after {longest * 1e3:.0f} ms at most")
     assert costs[2] <= 8 * MOST_GROWTH * max(costs[1], 0.02), shown
-    assert max(waits) < 0.25
+    assert longest < 0.25
 
 
 @pytest.fixture(params=["plain", "qwen"])
