@@ -1,16 +1,12 @@
 """Let nobody in without an API key."""
 
 from collections.abc import Iterable
-from typing import Any
 
-from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared.http.errors import ApiError, error_response
 from shared.http.middleware.api_keys import ApiKeys
 from shared.http.probes import HEALTH_PATHS
-
-_ENVELOPE = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorEnvelope"}}}
 
 
 class AuthMiddleware:
@@ -31,25 +27,6 @@ class AuthMiddleware:
             return
         error = _refusal(key)
         await error_response(error)(scope, receive, send)
-
-
-def document_keys(app: FastAPI) -> None:
-    """Let the OpenAPI document say which calls need a key, and what comes without one."""
-    build_document = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            document = build_document()
-            document["components"]["securitySchemes"] = {"ApiKey": {"type": "http", "scheme": "bearer"}}
-            refusal = {"description": "No API key, or one that is not known", "content": _ENVELOPE}
-            for path, calls in document["paths"].items():
-                for call in calls.values() if path not in HEALTH_PATHS else ():
-                    call["security"] = [{"ApiKey": []}]
-                    call["responses"]["401"] = refusal
-        assert app.openapi_schema is not None
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]
 
 
 def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
