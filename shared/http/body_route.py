@@ -162,7 +162,7 @@ def _parse(body: bytes) -> Any:
     """Parse JSON in UTF-8.
 
     Raises:
-        ApiError: 422 for a body that is not JSON, or has too many parts.
+        ApiError: 422 for a body that is not JSON, has too many parts, or a number of more than 4,300 digits.
     """
     _check_parts(body)
     try:
@@ -170,7 +170,7 @@ def _parse(body: bytes) -> Any:
     except ValueError as error:
         if not body:
             raise ApiError(422, "the body is missing: send a JSON object") from None
-        raise ApiError(422, f"the body is not JSON in UTF-8: {error}") from None
+        raise ApiError(422, f"the body cannot be read as JSON in UTF-8: {error}") from None
 
 
 def _check_parts(body: bytes) -> None:
