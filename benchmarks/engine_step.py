@@ -16,13 +16,14 @@ import numpy as np
 import torch
 
 from benchmarks.machine import describe_machine, installed_versions
+from services.inference.engine.limits import BLOCK_SIZE
 from services.inference.engine.runner.cpu.kernels import intrinsics
 from services.inference.engine.runner.cpu.kernels.linear import linear
 from services.inference.engine.runner.cpu.panels import KINDS
 from services.inference.engine.runner.cpu.runner import CpuRunner
 from services.inference.engine.runner.cpu.team import ThreadTeam
 from services.inference.engine.runner.cpu.weights import pack_weights
-from services.inference.engine.runner.protocol import BLOCK_SIZE, Segment
+from services.inference.engine.runner.protocol import Segment
 from services.inference.engine.sampler.cpu import CpuSampler
 from shared.lm import ModelConfig, Transformer
 
@@ -86,7 +87,7 @@ def _runner(model: Transformer, kind: int, threads: int) -> CpuRunner:
         CpuSampler(CONFIG.vocab_size, MAX_ROWS, num_threads=threads, run=team.run),
         team,
         num_blocks=MAX_ROWS * CONFIG.context_length // BLOCK_SIZE,
-        max_rows=MAX_ROWS,
+        num_slots=MAX_ROWS,
         max_step_tokens=MAX_STEP_TOKENS,
         context_length=CONFIG.context_length,
     )

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 
 from benchmarks.inputs import existing_file, existing_folder
 from benchmarks.machine import describe_machine, installed_versions
+from services.inference.engine.limits import BLOCK_SIZE
 from services.inference.engine.runner.cpu.panels import KINDS
 from services.inference.engine.runner.cpu.runner import CpuRunner
 from services.inference.engine.runner.cpu.team import ThreadTeam
 from services.inference.engine.runner.cpu.weights import pack_weights
-from services.inference.engine.runner.protocol import BLOCK_SIZE, Segment
+from services.inference.engine.runner.protocol import Segment
 from services.inference.engine.sampler.cpu import CpuSampler
 from shared.bpe import TokenizerError
 from shared.lm import ModelFolder, ModelFolderError, load_model_folder
@@ -108,7 +109,7 @@ def _measure(
         CpuSampler(config.vocab_size, LOGIT_ROWS, num_threads=team.num_threads, run=team.run),
         team,
         num_blocks=len(blocks),
-        max_rows=LOGIT_ROWS,
+        num_slots=LOGIT_ROWS,
         max_step_tokens=config.context_length,
         context_length=config.context_length,
     )

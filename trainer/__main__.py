@@ -1,4 +1,4 @@
-"""`python -m trainer COMMAND`."""
+"""`python -m trainer COMMAND`, or `ownlm COMMAND`."""
 
 from trainer.cli import main
 

@@ -1,4 +1,4 @@
-"""The command line: which commands there are, where their settings come from, and what their exit status means.
+"""The command line: its commands, the sources of their settings, and their exit status.
 
 Exit status: 0 done, 1 the job failed, 2 wrong usage, 128 + N stopped by signal N (130 after Ctrl-C).
 """
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App, ArgumentCollection, Parameter
 
 from shared.system.errors import describe
 from trainer.commands.demo import demo
@@ -24,20 +24,24 @@ from trainer.commands.sweep import sweep
 from trainer.commands.train import train
 from trainer.commands.vocab import vocab
 from trainer.compute.launch import check_command, rank_and_count
+from trainer.console.program import PROGRAM
 from trainer.console.progress import set_up_logging
 from trainer.errors import InterruptedRunError, UsageError
-from trainer.recipes.options import DialOptions
+from trainer.recipes.options import ScalingOptions
 from trainer.settings.file import read_settings_file
 from trainer.settings.whole_numbers import refuse_fractions
 
 logger = logging.getLogger(__name__)
 
+_HYPHEN = "\0-"
+"""Stands for a lone hyphen while cyclopts parses, which takes that for an option; no argument can contain it."""
+
 app = App(
-    name="python -m trainer",
+    name=PROGRAM,
     help="""Turn plain text into a language model that you own.
 
     The steps are `vocab` (learn a vocabulary), `encode` (text to token files), `train`, and `generate`.
-    `demo` takes all of them at once on an embedded corpus. `COMMAND --help` says what to choose and why.
+    `demo` runs all of them on an embedded corpus. `COMMAND --help` explains every option.
     """,
     version_flags=[],
     default_parameter=Parameter(negative_iterable=()),
@@ -56,18 +60,17 @@ def launch(
 
     Args:
         tokens: The command and its options.
-        config: TOML file with any of the command's options, as `name = value`; the command line wins over it.
+        config: TOML file with any of the command's options, as `name = value`; the command line takes precedence.
         verbose: Show the whole traceback when a job fails, and log more.
     """
     set_up_logging(verbose=verbose, errors_only=rank_and_count()[0] > 0)
     try:
         check_command(next(iter(tokens), None))
         file = () if config is None else (read_settings_file(config),)
-        app.config = (*file, refuse_fractions, DialOptions(told=True))
-        # cyclopts takes a lone hyphen for an option.
-        app(["/dev/stdin" if argument == "-" else argument for argument in tokens])
+        app.config = (_restore_hyphens, *file, refuse_fractions, ScalingOptions(verbose=True))
+        app([_HYPHEN if argument == "-" else argument for argument in tokens])
     except BrokenPipeError:
-        # Whoever read our output has enough; Python must not complain when it flushes what is left.
+        # The reader of our output closed the pipe; Python must not complain when it flushes the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
         if verbose:
@@ -76,10 +79,16 @@ def launch(
         sys.exit(_exit_status(error))
 
 
+def _restore_hyphens(_app: App, _commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Turn the stand-ins for lone hyphens back; inputs read standard input for a hyphen (cyclopts calls this)."""
+    for argument in arguments:
+        argument.tokens[:] = [t.evolve(value="-") if t.value == _HYPHEN else t for t in argument.tokens]
+
+
 def _message(error: Exception) -> str:
     """One message for people."""
     if isinstance(error, FileExistsError | NotADirectoryError) and error.filename:
-        return f"error: {error.filename}: a file is where a folder is to be; give another name, or move the file away"
+        return f"error: {error.filename}: expected a directory, found a file; give another name, or move the file"
     if isinstance(error, OSError) and error.strerror:
         return f"error: {error.filename}: {error.strerror}" if error.filename else f"error: {error.strerror}"
     if isinstance(error, MemoryError):
@@ -102,6 +111,6 @@ def main() -> None:
     try:
         app.meta()
     finally:
-        # What is done is done: nothing is to disturb the interpreter while it goes down.
+        # The work is done: no signal may disturb the interpreter while it exits.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)

@@ -1,16 +1,16 @@
-"""The errors of the trainer whose messages are for people."""
+"""The errors of the trainer; their messages are shown to the user."""
 
 
 class TrainerError(Exception):
-    """A job that cannot go on: the message says what is wrong, where, and what to do. Exit status 1."""
+    """A job failed: the message says what is wrong, where, and what to do. Exit status 1."""
 
 
 class UsageError(TrainerError):
-    """Settings that do not fit together, found before any work is done. Exit status 2."""
+    """Invalid or conflicting settings, found before any work is done. Exit status 2."""
 
 
 class DivergedError(TrainerError):
-    """The loss or the gradient is no longer a finite number, or the loss jumped, at `step`."""
+    """The loss, the gradient or a weight is NaN or infinite, or the loss jumped, at `step`."""
 
     def __init__(self, message: str, step: int) -> None:
         super().__init__(message)
@@ -18,7 +18,7 @@ class DivergedError(TrainerError):
 
 
 class InterruptedRunError(TrainerError):
-    """A job stopped by a signal after its state was saved. Exit status 128 + `signal_number`."""
+    """A signal stopped the job after its state was saved. Exit status 128 + `signal_number`."""
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)

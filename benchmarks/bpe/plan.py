@@ -56,7 +56,7 @@ class Inputs:
 
     @property
     def small(self) -> Path:
-        """Text that is learnt from in no time."""
+        """Text that is learned from in no time."""
         return self.folder / "small.txt"
 
 
@@ -93,7 +93,7 @@ def quick(section: str, inputs: Inputs) -> list[Job]:
 def prepare(inputs: Inputs) -> None:
     """Write what the jobs need: the vocabulary that all encode with, ids that all decode, and smaller texts."""
     from shared.bpe import train_bpe_from_sources
-    from shared.bpe.training.corpus import TextFile
+    from shared.bpe.training import TextFile
 
     folder, corpus = inputs.folder, inputs.corpus
     tokenizer = train_bpe_from_sources([TextFile(corpus)], VOCAB_SIZE, special_tokens=[SEPARATOR]).tokenizer

@@ -1,7 +1,7 @@
 """How each package learns a vocabulary from a file.
 
 `train` imports the package itself, so that the first call of a process holds what its user waits for. Packages that
-read files are given the file, others the documents one by one. `tokens` gives the bytes of what was learnt.
+read files are given the file, others the documents one by one. `tokens` gives the bytes of what was learned.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ class Trainer(NamedTuple):
 
 def _ownlm(path: Path, vocab_size: int) -> Any:
     from shared.bpe import train_bpe_from_sources
-    from shared.bpe.training.corpus import TextFile
+    from shared.bpe.training import TextFile
 
     return train_bpe_from_sources([TextFile(path)], vocab_size, special_tokens=[SEPARATOR])
 
@@ -109,7 +109,7 @@ def _tokenizers(path: Path, vocab_size: int) -> Any:
 
 
 def _from_printable(tokens: Iterable[str]) -> Iterable[bytes]:
-    from shared.bpe.formats.byte_alphabet import from_printable
+    from shared.bpe.byte_alphabet import from_printable
 
     return [from_printable(token) for token in tokens if token != SEPARATOR]
 

@@ -7,8 +7,8 @@ from benchmarks.learning import shape
 from benchmarks.learning.curves import Curve
 from benchmarks.learning.watch import EvaluatedModel, Watch
 from benchmarks.peers.nanogpt import GPT, GPTConfig, build_optimizer, train_step
+from trainer.components.schedule import learning_rate
 from trainer.tokens.dataset import TrainingData
-from trainer.training.schedule import learning_rate
 
 # nanoGPT's own settings for a model of this kind: config/train_shakespeare_char.py, without dropout, as its README has
 # it for CPUs; what that leaves open are train.py's defaults.

@@ -6,8 +6,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.training.shape import CONTEXT, D_FF, HEADS, LAYERS, VOCAB_SIZE, WIDTH
-from shared.bpe import PATTERNS, Tokenizer
-from shared.bpe.vocabulary import AddedToken, Vocabulary
+from shared.bpe import PATTERNS, AddedToken, Tokenizer, Vocabulary
 from shared.lm import GenerationDefaults, ModelConfig, Transformer, save_model_folder
 
 _EOS = "<|endoftext|>"

@@ -19,6 +19,7 @@ from trainer.settings.train import (
     WatchSettings,
 )
 from trainer.training.loop import training_steps
+from trainer.training.run import prepare_run
 from trainer.training.trainer import Trainer
 
 _NEVER_ENDING = 1_000_000
@@ -53,13 +54,13 @@ def our_settings(folder: Path, batch: int, *, compiled: bool = False, max_steps:
 
 def ownlm(folder: Path, batch: int, compiled: bool) -> Contender:
     """The product's own loop: data, schedule, loss, clipping, the guard and AdamW."""
-    trainer = Trainer(our_settings(folder, batch, compiled=compiled))
+    trainer = Trainer(prepare_run(our_settings(folder, batch, compiled=compiled)))
     steps = training_steps(
         trainer.model,
         trainer.optimizer,
-        trainer.windows,
+        trainer.run.windows,
         trainer.settings,
-        trainer.device,
+        trainer.run.device,
         state=trainer.state,
         loss_function=trainer.loss_function,
     )

@@ -5,7 +5,9 @@ from pathlib import Path
 
 from benchmarks.training.shape import VOCAB_SIZE
 from shared.bpe import Tokenizer
-from trainer.tokenizer.vocabulary import learn_vocabulary
+from trainer.settings.encode import EncodeSettings
+from trainer.settings.vocab import VocabSettings
+from trainer.tokenizer.train import train_tokenizer
 from trainer.tokens.encode import encode_files
 
 
@@ -17,6 +19,8 @@ def make_data(folder: Path) -> Path:
     text = folder / "text.txt"
     documents = (" ".join(draw.choices(words, k=200)) + "\n<|endoftext|>\n" for _ in range(2_000))
     text.write_text("".join(documents), encoding="utf-8")
-    learn_vocabulary([text], folder / "tokenizer", vocab_size=VOCAB_SIZE)
-    encode_files([text], Tokenizer.from_files(folder / "tokenizer"), folder / "tokens", val_fraction=0.01)
+    train_tokenizer([text], folder / "tokenizer", VocabSettings(vocab_size=VOCAB_SIZE))
+    encode_files(
+        [text], Tokenizer.from_files(folder / "tokenizer"), folder / "tokens", EncodeSettings(val_fraction=0.01)
+    )
     return folder / "tokens"

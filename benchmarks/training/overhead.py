@@ -21,7 +21,8 @@ _REPEATS = 50
 def data_and_logging(folder: Path, batch: int, results: list[dict[str, Any]]) -> dict[str, float]:
     """Seconds for a step's batch and for a line of metrics, and their share of our eager step (a line in each step)."""
     windows = ShuffledWindows(open_training_data(folder).train, CONTEXT, 0)
-    metrics = MetricsFile(folder.parent / "metrics.jsonl", first_step=0)
+    metrics = MetricsFile(folder.parent / "metrics.jsonl")
+    metrics.rewind(0)
     read, write = [], []
     for step in range(_REPEATS):
         begin = time.perf_counter()

@@ -12,7 +12,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")  # what libraries print goes elsewhere
     os.dup2(2, 1)
     from benchmarks.training.contenders import CONTENDERS, keeps_memory
-    from trainer.compute.allocation import keep_freed_memory
+    from shared.system.allocation import keep_freed_memory
 
     if keeps_memory(name):
         keep_freed_memory()

@@ -81,8 +81,8 @@ class _EngineCollector(Collector):
         """Yield what the engine holds and has counted; zeros while there is none."""
         stats = self._stats() or EngineStats()
         gauges = {
-            "ownlm_waiting_rows": (stats.waiting_rows, "Sequences waiting for a place in the batch"),
-            "ownlm_running_rows": (stats.running_rows, "Sequences in the batch"),
+            "ownlm_waiting_rows": (stats.num_waiting, "Sequences waiting for a place in the batch"),
+            "ownlm_running_rows": (stats.num_running, "Sequences in the batch"),
             "ownlm_kv_blocks": (stats.kv_blocks_total, "Blocks of the KV cache"),
             "ownlm_kv_blocks_used": (stats.kv_blocks_used, "Blocks that running sequences hold"),
             "ownlm_kv_blocks_cached": (stats.kv_blocks_cached, "Free blocks in which prompts may be found again"),

@@ -134,7 +134,7 @@ def _pieces(tokenizer: Tokenizer, text: str, request: EncodeRequest) -> list[dic
             "end": piece.end,
             "special": piece.special,
         }
-        for piece in tokenizer.encode_with_pieces(text, **_special(request))
+        for piece in tokenizer.encode_with_offsets(text, **_special(request))
     ]
 
 

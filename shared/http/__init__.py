@@ -2,7 +2,7 @@
 
 from shared.http.app import build_app
 from shared.http.body_route import BodyRoute, add_body_routes
-from shared.http.concurrency import ThreadPool, cancel_on_disconnect, wait_for_disconnect
+from shared.http.concurrency import ThreadPool, cancel_on_disconnect, in_thread, wait_for_disconnect
 from shared.http.errors import ApiError, ErrorEnvelope, error_envelope, error_response, error_responses, shorten
 from shared.http.fields import AllowedSpecial, StrictModel, Text, refuse_lone_surrogates
 from shared.http.lifecycle import Lifecycle
@@ -31,6 +31,7 @@ __all__ = [
     "error_envelope",
     "error_response",
     "error_responses",
+    "in_thread",
     "load_settings",
     "record_error",
     "refuse_lone_surrogates",

@@ -2,10 +2,11 @@
 
 import codecs
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-import anyio.to_thread
+import numpy as np
 from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
@@ -13,6 +14,7 @@ from pydantic_core import from_json
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from shared.http.concurrency import in_thread
 from shared.http.errors import ApiError, error_response, shorten, validation_error
 
 # Up to this size JSON is parsed on the event loop: a few tenths of a millisecond, less than a thread costs under load.
@@ -23,6 +25,8 @@ _INLINE_BYTES = 1 << 16
 _MAX_PARTS = 1 << 17
 # Mostly between numbers, which take 10 to 80 ns each. As token ids, several megabytes of text; raw bodies take more.
 _MAX_COMMAS = 1 << 21
+_OPENING = b"[{"
+_COUNTED_BYTES = 1 << 17  # at once, so that what is compared stays in the processor's cache
 
 RawEndpoint = Callable[[bytes, Request], Awaitable[Response]]
 
@@ -68,7 +72,7 @@ class BodyRoute(APIRoute):
         if raw is not None:
             response = await raw(body, request)
         else:
-            fields = _parse(body) if len(body) <= _INLINE_BYTES else await anyio.to_thread.run_sync(_parse, body)
+            fields = _parse(body) if len(body) <= _INLINE_BYTES else await in_thread(partial(_parse, body))
             try:
                 model = self._model.model_validate(fields)
             except ValidationError as error:
@@ -123,7 +127,9 @@ class _BodyRouteMiddleware:
         try:
             await route.serve(scope, receive, send)
         except ApiError as error:
-            await error_response(error)(scope, receive, send)
+            # Its traceback holds the body, and has cycles: a future's error has the frame that awaits it. Megabytes
+            # would wait for the collector with each refusal.
+            await error_response(error.with_traceback(None))(scope, receive, send)
 
 
 async def _read(receive: Receive) -> bytes:
@@ -158,8 +164,7 @@ def _parse(body: bytes) -> Any:
     Raises:
         ApiError: 422 for a body that is not JSON, or has too many parts.
     """
-    if len(body) > _MAX_PARTS:
-        _check_parts(body)
+    _check_parts(body)
     try:
         return from_json(body.removeprefix(codecs.BOM_UTF8))  # some Windows programs write it
     except ValueError as error:
@@ -169,23 +174,34 @@ def _parse(body: bytes) -> Any:
 
 
 def _check_parts(body: bytes) -> None:
-    """Refuse a body with too many parts, in steps that take a few milliseconds each for several megabytes."""
-    if _containers(body) <= _MAX_PARTS and body.count(b'"') <= 2 * _MAX_PARTS and body.count(b",") <= _MAX_COMMAS:
+    """Refuse a body with too many parts, in steps that take a millisecond or a few each for several megabytes."""
+    if len(body) <= min(_MAX_PARTS, _MAX_COMMAS):  # each takes a byte at least
+        return
+    if (
+        _count(body, _OPENING) <= _MAX_PARTS
+        and _count(body, b'"') <= 2 * _MAX_PARTS
+        and _count(body, b",") <= _MAX_COMMAS
+    ):
         return
     # Some of these may be within strings. Without the escapes, a string is what is between two quotes.
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    strings = plain.count(b'"') // 2
+    strings = _count(plain, b'"') // 2
     if strings > _MAX_PARTS:
         raise _too_many(strings, "strings", _MAX_PARTS)
     outside = b"".join(plain.split(b'"')[::2])
-    if (containers := _containers(outside)) > _MAX_PARTS:
+    if (containers := _count(outside, _OPENING)) > _MAX_PARTS:
         raise _too_many(containers, "lists and objects", _MAX_PARTS)
-    if (commas := outside.count(b",")) > _MAX_COMMAS:
+    if (commas := _count(outside, b",")) > _MAX_COMMAS:
         raise _too_many(commas, "commas between values", _MAX_COMMAS)
 
 
-def _containers(data: bytes) -> int:
-    return data.count(b"[") + data.count(b"{")
+def _count(data: bytes, characters: bytes) -> int:
+    """How many bytes of `data` are one of these. `bytes.count`, which looks at one at a time, takes 4 times as long."""
+    count = 0
+    for start in range(0, len(data), _COUNTED_BYTES):
+        block = np.frombuffer(data, np.uint8, min(_COUNTED_BYTES, len(data) - start), start)
+        count += sum(int(np.count_nonzero(block == character)) for character in characters)
+    return count
 
 
 def _too_many(count: int, parts: str, limit: int) -> ApiError:

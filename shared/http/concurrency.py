@@ -1,8 +1,8 @@
 """Threads for work that keeps a core busy, and an end to work whose client has disconnected."""
 
 import asyncio
-import functools
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 import anyio.to_thread
@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.types import Receive
 
 from shared.http.errors import CLIENT_CLOSED_REQUEST, ApiError
+from shared.system.errors import describe, is_no_thread
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,8 +23,22 @@ class ThreadPool:
         self._limiter = anyio.CapacityLimiter(limit)
 
     async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call `function` in a thread and wait for its result."""
-        return await anyio.to_thread.run_sync(functools.partial(function, *args, **kwargs), limiter=self._limiter)
+        """Call `function` in a thread and wait for its result; raises as `in_thread` does."""
+        return await in_thread(partial(function, *args, **kwargs), limiter=self._limiter)
+
+
+async def in_thread(function: Callable[[], R], *, limiter: anyio.CapacityLimiter | None = None) -> R:
+    """Call `function` in a thread and wait for its result.
+
+    Raises:
+        ApiError: 503, where Python cannot start another thread.
+    """
+    try:
+        return await anyio.to_thread.run_sync(function, limiter=limiter)
+    except RuntimeError as error:
+        if not is_no_thread(error):
+            raise
+        raise ApiError(503, describe(error), code="no_thread", headers={"Retry-After": "1"}) from None
 
 
 async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, R]) -> R:

@@ -115,7 +115,10 @@ class Lifecycle(Generic[T]):
             if not loop.is_closed():
                 loop.call_soon_threadsafe(finish, resource, failure)
 
-        threading.Thread(target=work, name="load", daemon=True).start()
+        try:
+            threading.Thread(target=work, name="load", daemon=True).start()
+        except (RuntimeError, MemoryError) as error:  # the system has no room for it
+            finish(None, error)
 
     async def _finish_loading(self, resource: T | None, failure: Exception | None) -> None:
         """Start the loaded resource, unless the service has begun to shut down meanwhile."""

@@ -1,72 +1,45 @@
-"""How much memory there is, and how much this process takes."""
+"""Memory of this machine and of this process, with the limits of containers taken into account. No torch."""
 
 import os
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
-from shared.bpe import kernels
-from shared.bpe.errors import TokenizerError
-from shared.kernels import object_file
-
-_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-
-# What training takes beside words and pairs, at least: buffers, and what Python makes of the result.
-_RESERVE_BYTES = 48 << 20
-_SHARE_OF_TABLES, _SHARE_OF_PARTS = 0.6, 0.2
-# What a byte of a word takes when merges are learnt, at least.
-BYTES_OF_MERGING = 12
+from shared.system.control_groups import control_groups, read_limit
 
 
-class MemoryRoom:
-    """What a training may take of a limit, given what the program itself takes of it already.
+class _GroupFiles(NamedTuple):
+    """Files of a control group. The page cache counts as free, since it is given back under pressure."""
 
-    Args:
-        limit: Bytes that the process may hold; half of what there is if None.
+    limit: str
+    usage: str
+    page_cache: str  # a key of memory.stat
 
-    Attributes:
-        limit: The same.
-        tables: For the word tables of all threads, while they grow too.
-        parts: For what all threads read of the text.
-        word: For a single word, so that merging it may find room.
 
-    Raises:
-        TokenizerError: If the limit is too low for anything.
-    """
-
-    def __init__(self, limit: int | None):
-        object_file.of(kernels.__name__).load()  # so that what the kernels take is known
-        self.limit = limit or total_memory() // 2
-        taken = resident_memory()
-        left = self.limit - taken - _RESERVE_BYTES
-        if left < _RESERVE_BYTES:
-            raise TokenizerError(
-                f"the memory limit of {self.limit:,} bytes is too low: the program itself takes {taken:,}, and "
-                f"training at least {2 * _RESERVE_BYTES:,}"
-            )
-        self.tables = int(left * _SHARE_OF_TABLES)
-        self.parts = int(left * _SHARE_OF_PARTS)
-        self.word = left // BYTES_OF_MERGING
-
-    def for_merging(self) -> int:
-        """What is left of the limit now, but for what Python makes of the result."""
-        return max(0, self.limit - resident_memory() - _RESERVE_BYTES // 2)
+_VERSIONS = (
+    _GroupFiles("memory.max", "memory.current", "inactive_file"),
+    _GroupFiles("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
 
 
 def total_memory() -> int:
-    """Bytes of memory of this machine, or of the container that this process runs in."""
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for path in _CGROUP_LIMITS:
-        try:
-            text = Path(path).read_text(encoding="ascii").strip()
-        except OSError:
-            continue
-        if text.isdecimal():
-            limits.append(int(text))
-    return min(limits)
+    """Bytes of memory of this machine, or the lowest limit of this process's control groups where that is less."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([physical, *(limit for limit, _ in _group_limits())])
+
+
+def free_memory() -> int:
+    """Bytes that may still be allocated: what psutil calls available, or what a control group leaves if that is less.
+
+    Needs psutil, which the extra `lm` installs.
+    """
+    import psutil
+
+    return min([psutil.virtual_memory().available, *(max(0, limit - used) for limit, used in _group_limits())])
 
 
 def resident_memory() -> int:
-    """Bytes that this process holds in memory; the most that it ever held where the system does not tell."""
+    """Bytes that this process holds in memory (RSS); `peak_memory` where the system does not report it."""
     try:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -77,10 +50,32 @@ def peak_memory() -> int:
     """The most bytes that this process ever held in memory."""
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-        # What getrusage says includes the process that this one was started by.
+        # getrusage would include the process that started this one.
         return int(status.partition("VmHWM:")[2].split()[0]) * 1024
     except (OSError, IndexError):
         import resource
 
         unit = 1 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _group_limits() -> list[tuple[int, int]]:
+    """The limit of each control group that has one, and the bytes that its processes use."""
+    limits = []
+    for group in control_groups("memory"):
+        for files in _VERSIONS:
+            limit = read_limit(group / files.limit)
+            if limit is not None:
+                limits.append((limit, _usage(group, files)))
+    return limits
+
+
+def _usage(group: Path, files: _GroupFiles) -> int:
+    """Bytes in use, without the page cache; 0 where it is not reported."""
+    used = read_limit(group / files.usage)
+    try:
+        lines = (group / "memory.stat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        lines = []
+    stat = dict(line.split() for line in lines)
+    return (used or 0) - int(stat.get(files.page_cache, 0))

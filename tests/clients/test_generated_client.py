@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(not importlib.util.find_spec("openapi_python_client"), reason="ownlm[clients] is not installed"),
 ]
 
-# As docs/api.md has it: without this the generator leaves text/plain out, and says so.
+# As docs/reference/http-api.md has it: without this the generator leaves text/plain out, and says so.
 CONFIG = "content_type_overrides: {text/plain: application/octet-stream}\npost_hooks: []\n"
 
 

@@ -25,7 +25,7 @@ from shared.lm import GenerationDefaults, ModelConfig, RopeConfig, Transformer, 
 # The inference service with a model that does something before each of its steps, and before it is loaded.
 _MODEL = """
 import os, socket, sys, time
-from services.inference.engine import process, runners
+from services.inference.engine.worker import main, model_loader
 from services.inference.engine.runner.cpu.runner import CpuRunner
 
 class Paced(CpuRunner):
@@ -33,9 +33,9 @@ class Paced(CpuRunner):
         {before_step}
         return super().run(segments)
 
-runners.CpuRunner = Paced
+model_loader.CpuRunner = Paced
 {before_loading}
-process.main(socket.socket(fileno=int(sys.argv[1])))
+main.main(socket.socket(fileno=int(sys.argv[1])))
 """
 _SERVICE = """
 import sys

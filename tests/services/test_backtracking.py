@@ -1,5 +1,6 @@
 """A tokenizer from elsewhere whose pattern backtracks without end: its texts are refused, and all else goes on."""
 
+import re
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from tests.services.conftest import Process
 pytestmark = pytest.mark.case("D19")
 
 TEXT = "a" * 70
-TOO_LONG = "the tokenizer's pattern took more than 1.0 s of processor time for a text of 70 characters"
+TOO_LONG = r"the tokenizer's pattern took more than 1\.0 s of processor time for (a text of 70|73) characters"
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def refused_while_probes_answer(url: str, request: dict[str, Any]) -> None:
         # At most two fit around a second in which the event loop is held up.
         assert num_probes > 4
     assert answer.result().status_code == 400
-    assert TOO_LONG in answer.result().json()["error"]["message"]
+    assert re.search(TOO_LONG, answer.result().json()["error"]["message"])
 
 
 def ends_when_asked(service: Process, request: dict[str, Any]) -> None:

@@ -100,7 +100,7 @@ def test_the_life_of_the_models_process(stepwise: Callable[..., Any]) -> None:
     code, _, stderr = service.wait_exit()
     assert code == 1
     assert stderr.count("\n") == 1
-    assert "SIGKILL, as it does where the system's memory runs out, the 3rd time within a minute" in stderr
+    assert "SIGKILL, possibly because the system ran out of memory, the 3rd time within a minute" in stderr
 
 
 def test_the_models_process_ends_with_the_service(process: Callable[..., Any], model_dir: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from shared.bpe import Tokenizer
+from trainer.settings.encode import EncodeSettings
 from trainer.settings.train import (
     CheckpointSettings,
     MachineSettings,
@@ -18,7 +19,8 @@ from trainer.settings.train import (
     TrainSettings,
     WatchSettings,
 )
-from trainer.tokenizer.vocabulary import learn_vocabulary
+from trainer.settings.vocab import VocabSettings
+from trainer.tokenizer.train import train_tokenizer
 from trainer.tokens.encode import encode_files
 
 
@@ -43,7 +45,7 @@ def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tokenizer_folder(text_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tokenizer learnt from them."""
     folder = tmp_path_factory.mktemp("tokenizer")
-    learn_vocabulary([text_file], folder, vocab_size=290)
+    train_tokenizer([text_file], folder, VocabSettings(vocab_size=290))
     return folder
 
 
@@ -51,7 +53,7 @@ def tokenizer_folder(text_file: Path, tmp_path_factory: pytest.TempPathFactory) 
 def token_folder(text_file: Path, tokenizer_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Their tokens, in train and val."""
     folder = tmp_path_factory.mktemp("tokens")
-    encode_files([text_file], Tokenizer.from_files(tokenizer_folder), folder, val_fraction=0.1)
+    encode_files([text_file], Tokenizer.from_files(tokenizer_folder), folder, EncodeSettings(val_fraction=0.1))
     return folder
 
 

@@ -21,6 +21,7 @@ from trainer.compute.launch import rank_and_count
 from trainer.compute.processes import Processes, join_processes
 from trainer.errors import DivergedError, InterruptedRunError, TrainerError
 from trainer.settings.train import MachineSettings, TrainSettings
+from trainer.training.run import prepare_run
 from trainer.training.trainer import Trainer
 
 FAULT_STEP = 2
@@ -63,8 +64,8 @@ def run(job: Job, processes: Processes) -> None:
     """Take part in a run."""
     if processes.is_first:
         prepare(job)
-    processes.wait()
-    trainer = Trainer(job.settings, processes)
+    processes.barrier()
+    trainer = Trainer(prepare_run(job.settings, processes))
     if job.fault and processes.rank == processes.count - 1:
         after = trainer._after
 

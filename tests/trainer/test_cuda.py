@@ -11,6 +11,7 @@ import torch
 
 from shared.lm import load_model_folder
 from tests.pretend_cuda import PretendCuda
+from trainer.components.model import model_config
 from trainer.compute.device import choose_device
 from trainer.estimate.estimate import estimate_run
 from trainer.estimate.memory import step_memory
@@ -20,8 +21,8 @@ from trainer.report.models import examine
 from trainer.runs.results import RunResults, read_run
 from trainer.settings.train import TrainSettings
 from trainer.tokens.token_file import TokenFile
-from trainer.training.model import model_config
-from trainer.training.trainer import Trainer, train
+from trainer.training.run import prepare_run
+from trainer.training.trainer import train
 
 pytestmark = pytest.mark.usefixtures("cuda")
 
@@ -141,7 +142,7 @@ def test_what_looks_at_a_model_runs_there_too(watched: TrainSettings, change: Ch
 
 def test_the_device_of_a_run_is_the_current_one(settings: TrainSettings, change: Change, cuda: PretendCuda) -> None:
     """Without that, a context or pinned memory goes to the first GPU."""
-    Trainer(change(settings, device="cuda:1"))
+    prepare_run(change(settings, device="cuda:1"))
     assert cuda.current == 1
 
 

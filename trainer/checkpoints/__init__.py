@@ -1,1 +1,1 @@
-"""Checkpoints: what a run needs to resume, written so that a crash loses nothing."""
+"""Checkpoints: what a run needs to resume, written so that a crash damages nothing."""

@@ -1,4 +1,4 @@
-"""Checkpoints: model folders that also hold what training needs to go on exactly where it was."""
+"""Checkpoints: model folders that also hold what training needs to resume exactly."""
 
 import logging
 import pickle
@@ -15,6 +15,7 @@ from shared.lm import GenerationDefaults, ModelFolderError, Transformer, load_mo
 from shared.system.checksums import ChecksumError
 from trainer.checkpoints.folders import checkpoint_path, checkpoint_step, list_checkpoints, verify_checkpoint
 from trainer.checkpoints.run_state import RunState
+from trainer.compute.processes import ONE_PROCESS, Processes
 from trainer.errors import TrainerError
 
 logger = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ class Checkpoint:
         settings: The settings of the run, as a flat table.
         data: What identifies the training tokens.
         machine: What it was computed with.
+        random: The state of torch's random generators, for `restore_random_state`; None where it is missing.
     """
 
     path: Path
@@ -55,6 +57,7 @@ class Checkpoint:
     settings: dict[str, Any]
     data: dict[str, Any]
     machine: dict[str, Any]
+    random: dict[str, Any] | None
 
 
 def save_checkpoint(
@@ -73,8 +76,8 @@ def save_checkpoint(
     """Write `folder`/step-NNNNNNNN, whole or not at all.
 
     Raises:
-        TypeError: the model is no Transformer, or is wrapped.
-        ModelFolderError: writing failed. What was there is as it was.
+        TypeError: the model is not a Transformer, or is wrapped.
+        ModelFolderError: writing failed, and nothing was changed.
     """
     state = {
         "run": asdict(run),
@@ -103,45 +106,60 @@ def _write_state(state: Mapping[str, Any], path: Path) -> None:
         with path.open("wb") as file:
             torch.save(state, file)
     except RuntimeError as error:
-        # torch hides why a write failed, such as a full disk, behind an error of its own.
+        # torch raises its own error in place of the OSError of a failed write, such as on a full disk.
         if isinstance(error.__context__, OSError):
             raise error.__context__ from None
         raise
 
 
-def load_newest_checkpoint(folder: Path) -> Checkpoint:
-    """The newest checkpoint that is intact; damaged ones are reported. Random generators continue as saved with it.
+def load_newest_checkpoint(folder: Path, processes: Processes = ONE_PROCESS) -> Checkpoint:
+    """Read the newest intact checkpoint and log a warning for each damaged one; nothing is restored yet.
+
+    Args:
+        folder: The folder of the run's checkpoints.
+        processes: Those that train together, all of which call this.
 
     Raises:
-        TrainerError: there is no intact checkpoint.
+        TrainerError: there is no intact checkpoint, or the processes found different ones.
     """
     paths = list_checkpoints(folder)
-    for path in paths:
-        try:
-            return _load(path)
-        except _DAMAGE as error:
-            logger.warning("%s is damaged: %s", path, str(error).partition("\n")[0])
-    found = f"none of the {len(paths)} in it can be read" if paths else "there is none in it"
-    raise TrainerError(f"no checkpoint to resume from in {folder}: {found}; begin anew with --overwrite")
+    checkpoint = next(filter(None, map(_load_intact, paths)), None)
+    if checkpoint is None:
+        reason = f"all {len(paths)} in it are damaged" if paths else "it is empty"
+        raise TrainerError(f"no checkpoint to resume from in {folder}: {reason}; start again with --overwrite")
+    step = checkpoint.run.step
+    if processes.all_reduce([step]) != [step * processes.count]:
+        raise TrainerError(f"{checkpoint.path} is the newest intact checkpoint here, but not for other processes")
+    return checkpoint
+
+
+def _load_intact(path: Path) -> Checkpoint | None:
+    try:
+        return _load(path)
+    except _DAMAGE as error:
+        logger.warning("%s is damaged: %s", path, str(error).partition("\n")[0])
+        return None
 
 
 def _load(path: Path) -> Checkpoint:
     verify_checkpoint(path)
     model = load_model_folder(path, dtype=torch.float32, research=True).model
-    # weights_only: nothing in the file is run. On the CPU first, since the device that wrote it may not be here.
+    # weights_only: no code in the file runs. On the CPU first: the device that wrote it may be missing here.
     state = torch.load(path / STATE_FILE, map_location="cpu", weights_only=True)
     checkpoint = Checkpoint(
         path,
         RunState(**state["run"]),
         model,
-        *(state[key] for key in ("optimizer", "settings", "data", "machine")),
+        optimizer=state["optimizer"],
+        settings=state["settings"],
+        data=state["data"],
+        machine=state["machine"],
+        random=state.get("random"),
     )
     if checkpoint.run.step != checkpoint_step(path):
-        raise ModelFolderError(f"it holds step {checkpoint.run.step}: it is a copy under another name")
-    if "random" in state:
-        restore_random_state(state["random"])
-    else:
-        logger.warning("%s holds no state of the random generators: the run goes on, but not to the same result", path)
+        raise ModelFolderError(f"it holds step {checkpoint.run.step}: it is a renamed copy")
+    if checkpoint.random is None:
+        logger.warning("%s has no random generator state: resuming will not give the same result", path)
     return checkpoint
 
 
@@ -151,7 +169,7 @@ def random_state() -> dict[str, Tensor | list[Tensor]]:
 
 
 def restore_random_state(state: Mapping[str, Any]) -> None:
-    """Set torch's random generators to what `random_state` gave; GPUs only where their number is the same."""
+    """Set torch's random generators to a state from `random_state`; those of GPUs only where as many are there."""
     torch.set_rng_state(state["cpu"])
     if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(state["cuda"])

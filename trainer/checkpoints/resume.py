@@ -1,4 +1,4 @@
-"""Whether a run may go on from a checkpoint with the settings of today."""
+"""Whether a run may be resumed from a checkpoint with the present settings, data and machine."""
 
 import logging
 from collections.abc import Mapping
@@ -11,28 +11,28 @@ from trainer.checkpoints.checkpoint import Checkpoint
 from trainer.compute.device import Device
 from trainer.compute.processes import Processes
 from trainer.errors import UsageError
+from trainer.settings.fields import names_affecting
 from trainer.settings.train import TrainSettings, to_table
 
 logger = logging.getLogger(__name__)
 
-FREE_ON_RESUME = {
-    *("data", "output", "resume", "overwrite", "checkpoint_interval", "keep", "keep_best", "stop_after"),
-    *("device", "compile", "threads", "deterministic", "parallel"),
-    *("log_interval", "eval_interval", "eval_tokens", "sample_interval", "sample_prompt", "sample_tokens"),
-    *("temperature", "top_p", "tensorboard", "wandb"),
-    *("on_divergence", "spike_threshold", "max_skips", "max_rollbacks", "rollback_learning_rate_factor"),
-}
-"""Settings that may differ when a run goes on, since they do not change what is trained while all is well."""
+# Not the data's folder, which may have moved: data is compared by its content.
+_RESULT = names_affecting(TrainSettings, "result") - {"data"}
+
+
+def result_settings(settings: TrainSettings) -> dict[str, Any]:
+    """The settings that decide the trained weights; together with the data's identity they identify a run."""
+    return {name: value for name, value in to_table(settings).items() if name in _RESULT}
 
 
 def check_same_run(checkpoint: Checkpoint, settings: TrainSettings, data: dict[str, Any], settings_file: Path) -> None:
-    """Refuse to go on with other settings or other data than the checkpoint's, or to stop where it is already.
+    """Refuse to resume with other settings or data than the checkpoint's, or to stop at a step that is already done.
 
     Args:
-        checkpoint: Where to go on from.
-        settings: Those of today.
-        data: What identifies the data of today.
-        settings_file: Where the run's own settings are.
+        checkpoint: Where to resume.
+        settings: The settings of this start.
+        data: The identity of this start's data.
+        settings_file: Holds the run's own settings, for the message.
 
     Raises:
         UsageError: names every difference, or both steps.
@@ -42,38 +42,36 @@ def check_same_run(checkpoint: Checkpoint, settings: TrainSettings, data: dict[s
         raise UsageError(
             f"stop_after ({stop_after}) must be above {step}, the step of the checkpoint {checkpoint.path}"
         )
-    data_there = _facts(checkpoint.data)
-    here, there = to_table(settings) | _facts(data), checkpoint.settings | data_there
-    # Where the data lies may differ, and what it is may not.
-    names = [name for name in here | data_there if name not in FREE_ON_RESUME]
-    differing = [name for name in names if here.get(name) != there.get(name)]
+    data_there = _flat(checkpoint.data)
+    here, there = result_settings(settings) | _flat(data), checkpoint.settings | data_there
+    differing = [name for name in here | data_there if here.get(name) != there.get(name)]
     if "max_steps" in differing:
         differing.remove("max_steps")
         logger.warning(
-            "max_steps is %s now and was %s: from here on the learning rate follows the new schedule",
-            here["max_steps"],
+            "max_steps was %s and is %s now: the learning rate follows the new schedule from here on",
             there["max_steps"],
+            here["max_steps"],
         )
-    if "dtype" in differing and here["dtype"] == _precision(checkpoint.machine):  # which `auto` stood for
+    if "dtype" in differing and here["dtype"] == _precision(checkpoint.machine):  # what `auto` was resolved to
         differing.remove("dtype")
     if differing:
         lines = "".join(f"\n  {name}: {there.get(name)} in the run, {here.get(name)} now" for name in differing)
         raise UsageError(
-            f"cannot go on from {checkpoint.path} with other settings or data than the run's own (its settings are in "
-            f"{settings_file}):{lines}"
+            f"cannot resume from {checkpoint.path} with settings or data that differ from the run's own (its settings "
+            f"are in {settings_file}):{lines}"
         )
 
 
-def _facts(data: Mapping[str, Any], of: str = "data") -> dict[str, Any]:
-    """What identifies data as flat names and values."""
-    facts: dict[str, Any] = {}
+def _flat(data: Mapping[str, Any], prefix: str = "data") -> dict[str, Any]:
+    """Nested identities as flat names and values."""
+    flat: dict[str, Any] = {}
     for name, value in data.items():
-        facts |= _facts(value, f"{of} {name}") if isinstance(value, Mapping) else {f"{of} {name}": value}
-    return facts
+        flat |= _flat(value, f"{prefix} {name}") if isinstance(value, Mapping) else {f"{prefix} {name}": value}
+    return flat
 
 
 def machine(settings: TrainSettings, device: Device, processes: Processes) -> dict[str, Any]:
-    """What the last bits of a result depend on beside the settings that may not change."""
+    """What the last bits of a result depend on, besides the settings that must stay the same."""
     return {
         "device": str(device),
         "torch": str(torch.__version__),
@@ -87,18 +85,18 @@ def machine(settings: TrainSettings, device: Device, processes: Processes) -> di
 def warn_of_other_machine(
     checkpoint: Checkpoint, settings: TrainSettings, device: Device, processes: Processes
 ) -> None:
-    """Say so where the run goes on with what may round differently."""
+    """Log a warning where the run continues on a machine that may round differently."""
     here, there = machine(settings, device, processes), checkpoint.machine
     differing = [f"{name} {there.get(name)}, now {here[name]}" for name in here if here[name] != there.get(name)]
     if differing:
         logger.warning(
-            "the run goes on, but its last bits may differ from an uninterrupted run's: %s", "; ".join(differing)
+            "resuming; the last bits may differ from those of an uninterrupted run: %s", "; ".join(differing)
         )
     before, now = _precision(there), _precision(here)
     if before and before != now:
-        logger.warning("the run goes on in %s, but was in %s: `--dtype %s` keeps to that", now, before, before)
+        logger.warning("resuming in %s, but the run was in %s: use `--dtype %s` to keep that", now, before, before)
 
 
 def _precision(machine: Mapping[str, Any]) -> str:
-    """That of the matrix products, which ends what `Device` says of itself; empty where it is not known."""
+    """The precision of the matrix products, at the end of a device's description; empty where it is unknown."""
     return str(machine.get("device", "")).rpartition(", ")[2]

@@ -1,20 +1,20 @@
-"""How far a training run has come: all that a checkpoint must hold beside weights, optimizer and random generators."""
+"""The progress of a training run: what a checkpoint holds besides weights, optimizer and random generators."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass
 class RunState:
-    """What changes while a run goes on, in plain values.
+    """What changes during a run, in plain values.
 
     Attributes:
-        step: Optimizer steps done; those whose update was left out count.
+        step: Optimizer steps done, including those whose update was skipped.
         seconds: Wall-clock time of the run until this was saved, evaluation and samples included.
-        batches_left_out: How many batches of the data's order were passed over after rollbacks.
-        learning_rate_scale: What rollbacks made of the learning rate.
-        recent_losses: Of the last sound steps, oldest first.
-        skips_in_a_row: Steps just now whose update was left out.
-        rollbacks: How often the run went back.
+        batches_left_out: How many batches of the data's order rollbacks have skipped.
+        learning_rate_scale: What rollbacks have multiplied the learning rate by.
+        recent_losses: Of the last fault-free steps, oldest first.
+        skips_in_a_row: How many of the latest steps were skipped without a fault-free one in between.
+        rollbacks: How many times the run has returned to a checkpoint.
         evaluated_step: The step of the last evaluation, if there was one.
         validation_loss: Its result in nats a token.
         bits_per_byte: Its result in bits.

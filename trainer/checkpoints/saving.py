@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from shared.lm import GenerationDefaults, ModelFolderError, Transformer, save_model_folder
-from trainer.checkpoints.checkpoint import Checkpoint, load_newest_checkpoint, save_checkpoint
+from trainer.checkpoints.checkpoint import Checkpoint, save_checkpoint
 from trainer.checkpoints.folders import (
     checkpoint_path,
     checkpoints_by_step,
@@ -19,10 +19,10 @@ from trainer.checkpoints.folders import (
     make_way,
     move_aside,
 )
-from trainer.checkpoints.resume import FREE_ON_RESUME, machine
+from trainer.checkpoints.resume import machine, result_settings
 from trainer.checkpoints.run_state import RunState
 from trainer.compute.device import Device
-from trainer.compute.parallel import whole_model, whole_state
+from trainer.compute.parallel import full_model, full_state
 from trainer.compute.processes import ONE_PROCESS, Processes
 from trainer.errors import DivergedError, TrainerError
 from trainer.runs.folder import RunFolder
@@ -34,15 +34,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Saver:
-    """Writes what lasts of a run.
+    """Writes checkpoints and the finished model.
 
     Attributes:
         run: Where to.
         settings: The run's settings.
         data: What it trains on.
-        generation: Defaults for generating, which model folders carry on.
+        generation: Defaults for generating, saved in model folders.
         device: Where it computes.
-        processes: Those that train, all of which call these methods at once; the first one writes.
+        processes: Those that train; all of them call these methods, and the first one writes.
     """
 
     run: RunFolder
@@ -53,14 +53,14 @@ class Saver:
     processes: Processes = ONE_PROCESS
 
     def save_checkpoint(self, model: Transformer, optimizer: torch.optim.Optimizer, state: RunState) -> Path:
-        """Write a checkpoint of this state, then delete those that are not to be kept.
+        """Write a checkpoint of this state, then delete those beyond the ones to keep.
 
         Raises:
-            DivergedError: a weight is not a finite number; such a checkpoint would push out good ones.
-            TrainerError: writing failed; names the newest checkpoint that there is.
+            DivergedError: a weight is NaN or infinite; such a checkpoint would replace good ones.
+            TrainerError: writing failed; names the newest checkpoint.
         """
-        model = whole_model(model)
-        optimizer_state = whole_state(optimizer.state_dict(), keep=self.processes.is_first)
+        model = full_model(model)
+        optimizer_state = full_state(optimizer.state_dict(), keep=self.processes.is_first)
         self._check_finite(model, state)
         folder = self.run.checkpoints
         if not self.processes.is_first:
@@ -85,24 +85,11 @@ class Saver:
         self.mark_best(state)
         return path
 
-    def load_checkpoint(self) -> Checkpoint:
-        """Read the newest checkpoint that is intact, see `load_newest_checkpoint`; all have read it after that.
+    def return_to(self, checkpoint: Checkpoint) -> None:
+        """Return the run's folder to its state when a checkpoint was saved.
 
-        Raises:
-            TrainerError: there is none, or the processes found different ones.
-        """
-        checkpoint = load_newest_checkpoint(self.run.checkpoints)
-        step = checkpoint.run.step
-        if self.processes.total([step]) != [step * self.processes.count]:
-            raise TrainerError(f"{checkpoint.path} is the newest intact checkpoint here, but not for other processes")
-        return checkpoint
-
-    def go_on_from(self, checkpoint: Checkpoint) -> None:
-        """Make the run's folder what it was when a checkpoint was saved.
-
-        Newer ones are damaged, else one of them had been taken. They are moved aside: the run comes to their steps
-        again, and none of them is the last good one. So are older ones that are damaged, which would be kept in the
-        place of good ones.
+        Newer checkpoints are damaged, or one of them would have been loaded. They are moved aside, since the run will
+        reach their steps again. Older damaged ones are moved aside too: they would count among those to keep.
         """
         for step, path in checkpoints_by_step(self.run.checkpoints).items() if self.processes.is_first else ():
             if step > checkpoint.run.step or (step < checkpoint.run.step and not is_intact(path)):
@@ -110,19 +97,19 @@ class Saver:
         self.mark_best(checkpoint.run)
 
     def _check_finite(self, model: Transformer, state: RunState) -> None:
-        """Raise in all processes where a weight of any is not finite: one alone would leave the others waiting."""
+        """Raise in all processes where a weight in any is NaN or infinite: raising in one would block the others."""
         bad = next((name for name, weight in model.named_parameters() if not weight.isfinite().all()), None)
-        if sum(self.processes.total([float(bad is not None)])):
-            what = bad or "a weight of another process"
-            raise DivergedError(f"after step {state.step} {what} holds numbers that are not finite", state.step)
+        if sum(self.processes.all_reduce([float(bad is not None)])):
+            what = bad or "in another process"
+            raise DivergedError(f"NaN or infinite weight after step {state.step}: {what}", state.step)
 
     def mark_best(self, state: RunState) -> None:
-        """Let the link to the best checkpoint follow the state, and delete checkpoints beyond those to keep."""
+        """Update the link to the best checkpoint, and delete checkpoints beyond those to keep."""
         if not self.processes.is_first:
             return
         folder = self.run.checkpoints
         best = None if state.best_step is None else checkpoint_path(folder, state.best_step)
-        # It may be gone where a damaged checkpoint made the run go back behind a better one.
+        # It may be missing, where the run returned from a damaged checkpoint to one before the best.
         link_best(folder, state.best_step if best is not None and best.exists() else None)
         keep, spare = self.settings.checkpoints.keep, [best] if best else []
         delete_old_checkpoints(folder, keep=keep, spare=spare)
@@ -133,7 +120,7 @@ class Saver:
         Raises:
             TrainerError: writing failed; names the newest checkpoint, which holds the same model.
         """
-        model = whole_model(model)
+        model = full_model(model)
         if not self.processes.is_first:
             return
         make_way(self.run.model)
@@ -151,18 +138,17 @@ class Saver:
         logger.info("the model is in %s", self.run.model)
 
     def kept(self) -> str:
-        """Which checkpoint there is to go on from, for messages."""
+        """Which checkpoint there is to resume from, for messages."""
         newest = next(iter(list_checkpoints(self.run.checkpoints)), None)
-        return f"the last good checkpoint is {newest}" if newest else "no checkpoint had been saved yet"
+        return f"the last good checkpoint is {newest}" if newest else "no checkpoint was saved yet"
 
     def _provenance(self, state: RunState) -> dict[str, Any]:
-        """What the model folder tells about its making; no paths, which mean nothing elsewhere."""
-        settings = {name: value for name, value in to_table(self.settings).items() if name not in FREE_ON_RESUME}
+        """How the model was trained, for its folder; without paths, which are meaningless elsewhere."""
         return {
             "steps": state.step,
             "tokens": state.step * self.settings.tokens_per_step,
             "validation_loss": state.validation_loss,
             "bits_per_byte": state.bits_per_byte,
             "data": self.data.identity(),
-            "settings": settings,
+            "settings": result_settings(self.settings),
         }

@@ -60,12 +60,12 @@ def estimate(
         return
     import torch
 
-    from trainer.compute.allocation import keep_freed_memory
+    from shared.system.allocation import keep_freed_memory
+    from trainer.components.model import model_config
     from trainer.compute.device import choose_device
     from trainer.console.tables import print_table
     from trainer.estimate.estimate import estimate_run, to_json
     from trainer.estimate.tables import estimate_tables
-    from trainer.training.model import model_config
 
     keep_freed_memory()  # as `train` does, so that steps measured here are as fast as there
     size = _vocab_size(settings.data) if vocab_size is None else vocab_size

@@ -1,4 +1,4 @@
-"""`generate`: a model's text in the terminal."""
+"""`generate`: continue a prompt in the terminal."""
 
 import secrets
 import sys
@@ -11,33 +11,33 @@ from cyclopts import Parameter
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class GenerateSettings:
-    """How to continue the prompt; what is not given comes from the model folder's generation_config.json."""
+    """Sampling; values that are not given come from the model folder's generation_config.json."""
 
     max_tokens: int = 256
-    """The most tokens to write; it ends earlier where the model ends its text or its context is full."""
+    """The most tokens to write; fewer where the model ends its text or its context is full."""
 
     temperature: float | None = None
-    """0 always takes the likeliest token; around 0.8 is lively and coherent; above 1 gets wild."""
+    """0 always takes the most likely token; around 0.8 is varied and coherent; above 1 loses coherence."""
 
     top_p: float | None = None
-    """Draw only from the likeliest tokens that together have this probability; 0.95 cuts off nonsense, 1 is off."""
+    """Sample only from the most likely tokens whose probabilities add up to this; 1 is off, 0.95 cuts off errors."""
 
     top_k: int | None = None
-    """Draw only from this many of the likeliest tokens; 0 is off."""
+    """Sample only from this many of the most likely tokens; 0 is off."""
 
     seed: int | None = None
-    """The same seed gives the same text. Default: another one each time."""
+    """The same seed gives the same text. Default: a new one each time."""
 
     device: str = "auto"
     """`cpu`, `cuda`, `cuda:1`, `mps`, or `auto`: the first GPU that works, else the CPU."""
 
 
 def generate(model: Path, prompt: str = "", *, settings: GenerateSettings = GenerateSettings()) -> None:
-    """Continue a prompt with a trained model, as it is written.
+    """Continue a prompt with a trained model, and print the text as it is generated.
 
     Args:
         model: A model folder: runs/first/model, or any of a run's checkpoints.
-        prompt: What the text begins with. Default: begin as documents begin.
+        prompt: What the text begins with. Default: the beginning of a document.
         settings: How to continue it.
     """
     from trainer.evaluation.sampling import stream_text

@@ -12,7 +12,7 @@ from trainer.errors import UsageError
 
 logger = logging.getLogger(__name__)
 
-# On a CPU: 1.3 to 1.8 times the tokens a second from this width on, nothing at half of it (docs/log.md).
+# On a CPU: 1.3 to 1.8 times the tokens a second from this width on, nothing at half of it (docs/lab/log.md).
 _WIDE_ENOUGH_FOR_BFLOAT16 = 256
 
 
@@ -43,12 +43,12 @@ class Device:
 
 
 def choose_device(name: str = "auto", dtype: str = "auto", *, d_model: int = 0) -> Device:
-    """The device and precision that these names ask for (see `MachineSettings`).
+    """The device and precision with these names (see `MachineSettings`).
 
     Args:
         name: `auto` for the best one.
         dtype: `auto` for what is fastest on the device.
-        d_model: The width of the model that is to be trained, which decides that on a CPU; 0 for float32 there.
+        d_model: The width of the model to train, which decides the precision on a CPU; 0 for float32 there.
 
     Raises:
         UsageError: there is no such device, or it has no bfloat16.
@@ -58,14 +58,14 @@ def choose_device(name: str = "auto", dtype: str = "auto", *, d_model: int = 0) 
         device = torch.zeros(1, device=name).device  # with its number, which "cuda" leaves open
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
-        raise UsageError(f"device {name!r} cannot be used here ({reason}); `--device cpu` always works") from error
+        raise UsageError(f"device {name!r} is not available ({reason}); `--device cpu` always works") from error
     if device.type == "cuda":
-        torch.cuda.set_device(device)  # pinned memory and the like go to the current one
+        torch.cuda.set_device(device)  # pinned memory, for one, is allocated for the current one
     has_bfloat16 = device.type == "cpu" or (
         device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     )
     if dtype == "bfloat16" and not has_bfloat16:
-        raise UsageError(f"device {name!r} does not compute in bfloat16; use `--dtype float32`")
+        raise UsageError(f"device {name!r} does not support bfloat16; use `--dtype float32`")
     fast_bfloat16 = has_bfloat16 and (
         device.type == "cuda" or (d_model >= _WIDE_ENOUGH_FOR_BFLOAT16 and _cpu_multiplies_bfloat16())
     )
@@ -74,26 +74,26 @@ def choose_device(name: str = "auto", dtype: str = "auto", *, d_model: int = 0) 
 
 
 def compute_deterministically() -> None:
-    """From here on use only kernels whose result is the same each time. Call before anything runs on a GPU."""
+    """Use only deterministic kernels from here on. Call this before anything runs on a GPU."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
     torch.use_deterministic_algorithms(True)
-    # Filling is a help for finding faults, and slow.
+    # Filling is for debugging, and slow.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def _cpu_multiplies_bfloat16() -> bool:
     """Whether the CPU has instructions for it; without them it is slower than float32."""
-    get_capabilities = getattr(torch.cpu, "get_capabilities", None)  # older versions of torch cannot tell
+    get_capabilities = getattr(torch.cpu, "get_capabilities", None)  # missing in older versions of torch
     capabilities = get_capabilities() if get_capabilities is not None else {}
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 def has_gpu() -> bool:
-    """Whether torch can use a CUDA device; logs why not where there is a driver for one."""
+    """Whether torch can use a CUDA device; logs the reason if not, where a driver is installed."""
     if torch.cuda.is_available():
         return True
     if has_cuda_driver():
-        logger.warning("no GPU is used, though there is a driver for one: %s", why_no_gpu())
+        logger.warning("not using a GPU, although a driver is installed: %s", why_no_gpu())
     return False
 
 

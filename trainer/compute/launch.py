@@ -1,4 +1,4 @@
-"""What `torchrun` tells a process in its environment. No torch here: the command line asks before it imports that."""
+"""The environment variables that `torchrun` sets. Free of torch, which the command line imports later."""
 
 import os
 
@@ -8,7 +8,7 @@ from trainer.errors import UsageError
 def rank_and_count() -> tuple[int, int]:
     """This process's number among those of a run, from 0, and how many there are; 0 and 1 without torchrun.
 
-    Some schedulers set WORLD_SIZE for every job, so that alone says nothing.
+    Some schedulers set WORLD_SIZE for every job, so RANK decides.
     """
     if "RANK" not in os.environ:
         return 0, 1
@@ -16,10 +16,10 @@ def rank_and_count() -> tuple[int, int]:
 
 
 def check_command(command: str | None) -> None:
-    """See whether several processes may run this command together.
+    """Refuse several processes for a command that cannot use them.
 
     Raises:
-        UsageError: each would do the same work and write the same files.
+        UsageError: each process would do the same work and write the same files.
     """
     if rank_and_count()[1] > 1 and command != "train":
-        raise UsageError("torchrun is for `train`; start every other command without it")
+        raise UsageError("torchrun works with `train` only; start other commands without it")

@@ -1,7 +1,7 @@
-"""Several processes that train one model together, as `torchrun` starts them; with one, nothing here does anything.
+"""Several processes that train one model together, as `torchrun` starts them; no effect with one process.
 
-Each process has a rank; the first, rank 0, alone logs and writes files. What all must decide alike (divergence, when to
-stop) is decided on numbers that were summed over all of them.
+Each process has a rank; only rank 0 logs and writes files. Decisions that must be the same everywhere (divergence, when
+to stop) are based on numbers summed over all processes.
 """
 
 import gc
@@ -21,18 +21,18 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
+from trainer.components.loss import IGNORED
 from trainer.compute.device import Device, choose_device, has_gpu
 from trainer.compute.launch import rank_and_count
 from trainer.console.signals import StopRequest
 from trainer.errors import TrainerError, UsageError
 from trainer.settings.train import MachineSettings, TrainSettings
-from trainer.training.loss import IGNORED
 
 logger = logging.getLogger(__name__)
 
-# How long a process waits for the others before it gives them up: they wait while rank 0 saves a checkpoint.
-_PATIENCE = timedelta(minutes=10)
-# Seconds in which rank 0 may say what all of them have to say, before another one does.
+# Timeout of collectives: the other processes wait while rank 0 saves a checkpoint.
+_TIMEOUT = timedelta(minutes=10)
+# Where all processes fail alike, seconds that the others give rank 0 to report it.
 _HEAD_START = 0.5
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -48,7 +48,7 @@ class Processes:
     Attributes:
         rank: This one's number, from 0.
         count: How many there are.
-        launcher: Id of the process that started this one; None where it does not matter.
+        launcher: Id of the process that started this one; None if it need not be watched.
     """
 
     rank: int = 0
@@ -61,10 +61,10 @@ class Processes:
         return self.rank == 0
 
     def share(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """This process's part of a step's windows, all of which every process knows.
+        """This process's share of a step's windows, which every process has in full.
 
-        All get equally many, since they wait for each other in every pass: where the windows do not divide evenly, some
-        get one more whose targets are not scored.
+        All shares are equally large, since the processes synchronize in every pass: where the windows do not divide
+        evenly, some processes get an additional one whose targets are not scored.
 
         Args:
             inputs: int64 [windows, length].
@@ -77,7 +77,7 @@ class Processes:
             return mine, my_targets
         return torch.cat([mine, inputs[:1]]), torch.cat([my_targets, torch.full_like(targets[:1], IGNORED)])
 
-    def total(self, values: Sequence[float]) -> list[float]:
+    def all_reduce(self, values: Sequence[float]) -> list[float]:
         """The values summed over all processes, in float64: the same bits in each of them."""
         if self.count == 1:
             return list(values)
@@ -85,39 +85,39 @@ class Processes:
         dist.all_reduce(sums)
         return sums.tolist()
 
-    def wait(self) -> None:
-        """Go on when all have come here."""
-        self.total([0.0])  # an empty sum would not wait
+    def barrier(self) -> None:
+        """A barrier: return when all processes have called this."""
+        self.all_reduce([0.0])  # an empty sum would not wait
 
     def agree(self, values: Sequence[float], stop: StopRequest | None) -> tuple[list[float], int | None]:
-        """`total`, and the signal that asks to stop, in one exchange: one that any process has noted is known to all.
+        """`all_reduce`, and the signal to stop that any of the processes has received, in one exchange.
 
-        The end of the launcher counts as SIGTERM: nobody would end this run any more.
+        The end of the launcher counts as SIGTERM: nothing else would end this run.
         """
         stop_signal = None if stop is None else stop.signal_number
         if self.count == 1:
             return list(values), stop_signal
         if self.launcher is not None and os.getppid() != self.launcher:
             stop_signal = signal.SIGTERM
-        sums = self.total([*values, *(float(stop_signal == number) for number in _STOP_SIGNALS)])
+        sums = self.all_reduce([*values, *(float(stop_signal == number) for number in _STOP_SIGNALS)])
         noted = (number for number, votes in zip(_STOP_SIGNALS, sums[len(values) :], strict=True) if votes)
         return sums[: len(values)], next(noted, None)
 
     def seed_step(self, seed: int, step: int) -> None:
-        """Seed torch's generators from (seed, step, rank), so that each process drops out other units.
+        """Seed torch's generators from (seed, step, rank), so that dropout differs between processes.
 
-        One process keeps its generators as they are: their state is in its checkpoints.
+        With one process the generators stay as they are: their state is in its checkpoints.
         """
         if self.count > 1:
             torch.manual_seed(int(np.random.SeedSequence([seed, step, self.rank]).generate_state(1, np.uint64)[0] >> 1))
 
 
 ONE_PROCESS = Processes()
-"""A run in this process alone."""
+"""Training in this process alone."""
 
 
 def check_batch(settings: TrainSettings, processes: Processes) -> None:
-    """See whether the windows of a step, which do not depend on the number of processes, can be shared among them.
+    """Check that the windows of a step can be shared among the processes.
 
     Raises:
         UsageError: there are fewer windows than processes.
@@ -130,7 +130,7 @@ def check_batch(settings: TrainSettings, processes: Processes) -> None:
         )
     if windows % count:
         logger.warning(
-            "a step's %d windows do not divide evenly among %d processes, so some wait for others; "
+            "the %d windows of a step do not divide evenly among %d processes, so some will wait for others; "
             "total_batch_size %d would",
             *(windows, count, windows + -windows % count),
         )
@@ -138,9 +138,9 @@ def check_batch(settings: TrainSettings, processes: Processes) -> None:
 
 @contextmanager
 def join_processes(settings: MachineSettings, d_model: int = 0) -> Iterator[tuple[Processes, Device]]:
-    """Take this process's place among those that `torchrun` started, and leave it at the end.
+    """Join the processes that `torchrun` started, and leave them at the end.
 
-    If one fails, the first to fail says why, the others end silently.
+    If processes fail, the first one to fail reports the reason; the others exit silently.
 
     Args:
         settings: Which device, in which precision.
@@ -160,16 +160,16 @@ def join_processes(settings: MachineSettings, d_model: int = 0) -> Iterator[tupl
         yield ONE_PROCESS, choose_device(settings.device, settings.dtype, d_model=d_model)
         return
     processes = Processes(rank, count, os.getppid())
-    store, _, _ = next(rendezvous("env://", timeout=_PATIENCE))
+    store, _, _ = next(rendezvous("env://", timeout=_TIMEOUT))
     try:
         if settings.threads is None:
             _divide_threads()
         device = choose_device(_device_of_rank(settings.device), settings.dtype, d_model=d_model)
         backend = "cpu:gloo,cuda:nccl" if device.torch_device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, store=store, rank=processes.rank, world_size=count, timeout=_PATIENCE)
+        dist.init_process_group(backend, store=store, rank=processes.rank, world_size=count, timeout=_TIMEOUT)
         yield processes, device
-        # What still holds the group in a cycle, such as a finished run, would end its threads only as the interpreter
-        # goes down, which now and then aborts the process.
+        # An object in a reference cycle that still holds the group, such as a finished run, would end the group's
+        # threads only while the interpreter exits, which now and then aborts the process.
         gc.collect()
         dist.destroy_process_group()
     except Exception as error:
@@ -180,9 +180,9 @@ def join_processes(settings: MachineSettings, d_model: int = 0) -> Iterator[tupl
             logging.disable(logging.CRITICAL)
         elif is_lost:
             raise LostProcessError(
-                f"process {processes.rank} (of 0 to {count - 1}) lost another one, which was killed or did not answer "
-                f"for {_PATIENCE.total_seconds() / 60:.0f} minutes; torchrun's summary says which. The checkpoints "
-                "saved before are whole: go on with --resume"
+                f"process {processes.rank} (of 0 to {count - 1}) lost another process, which was killed or did not "
+                f"answer for {_TIMEOUT.total_seconds() / 60:.0f} minutes; torchrun's summary names it. Earlier "
+                "checkpoints are intact: continue with --resume"
             ) from error
         elif not processes.is_first:
             error.add_note(f"(process {processes.rank} of 0 to {count - 1})")
@@ -190,16 +190,16 @@ def join_processes(settings: MachineSettings, d_model: int = 0) -> Iterator[tupl
 
 
 def _divide_threads() -> None:
-    """Share the cores among the processes of this machine; torchrun itself sets OMP_NUM_THREADS to 1."""
+    """Share the cores among the processes of this machine; torchrun sets OMP_NUM_THREADS to 1."""
     if os.environ.get("OMP_NUM_THREADS", "1") == "1":
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
 def _device_of_rank(name: str) -> str:
-    """The device that this process takes where the settings say `name`.
+    """The device of this process for the name in the settings.
 
     Raises:
-        UsageError: there is none for it.
+        UsageError: there is none for this process.
     """
     if name == "auto":
         name = "cuda" if has_gpu() else "cpu"
@@ -221,8 +221,8 @@ def _device_of_rank(name: str) -> str:
 
 
 def _fails_first(store: Store, processes: Processes) -> bool:
-    """Whether no other process has failed before."""
-    if os.getppid() != processes.launcher:  # it kept the store
+    """Whether this is the first process to fail."""
+    if os.getppid() != processes.launcher:  # which held the store
         return processes.is_first
     try:
         return store.add("ownlm/failed", 1) == 1
@@ -231,5 +231,5 @@ def _fails_first(store: Store, processes: Processes) -> bool:
 
 
 def _is_lost_connection(error: Exception) -> bool:
-    """Whether a collective failed since a peer is gone. gloo raises a plain RuntimeError, NCCL a DistError."""
+    """Whether a collective failed because a peer is gone. gloo raises a RuntimeError, NCCL a DistError."""
     return isinstance(error, dist.DistError) or (type(error) is RuntimeError and "gloo" in str(error).lower())

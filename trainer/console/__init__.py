@@ -1,1 +1,1 @@
-"""What a person sees of a command: progress, tables, and what Ctrl-C does."""
+"""The terminal: progress, tables, and Ctrl-C."""

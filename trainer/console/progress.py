@@ -1,4 +1,4 @@
-"""How a job shows its progress: bars on a terminal, log lines elsewhere. Every command uses this."""
+"""Progress of a job: bars on a terminal, log lines elsewhere."""
 
 import logging
 import sys
@@ -22,17 +22,17 @@ _LOG_SECONDS = 10.0
 
 
 class Report(Protocol):
-    """Tells how far a job is: `completed` of its total, and a note of what matters now."""
+    """Reports how much of its total a job has `completed`, with an optional note."""
 
     def __call__(self, completed: int, note: str = "") -> None:
         """Report; cheap enough for every step."""
 
 
 class NewBar(Protocol):
-    """Begins to show a job."""
+    """Adds a job to the display."""
 
     def __call__(self, description: str, total: int | None, start: int = 0) -> Report:
-        """Show a job of `total` of any unit, None if nobody knows; `start` of it done before."""
+        """Show a job of `total` of any unit, None if it is unknown, of which `start` were done before."""
 
 
 def set_up_logging(*, verbose: bool, errors_only: bool = False) -> None:
@@ -49,11 +49,11 @@ def set_up_logging(*, verbose: bool, errors_only: bool = False) -> None:
     handler.setFormatter(_Formatter(line_format, datefmt="%H:%M:%S"))
     logging.basicConfig(level=level, handlers=[handler])
     if not verbose:
-        logging.getLogger("torch").setLevel(max(level, logging.WARNING))  # it tells of its caches at the end
+        logging.getLogger("torch").setLevel(max(level, logging.WARNING))  # it logs its caches at the end
 
 
 class _Formatter(logging.Formatter):
-    """Lines in which no file's name or content reaches the terminal as it is."""
+    """Escapes control characters, which names and contents of files may have."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))
@@ -61,7 +61,7 @@ class _Formatter(logging.Formatter):
 
 @contextmanager
 def progress(*, shown: bool = True) -> Iterator[NewBar]:
-    """Show the progress of the jobs begun with what this yields, while the context lasts.
+    """Show the progress of the jobs that are added with the yielded function, while the context lasts.
 
     Args:
         shown: Whether to show bars where there is a terminal.
@@ -71,7 +71,7 @@ def progress(*, shown: bool = True) -> Iterator[NewBar]:
         return
     columns = (
         TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=8),  # with training's note it all fits into 80 columns
+        BarColumn(bar_width=8),  # with the note of `train` a line fits into 80 columns
         TaskProgressColumn(),
         TextColumn("{task.fields[note]}", markup=False),
         TimeRemainingColumn(),
@@ -96,19 +96,19 @@ def _console() -> Console:
 
 
 def _log_lines(description: str, total: int | None, start: int = 0) -> Report:  # noqa: ARG001
-    """A report that logs now and then, and where it has a note also at the end, once."""
+    """A report that logs every ten seconds, and once more at the end where it has a note."""
     first: int | None = None
-    told: int | None = None
+    logged: int | None = None
     begin = last = 0.0
 
     def report(completed: int, note: str = "") -> None:
-        nonlocal first, told, begin, last
+        nonlocal first, logged, begin, last
         now = time.monotonic()
-        if first is None:  # jobs that are begun together may come one after the other
+        if first is None:  # jobs that are added together may run one after another
             first, begin, last = completed, now, now
-        if now - last < _LOG_SECONDS and not (note and completed == total != told):
+        if now - last < _LOG_SECONDS and not (note and completed == total != logged):
             return
-        told, last = completed, now
+        logged, last = completed, now
         if total is None:
             parts = [f"{description} {completed:,}", note]
         else:

@@ -1,4 +1,4 @@
-"""Stopping a job in good order on Ctrl-C and SIGTERM."""
+"""Stopping a job cleanly on Ctrl-C and SIGTERM."""
 
 import signal
 import threading
@@ -8,7 +8,7 @@ from types import FrameType
 
 
 class StopRequest:
-    """Which signal asked the job to stop, if any; the job looks between two steps."""
+    """The signal that asked the job to stop, if any; the job checks it between two steps."""
 
     def __init__(self) -> None:
         self.signal_number: int | None = None
@@ -19,9 +19,9 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """While active, the first SIGINT or SIGTERM only notes the wish to stop; a second one ends the process at once.
+    """While active, the first SIGINT or SIGTERM only sets the request; a second one ends the process at once.
 
-    Off the main thread, where no signal arrives, nothing changes.
+    No effect outside the main thread, where no signal arrives.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():

@@ -8,12 +8,12 @@ _ANY_WIDTH = 1000
 
 
 def print_table(table: RenderableType) -> None:
-    """Print for a person at a terminal; into a file or a pipe as wide as it is, so that nothing is cut or folded.
+    """Print in the width of the terminal; into a file or a pipe in full width, so that nothing is cut or wrapped.
 
     Args:
         table: Anything that rich can print.
     """
-    console = Console(markup=False, emoji=False)  # texts from files stay as they are
+    console = Console(markup=False, emoji=False)  # text from files is printed unchanged
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _ANY_WIDTH
     console.print(table)

@@ -13,7 +13,9 @@ from trainer.demo import recipe
 from trainer.demo.corpus import write_corpus
 from trainer.errors import TrainerError
 from trainer.runs.folder import RunFolder
-from trainer.tokenizer.vocabulary import learn_vocabulary
+from trainer.settings.encode import EncodeSettings
+from trainer.settings.vocab import VocabSettings
+from trainer.tokenizer.train import train_tokenizer
 from trainer.tokens.encode import encode_files
 from trainer.training.trainer import train
 
@@ -62,11 +64,10 @@ def _prepare(corpus: Path, tokenizer: Path, tokens: Path, new_bar: NewBar) -> No
     if not corpus.exists():
         write_corpus(corpus, size_bytes=recipe.CORPUS_BYTES, progress=new_bar("writing stories", recipe.CORPUS_BYTES))
     if not (tokenizer / "tokenizer_config.json").exists():
-        learn_vocabulary(
+        train_tokenizer(
             [corpus],
             tokenizer,
-            vocab_size=recipe.VOCAB_SIZE,
-            overwrite=True,
+            VocabSettings(vocab_size=recipe.VOCAB_SIZE, overwrite=True),
             progress=new_bar("learning a vocabulary", corpus.stat().st_size),
         )
     if not (tokens / "val.json").exists():
@@ -74,7 +75,6 @@ def _prepare(corpus: Path, tokenizer: Path, tokens: Path, new_bar: NewBar) -> No
             [corpus],
             Tokenizer.from_files(tokenizer),
             tokens,
-            val_fraction=recipe.VALIDATION_FRACTION,
-            overwrite=True,
+            EncodeSettings(val_fraction=recipe.VALIDATION_FRACTION, overwrite=True),
             progress=new_bar("encoding", corpus.stat().st_size),
         )

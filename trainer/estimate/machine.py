@@ -4,8 +4,7 @@ import os
 
 import torch
 
-from shared.system.free_memory import free_memory
-from shared.system.memory import resident_memory
+from shared.system.memory import free_memory, resident_memory
 
 
 def available_memory(device: torch.device) -> int:

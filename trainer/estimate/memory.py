@@ -10,12 +10,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from shared.lm import ModelConfig, Transformer
 from shared.system.memory import resident_memory
+from trainer.components.loss import TrainingLoss
+from trainer.components.model import apply_recipe
+from trainer.components.optimizer import build_optimizer
 from trainer.compute.device import Device
 from trainer.estimate.trace import AllocationTrace, label_modules
 from trainer.settings.train import OptimizationSettings, TrainSettings
-from trainer.training.loss import TrainingLoss
-from trainer.training.model import apply_recipe
-from trainer.training.optimizer import build_optimizer
 
 PARAMETERS, GRADIENTS, OPTIMIZER = "parameters", "gradients", "optimizer state"
 _TEMPORARY = "temporary"
@@ -33,10 +33,10 @@ _COMPONENTS = {
 }
 
 # glibc leaves gaps where aligned blocks of many sizes come and go: what a step takes beside weights, gradients and
-# optimizer state grows to this much of itself within ten steps (docs/log.md has the measurements).
+# optimizer state grows to this much of itself within ten steps (docs/lab/log.md has the measurements).
 _GLIBC_GAPS = 0.75
 
-_ERROR = 0.1  # how far off the estimate may be (docs/log.md)
+_ERROR = 0.1  # how far off the estimate may be (docs/lab/log.md)
 
 _TRACED_TOKENS = 1 << 16  # at once; the loss goes through them 512 at a time, which takes a second for so many
 
@@ -148,7 +148,7 @@ def _take_step(
     """A first update, which makes the optimizer's state, and a step with it."""
     apply_recipe(model, o, end_of_text_id=0)
     optimizer = build_optimizer(
-        model, learning_rate=o.learning_rate, betas=o.betas, weight_decay=o.weight_decay, kind=o.optimizer
+        model, learning_rate=o.learning_rate, betas=o.betas, weight_decay=o.weight_decay, name=o.optimizer
     )
     trace.component = GRADIENTS
     for parameter in model.parameters():

@@ -12,11 +12,11 @@ from torch import nn
 from shared.lm import ModelConfig
 from shared.lm.linear import fast_product, has_fast_product
 from shared.system.memory import peak_memory
+from trainer.components.loss import TrainingLoss
+from trainer.components.model import apply_recipe, new_model
+from trainer.components.optimizer import build_optimizer
 from trainer.compute.device import Device
 from trainer.settings.train import TrainSettings
-from trainer.training.loss import TrainingLoss
-from trainer.training.model import apply_recipe, new_model
-from trainer.training.optimizer import build_optimizer
 
 _UTILIZATION_ON_CPU = {torch.float32: 0.7, torch.bfloat16: 0.5}
 _UTILIZATION_ON_GPU = 0.4
@@ -42,7 +42,7 @@ class MeasuredSteps:
 def usual_utilization(device: Device) -> float:
     """The share of the rate of its matrix products that a training step reaches; small models reach less.
 
-    CPU: docs/log.md; in bfloat16 less, since products are faster and all else is not. GPUs: what nanochat and llm.c
+    CPU: docs/lab/log.md; in bfloat16 less, since products are faster and all else is not. GPUs: what nanochat and llm.c
     report for dense models of 100 million parameters and more.
     """
     return _UTILIZATION_ON_CPU[device.dtype] if device.torch_device.type == "cpu" else _UTILIZATION_ON_GPU
@@ -98,7 +98,7 @@ def measure_steps(settings: TrainSettings, config: ModelConfig, device: Device) 
     o = settings.optimization
     model = new_model(settings.model, config.vocab_size, o.seed).to(device.torch_device).train()
     apply_recipe(model, o, end_of_text_id=0)
-    optimizer = build_optimizer(model, learning_rate=1e-6, betas=o.betas, weight_decay=o.weight_decay, kind=o.optimizer)
+    optimizer = build_optimizer(model, learning_rate=1e-6, betas=o.betas, weight_decay=o.weight_decay, name=o.optimizer)
     training_loss = TrainingLoss(model)
     if settings.machine.compile:
         training_loss.compile()

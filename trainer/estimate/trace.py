@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from trainer.training.loss import LOSS_OPERATOR, chunked_loss
+from trainer.components.loss import LOSS_OPERATOR, chunked_loss
 
 _OURS = {LOSS_OPERATOR: chunked_loss}  # our own operators
 

@@ -1,10 +1,12 @@
-"""Text from a model: for the terminal, and for a look at a model in training."""
+"""Text from a model: for the terminal, for the samples of a run, and for its report."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from torch import Tensor
+
 from shared.bpe import StreamDecoder, Tokenizer
-from shared.lm import SamplingParams, generate, load_model_folder
+from shared.lm import SamplingParams, Transformer, generate, load_model_folder
 from trainer.compute.device import choose_device
 from trainer.errors import UsageError
 
@@ -13,20 +15,52 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str, context_length: int) -> lis
     """The prompt's ids; an empty prompt becomes the end-of-text id, after which a document begins.
 
     Raises:
-        UsageError: the prompt leaves no room in the context, or is empty and the tokenizer has no end-of-text id.
+        UsageError: the prompt fills the context, or is empty and the tokenizer has no end-of-text id.
     """
     if not prompt:
         if tokenizer.end_of_text_id is None:
             raise UsageError(
-                "the prompt is empty, and this tokenizer has no end-of-text id to begin from: give a prompt"
+                "the prompt is empty, and this tokenizer has no end-of-text token to start from: give a prompt"
             )
         return [tokenizer.end_of_text_id]
     ids = tokenizer.encode(prompt)
     if len(ids) >= context_length:
         raise UsageError(
-            f"the prompt has {len(ids)} tokens; the model's context of {context_length} must hold one more"
+            f"need a prompt of at most {context_length - 1} tokens, one less than the context; found {len(ids)}"
         )
     return ids
+
+
+def sample_text(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    ids: Sequence[int],
+    params: SamplingParams,
+    *,
+    max_tokens: int,
+    eos_token_ids: Collection[int],
+    valid_tokens: Tensor,
+) -> Iterator[str]:
+    """What a model writes after some ids, piece by piece; special tokens are left out.
+
+    Args:
+        model: The model.
+        tokenizer: Its tokenizer.
+        ids: From `encode_prompt`.
+        params: How tokens are sampled.
+        max_tokens: The most tokens to write.
+        eos_token_ids: The ids that end the text.
+        valid_tokens: bool [vocab_size], the ids that have a token.
+
+    Raises:
+        SamplingError: the model gives no finite probabilities.
+    """
+    decoder = StreamDecoder(tokenizer, skip_special_tokens=True)
+    for token in generate(
+        model, ids, params, max_tokens=max_tokens, eos_token_ids=eos_token_ids, valid_tokens=valid_tokens
+    ):
+        yield decoder.feed(token)
+    yield decoder.finish()
 
 
 def stream_text(
@@ -44,9 +78,9 @@ def stream_text(
 
     Args:
         path: A model folder.
-        prompt: What the text begins with.
+        prompt: The beginning of the text.
         max_tokens: The most tokens to write.
-        seed: Decides the draws.
+        seed: Of the random numbers.
         temperature: None takes the folder's default, as for the next two.
         top_p: See `SamplingParams`.
         top_k: See `SamplingParams`.
@@ -69,14 +103,12 @@ def stream_text(
     )
     ids = encode_prompt(folder.tokenizer, prompt, folder.config.context_length)
     yield prompt
-    decoder = StreamDecoder(folder.tokenizer, skip_special_tokens=True)
-    for token in generate(
+    yield from sample_text(
         folder.model,
+        folder.tokenizer,
         ids,
         params,
         max_tokens=max_tokens,
         eos_token_ids=defaults.eos_token_ids,
         valid_tokens=folder.valid_tokens,
-    ):
-        yield decoder.feed(token)
-    yield decoder.finish()
+    )

@@ -5,30 +5,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor
 
 from shared.lm import Transformer
 from shared.lm.linear import fast_product, has_fast_product
+from trainer.components.loss import IGNORED
 from trainer.compute.device import Device
 from trainer.evaluation.windows import Window
-from trainer.training.loss import IGNORED
 
-# Rows whose logits exist at once: on a CPU they stay within the cache, GPUs need many to be busy.
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+# Rows of logits computed at once: on a CPU they fit into the cache, GPUs need many to be fully used.
 _ROWS_ON_CPU = 256
 _ROWS_ELSEWHERE = 4096
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a model makes of some tokens, as sums, which add up over parts of a text.
+    """The scores of some tokens as sums, which add up over parts of a text.
 
     Attributes:
         nats: Negative log-likelihood of the scored tokens.
-        tokens: How many were scored.
-        text_nats: Of those alone that stand for bytes of text: not of special tokens.
-        bytes: That these stand for.
+        tokens: The number of scored tokens.
+        text_nats: Negative log-likelihood of those that stand for bytes of text, without special tokens.
+        bytes: The number of these bytes.
     """
 
     nats: float = 0.0
@@ -66,18 +70,33 @@ class Evaluation:
         return self.text_nats / math.log(2) / self.bytes if self.bytes else None
 
 
-@torch.no_grad()
-def score(
-    model: Transformer, windows: Sequence[Window], byte_lengths: Tensor, *, device: Device
-) -> dict[str, Evaluation]:
-    """What the model makes of the scored targets, by the source that they count for.
+@dataclass(frozen=True)
+class TokenScores:
+    """What a model makes of the scored targets of some windows, one by one.
 
-    A window's score does not depend on those beside it: shorter ones are padded on the right, which they never see.
+    Attributes:
+        nats: float64 [N], their negative log-likelihoods.
+        targets: int64 [N], their ids.
+        windows: int64 [N], the index of the window that each is in.
+        positions: int64 [N], the index of each in its window.
+    """
+
+    nats: Floats
+    targets: Integers
+    windows: Integers
+    positions: Integers
+
+
+@torch.no_grad()
+def score_tokens(model: Transformer, windows: Sequence[Window], *, device: Device) -> TokenScores:
+    """Score the targets of windows.
+
+    A window's scores do not depend on the other windows: shorter ones are padded on the right, which causal attention
+    never sees.
 
     Args:
         model: In evaluation mode.
         windows: One or more.
-        byte_lengths: int64 [vocab_size], the bytes that each id stands for.
         device: Where the model is.
     """
     inputs, targets = _stack(windows)
@@ -86,10 +105,25 @@ def score(
     with device.autocast():
         hidden = model.hidden(inputs.to(device.torch_device))
         nats = _token_nats(hidden[scored.to(device.torch_device)], model, picked.to(device.torch_device))
-    rows = scored.nonzero()[:, 0].numpy()
-    exact, lengths = nats.double().cpu().numpy(), byte_lengths[picked].numpy()
-    columns = (exact, np.ones(len(rows)), np.where(lengths > 0, exact, 0.0), lengths)
-    sums = zip(*(np.bincount(rows, column, len(windows)).tolist() for column in columns), strict=True)
+    rows, positions = scored.nonzero().numpy().T
+    return TokenScores(nats.double().cpu().numpy(), picked.numpy(), rows, positions)
+
+
+def score(
+    model: Transformer, windows: Sequence[Window], byte_lengths: Tensor, *, device: Device
+) -> dict[str, Evaluation]:
+    """What the model makes of the scored targets, by the source that they count for.
+
+    Args:
+        model: As in `score_tokens`.
+        windows: As in `score_tokens`.
+        byte_lengths: int64 [vocab_size], the number of bytes that each id stands for.
+        device: As in `score_tokens`.
+    """
+    scores = score_tokens(model, windows, device=device)
+    lengths = byte_lengths.numpy()[scores.targets]
+    columns = (scores.nats, np.ones(len(lengths)), np.where(lengths > 0, scores.nats, 0.0), lengths)
+    sums = zip(*(np.bincount(scores.windows, column, len(windows)).tolist() for column in columns), strict=True)
     of_sources: dict[str, Evaluation] = {}
     for window, (of_all, tokens, of_text, num_bytes) in zip(windows, sums, strict=True):
         part = Evaluation(of_all, int(tokens), of_text, int(num_bytes))
@@ -98,7 +132,7 @@ def score(
 
 
 def _stack(windows: Sequence[Window]) -> tuple[Tensor, Tensor]:
-    """Inputs and targets, both int64 [windows, longest]; what is not scored has the target -100."""
+    """Inputs and targets, both int64 [windows, longest]; a target that is not scored is -100."""
     longest = max(len(window.tokens) for window in windows) - 1
     inputs = np.zeros((len(windows), longest), np.int64)
     targets = np.full((len(windows), longest), IGNORED)

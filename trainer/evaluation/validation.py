@@ -1,10 +1,8 @@
 """Validation loss and bits per byte."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -13,7 +11,7 @@ from shared.lm import Transformer
 from trainer.compute.device import Device
 from trainer.compute.processes import ONE_PROCESS, Processes
 from trainer.evaluation.scoring import Evaluation, score
-from trainer.evaluation.windows import Window, WindowCutter, batches
+from trainer.evaluation.windows import Ids, batches, consecutive_windows
 
 __all__ = ["Evaluation", "evaluate", "token_byte_lengths"]
 
@@ -32,7 +30,7 @@ def token_byte_lengths(tokenizer: Tokenizer, valid_tokens: Tensor) -> Tensor:
 
 def evaluate(
     model: Transformer,
-    blocks: Iterable[npt.NDArray[np.integer]],
+    blocks: Iterable[Ids],
     byte_lengths: Tensor,
     *,
     context_length: int,
@@ -41,37 +39,31 @@ def evaluate(
     begin_id: int | None = None,
     processes: Processes = ONE_PROCESS,
 ) -> Evaluation:
-    """Score every token once, in consecutive windows, which several processes share.
+    """Score every token once, in consecutive windows divided among the processes.
 
-    The result does not depend on `batch_size`, and neither the model's mode nor any random generator is changed.
+    The result does not depend on `batch_size`; the model's mode and the random generators stay as they are.
 
     Args:
         model: The model.
         blocks: The ids, 1-D, a part at a time.
         byte_lengths: From `token_byte_lengths`.
-        context_length: Length of a window; a token sees at most this much before it.
+        context_length: Length of a window; a token is predicted from at most so many.
         batch_size: Windows at once.
         device: Where the model is.
-        begin_id: The id that stands before the first token; without one, scoring starts at the second.
-        processes: Those that call this at once, each with the whole model; all get the same result.
+        begin_id: The id before the first token; without one, scoring starts at the second token.
+        processes: The processes that call this together, each with the whole model; all get the same result.
     """
     was_training = model.training
     model.eval()
     total = Evaluation()
     try:
-        every = batches(_windows(blocks, context_length, begin_id), batch_size=batch_size, batch_tokens=0)
+        windows = consecutive_windows(blocks, context_length, begin_id=begin_id)
+        every = batches(windows, batch_size=batch_size, batch_tokens=0)
         for batch in islice(every, processes.rank, None, processes.count):
             total += score(model, batch, byte_lengths, device=device)[""]
     finally:
         model.train(was_training)
-    nats, num_tokens, text_nats, num_bytes = processes.total([total.nats, total.tokens, total.text_nats, total.bytes])
+    nats, num_tokens, text_nats, num_bytes = processes.all_reduce(
+        [total.nats, total.tokens, total.text_nats, total.bytes]
+    )
     return Evaluation(nats, int(num_tokens), text_nats, int(num_bytes))
-
-
-def _windows(blocks: Iterable[npt.NDArray[np.integer]], context_length: int, begin_id: int | None) -> Iterator[Window]:
-    cutter = WindowCutter(context_length, context_length)
-    if begin_id is not None:
-        yield from cutter.feed(np.array([begin_id]))
-    for block in blocks:
-        yield from cutter.feed(block)
-    yield from cutter.finish()

@@ -1,4 +1,4 @@
-"""Windows over which a sequence of tokens is scored, each token once."""
+"""The windows in which a sequence of tokens is scored, each token once."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -13,12 +13,12 @@ _GATHERED_TOKENS = 1 << 18
 
 
 class Window(NamedTuple):
-    """Some tokens in a row.
+    """Consecutive tokens.
 
     Attributes:
         tokens: [length + 1]: all but the last are the inputs, all but the first the targets.
-        scored: How many of the targets count, the last ones; those before only give context.
-        source: Whose score they count for.
+        scored: How many of the targets are scored, the last ones; those before them only give context.
+        source: The name of the source whose score they count for.
     """
 
     tokens: Ids
@@ -36,9 +36,9 @@ class WindowCutter:
     Args:
         length: Inputs of a window.
         stride: From 1 to `length`; `length` cuts windows that do not overlap.
-        fill_last: Let the last window of a longer sequence reach back until it is full, as lm-evaluation-harness does
-            (`get_rolling_token_windows`), rather than begin where its turn is.
-        source: Goes into the windows.
+        fill_last: Start the last window of a longer sequence earlier, so that it is full, as lm-evaluation-harness does
+            (`get_rolling_token_windows`), rather than one stride after the previous one.
+        source: Set in the windows.
     """
 
     def __init__(self, length: int, stride: int, *, fill_last: bool = False, source: str = "") -> None:
@@ -47,11 +47,11 @@ class WindowCutter:
         self._fill_last = fill_last
         self._source = source
         self._tokens: Ids = np.empty(0, np.int64)
-        self._next = 1  # the place of the first target that is still to be scored
+        self._next = 1  # index of the first target that has not been scored
         self._is_first = True
 
     def feed(self, ids: Ids) -> Iterator[Window]:
-        """The windows that more of the sequence completes."""
+        """The windows that are complete after more of the sequence."""
         self._tokens = np.concatenate([self._tokens, ids])
         while len(self._tokens) - self._next >= (count := self._length if self._is_first else self._stride):
             end = self._next + count
@@ -61,7 +61,7 @@ class WindowCutter:
         self._tokens, self._next = self._tokens[unused:], self._next - unused
 
     def finish(self) -> Iterator[Window]:
-        """The last window, if targets are left for it."""
+        """The last window, if targets are left."""
         end = len(self._tokens)
         if end > self._next:
             turn = self._next + self._stride - 1 - self._length
@@ -73,13 +73,46 @@ class WindowCutter:
         return Window(self._tokens[begin:end], end - self._next, self._source)
 
 
+def consecutive_windows(blocks: Iterable[Ids], length: int, *, begin_id: int | None = None) -> Iterator[Window]:
+    """Windows that follow one another and score every token of a sequence once.
+
+    Args:
+        blocks: The sequence, in parts of any size.
+        length: Inputs of a window.
+        begin_id: The id before the first token; without one, scoring starts at the second token.
+    """
+    cutter = WindowCutter(length, length)
+    if begin_id is not None:
+        yield from cutter.feed(np.array([begin_id]))
+    for block in blocks:
+        yield from cutter.feed(block)
+    yield from cutter.finish()
+
+
+def document_windows(ids: Ids, end_id: int, length: int) -> Iterator[Window]:
+    """A window for each document, with its first `length` tokens after an end-of-text id.
+
+    The last document, which may be cut short, is left out unless it is the only one.
+
+    Args:
+        ids: Documents, an end-of-text id behind each.
+        end_id: That id.
+        length: The most inputs of a window.
+    """
+    documents = np.split(ids, np.flatnonzero(ids == end_id) + 1)
+    for document in documents[:-1] or documents:
+        if len(document):
+            tokens = np.concatenate([np.array([end_id], ids.dtype), document])[: length + 1]
+            yield Window(tokens, len(tokens) - 1)
+
+
 def batches(windows: Iterable[Window], *, batch_size: int | None, batch_tokens: int) -> Iterator[list[Window]]:
-    """Windows of like length together.
+    """Windows of similar length together.
 
     Args:
         windows: In any order.
         batch_size: Windows of a batch; if None, as many as have `batch_tokens` inputs together.
-        batch_tokens: See there.
+        batch_tokens: Used if `batch_size` is None.
     """
     gathered: list[Window] = []
     tokens = 0

@@ -1,28 +1,30 @@
-"""The dial among the options: `--depth` or `--preset` fills what the command line and its file left open."""
+"""Option values that `--depth` or `--preset` imply, and training settings from a table."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import cyclopts
-from cyclopts import App, ArgumentCollection
+from cyclopts import App, ArgumentCollection, CycloptsError, Parameter
 
 from trainer.errors import UsageError
 from trainer.recipes.scaling import Derived, derive
+from trainer.settings.file import SettingsFile
+from trainer.settings.train import TrainSettings
+from trainer.settings.whole_numbers import refuse_fractions
 from trainer.tokens.token_file import TokenFile
 
 logger = logging.getLogger(__name__)
 
 
-class DialOptions:
-    """A source of options for cyclopts, to come after all others.
+class ScalingOptions:
+    """A cyclopts config source that fills the options left open with those derived from `--depth` or `--preset`.
 
     Args:
-        told: Whether to log what was derived, and from what.
+        verbose: Log what was derived, and from what.
     """
 
-    def __init__(self, *, told: bool) -> None:
-        self._told = told
+    def __init__(self, *, verbose: bool) -> None:
+        self._verbose = verbose
 
     def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
         """Fill the arguments that are still open (cyclopts calls this).
@@ -40,15 +42,15 @@ class DialOptions:
         options = {name for argument in arguments for name in argument.names}
         vocab_size, data_tokens = _sizes(given, options)
         derived = derive(given, vocab_size=vocab_size, data_tokens=data_tokens)
-        # What a command has no option for, it does not need.
+        # Some commands lack some of the options.
         known = [one for one in derived if f"--{one.name.replace('_', '-')}" in options]
         values = {one.name: one.value for one in known}
-        cyclopts.config.Dict(data=values, source="the dial", use_commands_as_keys=False)(app, commands, arguments)
-        if self._told and known:
-            _tell(given, known)
+        SettingsFile(values, _option(given))(app, commands, arguments)
+        if self._verbose and known:
+            _log(_option(given), known)
 
 
-def _sizes(given: dict[str, Any], options: Collection[str]) -> tuple[int, int | None]:
+def _sizes(given: Mapping[str, Any], options: Collection[str]) -> tuple[int, int | None]:
     """The size of the vocabulary, and the number of training tokens where that is known."""
     vocab_size: int | None = given.get("vocab_size")
     if given.get("data") is not None:
@@ -56,12 +58,40 @@ def _sizes(given: dict[str, Any], options: Collection[str]) -> tuple[int, int | 
         return vocab_size or manifest.vocab_size, manifest.count
     if vocab_size is None:
         ways = " or ".join(option for option in ("--data", "--vocab-size") if option in options)
-        raise UsageError(f"depth and preset need the size of the vocabulary: give {ways}")
+        raise UsageError(f"--depth and --preset need the vocabulary size: give {ways}")
     return vocab_size, None
 
 
-def _tell(given: dict[str, Any], derived: list[Derived]) -> None:
-    dial = f"depth {given['depth']}" if given.get("depth") is not None else f"preset {given['preset']}"
-    logger.info("%s gives what you have not set yourself:", dial)
+def _option(given: Mapping[str, Any]) -> str:
+    return f"--depth {given['depth']}" if given.get("depth") is not None else f"--preset {given['preset']}"
+
+
+def _log(option: str, derived: Sequence[Derived]) -> None:
+    logger.info("Derived from %s:", option)
     for one in derived:
         logger.info("  %s = %s: %s", one.name, one.value, one.reason)
+
+
+def parse_train_settings(table: Mapping[str, Any], *, source: str) -> TrainSettings:
+    """Settings from a flat table, converted and checked like those of a `--config` file.
+
+    Args:
+        table: The settings that differ from the defaults.
+        source: Where they come from, for error messages.
+
+    Raises:
+        UsageError: a key or a value is invalid.
+    """
+    config = (SettingsFile(table, source), refuse_fractions, ScalingOptions(verbose=False))
+    app = App(config=config, default_parameter=Parameter(negative_iterable=()))
+
+    @app.default
+    def settings_of(*, settings: TrainSettings) -> TrainSettings:
+        return settings
+
+    try:
+        _, bound, _ = app.parse_args([], exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        raise UsageError(f"{source}: {error}".replace(f"{source}: {source}", source)) from error
+    settings: TrainSettings = bound.arguments["settings"]
+    return settings

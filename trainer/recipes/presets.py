@@ -1,4 +1,4 @@
-"""Shapes of models that others have published, by name."""
+"""Published model shapes, by name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings of the model, and where they are from."""
+    """Settings of the model, and their source."""
 
     settings: Mapping[str, Any]
     source: str

@@ -1,6 +1,6 @@
-"""One dial: a model's shape, its training and how much of it, derived from a depth or a named shape.
+"""Scaling presets: a model's shape, its training and the number of steps, derived from a depth or a published shape.
 
-What is derived has a source; what the user sets wins, and the rest follows from it.
+Every derived value has a source. Settings that the user gives take precedence, and the rest is derived from them.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ DERIVED_SETTINGS = frozenset(
     ["max_steps", "total_batch_size", "batch_size", "learning_rate", "warmup_steps", "num_layers", "d_model"]
     + [name for preset in PRESETS.values() for name in preset.settings]
 )
-"""What a dial may give."""
+"""The settings that a scaling preset may derive."""
 
 _WIDTH_PER_LAYER = 64
 _MOST_WINDOWS_AT_ONCE = 32
@@ -32,7 +32,7 @@ _BATCH_FACTOR, _BATCH_EXPONENT = 0.2920, 0.3271
 
 @dataclass(frozen=True)
 class Derived:
-    """A setting that follows from others: its name, its value, and from what and whose rule."""
+    """A setting that is derived from others: its name, its value, and the rule with its source."""
 
     name: str
     value: Any
@@ -40,7 +40,7 @@ class Derived:
 
 
 def derive(given: Mapping[str, Any], *, vocab_size: int, data_tokens: int | None) -> list[Derived]:
-    """The settings that a depth or a preset implies and that are not given.
+    """The settings that are not given and that a depth or a preset implies.
 
     Args:
         given: Settings by name, among them `depth` or `preset`.
@@ -48,7 +48,7 @@ def derive(given: Mapping[str, Any], *, vocab_size: int, data_tokens: int | None
         data_tokens: Training tokens there are; None if that is not known.
 
     Raises:
-        UsageError: both or neither of depth and preset, or sizes that do not fit together.
+        UsageError: both or neither of depth and preset, or sizes that do not match.
     """
     shape = [derived for derived in _shape(given) if derived.name not in given]
     known = {**given, **{derived.name: derived.value for derived in shape}}
@@ -59,7 +59,7 @@ def _shape(given: Mapping[str, Any]) -> list[Derived]:
     depth: int | None = given.get("depth")
     preset: str | None = given.get("preset")
     if (depth is None) == (preset is None):
-        raise UsageError("depth and preset both decide the shape of the model: give one of them")
+        raise UsageError("--depth and --preset both set the shape of the model: give one of them")
     if depth is None:
         shape = PRESETS[str(preset)]
         return [Derived(name, value, shape.source) for name, value in shape.settings.items()]
@@ -67,7 +67,7 @@ def _shape(given: Mapping[str, Any]) -> list[Derived]:
         raise UsageError(f"depth must be at least 1; got {depth}")
     width = _WIDTH_PER_LAYER * depth
     return [
-        Derived("num_layers", depth, "the depth"),
+        Derived("num_layers", depth, "--depth"),
         Derived("d_model", width, f"{_WIDTH_PER_LAYER} for each layer, nanochat's ratio"),
     ]
 
@@ -76,9 +76,9 @@ def _training(
     known: Mapping[str, Any], given: Mapping[str, Any], *, vocab_size: int, data_tokens: int | None
 ) -> list[Derived]:
     """Batch, steps, rate and warm-up, from the size of the model."""
-    from trainer.training.model import model_config
+    from trainer.components.model import model_config
 
-    # Refuses what cannot be reckoned with. The warm-up must fit into the steps, which may not be known yet.
+    # Checks the given values. The warm-up must fit into the steps, which may not be known yet.
     asked = OptimizationSettings(**_of(OptimizationSettings, {**given, "warmup_steps": None}))
     config = model_config(ModelSettings(**_of(ModelSettings, known)), vocab_size)
     batch: int | None = given.get("total_batch_size")
@@ -96,7 +96,7 @@ def _training(
     steps = given.get("max_steps") or max(1, round(tokens / (batch * config.context_length)))
     rate = _RATE_FACTOR * compute**_RATE_EXPONENT
     longest = replace(asked, max_steps=steps, warmup_steps=None).longest_warmup
-    limited = f", at most {_HIGHEST_RATE:g} (docs/log.md)" if rate > _HIGHEST_RATE else ""
+    limited = f", at most {_HIGHEST_RATE:g} (docs/lab/log.md)" if rate > _HIGHEST_RATE else ""
     derived += [
         Derived("max_steps", steps, budget),
         Derived(
@@ -113,8 +113,8 @@ def _training(
     return [one for one in derived if one.name not in given]
 
 
-def _of(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    return {item.name: values[item.name] for item in dataclasses.fields(kind) if item.name in values}
+def _of(settings_class: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {item.name: values[item.name] for item in dataclasses.fields(settings_class) if item.name in values}
 
 
 def _budget(parameters: int, data_tokens: int | None) -> tuple[int, str]:
@@ -122,7 +122,7 @@ def _budget(parameters: int, data_tokens: int | None) -> tuple[int, str]:
     wanted = _TOKENS_PER_PARAMETER * parameters
     if data_tokens is not None and wanted > _EPOCHS * data_tokens:
         return _EPOCHS * data_tokens, (
-            f"{_EPOCHS} times the {data_tokens:,} tokens there are, since more repetition gains little (Muennighoff "
+            f"{_EPOCHS} times the {data_tokens:,} tokens of the data, since more repetition helps little (Muennighoff "
             f"et al. 2023, arXiv 2305.16264); {_TOKENS_PER_PARAMETER} for each parameter would be {wanted:,}"
         )
     return wanted, (
@@ -149,7 +149,7 @@ def _batch(compute: float, context_length: int, given: Mapping[str, Any]) -> tup
     reason = f"{best:,.0f} tokens, 0.292 C^0.3271 (DeepSeek LLM, arXiv 2401.02954), in windows of {context_length}"
     return total, [
         Derived("total_batch_size", total, reason),
-        Derived("batch_size", at_once, "windows at once; as many as the memory holds are fastest"),
+        Derived("batch_size", at_once, "windows per pass; as many as fit into memory are fastest"),
     ]
 
 

@@ -4,29 +4,24 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-import torch
-import torch.nn.functional as F  # noqa: N812 - the name that the field uses
-
-from shared.lm import ModelFolder, Transformer, generate, load_model_folder
+from shared.lm import ModelFolder, load_model_folder
 from shared.system.errors import describe
 from trainer.checkpoints.folders import checkpoints_by_step
 from trainer.compute.device import choose_device
 from trainer.errors import TrainerError
-from trainer.evaluation.sampling import encode_prompt
+from trainer.evaluation.positions import score_positions
+from trainer.evaluation.sampling import encode_prompt, sample_text
+from trainer.evaluation.windows import consecutive_windows, document_windows
 from trainer.report.positions import PositionLoss, binned
 from trainer.runs.folder import RunFolder
 from trainer.runs.results import RunResults
 from trainer.tokens.dataset import open_training_data
-from trainer.tokens.windows import consecutive_windows
-from trainer.training.loss import IGNORED
 
 logger = logging.getLogger(__name__)
 
-_WINDOWS_AT_ONCE = 16
 _MOST_CHECKPOINTS = 8
 _SCORED_TOKENS = 50_000
 
@@ -72,7 +67,7 @@ def examine(run: RunResults, *, prompt: str | None, device: str) -> ModelFinding
                 with _noting(notes, step):  # as of a prompt that does not fit, which the loss by position needs not
                     samples.append((step, sample(run, folder, prompt)))
             if step == max(folders):
-                positions = position_loss(folder, Path(run.settings["data"]))
+                positions = position_loss(folder, Path(run.settings["data"]), device)
     return ModelFindings(samples, positions, notes)
 
 
@@ -106,69 +101,34 @@ def sample(run: RunResults, folder: ModelFolder, prompt: str | None) -> str:
     """What the model writes with the run's own seed, prompt and sampling parameters, as the trainer draws samples."""
     settings = run.settings
     begin = settings.get("sample_prompt", "") if prompt is None else prompt
-    ids = generate(
+    pieces = sample_text(
         folder.model,
+        folder.tokenizer,
         encode_prompt(folder.tokenizer, begin, folder.config.context_length),
         folder.generation.params(seed=settings.get("seed", 0)),
         max_tokens=settings.get("sample_tokens", 100),
         eos_token_ids=folder.generation.eos_token_ids,
         valid_tokens=folder.valid_tokens,
     )
-    return begin + folder.tokenizer.decode(list(ids), skip_special_tokens=True)
+    return begin + "".join(pieces)
 
 
-def position_loss(folder: ModelFolder, data: Path) -> PositionLoss | None:
+def position_loss(folder: ModelFolder, data: Path, device: str = "cpu") -> PositionLoss | None:
     """Loss by position over the first 50,000 validation tokens; None where there are none.
 
     Raises:
         TrainerError: the run's data is gone, or another tokenizer's.
     """
-    training_data = open_training_data(data)
+    training_data = open_training_data(data, verify=False)  # only the tokens that are scored are read
     if training_data.tokenizer.fingerprint != folder.tokenizer.fingerprint:
-        raise TrainerError(f"{data} holds tokens of another tokenizer now")
+        raise TrainerError(f"{data} contains tokens of another tokenizer now")
     if training_data.validation is None:
         return None
     length = folder.config.context_length
-    count = min(_SCORED_TOKENS + 1, len(training_data.validation))
-    tokens = training_data.validation.read(0, count).astype(np.int64)
+    tokens = training_data.validation.read(0, min(_SCORED_TOKENS + 1, len(training_data.validation)))
     end = training_data.validation.manifest.end_of_text_id
+    score = partial(score_positions, folder.model, length=length, device=choose_device(device, "float32"))
     return PositionLoss(
-        window=binned(*_sums(folder.model, consecutive_windows(tokens, length, _WINDOWS_AT_ONCE), length)),
-        document=binned(*_sums(folder.model, _documents(tokens, end, length), length)),
+        window=binned(*score(consecutive_windows([tokens], length))),
+        document=binned(*score(document_windows(tokens, end, length))),
     )
-
-
-def _documents(tokens: npt.NDArray[np.int64], end: int, length: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Batches of documents, each after the end-of-text id that precedes it, and cut to the context.
-
-    The last one, which may be cut short, is left out unless it is the only one.
-    """
-    ends = np.flatnonzero(tokens == end)
-    pieces = np.split(tokens, ends + 1)
-    documents = [np.concatenate([[end], piece])[: length + 1] for piece in pieces[:-1] or pieces if len(piece)]
-    documents.sort(key=len)
-    for first in range(0, len(documents), _WINDOWS_AT_ONCE):
-        rows = documents[first : first + _WINDOWS_AT_ONCE]
-        longest = max(map(len, rows)) - 1
-        inputs, targets = (np.full((len(rows), longest), fill, dtype=np.int64) for fill in (end, IGNORED))
-        for place, row in enumerate(rows):
-            inputs[place, : len(row) - 1], targets[place, : len(row) - 1] = row[:-1], row[1:]
-        yield torch.from_numpy(inputs), torch.from_numpy(targets)
-
-
-@torch.no_grad()
-def _sums(
-    model: Transformer, batches: Iterator[tuple[torch.Tensor, torch.Tensor]], length: int
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Nats and tokens at each position of rows of up to `length` targets."""
-    sums, counts = np.zeros(length), np.zeros(length)
-    device = next(model.parameters()).device
-    model.eval()
-    for inputs, targets in batches:
-        logits = model(inputs.to(device)).float()
-        nats = F.cross_entropy(
-            logits.flatten(0, 1), targets.flatten().to(device), ignore_index=IGNORED, reduction="none"
-        )
-        sums[: targets.shape[1]] += nats.view(targets.shape).double().sum(0).cpu().numpy()
-        counts[: targets.shape[1]] += (targets != IGNORED).sum(0).numpy()
-    return sums, counts

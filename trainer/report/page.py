@@ -14,15 +14,12 @@ from markupsafe import Markup
 from shared.system.files import write_text
 from trainer.report.colors import colors_of
 from trainer.report.figures import Picture
-from trainer.runs.kinds import fits
+from trainer.runs.json_types import has_type
 from trainer.runs.results import RunResults
+from trainer.settings.fields import names_affecting
+from trainer.settings.train import TrainSettings
 
 _MOST_SAMPLES = 12
-# Settings that change what is seen of a run, and not the run.
-_NOT_COMPARED = {
-    *("output", "resume", "overwrite", "log_interval", "eval_interval", "sample_interval", "sample_prompt"),
-    *("sample_tokens", "checkpoint_interval", "keep", "tensorboard", "wandb", "threads"),
-}
 
 
 @dataclass(frozen=True)
@@ -46,13 +43,14 @@ class Row:
 
 def differing_settings(runs: Sequence[RunResults]) -> list[str]:
     """The settings in which the runs differ, those that a sweep varied first."""
+    not_compared = names_affecting(TrainSettings, "watching")
     varied = list(dict.fromkeys(key for run in runs for key in run.changes))
     tables = [_settings(run) for run in runs if run.settings]
     keys = dict.fromkeys(key for table in tables for key in table)
     differing = [key for key in keys if len({repr(table.get(key)) for table in tables}) > 1]
     if "vocab_size" in varied:  # what follows from it
         differing = [key for key in differing if key not in ("data", "eval_tokens")]
-    return varied + [key for key in differing if key not in varied and key not in _NOT_COMPARED]
+    return varied + [key for key in differing if key not in varied and key not in not_compared]
 
 
 def _settings(run: RunResults) -> Mapping[str, Any]:
@@ -65,7 +63,7 @@ def varied_number(runs: Sequence[RunResults]) -> str | None:
     if len(varied) != 1:
         return None
     values = [_settings(run).get(varied[0]) for run in runs]
-    return varied[0] if all(fits(value, float) for value in values) else None
+    return varied[0] if all(has_type(value, float) for value in values) else None
 
 
 def ranking(runs: Sequence[RunResults]) -> list[RunResults]:

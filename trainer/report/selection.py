@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainer.errors import UsageError
-from trainer.runs.kinds import sound_settings
+from trainer.runs.json_types import valid_settings
 from trainer.runs.results import RunResults, is_run, read_run
 from trainer.sweep.record import FILE, Outcome, read_outcomes
 
@@ -34,7 +34,7 @@ def read_runs(paths: Sequence[Path]) -> list[RunResults]:
             sweeps[sweep] = read_outcomes(sweep, notes), notes
         outcomes, notes = sweeps[sweep]
         if short in outcomes:
-            changes = sound_settings(outcomes[short].changes, FILE, run.notes)
+            changes = valid_settings(outcomes[short].changes, FILE, run.notes)
             run = dataclasses.replace(run, changes=changes)
         else:
             run.notes.extend(notes)

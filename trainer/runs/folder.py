@@ -5,10 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shared.system.files import write_text
-from shared.system.folder_swap import remove
 from shared.system.locks import lock
-from trainer.checkpoints.folders import link_best, list_checkpoints
-from trainer.errors import TrainerError, UsageError
+from trainer.errors import TrainerError
 from trainer.settings.train import TrainSettings, to_toml
 
 
@@ -30,7 +28,7 @@ class RunFolder:
 
     @property
     def record_file(self) -> Path:
-        """What the run was made from and with."""
+        """What the run was started with: settings, data, versions, machine."""
         return self.path / "run.json"
 
     @property
@@ -43,48 +41,18 @@ class RunFolder:
         """The finished model's folder."""
         return self.path / "model"
 
-    def prepare(self, settings: TrainSettings) -> None:
-        """Make the folder ready for a new run, or for one that goes on.
+    def lock(self) -> None:
+        """Lock the folder until this process ends, however it ends.
 
         Raises:
-            UsageError: there is a run and the settings say neither resume nor overwrite, or there is none to resume.
-            TrainerError: another process trains into the folder.
+            TrainerError: another process holds the lock.
         """
-        if settings.checkpoints.resume and not self.path.is_dir():
-            raise UsageError(f"there is no run to resume in {self.path}: give another --output, or leave out --resume")
-        self.path.mkdir(parents=True, exist_ok=True)
-        _keep_others_out(self.path)
-        holds_run = bool(list_checkpoints(self.checkpoints)) or self.model.exists()
-        if holds_run and settings.checkpoints.overwrite:
-            for path in list_checkpoints(self.checkpoints):
-                remove(path)
-            link_best(self.checkpoints, None)
-            if (self.model / "ownlm.json").is_file():  # a folder named model that is no run's stays
-                remove(self.model)
-        elif holds_run and not settings.checkpoints.resume:
-            raise UsageError(
-                f"{self.path} holds a run already: go on with it (`--config {self.settings_file} --resume`), "
-                "replace it (--overwrite), or choose another --output"
-            )
-        self.checkpoints.mkdir(exist_ok=True)  # now: a file in its place would be found hours later
-        for unfinished in self.checkpoints.glob(".step-*.partial"):  # left by a process that was killed
-            remove(unfinished)
-        if not settings.checkpoints.resume:
-            self.metrics_file.unlink(missing_ok=True)
+        # Never closed: the lock belongs to the process, and ends with it.
+        handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+        if not lock(handle, holder="process"):
+            raise TrainerError(f"another process trains into {self.path}; wait for it, or choose another --output")
 
     def write_settings(self, settings: TrainSettings) -> None:
-        """Write the settings file, without how this start treats what is there, which is no part of the run."""
+        """Write the settings file, without `resume`, `overwrite` and `stop_after`, which belong to one start only."""
         checkpoints = replace(settings.checkpoints, resume=False, overwrite=False, stop_after=None)
         write_text(self.settings_file, to_toml(replace(settings, checkpoints=checkpoints)))
-
-
-def _keep_others_out(folder: Path) -> None:
-    """Lock a run's folder until this process ends, however it ends.
-
-    Raises:
-        TrainerError: another process holds the lock.
-    """
-    # Never closed: the lock is the process's, and ends with it.
-    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
-    if not lock(handle, holder="process"):
-        raise TrainerError(f"another process trains into {folder}; wait for it, or take another --output")

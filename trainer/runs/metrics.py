@@ -16,26 +16,20 @@ from trainer.errors import TrainerError
 class MetricsFile:
     """Appends records that carry their `step`.
 
-    A record is one line, written at once, so that a killed run leaves whole lines; what is not a finite number becomes
-    null, since JSON has no NaN.
+    A record is one line in one write, so that a killed run leaves complete lines; NaN and infinity become null, since
+    JSON has neither.
 
     Attributes:
-        listener: Gets each record after it was written.
+        listener: Called with each record after it was written.
     """
 
     listener: Callable[[Mapping[str, Any]], None] | None = None
 
-    def __init__(self, path: Path, *, first_step: int) -> None:
-        """Open the file for a run that goes on after `first_step`; records of later steps are dropped.
-
-        Raises:
-            TrainerError: it cannot be read or written.
-        """
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self.rewind(first_step)
 
     def rewind(self, step: int) -> None:
-        """Drop the records of later steps, and a last line cut short.
+        """Drop the records of later steps and a truncated last line; create the file where it is missing.
 
         Raises:
             TrainerError: the file cannot be written; it is then as it was.
@@ -64,10 +58,10 @@ class MetricsFile:
             self.listener(finite)
 
     def sync(self) -> None:
-        """See to it that what was written outlives a power cut, as a checkpoint does.
+        """Flush what was written to the disk, so that it survives a power cut like a checkpoint.
 
         Raises:
-            TrainerError: it does not reach the disk.
+            TrainerError: flushing failed.
         """
         try:
             with self._path.open("rb") as file:
@@ -80,7 +74,7 @@ class MetricsFile:
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a file, also of a run that is at work or was killed: what is no record is left out.
+    """The records of a file, also of a running or a killed run; lines that are not records are skipped.
 
     Raises:
         OSError: the file cannot be read.
@@ -96,7 +90,7 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _step(line: bytes) -> float:
-    """The step of a record; infinite for what is none."""
+    """The step of a record; infinity for a line that is not one."""
     try:
         step = orjson.loads(line)["step"]
     except (ValueError, KeyError, TypeError):

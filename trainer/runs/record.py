@@ -1,4 +1,4 @@
-"""`run.json`: what a run was made from and with, so that its figures can be traced and repeated."""
+"""`run.json`: what a run was started with, so that its results can be traced and reproduced."""
 
 import functools
 import json
@@ -15,7 +15,7 @@ from typing import Any
 
 from shared.system.files import to_json, write_text
 from shared.system.regular_file import LARGEST_RECORD, read_regular
-from trainer.runs.kinds import fits
+from trainer.runs.json_types import has_type
 
 _START = {
     "time": str,
@@ -46,7 +46,7 @@ def record_start(
     processes: int = 1,
     resumed: bool = False,
 ) -> None:
-    """Write that a run starts, or append it where the run goes on.
+    """Record the start of a run, or append it where the run is resumed.
 
     Args:
         path: The run's `run.json`.
@@ -54,9 +54,9 @@ def record_start(
         data: What identifies the token files.
         parameters: Weights of the model.
         step: Steps done before.
-        device: What it computes on.
+        device: Where it computes.
         processes: How many processes train together.
-        resumed: Whether this run began earlier; else what the file holds belongs to another run and goes.
+        resumed: Whether the run was started earlier; otherwise the file belongs to another run, and is replaced.
     """
     start = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -74,7 +74,7 @@ def record_start(
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """What the file holds, of the starts those with a time; empty where it is missing or damaged.
+    """The content of the file, with those of its starts that have a time; empty where it is missing or damaged.
 
     No result depends on it.
     """
@@ -83,20 +83,24 @@ def read_record(path: Path) -> dict[str, Any]:
     return content | {"starts": [start for start in starts if _has_time(start)] if isinstance(starts, list) else []}
 
 
-def sound_record(path: Path, notes: list[str]) -> dict[str, Any]:
-    """What `record_start` wrote, as far as it is there and of the kind that was written.
+def valid_record(path: Path, notes: list[str]) -> dict[str, Any]:
+    """The parts of the file that have the types which `record_start` writes.
 
     Args:
         path: The run's `run.json`.
-        notes: What is left out is added.
+        notes: Gets a line for each part that is omitted.
     """
     content = _read(path)
     if not content and path.exists():
         notes.append(f"{path.name}: is damaged")
-    record = {name: content[name] for name, kind in _PARTS.items() if name in content and fits(content[name], kind)}
-    record["starts"] = [start for start in read_record(path)["starts"] if fits(start, _START)]
+    record = {
+        name: content[name]
+        for name, expected in _PARTS.items()
+        if name in content and has_type(content[name], expected)
+    }
+    record["starts"] = [start for start in read_record(path)["starts"] if has_type(start, _START)]
     odd = [name for name in ("starts", *_PARTS) if name in content and content[name] != record.get(name)]
-    notes += [f"{path.name}: {name} is not as a run writes it" for name in odd]
+    notes += [f"{path.name}: {name} has an unexpected type" for name in odd]
     return record
 
 
@@ -117,8 +121,8 @@ def _has_time(start: object) -> bool:
 
 @functools.cache
 def git_state() -> dict[str, Any] | None:
-    """Revision of the code that runs and whether it was changed since; None where it comes from no git checkout."""
-    # The folder may lie in another project's checkout, as an installed package does: then it is not tracked there.
+    """Revision of the running code, and whether it has uncommitted changes; None outside a git checkout."""
+    # An installed package may be in another project's checkout, which does not track it.
     if _git("ls-files", "--error-unmatch", __file__) is None:
         return None
     revision, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
@@ -128,7 +132,7 @@ def git_state() -> dict[str, Any] | None:
 def _git(*arguments: str) -> str | None:
     try:
         done = subprocess.run(  # noqa: S603 - our own arguments
-            ["git", "-C", str(_CODE), *arguments],  # noqa: S607 - whichever git the user has
+            ["git", "-C", str(_CODE), *arguments],  # noqa: S607 - the user's git
             capture_output=True,
             text=True,
             timeout=10,
@@ -154,7 +158,7 @@ def _machine() -> dict[str, Any]:
 
 
 def _cpu_name() -> str:
-    """The processor's name, which Linux tells in a file only."""
+    """The name of the processor, which Linux has in a file only."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What a run folder tells: settings, curves, samples, and how the run ended. For sweeps and reports; needs no torch."""
+"""A run folder read back: settings, curves, samples, and how the run ended. For sweeps and reports; needs no torch."""
 
 import math
 import tomllib
@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.runs.folder import RunFolder
-from trainer.runs.kinds import fits, sound_settings
+from trainer.runs.json_types import has_type, valid_settings
 from trainer.runs.metrics import read_metrics
-from trainer.runs.record import sound_record
+from trainer.runs.record import valid_record
 
 Status = Literal["finished", "diverged", "unfinished", "empty"]
 Floats = npt.NDArray[np.float64]
@@ -50,14 +50,14 @@ class RunResults:
     Attributes:
         folder: Where it is.
         name: What to call it.
-        settings: Its settings as a flat table; what is not set is left out.
+        settings: Its settings as a flat table, without those that are not set.
         record: What is in `run.json`; may be empty.
         curves: Each numeric key of `metrics.jsonl`.
         samples: Step and text.
-        events: Step and what the guard did.
+        events: Step, and what was done on divergence.
         has_model: Whether the finished model is there.
-        changes: What sets it apart from the other runs of its sweep.
-        notes: What in its files is not as a run writes it, and is left out.
+        changes: The settings in which it differs from the other runs of its sweep.
+        notes: What in its files is invalid, and omitted here.
     """
 
     folder: Path
@@ -76,18 +76,18 @@ class RunResults:
         return self.curves.get(key, _NOTHING)
 
     def at(self, key: str, steps: Floats) -> Floats:
-        """What `tokens` or `seconds` were at these steps; NaN where nobody wrote them."""
+        """The values of `tokens` or `seconds` at these steps; NaN where none were recorded."""
         known = self.curve(key)
         return np.interp(steps, known.steps, known.values) if len(known) else np.full(len(steps), np.nan)
 
     @property
     def last_step(self) -> int:
-        """Steps that the metrics tell of."""
+        """The last step in the metrics."""
         return max((int(curve.steps[-1]) for curve in self.curves.values() if len(curve)), default=0)
 
     @cached_property
     def status(self) -> Status:
-        """How it ended. Diverged: the loss is no number at the end, or clearly above that of the first step."""
+        """How it ended. Diverged: the loss at the end is NaN, or clearly above that of the first step."""
         if not self.last_step:
             return "empty"
         loss = self.curve("loss")
@@ -102,14 +102,14 @@ class RunResults:
 
     @property
     def final_loss(self) -> float | None:
-        """Mean training loss of the last tenth of the records; NaN where the last one is no number."""
+        """Mean training loss of the last tenth of the records; NaN where the last one is NaN."""
         values = self.curve("loss").values
         if not len(values):
             return None
         return float("nan") if math.isnan(values[-1]) else float(np.nanmean(values[-max(1, len(values) // 10) :]))
 
     def final(self, key: str) -> float | None:
-        """The last value of a curve, None where it is no number."""
+        """The last value of a curve; None where it is NaN."""
         values = self.curve(key).values
         return None if not len(values) or math.isnan(values[-1]) else float(values[-1])
 
@@ -118,8 +118,8 @@ class RunResults:
         curve = self.curve(key)
         if not len(curve) or np.isnan(curve.values).all():
             return None
-        place = int(np.nanargmin(curve.values))
-        return float(curve.values[place]), int(curve.steps[place])
+        index = int(np.nanargmin(curve.values))
+        return float(curve.values[index]), int(curve.steps[index])
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -129,52 +129,52 @@ class RunResults:
 
     @property
     def parameters(self) -> int | None:
-        """Weights of the model, where `run.json` tells."""
+        """Number of weights of the model, if it is in `run.json`."""
         return self.record.get("parameters")
 
     @property
     def fingerprint(self) -> str | None:
-        """The tokenizer's, where `run.json` tells."""
+        """Fingerprint of the tokenizer, if it is in `run.json`."""
         fingerprint: str | None = self.record.get("data", {}).get("fingerprint")
         return fingerprint
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder is that of a run, begun at least."""
+    """Whether a folder is that of a run, finished or not."""
     run = RunFolder(folder)
     return run.settings_file.is_file() or run.metrics_file.is_file()
 
 
 def read_run(folder: Path, *, name: str | None = None) -> RunResults:
-    """Read a run folder, also one of a run that is at work, was killed, or never came to its first step."""
+    """Read a run folder, also of a run that is in progress, was killed, or never reached its first step."""
     run = RunFolder(folder)
     notes: list[str] = []
     numbers: dict[str, tuple[array[float], array[float]]] = {}
     samples, events = [], []
-    num_odd = 0
+    num_invalid = 0
     for record in _records(run.metrics_file, notes):
         step = record.pop("step")
-        if not fits(step, int) or not 0 <= step <= _LAST_STEP:
-            num_odd += 1
+        if not has_type(step, int) or not 0 <= step <= _LAST_STEP:
+            num_invalid += 1
             continue
         for key, value in record.items():
             if key == "sample":
                 samples.append((step, str(value)))
             elif key == "event":
                 events.append((step, str(value)))
-            elif fits(value, (None, float)):
+            elif has_type(value, (None, float)):
                 steps, values = numbers.setdefault(key, (array("d"), array("d")))
                 steps.append(step)
                 values.append(math.nan if value is None else value)
             else:
-                num_odd += 1
-    if num_odd:
-        notes.append(f"{run.metrics_file.name}: {num_odd} values are no numbers, or too large to be true")
+                num_invalid += 1
+    if num_invalid:
+        notes.append(f"{run.metrics_file.name}: {num_invalid} values are not numbers, or implausibly large")
     return RunResults(
         folder=folder,
         name=name or folder.resolve().name,
         settings=_settings(run.settings_file, notes),
-        record=sound_record(run.record_file, notes),
+        record=valid_record(run.record_file, notes),
         curves={key: _curve(*columns) for key, columns in numbers.items()},
         samples=samples,
         events=events,
@@ -193,7 +193,7 @@ def _records(path: Path, notes: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _curve(steps: "array[float]", values: "array[float]") -> Curve:
-    """Ordered by step; of several records of a step, the last counts."""
+    """Sorted by step; of several records of a step, the last one is used."""
     all_steps, all_values = np.array(steps), np.array(values)
     if (np.diff(all_steps) > 0).all():
         return Curve(all_steps, all_values)
@@ -210,4 +210,4 @@ def _settings(path: Path, notes: list[str]) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         notes.append(f"{path.name}: cannot be read ({error})")
         return {}
-    return sound_settings(table, path.name, notes)
+    return valid_settings(table, path.name, notes)

@@ -1,7 +1,7 @@
 """Copies of the metrics for TensorBoard and Weights & Biases.
 
-`metrics.jsonl` is the record; a tracker is filled from it when a run starts or goes on, and then gets each new record.
-So it holds every point once, whatever happened to the run before, and an end that nobody expected costs it nothing.
+`metrics.jsonl` is the source; a tracker is filled from it when a run starts or resumes, and then gets each new record.
+So it has every point once, even after crashes and rollbacks.
 """
 
 import hashlib
@@ -27,20 +27,20 @@ logger = logging.getLogger(__name__)
 
 
 class Tracker(Protocol):
-    """Something that shows metrics."""
+    """A service or file format that displays metrics."""
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Take one record of `metrics.jsonl`."""
 
     def go_back(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """The run went back to a checkpoint; these are all records now, the last one new."""
+        """The run returned to a checkpoint; these are all its records now, of which the last one is new."""
 
     def close(self, *, failed: bool) -> None:
         """The run is over."""
 
 
 def require_trackers(watch: WatchSettings) -> None:
-    """Raise UsageError where a tracker is asked for whose package is not installed."""
+    """Raise UsageError where the package of a requested tracker is not installed."""
     if watch.tensorboard and importlib.util.find_spec("tensorboardX") is None:
         raise UsageError("--tensorboard needs the package tensorboardX: pip install 'ownlm[tensorboard]'")
     if watch.wandb is not None and importlib.util.find_spec("wandb") is None:
@@ -49,10 +49,10 @@ def require_trackers(watch: WatchSettings) -> None:
 
 @contextmanager
 def trackers(metrics: MetricsFile, run: RunFolder, settings: TrainSettings) -> Iterator[None]:
-    """While active, the trackers that the settings ask for follow the metrics.
+    """While active, the trackers that the settings request follow the metrics.
 
     Raises:
-        TrainerError: one cannot be opened. Later failures are reported and cost the tracker, not the run.
+        TrainerError: one cannot be opened. Later failures disable the tracker with a warning, and do not stop the run.
     """
     started = datetime.fromisoformat(read_record(run.record_file)["starts"][0]["time"])
     opened: list[Tracker] = []
@@ -87,20 +87,20 @@ def trackers(metrics: MetricsFile, run: RunFolder, settings: TrainSettings) -> I
 
 
 def _succeeds(tracker: Tracker, action: Callable[[], None]) -> bool:
-    """Whether it does; if not, a warning says why, for whatever it is must not end a run of days."""
+    """Whether the action succeeds; if not, log a warning: a tracker must not end a long run."""
     try:
         action()
     except Exception as error:
-        logger.warning("%s is given up: %s: %s", type(tracker).__name__, type(error).__name__, error)
+        logger.warning("%s is disabled after an error: %s: %s", type(tracker).__name__, type(error).__name__, error)
         return False
     return True
 
 
 class TensorBoard:
-    """Event files beside `metrics.jsonl`, written anew at each start.
+    """Event files beside `metrics.jsonl`, rewritten at each start.
 
-    tensorboardX's own SummaryWriter is not used: it writes from a thread behind a short queue, and where that thread
-    dies, on a full disk for one, the next points wait for ever.
+    tensorboardX's own SummaryWriter is not used: it writes from a thread with a short queue, and if that thread ends,
+    for example on a full disk, the next point blocks forever.
     """
 
     def __init__(self, folder: Path, started: float) -> None:
@@ -109,7 +109,7 @@ class TensorBoard:
         self._writer = self._open()
 
     def _open(self) -> "EventsWriter":
-        """A new file in place of older ones; a TensorBoard that is watching drops at its beginning what it has read."""
+        """A new file in place of older ones; at its start marker, a running TensorBoard discards earlier points."""
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto.event_pb2 import Event, SessionLog
 
@@ -127,7 +127,7 @@ class TensorBoard:
             self.log(record)
 
     def log(self, record: Mapping[str, Any]) -> None:
-        """Write one event with all numbers of a record as scalars, and its texts."""
+        """Write one event with the numbers of a record as scalars, and its texts."""
         from tensorboardX.proto.event_pb2 import Event
         from tensorboardX.proto.summary_pb2 import Summary
         from tensorboardX.summary import scalar, text
@@ -151,7 +151,7 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """One W&B run for one run folder; it goes on where the run goes on."""
+    """One W&B run for one run folder, resumed when the run is."""
 
     def __init__(self, run: RunFolder, settings: TrainSettings) -> None:
         import wandb
@@ -170,9 +170,9 @@ class WeightsAndBiases:
             )
         except Exception as error:
             raise TrainerError(
-                f"W&B cannot start: {error}; `wandb login`, or WANDB_MODE=offline to write files only"
+                f"W&B cannot start: {error}; use `wandb login`, or WANDB_MODE=offline to write files only"
             ) from error
-        self._next_step = self._run.starting_step  # what the server has already would be refused with a warning each
+        self._next_step = self._run.starting_step  # the server would refuse earlier steps, each with a warning
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Send the numbers and texts of a record; W&B joins records of one step."""
@@ -182,7 +182,7 @@ class WeightsAndBiases:
             self._run.log(values, step=record["step"])
 
     def go_back(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Tell of it at the step that W&B has come to, which takes no earlier one: points from there on stay as is."""
+        """Log the return at W&B's current step, since it accepts no earlier one: the points after it stay."""
         self.log({**records[-1], "step": self._next_step})
         self._next_step += 1
 

@@ -1,90 +1,69 @@
 """The options of an evaluation, with the advice that `--help` shows."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Literal
 
 from cyclopts import Group, Parameter
 
 from trainer.errors import UsageError
-from trainer.settings.checks import require
-from trainer.text.sources import parse_limit
+from trainer.settings.fields import Settings, setting
+from trainer.settings.text import READING, DocumentSettings
 
 
 @Parameter(name="*", group=Group("What is scored", sort_key=1))
 @dataclass(frozen=True, kw_only=True)
-class ScoringSettings:
+class ScoringSettings(Settings):
     """Which tokens are scored, given which."""
 
     documents: Literal["apart", "packed"] = "apart"
-    """`apart`: every document by itself; its tokens are scored, not its end. Compare models by it. `packed`: the
-    documents of a file one after another with an end-of-text id behind each, which is scored too, cut into windows
-    wherever they end: how `train` reads its data, and the number that it reports."""
+    """`apart`: every document by itself; its tokens are scored, its end is not. Use it to compare models. `packed`: the
+    documents of a file one after another with an end-of-text id after each, which is scored too, cut into windows
+    regardless of where they end: how `train` reads its data, and the number that it reports."""
 
     document_mask: bool | None = None
-    """For packed documents: let a token see its own document only. Default: as the model was trained."""
+    """For packed documents: let a token attend to its own document only. Default: as the model was trained."""
 
-    window: int | None = None
+    window: int | None = setting(None, minimum=1)
     """The most tokens that a token is predicted from. Default: the model's context length."""
 
-    stride: int | None = None
-    """Tokens by which the window moves on in longer documents, and which it scores: those before them in the window are
-    context. Half a window takes twice the time and gives a truer, lower loss. Default: window, so that windows do not
-    overlap."""
+    stride: int | None = setting(None, minimum=1)
+    """Tokens by which the window moves in longer documents, and which are scored; those before them in the window are
+    context. Half a window takes twice the time and gives a more accurate, lower loss. Default: window, so that windows
+    do not overlap."""
 
     last_window: Literal["short", "full"] = "short"
-    """Where the last window of a longer document begins: `short` where its turn is, as in transformers' loop; `full`
-    early enough for it to be full, as in lm-evaluation-harness."""
+    """Where the last window of a longer document begins: `short`: one stride after the previous one, as in the loop of
+    transformers; `full`: early enough to be full, as in lm-evaluation-harness."""
 
     begin: bool = True
     """Put the tokenizer's begin-of-text id (else its end-of-text id) before the first token, so that it is scored too;
     without it, scoring starts at the second token."""
 
-    max_tokens: int | None = None
+    max_tokens: int | None = setting(None, minimum=1)
     """Score the first tokens of each file only, this many. Default: all."""
 
     def __post_init__(self) -> None:
-        require(self, 1, "window", "stride", "max_tokens")
+        super().__post_init__()
         if self.document_mask and self.documents == "apart":
-            raise UsageError("document_mask is for --documents packed: those apart see only themselves anyway")
+            raise UsageError("document_mask is for --documents packed: documents apart are masked anyway")
 
 
-@Parameter(name="*", group=Group("How text is read", sort_key=2))
+@Parameter(name="*", group=READING)
 @dataclass(frozen=True, kw_only=True)
-class ReadingSettings:
+class ReadingSettings(DocumentSettings):
     """How inputs become documents."""
 
     by: str = "input"
-    """The rows of the table: `input`, as named; `file`, each file of a folder; or the name of a field of JSON lines and
-    parquet files, such as `source`, for a row for each of its values."""
-
-    separator: str = "<|endoftext|>"
-    """What stands between documents in text files; it is no part of them."""
-
-    no_separator: Annotated[bool, Parameter(negative="")] = False
-    """Take each text file as one document."""
-
-    text_field: str = "text"
-    """Field of JSON lines, or column of parquet files, that holds the text of a document."""
-
-    errors: Literal["strict", "replace"] = "strict"
-    """`strict` stops at bytes that are not UTF-8; `replace` makes U+FFFD of them."""
-
-    memory_limit: str | None = None
-    """Memory that may be used, such as 500M or 8G, the model included. Half of the machine's, if not given. A line of
-    JSON, a record, or text with no blank may have about a hundredth of it; longer ones are refused."""
-
-    def __post_init__(self) -> None:
-        if not self.separator:
-            raise UsageError("the separator is empty; --no-separator makes each text file one document")
-        parse_limit(self.memory_limit)
+    """The rows of the table: `input`, as named; `file`, each file of a directory; or the name of a field of JSON lines
+    and parquet files, such as `source`, for a row for each of its values."""
 
 
 @Parameter(name="*", group=Group("Machine", sort_key=3))
 @dataclass(frozen=True, kw_only=True)
-class ScoringMachineSettings:
+class ScoringMachineSettings(Settings):
     """Where it runs."""
 
-    batch_size: int | None = None
+    batch_size: int | None = setting(None, minimum=1)
     """Windows at once; the result does not depend on it. Default: as many as have 1,024 tokens; on a GPU, 32,768."""
 
     device: str = "auto"
@@ -94,11 +73,8 @@ class ScoringMachineSettings:
     """Precision of the matrix products. `auto` is bfloat16 on GPUs that have it, else float32; name float32 for figures
     that are to agree to more than two decimals with those of another machine."""
 
-    threads: int | None = None
+    threads: int | None = setting(None, minimum=1)
     """CPU threads. Default: torch's choice, one for each core."""
-
-    def __post_init__(self) -> None:
-        require(self, 1, "batch_size", "threads")
 
 
 @Parameter(name="*")

@@ -12,19 +12,18 @@ from typing import Any, Literal
 from cyclopts import Group, Parameter
 
 from trainer.errors import UsageError
-from trainer.settings.checks import MOST_THREADS
-from trainer.settings.checks import require as _require
 from trainer.settings.divergence import DivergenceSettings
-from trainer.settings.scaling import DialSettings
+from trainer.settings.fields import MAX_THREADS, Settings, setting
+from trainer.settings.model import ModelSettings, ScalingSettings
 from trainer.settings.watch import WatchSettings
 
 __all__ = [
     "CheckpointSettings",
-    "DialSettings",
     "DivergenceSettings",
     "MachineSettings",
     "ModelSettings",
     "OptimizationSettings",
+    "ScalingSettings",
     "TrainSettings",
     "WatchSettings",
     "to_table",
@@ -35,88 +34,29 @@ USUAL_WARMUP_STEPS = 100
 """Of a run of 500 steps or more; a shorter one has a fifth of its steps."""
 
 
-@Parameter(name="*", group=Group("Model: what is trained", sort_key=2))
+@Parameter(name="*", group=Group("Optimization: how it is trained", sort_key=3))
 @dataclass(frozen=True, kw_only=True)
-class ModelSettings:
-    """The shape of the Transformer."""
-
-    d_model: int = 256
-    """Width of the residual stream. 128 learns toy languages, 256 simple stories, 768 is GPT-2's smallest. Parameters
-    and time grow with its square. A multiple of 64 runs fastest."""
-
-    num_layers: int = 4
-    """Depth. 4 to 8 for small models; width and depth are best grown together (d_model about 64 a layer)."""
-
-    num_heads: int | None = None
-    """Attention heads; must divide d_model. Default: one for each 64 of d_model."""
-
-    num_kv_heads: int | None = None
-    """Key/value heads; must divide num_heads. Fewer than num_heads (a quarter, say) shrink the cache that serving
-    needs, at a small loss of quality. Default: num_heads."""
-
-    d_ff: int | None = None
-    """Width of the SwiGLU layer. Default: 8/3 of d_model, rounded up to a multiple of 64, the usual choice. With
-    --activation silu the layer is 3/2 as wide, so that the parameters are as many."""
-
-    context_length: int = 256
-    """The longest text the model can see, in tokens. Long enough for one of your documents: 256 for short stories, 1024
-    for articles."""
-
-    qk_norm: bool = True
-    """Normalise queries and keys (Qwen3's architecture; without it, Llama's): learns faster at high learning rates,
-    with mimetic initialization above all, for a few percent of time."""
-
-    tie_embeddings: bool = True
-    """Use one matrix for input and output embeddings. Saves vocab_size x d_model parameters: right for small models."""
-
-    rope_theta: float = 100_000.0
-    """Base of the rotary position embedding. 10000 is usual up to a context of about 4096; 100000 helps mimetic
-    initialization, and 500000 (Llama 3) serves longer contexts."""
-
-    initialization: Literal["normal", "mimetic"] = "mimetic"
-    """How weights begin. normal: GPT-2's way. mimetic: with attention that copies, so that names and things stay the
-    same within a text after a million tokens rather than many: what counts in short runs of small models."""
-
-    initializer_range: float = 0.04
-    """Standard deviation of fresh weights. 0.02 is usual for large models; small ones start faster with 0.04."""
-
-    norm: Literal["pre", "post", "none"] = "pre"
-    """For experiments: RMSNorm before each part of a block (usual), after it as in the first Transformer, or none. A
-    model with this or one of the next two changed is a research checkpoint: only the trainer opens it."""
-
-    position: Literal["rope", "none"] = "rope"
-    """For experiments: rotary position embedding (usual), or none."""
-
-    activation: Literal["swiglu", "silu"] = "swiglu"
-    """For experiments: SwiGLU (usual), or SiLU without a gate, at equally many parameters."""
-
-    def __post_init__(self) -> None:
-        _require(self, 1, "d_model", "num_layers", "num_heads", "num_kv_heads", "d_ff", "context_length", "rope_theta")
-
-
-@Parameter(name="*", group=Group("Optimisation: how it is trained", sort_key=3))
-@dataclass(frozen=True, kw_only=True)
-class OptimizationSettings:
+class OptimizationSettings(Settings):
     """Batches, learning rate and steps."""
 
-    max_steps: int = 2_500
+    max_steps: int = setting(2_500, minimum=1)
     """Optimizer steps in all; 2500 of 1,024 tokens take ten minutes on two cores at the default size. A model of N
     parameters can use about 20 N tokens of fresh text; a few passes over the same text still help, many do not. The
     learning rate follows this number: to try the first steps of a long run, leave it and give --stop-after."""
 
-    batch_size: int = 4
+    batch_size: int = setting(4, minimum=1)
     """Windows of context_length tokens that go through the model at once, in each process. On a CPU, small batches
-    learn most from each minute: 2 to 8. A GPU needs 32 or more to be busy and more tokens."""
+    learn most per minute: 2 to 8. A GPU needs 32 or more to be busy, and more tokens."""
 
-    total_batch_size: int | None = None
+    total_batch_size: int | None = setting(None, minimum=1)
     """Windows for each optimizer step, a multiple of batch_size: more than batch_size are accumulated over several
     passes, or shared by several processes, with the same result as one large batch. Default: batch_size."""
 
-    learning_rate: float = 2e-3
+    learning_rate: float = setting(2e-3, minimum=0)
     """Peak learning rate. 1e-3 to 4e-3 for models of a few million parameters, 6e-4 around 100 million. Halve it if
     the loss jumps."""
 
-    min_learning_rate_ratio: float = 0.0
+    min_learning_rate_ratio: float = setting(0.0, minimum=0, maximum=1)
     """The learning rate at the end as a share of the peak. 0 gains a little in a short run; 0.1 is usual where the run
     may be made longer."""
 
@@ -124,17 +64,17 @@ class OptimizationSettings:
     """The learning rate after the warm-up: cosine falls all the time; wsd (warm-up, stable, decay) holds the peak and
     falls in the last part, so that a run can be made longer from a checkpoint before that; constant never falls."""
 
-    decay_share: float = 0.2
+    decay_share: float = setting(0.2, minimum=0, maximum=1)
     """With wsd, the share of max_steps in which the rate falls. 0.1 to 0.2 is usual; 1 falls from the warm-up on."""
 
     decay_shape: Literal["1-sqrt", "linear"] = "1-sqrt"
     """With wsd, how the rate falls: by the square root of the share done, slightly better in long runs, or linearly."""
 
-    warmup_steps: int | None = None
+    warmup_steps: int | None = setting(None, minimum=0)
     """Steps of linear growth to the peak. 1 to 5 % of max_steps; more if the loss jumps at the start. Default: 100, or
     a fifth of max_steps if that is less."""
 
-    weight_decay: float = 0.1
+    weight_decay: float = setting(0.1, minimum=0)
     """Decay of matrices and embeddings (never of norm gains). 0.1 is usual; it matters when text repeats."""
 
     optimizer: Literal["adamw", "muon"] = "adamw"
@@ -145,10 +85,10 @@ class OptimizationSettings:
     """AdamW's averages of the gradient and of its square. (0.9, 0.99) with small batches; (0.9, 0.95) is usual with
     large ones."""
 
-    clip_grad_norm: float = 1.0
+    clip_grad_norm: float = setting(1.0, minimum=0)
     """Scale the gradient down to this global norm where it is longer; 0 never does."""
 
-    z_loss: float = 0.0
+    z_loss: float = setting(0.0, minimum=0)
     """Weight of a penalty that keeps logits from drifting in long runs: 1e-4 in PaLM; 0 for none. The loss you see is
     always without it."""
 
@@ -160,20 +100,18 @@ class OptimizationSettings:
     """Let a token see its own document only, not the one before it in the window. Slower; helps most where documents
     are short and have nothing to do with each other."""
 
-    seed: int = 0
-    """Decides the first weights, the order of the data and the samples. The same seed gives the same run."""
+    seed: int = setting(0, minimum=0)
+    """Determines the initial weights, the order of the data and the samples. The same seed gives the same run."""
 
     def __post_init__(self) -> None:
-        _require(self, 1, "max_steps", "batch_size", "total_batch_size")
-        _require(self, 0, "min_learning_rate_ratio", "decay_share", maximum=1)
+        super().__post_init__()
         if self.warmup_steps is None:
-            object.__setattr__(self, "warmup_steps", self.usual_warmup_steps)  # the way past `frozen`
+            object.__setattr__(self, "warmup_steps", self.usual_warmup_steps)  # since it is frozen
         elif self.warmup_steps > self.longest_warmup:
             decay, limit = self.max_steps - self.longest_warmup, f"below max_steps ({self.max_steps})"
             if decay > 1:
                 limit += f" by the {decay} steps of decay_share ({self.decay_share}): at most {self.longest_warmup}"
             raise UsageError(f"warmup_steps ({self.warmup_steps}) must be {limit}")
-        _require(self, 0, "learning_rate", "warmup_steps", "weight_decay", "clip_grad_norm", "z_loss", "seed")
         if not 0 <= self.dropout < 1:
             raise UsageError(f"dropout must be at least 0 and below 1; got {self.dropout}")
         if self.total_batch_size is not None and self.total_batch_size % self.batch_size:
@@ -189,14 +127,14 @@ class OptimizationSettings:
 
     @property
     def usual_warmup_steps(self) -> int:
-        """Those of a run that leaves them open."""
+        """The default."""
         return min(USUAL_WARMUP_STEPS, self.max_steps // 5, self.longest_warmup)
 
     @property
     def longest_warmup(self) -> int:
-        """Steps of warm-up that leave one for the peak, or those in which the rate of wsd is to fall.
+        """The most warm-up steps: at least one step must follow at the peak, or with wsd the steps of its decay.
 
-        A decay_share of 1 stands for all that the warm-up leaves.
+        A decay_share of 1 means all steps after the warm-up.
         """
         decay = round(self.decay_share * self.max_steps) if self.schedule == "wsd" and self.decay_share < 1 else 0
         return self.max_steps - max(1, decay)
@@ -204,55 +142,56 @@ class OptimizationSettings:
 
 @Parameter(name="*", group=Group("Checkpoints", sort_key=5))
 @dataclass(frozen=True, kw_only=True)
-class CheckpointSettings:
-    """What is kept, and how a run goes on."""
+class CheckpointSettings(Settings, affects="watching"):
+    """What is saved, and how a run is resumed."""
 
-    checkpoint_interval: int = 500
+    checkpoint_interval: int = setting(500, minimum=0)
     """Steps between two checkpoints; 0 saves at the end (and on Ctrl-C) only. Each takes about 12 bytes a parameter."""
 
-    keep: int = 2
+    keep: int = setting(2, minimum=0)
     """How many of the newest checkpoints stay on disk; 0 keeps all."""
 
     keep_best: bool = False
     """Save a checkpoint also whenever an evaluation gives a lower validation loss than all before, and keep the best
-    one whatever its age: checkpoints/best leads to it. For texts that a model may learn by heart."""
+    one whatever its age: checkpoints/best links to it. For small texts that a model may overfit."""
 
     resume: bool = False
-    """Go on from the newest intact checkpoint of this output folder, to exactly the result of an uninterrupted run.
+    """Resume from the newest intact checkpoint of this output folder, with exactly the result of an uninterrupted run.
     The run's own settings are in its train.toml: `--config OUTPUT/train.toml --resume`."""
 
     overwrite: bool = False
-    """Begin anew in an output folder that holds a run; its checkpoints are deleted."""
+    """Start again in an output folder that holds a run; its checkpoints are deleted."""
 
-    stop_after: int | None = None
-    """End after this step with a checkpoint, which --resume goes on from: a trial of a long run, with the learning
-    rates of the whole (--max-steps)."""
+    stop_after: int | None = setting(None, minimum=1)
+    """End after this step with a checkpoint, which --resume continues from: a trial of a long run, with the learning
+    rates of the full length (--max-steps)."""
 
     def __post_init__(self) -> None:
-        _require(self, 0, "checkpoint_interval", "keep")
-        _require(self, 1, "stop_after")
+        super().__post_init__()
         if self.resume and self.overwrite:
-            raise UsageError("resume goes on with the run in the output folder, overwrite deletes it: give one of them")
+            raise UsageError(
+                "--resume continues the run in the output folder, --overwrite deletes it: give one of them"
+            )
 
 
 @Parameter(name="*", group=Group("Machine", sort_key=7))
 @dataclass(frozen=True, kw_only=True)
-class MachineSettings:
-    """Where and in which precision it runs."""
+class MachineSettings(Settings, affects="machine"):
+    """Device, precision and threads."""
 
     device: str = "auto"
     """`cpu`, `cuda`, `cuda:1`, `mps`, or `auto`: the first GPU that works, else the CPU. With several processes each
     takes a GPU of its own."""
 
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16"] = setting("auto", affects="result")
     """Precision of the matrix products; weights and optimizer stay float32. `auto` is bfloat16 on GPUs that have it
     and, from a d_model of 256 on, on CPUs with instructions for it (AVX512-BF16, AMX), where it takes two thirds of the
-    time; else float32. Evaluation of a finished model is in float32 on CPUs unless told. (float16 is not offered: it
-    needs loss scaling, and every GPU that profits has bfloat16.)"""
+    time; else float32. Evaluation of a finished model uses float32 on CPUs by default. (float16 is not offered: it
+    needs loss scaling, and every GPU that would benefit has bfloat16.)"""
 
     parallel: Literal["ddp", "fsdp"] = "ddp"
-    """With several processes (torchrun): ddp keeps the whole model in each; fsdp divides weights, gradients and
-    optimizer state among them, slower, for models that one device cannot hold."""
+    """With several processes (torchrun): ddp keeps the whole model in each; fsdp shards weights, gradients and
+    optimizer state among them: slower, for models that do not fit on one device."""
 
     compile: bool = False
     """Compile the model with torch.compile: a slow start, then faster steps; needs a C++ compiler on the CPU."""
@@ -261,25 +200,22 @@ class MachineSettings:
     """On a GPU: only kernels that give the same result each time, so that resuming is exact there too; slower. On the
     CPU it always is, with the same number of threads."""
 
-    threads: int | None = None
+    threads: int | None = setting(None, minimum=1, maximum=MAX_THREADS)
     """CPU threads of each process. Default: torch's choice, one for each core; several processes share the cores."""
-
-    def __post_init__(self) -> None:
-        _require(self, 1, "threads", maximum=MOST_THREADS)
 
 
 @Parameter(name="*", group=Group("Folders", sort_key=0))
 @dataclass(frozen=True, kw_only=True)
-class TrainSettings:
+class TrainSettings(Settings):
     """All settings of one training run."""
 
     data: Path
     """Folder that `encode` wrote: train.bin, val.bin if there is one, and the tokenizer."""
 
-    output: Path
+    output: Path = field(metadata={"affects": "watching"})
     """Folder of the run: train.toml, metrics.jsonl, checkpoints/, and at the end model/."""
 
-    dial: DialSettings = field(default_factory=DialSettings)
+    scaling: ScalingSettings = field(default_factory=ScalingSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
     optimization: OptimizationSettings = field(default_factory=OptimizationSettings)
     watch: WatchSettings = field(default_factory=WatchSettings)
@@ -288,6 +224,7 @@ class TrainSettings:
     machine: MachineSettings = field(default_factory=MachineSettings)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         stop_after, max_steps = self.checkpoints.stop_after, self.optimization.max_steps
         if stop_after is not None and stop_after > max_steps:
             raise UsageError(f"stop_after ({stop_after}) must be at most max_steps ({max_steps}), where the run ends")
@@ -304,7 +241,7 @@ class TrainSettings:
 
 
 def to_table(settings: object) -> dict[str, Any]:
-    """The fields of settings, nested ones included, under their own names; paths become strings and tuples lists."""
+    """The fields of settings, including nested ones, by name; paths become strings, tuples become lists."""
     table: dict[str, Any] = {}
     for item in dataclasses.fields(settings):  # type: ignore[arg-type]  # any of the dataclasses above
         value = getattr(settings, item.name)
@@ -318,7 +255,7 @@ def to_table(settings: object) -> dict[str, Any]:
 
 
 def to_toml(settings: object) -> str:
-    """The settings as a TOML document for `--config`; what is not set is left out."""
+    """The settings as a TOML document for `--config`, without those that are not set."""
     # JSON's scalars and flat lists are TOML's too, but for DEL, which TOML wants escaped.
     lines = (
         f"{name} = {json.dumps(value, ensure_ascii=False)}"

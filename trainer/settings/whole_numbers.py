@@ -1,4 +1,4 @@
-"""Whole numbers among the options: cyclopts rounds 2.9 to 3 in silence; here it is refused."""
+"""Integer options: cyclopts silently rounds 2.9 to 3; this refuses it."""
 
 from decimal import Decimal, InvalidOperation
 from typing import get_args
@@ -7,10 +7,10 @@ from cyclopts import App, ArgumentCollection, CycloptsError, Token
 
 
 def refuse_fractions(_app: App, _commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """See that every option of a whole number has one (cyclopts calls this, after the sources of values).
+    """Check that every integer option has an integer (cyclopts calls this, after the sources of values).
 
     Raises:
-        CycloptsError: names the option, the value, and where it comes from.
+        CycloptsError: names the option, the value and its source.
     """
     for argument in arguments:
         if int in {argument.hint, *get_args(argument.hint)}:
@@ -20,7 +20,7 @@ def refuse_fractions(_app: App, _commands: tuple[str, ...], arguments: ArgumentC
 
 
 def _is_whole(value: str) -> bool:
-    """Whether a number is kept as it is; what is no decimal number is left to cyclopts, which refuses it."""
+    """Whether conversion keeps the value; what is not a decimal number is left to cyclopts, which refuses it."""
     try:
         return "." not in value or int(float(value)) == Decimal(value)
     except (InvalidOperation, ValueError, OverflowError):

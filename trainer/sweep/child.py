@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from shared.system.errors import describe
 from trainer.console.signals import StopRequest
 
 _POLL_SECONDS = 0.5
@@ -77,7 +78,10 @@ def _end_with(parent: int) -> None:
 def main() -> None:
     """Run the command line that follows the parent's process id."""
     parent = int(sys.argv.pop(1))
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    try:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    except RuntimeError as error:  # there is no room for one, nor will there be for those of the training
+        sys.exit(f"error: {describe(error)}")
     from trainer.cli import main as run_command_line
 
     run_command_line()

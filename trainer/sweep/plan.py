@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from trainer.errors import UsageError
+from trainer.recipes.options import parse_train_settings
 from trainer.recipes.scaling import DERIVED_SETTINGS
-from trainer.settings.file import parse_train_settings
 from trainer.settings.train import TrainSettings, to_table
 
 Experiment = Literal["learning-rate", "batch-size", "vocab-size"]
 Changes = dict[str, Any]
 
 VOCAB_SIZE = "vocab_size"
-_DIAL = {"depth", "preset"}
+_SCALING = {"depth", "preset"}
 _NOT_VARIED = ("output", "resume", "overwrite", "stop_after", "config")
 # Clipping and the decay to nearly 0 bring even 3,000 times a good rate back; the last of these diverges.
 _RATE_FACTORS = (0.1, 0.3, 1, 3, 10, 100, 10_000)
@@ -153,7 +153,7 @@ def plan_runs(base: TrainSettings, changes: Sequence[Changes], *, hold_tokens: b
         del whole["warmup_steps"]  # each run's own steps give it
     runs: list[PlannedRun] = []
     for own in changes:
-        table = _without_derived(whole, base) if _DIAL & set(own) else whole
+        table = _without_derived(whole, base) if _SCALING & set(own) else whole
         name = _name(own)
         output = {"output": str(base.output / name)}
         source = f"run {name}"
@@ -166,12 +166,11 @@ def plan_runs(base: TrainSettings, changes: Sequence[Changes], *, hold_tokens: b
 
 
 def _without_derived(table: Changes, base: TrainSettings) -> Changes:
-    """The settings but for the dial and what the base's dial or the defaults gave: the run's dial gives that anew."""
+    """The settings without those derived from the base's depth or preset: the run's own derive them again."""
     asked = {name: value for name, value in table.items() if name not in DERIVED_SETTINGS}
     derived = to_table(parse_train_settings(asked | {"output": str(base.output)}, source="the base settings"))
-    return {
-        name: value for name, value in table.items() if name not in _DIAL and (name in asked or derived[name] != value)
-    }
+    rest = {name: value for name, value in table.items() if name not in _SCALING}
+    return {name: value for name, value in rest.items() if name in asked or derived[name] != value}
 
 
 def _micro_batch(own: Changes, base: TrainSettings) -> Changes:

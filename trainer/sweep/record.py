@@ -12,7 +12,7 @@ from rich.table import Table
 
 from shared.system.files import to_json, write_text
 from shared.system.regular_file import LARGEST_RECORD, read_regular
-from trainer.runs.kinds import fits
+from trainer.runs.json_types import has_type
 from trainer.runs.results import RunResults
 from trainer.sweep.plan import PlannedRun
 
@@ -121,7 +121,7 @@ def read_outcomes(folder: Path, notes: list[str] | None = None) -> dict[str, Out
     except (OSError, ValueError, RecursionError):
         content = None
     runs = content.get("runs") if isinstance(content, dict) else None
-    sound = [run for run in runs if fits(run, _OUTCOME)] if isinstance(runs, list) else []
+    sound = [run for run in runs if has_type(run, _OUTCOME)] if isinstance(runs, list) else []
     if notes is not None and sound != runs:
         notes.append(f"{FILE}: is damaged, or says of some runs what no sweep writes")
     return {run["name"]: Outcome(**{name: run.get(name) for name in _OUTCOME}) for run in sound}

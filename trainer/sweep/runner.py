@@ -18,10 +18,11 @@ from trainer.checkpoints.folders import has_intact_checkpoint
 from trainer.console.progress import progress
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
+from trainer.recipes.options import parse_train_settings
 from trainer.runs.folder import RunFolder
 from trainer.runs.results import read_run
-from trainer.settings.file import parse_train_settings
-from trainer.settings.train import CheckpointSettings, MachineSettings, WatchSettings, to_table, to_toml
+from trainer.settings.fields import names_affecting
+from trainer.settings.train import TrainSettings, to_table, to_toml
 from trainer.sweep.child import run_child
 from trainer.sweep.plan import VOCAB_SIZE, PlannedRun
 from trainer.sweep.record import Outcome, read_outcomes, write_sweep
@@ -31,13 +32,8 @@ logger = logging.getLogger(__name__)
 
 _LOCK_SECONDS = 60.0  # an orphan of a killed sweep ends within this, its checkpoint saved
 _TAIL_BYTES = 4_096
-# What may differ from a run that is there already: none of it changes the result, or what it is measured on.
-_FREE = {"output"} | {
-    item.name
-    for group in (CheckpointSettings, MachineSettings, WatchSettings)
-    for item in dataclasses.fields(group)
-    if item.name not in {"dtype", "eval_tokens"}
-}
+# May differ from those of an existing run. Results are compared on the same validation tokens.
+_MAY_DIFFER = (names_affecting(TrainSettings, "watching") - {"eval_tokens"}) | names_affecting(TrainSettings, "machine")
 
 
 class Sweep:
@@ -169,7 +165,7 @@ class Sweep:
                 continue
             now = {name: value for name, value in to_table(run.settings).items() if value is not None}
             differing = [name for name in sorted(set(there) | set(now)) if there.get(name) != now.get(name)]
-            lines = [f"{n}: {there.get(n)} there, {now.get(n)} now" for n in differing if n not in _FREE]
+            lines = [f"{n}: {there.get(n)} there, {now.get(n)} now" for n in differing if n not in _MAY_DIFFER]
             if lines:
                 raise UsageError(
                     f"{run.settings.output} holds this run with other settings: {'; '.join(lines)}. Choose another "
@@ -179,8 +175,8 @@ class Sweep:
 
 def _check_models(runs: Sequence[PlannedRun]) -> None:
     """Find what is wrong with the data or a model's shape before an hour has gone into the runs before it."""
+    from trainer.components.model import model_config
     from trainer.tokens.dataset import open_training_data
-    from trainer.training.model import model_config
 
     vocab_sizes: dict[Path, int] = {}
     for run in runs:

@@ -1,46 +1,39 @@
-"""Text as documents, checked for being UTF-8 on the way."""
+"""Text as documents."""
 
 from collections.abc import Iterable, Iterator
 
-from shared.bpe.training.corpus import Source, SourceError, TooLongError, read_error
-from shared.bpe.training.counter import Errors, replace_invalid
-from shared.bpe.training.word_counts import Specials
+from shared.bpe import SourceError, TooLongError
+from shared.bpe.training import Errors, Source, Specials, read_error
 from trainer.text.memory import EncodingMemory
 from trainer.text.sources import Input, Records
-from trainer.text.utf8 import CorpusError, holds_text, invalid_utf8
+from trainer.text.utf8 import CorpusError, has_text, valid_record, valid_utf8
 
 
-def characters(text: Source, separator: str | None, errors: Errors, longest: int) -> Iterator[str]:
-    """A text in pieces of about a megabyte, cut where neither a separator nor a token of a named pattern is.
+def text_blocks(text: Source, separator: str | None, errors: Errors, longest: int) -> Iterator[str]:
+    """A text in blocks of about a megabyte, cut neither within a separator nor within a pretoken of a named pattern.
 
     Raises:
-        CorpusError: If it cannot be read, is not UTF-8 and must be, or a piece of it has more than `longest` bytes.
+        CorpusError: If it cannot be read, is not UTF-8 and must be, or a block of it has more than `longest` bytes.
     """
     specials = Specials([] if separator is None else [separator.encode()])
     try:
         for chunk in text.chunks(specials, 0, longest):
-            data = chunk.read().tobytes()
-            try:
-                yield data.decode()
-            except UnicodeDecodeError as error:
-                if errors == "strict":
-                    raise invalid_utf8(text.name, chunk.offset + error.start, error) from None
-                yield replace_invalid(data)[0].decode()
+            yield valid_utf8(chunk.read().tobytes(), text.name, chunk.offset, errors)[0].decode()
     except SourceError as error:
         raise CorpusError(str(error)) from None
     except OSError as error:
         raise CorpusError(str(read_error(text.name, error))) from None
 
 
-def up_to_separators(pieces: Iterable[str], separator: str | None, name: str, longest: int) -> Iterator[str]:
-    """Pieces of a text regrouped so that each but the last ends behind a separator; one piece where that is None.
+def up_to_separators(blocks: Iterable[str], separator: str | None, name: str, longest: int) -> Iterator[str]:
+    """Blocks of a text regrouped so that each but the last ends with a separator; a single one where that is None.
 
     Raises:
         CorpusError: If more than `longest` characters are between two separators.
     """
     gathered: list[str] = []
     size = 0
-    for text in pieces:
+    for text in blocks:
         before, found, after = ("", "", text) if separator is None else text.rpartition(separator)
         if found:
             yield "".join([*gathered, before, found])
@@ -52,49 +45,39 @@ def up_to_separators(pieces: Iterable[str], separator: str | None, name: str, lo
     yield "".join(gathered)
 
 
-def labelled_texts(
+def labeled_texts(
     records: Records, label: str | None, errors: Errors, memory: EncodingMemory
 ) -> Iterator[tuple[str, str]]:
     """The texts of records, each with the value of another field (empty if none is named).
 
     Raises:
-        CorpusError: If they cannot be read, or one does not fit into the memory, or holds a lone surrogate, as JSON may
-            spell it, and must not.
+        CorpusError: If they cannot be read, or one does not fit into the memory, or contains a lone surrogate, as JSON
+            may spell it, and must not.
     """
     for number, (text, value) in enumerate(records.rows(label, memory.record), start=1):
         memory.check_record(records.name, number, text)
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            if errors == "strict":
-                raise CorpusError(
-                    f"{records.name}, record {number}, holds a lone surrogate, which is no text; allow it "
-                    "(--errors replace)"
-                ) from None
-            yield replace_invalid(text.encode(errors="surrogatepass"))[0].decode(), value
-        else:
-            yield text, value
+        yield valid_record(text, records.name, number, errors)[0], value
 
 
 def whole_documents(
     given: Input, separator: str | None, errors: Errors, max_bytes: int, memory: EncodingMemory
 ) -> Iterator[str]:
-    """The documents of a text or of records, up to about so many bytes.
+    """The documents of a text or of records, up to about `max_bytes` bytes.
 
-    Behind the last separator there is none, unless text other than white space follows.
+    After the last separator there is none, unless text other than white space follows.
 
     Raises:
         CorpusError: As above.
     """
     if isinstance(given.content, Records):
-        yield from _up_to((text for text, _ in labelled_texts(given.content, None, errors, memory)), max_bytes)
+        yield from _up_to((text for text, _ in labeled_texts(given.content, None, errors, memory)), max_bytes)
         return
     text = given.content
-    pieces = _up_to(characters(text, separator, errors, memory.part), max_bytes)
-    for piece in up_to_separators(pieces, separator, text.name, memory.part):
-        *documents, last = [piece] if separator is None else piece.split(separator)
+    blocks = _up_to(text_blocks(text, separator, errors, memory.part), max_bytes)
+    for block in up_to_separators(blocks, separator, text.name, memory.part):
+        *documents, last = [block] if separator is None else block.split(separator)
         yield from documents
-        if holds_text(last.encode()):
+        if has_text(last.encode()):
             yield last
 
 

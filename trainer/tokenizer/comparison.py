@@ -1,4 +1,4 @@
-"""How well and how fast tokenizers encode texts: any number of them crossed with any number of texts."""
+"""How well and how fast tokenizers encode texts: every tokenizer on every text."""
 
 import json
 import time
@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from shared.bpe import Tokenizer, TokenizerError
-from shared.bpe.patterns.named import PATTERNS
-from shared.bpe.training.counter import Errors
+from shared.bpe import PATTERNS, Tokenizer, TokenizerError
 from shared.system.cpu_count import available_processors
 from shared.system.regular_file import LARGEST_RECORD, read_regular
 from trainer.console.progress import NewBar
 from trainer.errors import TrainerError, UsageError
+from trainer.settings.tokenizer_comparison import ComparisonSettings
 from trainer.text.documents import whole_documents
 from trainer.text.memory import EncodingMemory
+from trainer.text.sizes import parse_size
 from trainer.text.sources import TEXT_BYTES, open_inputs
 
 _BATCH_CHARACTERS = 4 << 20  # of documents that are encoded together
@@ -25,13 +25,13 @@ _BATCH_CHARACTERS = 4 << 20  # of documents that are encoded together
 
 @dataclass
 class TextSize:
-    """How much text there is.
+    """The size of a text.
 
     Attributes:
-        documents: Its documents.
-        bytes: Of UTF-8, without separators.
+        documents: Documents.
+        bytes: Bytes of UTF-8, without separators.
         characters: Code points.
-        words: What lies between white space.
+        words: Parts between white space.
     """
 
     documents: int = 0
@@ -42,12 +42,12 @@ class TextSize:
 
 @dataclass
 class Encoding:
-    """What one tokenizer makes of one text.
+    """One text encoded by one tokenizer.
 
     Attributes:
-        vocab_size: The tokenizer's tokens.
-        counts: int64, how often each id came.
-        seconds: That encoding took.
+        vocab_size: The tokenizer's number of tokens.
+        counts: int64, how often each id occurs.
+        seconds: Time that encoding took.
     """
 
     vocab_size: int
@@ -56,94 +56,80 @@ class Encoding:
 
     @property
     def tokens(self) -> int:
-        """How many came."""
+        """The number of tokens."""
         return int(self.counts.sum())
 
     @property
     def used(self) -> float:
-        """The share of the vocabulary that came at least once."""
+        """The fraction of the vocabulary that occurs at least once."""
         return int(np.count_nonzero(self.counts)) / self.vocab_size
 
 
 @dataclass
 class TextEncodings:
-    """What the tokenizers make of one text, by the tokenizers' names."""
+    """One text encoded by all tokenizers, by their names."""
 
     size: TextSize = field(default_factory=TextSize)
     encodings: dict[str, Encoding] = field(default_factory=dict)
 
 
 def compare_tokenizers(
-    tokenizers: Sequence[Path],
-    texts: Sequence[Path],
-    *,
-    separator: str | None,
-    text_field: str,
-    errors: Errors,
-    max_bytes: int,
-    threads: int | None,
-    memory_limit: int | None = None,
-    new_bar: NewBar,
+    tokenizers: Sequence[Path], texts: Sequence[Path], settings: ComparisonSettings, new_bar: NewBar
 ) -> dict[str, TextEncodings]:
-    """Encode each text with each tokenizer; special tokens that stand in a document are text to it.
+    """Encode each text with each tokenizer; special tokens that are spelled in a document are text to it.
 
     Args:
         tokenizers: See `open_tokenizer`.
         texts: As in `open_inputs`.
-        separator: What stands between documents; None if each text is one.
-        text_field: Of JSON lines and parquet files.
-        errors: Whether bytes that are not UTF-8 are an error or become U+FFFD.
-        max_bytes: Of each text, the first ones; those of one document are in memory together.
-        threads: As many as there are processors by default.
-        memory_limit: Bytes of memory that the process may hold; half of the machine's by default.
-        new_bar: Shows how far it is.
+        settings: How.
+        new_bar: Shows the progress.
 
     Returns:
         By the name of the text, as it was given.
 
     Raises:
-        UsageError: If there is no tokenizer or no text, or a tokenizer's pattern is not known.
+        UsageError: If there is no tokenizer or no text, or a tokenizer's pattern is unknown.
         TokenizerError: If a tokenizer cannot be read.
         CorpusError: If a text cannot be read as UTF-8.
         TrainerError: If a text is empty.
     """
     if not tokenizers:
         raise UsageError("no tokenizer is given; name one or more with --tokenizer")
-    if threads is not None and threads < 1:
-        raise UsageError(f"threads must be at least 1; got {threads}")
     opened = {str(path): open_tokenizer(path) for path in tokenizers}
-    inputs = {str(path): open_inputs([path], text_field=text_field) for path in texts}
+    inputs = {str(path): open_inputs([path], text_field=settings.text_field) for path in texts}
     if not inputs:
-        raise UsageError("no text is given; name a file, a folder, or - for standard input")
+        raise UsageError("no text is given; name a file, a directory, or - for standard input")
     for tokenizer in opened.values():
         tokenizer.warm_up()
     # Every tokenizer has caches for each thread.
-    memory = EncodingMemory(memory_limit, len(opened) * (threads or available_processors()))
+    threads = settings.threads or available_processors()
+    memory = EncodingMemory(settings.memory_bytes, len(opened) * threads)
     results: dict[str, TextEncodings] = {}
     for name, files in inputs.items():
         report = new_bar(name, None)
         result = results[name] = TextEncodings(
             encodings={key: Encoding(len(one), np.zeros(one.vocab_size, np.int64)) for key, one in opened.items()}
         )
-        left = max_bytes
+        left = parse_size(settings.max_size)
         for file in files:
             before = result.size.bytes
-            for batch in _batches(whole_documents(file, separator, errors, left, memory)):
+            documents = whole_documents(file, settings.document_separator, settings.errors, left, memory)
+            for batch in _batches(documents):
                 _add(result, batch, opened, threads)
                 report(result.size.bytes)
             left -= result.size.bytes - before
             if left <= 0:
                 break
         if not result.size.bytes:
-            raise TrainerError(f"{name} holds no text")
+            raise TrainerError(f"{name} contains no text")
     return results
 
 
 def open_tokenizer(path: Path) -> Tokenizer:
-    """A tokenizer's folder, a tokenizer.json, or a rank file of tiktoken's.
+    """A tokenizer's directory, a tokenizer.json, or a tiktoken rank file.
 
-    A rank file NAME.tiktoken holds no pattern: it is that of NAME.tiktoken.json, which `Tokenizer.to_tiktoken` writes
-    beside it, else the one that its name begins with, as in cl100k_base.tiktoken.
+    A rank file NAME.tiktoken contains no pattern: it is that of NAME.tiktoken.json, which `Tokenizer.to_tiktoken`
+    writes beside it, else the one that its name begins with, as in cl100k_base.tiktoken.
 
     Raises:
         UsageError: If the pattern of a rank file is not known.
@@ -162,8 +148,8 @@ def open_tokenizer(path: Path) -> Tokenizer:
     pattern = path.name.partition("_")[0].removesuffix(".tiktoken")
     if pattern not in PATTERNS:
         raise UsageError(
-            f"{path}: the pattern of a rank file is in {beside.name} beside it, which is not there, or its name begins "
-            f"with it: {', '.join(PATTERNS)}"
+            f"{path}: the pattern of a rank file is read from {beside.name} beside it, which does not exist, or from "
+            f"the beginning of its name: {', '.join(PATTERNS)}"
         )
     return Tokenizer.from_tiktoken(path, pattern=pattern, special_tokens={})
 
@@ -181,7 +167,7 @@ def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _add(result: TextEncodings, batch: list[str], tokenizers: dict[str, Tokenizer], threads: int | None) -> None:
+def _add(result: TextEncodings, batch: list[str], tokenizers: dict[str, Tokenizer], threads: int) -> None:
     """Encode some documents with every tokenizer."""
     size = result.size
     size.documents += len(batch)

@@ -1,4 +1,4 @@
-"""Text that a vocabulary is not learnt from, to measure how well it compresses what it has not seen."""
+"""Text kept out of training a tokenizer, to measure how well it compresses text that it has not seen."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,17 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from shared.bpe import Tokenizer
-from shared.bpe.training.corpus import Chunk, Source, TooLongError
-from shared.bpe.training.counter import Errors
-from shared.bpe.training.word_counts import Specials
-from shared.bpe.vocabulary import encode_utf8
+from shared.bpe import Tokenizer, TooLongError, encode_utf8
+from shared.bpe.training import Chunk, Errors, Source, Specials
 from trainer.errors import UsageError
-from trainer.text.sources import open_sources, parse_size, size_on_disk
-from trainer.text.utf8 import invalid_utf8
+from trainer.text.sizes import parse_size
+from trainer.text.sources import open_sources, size_on_disk
+from trainer.text.utf8 import valid_utf8
 
-_FILE_BYTES = 1 << 20  # of a file that is given for it
-# Taken of inputs that are so large that it makes no difference.
+_FILE_BYTES = 1 << 20  # of a file that is named
+# What is taken by default, of inputs so large that it makes no difference to the training.
 _AUTOMATIC_BYTES = 1 << 20
 _AUTOMATIC_FROM = 32 << 20
 _LONGEST_PART = 1 << 22
@@ -40,7 +38,7 @@ class HeldOut:
         return sum(map(len, self.parts))
 
     def bytes_per_token(self, tokenizer: Tokenizer) -> float | None:
-        """How well a tokenizer compresses it, special tokens left out; None if there is nothing else."""
+        """Bytes per token of a tokenizer, without special tokens; None if there are no others."""
         special = list(tokenizer.special_tokens.values())
         lengths = np.zeros(tokenizer.vocab_size, dtype=np.int64)
         for token_id, token in tokenizer.tokens.items():
@@ -55,7 +53,7 @@ class HeldOut:
 
 
 def parse_held_out(text: str | None, inputs: Sequence[Path]) -> Path | int:
-    """What the option says: a file, or how many bytes of the inputs.
+    """The value of the option: a file, or how many bytes of the inputs.
 
     Raises:
         UsageError: If it is neither.
@@ -69,24 +67,22 @@ def parse_held_out(text: str | None, inputs: Sequence[Path]) -> Path | int:
     try:
         return parse_size(text)
     except UsageError:
-        raise UsageError(f"--held-out {text!r} is no file that is there, nor a size such as 1M") from None
+        raise UsageError(f"--held-out {text!r} is neither an existing file nor a size such as 1M") from None
 
 
 def from_file(path: Path, special_tokens: Sequence[str], text_field: str, errors: Errors) -> HeldOut:
     """The beginning of a file of any format, about a megabyte.
 
     Raises:
-        CorpusError: If it cannot be read, or is not UTF-8, and must be.
-        SourceError: If it begins with megabytes that can be cut nowhere.
+        CorpusError: If it cannot be read, or is not UTF-8 and must be.
+        SourceError: If its first megabytes cannot be cut anywhere.
     """
     specials = Specials(map(encode_utf8, special_tokens))
     parts: list[bytes] = []
     left = _FILE_BYTES
     for source in open_sources([path], text_field=text_field, separator=next(iter(special_tokens), None)):
         for chunk in source.chunks(specials, 0, _LONGEST_PART):
-            parts.append(chunk.read().tobytes())
-            if errors == "strict":
-                _check(source.name, chunk.offset, parts[-1])
+            parts.append(valid_utf8(chunk.read().tobytes(), source.name, chunk.offset, errors)[0])
             left -= chunk.size
             if left <= 0:
                 return HeldOut(str(path), tuple(parts))
@@ -96,15 +92,15 @@ def from_file(path: Path, special_tokens: Sequence[str], text_field: str, errors
 def hold_out(
     sources: Sequence[Source], size: int, special_tokens: Sequence[str], errors: Errors
 ) -> tuple[list[Source], HeldOut | None]:
-    """Take about so many bytes from the beginnings of the sources, in the order of their names.
+    """Take about `size` bytes from the beginnings of the sources, in the order of their names.
 
-    Left alone are sources that can be read only once, and those that begin with megabytes that can be cut nowhere.
+    Sources that can be read only once are left alone, and so are those whose first megabytes cannot be cut anywhere.
 
     Returns:
         What is left of the sources, and the sample, if there is one.
 
     Raises:
-        CorpusError: If the sample is not UTF-8, and must be.
+        CorpusError: If the sample is not UTF-8 and must be.
     """
     left = list(sources)
     specials = Specials(map(encode_utf8, special_tokens))
@@ -115,8 +111,7 @@ def hold_out(
                 rest = _WithoutBeginning(left[index], specials)
             except TooLongError:
                 continue
-            if errors == "strict":
-                _check(rest.name, 0, rest.beginning)
+            valid_utf8(rest.beginning, rest.name, 0, errors)
             left[index] = rest
             taken.append(rest)
             size -= len(rest.beginning)
@@ -142,10 +137,3 @@ class _WithoutBeginning:
     def chunks(self, specials: Specials, begin: int, longest: int = 1 << 62) -> Iterator[Chunk]:
         """As in `Source`."""
         return self._source.chunks(specials, max(begin, len(self.beginning)), longest)
-
-
-def _check(name: str, offset: int, data: bytes) -> None:
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        raise invalid_utf8(name, offset + error.start, error) from None

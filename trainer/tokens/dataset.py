@@ -1,4 +1,4 @@
-"""The folder that `encode` wrote, opened for training."""
+"""The directory that `encode` wrote, opened for training."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +15,8 @@ class TrainingData:
 
     Attributes:
         tokenizer: The tokenizer.
-        train: What is trained on.
-        validation: What is evaluated on, if there is such a file.
+        train: The training tokens.
+        validation: The validation tokens, if there are any.
     """
 
     tokenizer: Tokenizer
@@ -24,7 +24,7 @@ class TrainingData:
     validation: TokenFile | None
 
     def identity(self) -> dict[str, Any]:
-        """What tells this data from other data: counts and hashes."""
+        """Counts and hashes, which differ from those of any other data."""
         files = {"train": self.train, "validation": self.validation}
         return {
             "fingerprint": self.tokenizer.fingerprint,
@@ -36,11 +36,16 @@ class TrainingData:
         }
 
 
-def open_training_data(folder: Path) -> TrainingData:
+def open_training_data(folder: Path, *, verify: bool = True) -> TrainingData:
     """Open the token files and the tokenizer beside them, and check that they belong together.
 
+    Args:
+        folder: Where they are.
+        verify: Read the files once, to compare their checksums. Without it, only the ids that are read later are
+            checked, each for being within the vocabulary.
+
     Raises:
-        TokenFileError: a file is missing or damaged, comes from another tokenizer, or holds ids beyond the vocabulary.
+        TokenFileError: a file is missing or damaged, comes from another tokenizer, or has ids beyond the vocabulary.
         TokenizerError: the tokenizer cannot be read.
         TrainerError: there are too few validation tokens to score one.
     """
@@ -50,8 +55,9 @@ def open_training_data(folder: Path) -> TrainingData:
     if (folder / "val.json").exists():
         validation = TokenFile.open(folder, "val", fingerprint=tokenizer.fingerprint)
         if len(validation) < 2:
-            raise TrainerError(f"{validation.path} holds {len(validation)} tokens; to score one takes two")
-    for file in (train, validation):
-        if file is not None:
-            file.verify()
+            raise TrainerError(f"{validation.path}: need at least 2 tokens, found {len(validation)}")
+    if verify:
+        for file in (train, validation):
+            if file is not None:
+                file.verify()
     return TrainingData(tokenizer, train, validation)

@@ -1,25 +1,24 @@
-"""Text to token files: in one pass, in bounded memory, and going on after an interruption."""
+"""Text to token files: in one pass and in bounded memory. An interrupted run keeps the inputs that it has finished."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from shared.bpe import Tokenizer
-from shared.bpe.training.counter import Errors
 from shared.system.cpu_count import available_processors
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
+from trainer.settings.encode import EncodeSettings
 from trainer.text.memory import EncodingMemory
-from trainer.text.sources import Input, open_inputs
-from trainer.tokens.encoding_pass import EncodingRun
-from trainer.tokens.encoding_state import EncodingState, Position, identity_of
-from trainer.tokens.encoding_units import EndOfSource, Unit, UnitEncoder
+from trainer.text.sources import open_inputs
+from trainer.tokens.encoding_pass import EncodingPass
+from trainer.tokens.encoding_state import EncodingState, Finished
+from trainer.tokens.parallel_encoder import EncodedChunk, EndOfInput, ParallelEncoder
 from trainer.tokens.token_file import Manifest, TokenFileError, refuse_existing
-from trainer.tokens.writer import NoRoomError, TokenFileWriter, Written
+from trainer.tokens.writer import TokenFileWriter, WriteError, Written
 
-TRAIN, VALIDATION = "train", "val"
+_DEFAULTS = EncodeSettings()
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class EncodingReport:
 
     Attributes:
         manifests: By the name of the split.
-        bytes_read: Of text.
+        bytes_read: Bytes of text.
         replaced: Characters U+FFFD put in place of bytes that are not UTF-8.
         end_is_held_out: Whether the end of the text is for validation, since there were too few documents.
     """
@@ -43,17 +42,8 @@ def encode_files(
     paths: Sequence[Path],
     tokenizer: Tokenizer,
     output: Path,
+    settings: EncodeSettings = _DEFAULTS,
     *,
-    separator: str | None = "<|endoftext|>",
-    split: str = TRAIN,
-    val_fraction: float | None = None,
-    seed: int = 0,
-    text_field: str = "text",
-    errors: Errors = "strict",
-    threads: int | None = None,
-    memory_limit: int | None = None,
-    overwrite: bool = False,
-    resume: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> EncodingReport:
     """Encode text into OUTPUT/SPLIT.bin and OUTPUT/SPLIT.json, with the tokenizer saved beside them.
@@ -61,149 +51,124 @@ def encode_files(
     A document of a text is what lies between two separators, or between a separator and an edge of its file; after the
     last separator of a file there is none, unless text other than white space follows. A record of JSON lines or
     parquet is a document, and nothing in it is special. Each is followed by exactly one end-of-text id; white space
-    behind the last separator of a file is kept, without such an id. So decoding gives text files back byte for byte,
+    after the last separator of a file is kept, without such an id. So decoding gives text files back byte for byte,
     one after the other, with a separator added where a file, or what is left of it for training, ends in a document.
 
-    The result is the same whatever the number of threads, and however often the run was interrupted: SIGINT, SIGTERM
-    and a full disk leave the folder OUTPUT/encode-state-SPLIT, from which `resume` goes on, and so does a process that
-    is killed. Standard input and pipes can be read only once, so nothing goes on with them.
+    The result is the same whatever the number of threads, and however often the run was interrupted. SIGINT, SIGTERM, a
+    full disk and a killed process leave the directory OUTPUT/encode-state-SPLIT, from which `resume` continues after
+    the last input that was finished when the state was saved, every few seconds. Standard input and pipes can be read
+    only once, so that nothing is kept where they are among the inputs.
 
     Args:
         paths: As in `open_inputs`; read in order, and never as a whole.
         tokenizer: The tokenizer.
-        output: The folder to write to; made if missing.
-        separator: A special token of the tokenizer. With None every text is one document, and nothing in it is special.
-        split: The name of the token file.
-        val_fraction: Between 0 and 1: send about this share of the documents to OUTPUT/val, the rest to OUTPUT/train.
-            Which ones depends on their number and the seed alone; the first is always for training. Where none falls
-            to OUTPUT/val, since there are few, the end of the text goes there: see `place_to_cut`.
-        seed: For the choice of validation documents.
-        text_field: Of JSON lines and parquet files.
-        errors: Whether bytes that are not UTF-8 are an error or become U+FFFD.
-        threads: As many as there are processors by default.
-        memory_limit: Bytes of memory that the process may hold; half of the machine's by default. Text that can be cut
-            nowhere, and records, may have about a hundredth of it: see `EncodingMemory`.
-        overwrite: Replace token files that exist, and what an interrupted run left.
-        resume: Go on from what an interrupted run left.
+        output: The directory to write to; made if missing.
+        settings: What is written, and how text is read.
         progress: Called with the bytes of text read so far.
 
     Raises:
-        UsageError: If the settings do not fit together; raised before any file is read.
+        UsageError: If the settings do not fit the tokenizer or the inputs.
         CorpusError: If an input cannot be read as UTF-8, or a part of it does not fit into the memory.
-        TokenFileError: If a token file is in the way, or one that is asked for would be empty.
+        TokenFileError: If a token file exists already, or one that is asked for would be empty.
         StateError: If there is nothing to resume, or it is of another run.
         InterruptedRunError: If a signal stopped it.
     """
-    names = (split,) if val_fraction is None else (TRAIN, VALIDATION)
-    _check_settings(split, val_fraction, threads)
-    end_of_text_id = _end_of_text_id(tokenizer, separator)
-    inputs = open_inputs(paths, text_field=text_field)
-    threads = threads or available_processors()
-    # Here the encoder is made once, and not by every thread, and before what it takes is counted.
-    tokenizer.warm_up()
-    memory = EncodingMemory(memory_limit, threads)
-    validation = (val_fraction or 0.0, seed)
-    identity = identity_of(
-        inputs, tokenizer, separator=separator, validation=[*validation], text_field=text_field, errors=errors
-    )
-    state = EncodingState(output, names[0], identity)
-    position = Position()
-    written: Sequence[Written | None] = [None] * len(names)
-    if resume:
-        _check_repeatable(inputs)
-        position, written, overwrite = state.load(inputs)
-    else:
-        _refuse_unfinished(state, overwrite=overwrite)
-        refuse_existing(output, names, overwrite=overwrite)
-    _refuse_other_tokenizer(tokenizer, output, overwrite=overwrite)
+    end_of_text_id = _end_of_text_id(tokenizer, settings.document_separator)
+    inputs = open_inputs(paths, text_field=settings.text_field)
+    threads = settings.threads or available_processors()
+    tokenizer.warm_up()  # so that what the encoder takes is counted
+    memory = EncodingMemory(settings.memory_bytes, threads)
+    encoder = ParallelEncoder(tokenizer, settings.document_separator, end_of_text_id, settings.errors, memory, threads)
+    state = EncodingState(output, inputs, tokenizer, settings)
+    finished, written = _begin(state, tokenizer, output, settings)
     with ExitStack() as stack:
         stop = stack.enter_context(stop_on_signals())
         stack.enter_context(state.folder.locked())
-        stack.enter_context(_left_to_go_on(state))
-        if not resume:
+        stack.enter_context(_kept_for_resume(state))
+        if not settings.resume:
             state.clear()
         writers = [
-            stack.enter_context(TokenFileWriter(path, tokenizer, end_of_text_id, partial=partial, written=before))
-            for path, partial, before in zip(
-                (output / f"{name}.bin" for name in names), map(state.partial, names), written, strict=True
+            TokenFileWriter(
+                output / f"{name}.bin", tokenizer, end_of_text_id, partial=state.partial(name), written=before
             )
+            for name, before in zip(settings.splits, written, strict=True)
         ]
-        run = EncodingRun(
-            inputs, writers, tokenizer, end_of_text_id, validation, position=position, state=state, overwrite=overwrite
-        )
-        units = UnitEncoder(tokenizer, separator, end_of_text_id, errors, memory).units(
-            inputs, threads, position.source, position.offset
-        )
-        with closing(units):
-            _encode(run, units, stop, progress)
-        run.finish()
+        for writer in writers:
+            stack.enter_context(writer)
+        work = EncodingPass(inputs, writers, tokenizer, settings, state, finished=finished)
+        with closing(encoder.encode(inputs[len(finished.sources) :])) as chunks:
+            _take_all(work, chunks, stop, progress)
+        work.finish()
         _check_not_empty(writers)
         tokenizer.save(output)
-        manifests = dict(zip(names, run.commit(), strict=True))
+        manifests = dict(zip(settings.splits, work.commit(), strict=True))
         state.remove()
-    return EncodingReport(
-        manifests, run.position.bytes_read, run.position.replaced, end_is_held_out=run.position.end_is_held_out
-    )
+    return EncodingReport(manifests, finished.bytes_read, finished.replaced, finished.end_is_held_out)
 
 
-def _encode(
-    run: EncodingRun,
-    units: Iterator[Unit | EndOfSource],
+def _begin(
+    state: EncodingState, tokenizer: Tokenizer, output: Path, settings: EncodeSettings
+) -> tuple[Finished, Sequence[Written | None]]:
+    """What a run that is resumed has done; nothing for a new one, if no other files are in its way."""
+    finished = Finished()
+    written: Sequence[Written | None] = [None] * len(settings.splits)
+    if settings.resume:
+        if not state.is_repeatable:
+            raise UsageError(
+                "standard input and pipes can be read only once: there is nothing to resume; write the text to a file"
+            )
+        finished, written = state.load()
+    elif state.exists and not settings.overwrite:
+        raise TokenFileError(
+            f"{state.folder.path} contains the work of an interrupted run; continue it with --resume, or start again "
+            "with --overwrite"
+        )
+    if not settings.overwrite:
+        refuse_existing(output, settings.splits)
+        _refuse_other_tokenizer(tokenizer, output)
+    return finished, written
+
+
+def _take_all(
+    work: EncodingPass,
+    chunks: Iterator[EncodedChunk | EndOfInput],
     stop: StopRequest,
     progress: Callable[[int], None] | None,
 ) -> None:
-    run.save()
-    for item in units:
-        if stop:
-            break
-        run.take(item)
+    for item in chunks:
+        if stop.signal_number is not None:
+            raise InterruptedRunError(f"stopped after {work.finished.bytes_read:,} bytes of text", stop.signal_number)
+        work.take(item)
         if progress is not None:
-            progress(run.position.bytes_read)
-    if stop.signal_number is not None:
-        can_go_on = run.save()
-        raise InterruptedRunError(
-            f"stopped after {run.position.bytes_read:,} bytes of text; "
-            + (
-                "go on with the same command and --resume"
-                if can_go_on
-                else "nothing is left of it, since standard input and pipes can be read only once"
-            ),
-            stop.signal_number,
-        )
+            progress(work.finished.bytes_read)
 
 
 @contextmanager
-def _left_to_go_on(state: EncodingState) -> Iterator[None]:
-    """Delete what is there but for when it is worth something: after an interruption, and on a full disk."""
+def _kept_for_resume(state: EncodingState) -> Iterator[None]:
+    """Keep finished inputs after an interruption and on a full disk, and say so; delete everything after an error."""
     try:
         yield
-    except InterruptedRunError:
-        if not state.folder.manifest.exists():
-            state.remove()
-        raise
-    except NoRoomError as error:
-        if not state.folder.manifest.exists():
-            state.remove()
-            raise
-        raise NoRoomError(
-            f"{error}; make room and go on with the same command and --resume ({state.folder.path} keeps what was done)"
-        ) from None
+    except InterruptedRunError as error:
+        raise InterruptedRunError(f"{error}; {_what_is_kept(state)}", error.signal_number) from None
+    except WriteError as error:
+        raise WriteError(f"{error}; {_what_is_kept(state)}") from None
     except Exception:
         state.remove()
         raise
 
 
-def _check_settings(split: str, val_fraction: float | None, threads: int | None) -> None:
-    if threads is not None and threads < 1:
-        raise UsageError(f"the number of threads is {threads}; it must be 1 or more")
-    if not re.fullmatch(r"[A-Za-z0-9_-]+", split):
-        raise UsageError(f"the split must be a name of letters, digits, - and _, such as {TRAIN!r}, not {split!r}")
-    if val_fraction is None:
-        return
-    if not 0.0 < val_fraction < 1.0:
-        raise UsageError(f"the validation fraction must lie between 0 and 1, not {val_fraction}")
-    if split != TRAIN:
-        raise UsageError(f"a validation fraction writes {TRAIN!r} and {VALIDATION!r}; it goes with no split {split!r}")
+def _what_is_kept(state: EncodingState) -> str:
+    """How to continue; deletes what cannot be continued."""
+    if state.exists:
+        finished, _ = state.load()
+        return (
+            f"{len(finished.sources)} of {state.num_inputs} inputs are finished and kept in {state.folder.path}: "
+            "continue with the same command and --resume"
+        )
+    state.remove()
+    if not state.is_repeatable:
+        return "nothing is kept, since standard input and pipes can be read only once"
+    return "no input was finished: run the same command again"
 
 
 def _end_of_text_id(tokenizer: Tokenizer, separator: str | None) -> int:
@@ -216,43 +181,29 @@ def _end_of_text_id(tokenizer: Tokenizer, separator: str | None) -> int:
         return tokenizer.end_of_text_id
     if separator not in tokenizer.special_tokens:
         raise UsageError(
-            f"the separator {separator!r} is no special token of the tokenizer, which has: {known}; learn a vocabulary "
-            "with it, or encode without a separator"
+            f"the separator {separator!r} is not a special token of the tokenizer (it has: {known}); train a tokenizer "
+            "with it, or encode with --no-separator"
         )
     return tokenizer.special_tokens[separator]
 
 
-def _check_repeatable(inputs: Sequence[Input]) -> None:
-    for given in inputs:
-        if given.content.version is None:
-            raise UsageError(f"{given.content.name} can be read only once: nothing can be resumed; write it to a file")
-
-
-def _refuse_unfinished(state: EncodingState, *, overwrite: bool) -> None:
-    if state.folder.manifest.exists() and not overwrite:
-        raise TokenFileError(
-            f"{state.folder.path} holds what an interrupted run left; go on from there with --resume, or start anew "
-            "with --overwrite"
-        )
-
-
-def _refuse_other_tokenizer(tokenizer: Tokenizer, output: Path, *, overwrite: bool) -> None:
-    if overwrite or not (output / "tokenizer.json").exists():
+def _refuse_other_tokenizer(tokenizer: Tokenizer, output: Path) -> None:
+    if not (output / "tokenizer.json").exists():
         return
     other = Tokenizer.from_files(output).fingerprint
     if other != tokenizer.fingerprint:
         raise TokenFileError(
-            f"{output} holds another tokenizer, with the fingerprint {other}; that of the one given is "
+            f"{output} contains another tokenizer, with fingerprint {other}; the given one has "
             f"{tokenizer.fingerprint}; choose another --output, or replace it with --overwrite"
         )
 
 
 def _check_not_empty(writers: Sequence[TokenFileWriter]) -> None:
     if not sum(writer.documents for writer in writers):
-        raise TrainerError("the files hold no text: there is nothing to encode")
+        raise TrainerError("the files contain no text: there is nothing to encode")
     for writer in writers:
         if not writer.documents:
             raise TrainerError(
-                f"the text is too short to hold out a part of it: nothing is left for {writer.path.name}; give more "
-                "text, or encode a validation text of its own with --split val instead of --val-fraction"
+                f"the text is too short to hold out a part of it: {writer.path.name} would be empty; give more text, "
+                "or encode a validation text of its own with --split val instead of --val-fraction"
             )

@@ -1,36 +1,55 @@
-"""One pass of encoding: takes parts in order, sends documents to their token files, and knows how far it has come."""
+"""One pass of encoding: sends documents to their token files, and saves which inputs are finished."""
 
 import hashlib
+import math
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from shared.bpe import Tokenizer
+from trainer.settings.encode import EncodeSettings
 from trainer.text.sources import Input, Records
-from trainer.tokens.encoding_state import EncodingState, Position
-from trainer.tokens.encoding_units import EndOfSource, Unit
-from trainer.tokens.held_out_end import place_to_cut
+from trainer.tokens.encoding_state import EncodingState, Finished
+from trainer.tokens.parallel_encoder import EncodedChunk, EndOfInput
+from trainer.tokens.splitting import is_validation, place_to_cut
 from trainer.tokens.token_file import Ids, Manifest, Source
-from trainer.tokens.writer import NoRoomError, TokenFileWriter, Written
+from trainer.tokens.writer import TokenFileWriter, WriteError, Written
 
-# How often the state is saved, so that little is lost when the process is killed.
+# How often finished inputs are saved, after the first: bringing many small ones to the disk one by one would take
+# longer than encoding them.
 _SAVE_SECONDS = 5.0
 _IDS_AT_ONCE = 1 << 20
 
 
-class EncodingRun:
-    """A pass over inputs, from a position on.
+@dataclass
+class _Current:
+    """How far the input that is being encoded has come.
+
+    Attributes:
+        documents: Documents that ended in it.
+        is_open: Whether text other than white space came after the last of them.
+        size: Its bytes so far, where they are those of the text.
+        digest: Of these.
+    """
+
+    documents: int = 0
+    is_open: bool = False
+    size: int = 0
+    digest: "hashlib._Hash" = field(default_factory=hashlib.sha256)
+
+
+class EncodingPass:
+    """Writes the ids of inputs, after those that are finished.
 
     Args:
-        inputs: What is encoded.
+        inputs: All that is encoded.
         writers: One, or one for training and one for validation documents.
-        tokenizer: Whose ids they are.
-        end_of_text_id: The id after each document.
-        validation: With two writers, the share of documents that goes to the second, and a seed for the choice.
-        position: Where it begins.
-        state: Where it is saved.
-        overwrite: Saved with it: whether token files may be replaced.
+        tokenizer: The ids' tokenizer.
+        settings: The validation fraction, and the seed for the choice.
+        state: Where finished inputs are saved.
+        finished: What is done already.
     """
 
     def __init__(
@@ -38,80 +57,72 @@ class EncodingRun:
         inputs: Sequence[Input],
         writers: Sequence[TokenFileWriter],
         tokenizer: Tokenizer,
-        end_of_text_id: int,
-        validation: tuple[float, int],
-        *,
-        position: Position,
+        settings: EncodeSettings,
         state: EncodingState,
-        overwrite: bool,
+        *,
+        finished: Finished,
     ):
-        self.position = position
+        self.finished = finished
         self._inputs = inputs
         self._writers = writers
         self._tokenizer = tokenizer
-        self._end_of_text_id = end_of_text_id
-        self._fraction, self._seed = validation
+        self._end_of_text_id = writers[0].end_of_text_id
+        self._fraction, self._seed = settings.val_fraction or 0.0, settings.seed
         self._state = state
-        self._overwrite = overwrite
-        self._is_repeatable = all(given.content.version is not None for given in inputs)
-        self._saved = time.monotonic()
+        self._current = _Current()
+        self._documents = sum(source.documents for source in finished.sources)
+        self._saved = -math.inf
 
-    def take(self, item: Unit | EndOfSource) -> None:
-        """Write the next part.
+    def take(self, item: EncodedChunk | EndOfInput) -> None:
+        """Write the next chunk.
 
         Raises:
-            NoRoomError: If the disk has no room for it.
+            WriteError: If the disk is full.
         """
-        if isinstance(item, EndOfSource):
-            self._finish_source()
+        if isinstance(item, EndOfInput):
+            self._finish_input()
             return
-        ended = self._route(item.ids, item.num_bytes)
-        position = self.position
-        position.offset = item.end
-        position.bytes_read += item.text_bytes
-        position.replaced += item.replaced
-        position.digest.update(item.data)
-        position.is_open = item.is_open or (position.is_open and not ended)
-        if time.monotonic() - self._saved > _SAVE_SECONDS:
-            self.save()
-
-    def save(self) -> bool:
-        """Make it possible to go on from here; False where an input can be read only once.
-
-        Raises:
-            NoRoomError: If the disk has no room for it.
-        """
-        if not self._is_repeatable:
-            return False
-        written = [writer.sync() for writer in self._writers]
-        try:
-            self._state.save(self.position, written, overwrite=self._overwrite)
-        except OSError as error:
-            raise NoRoomError(f"{self._state.folder.manifest} cannot be written: {error.strerror}") from None
-        self._saved = time.monotonic()
-        return True
+        current = self._current
+        has_ended = self._write(item.ids, item.num_bytes)
+        current.is_open = item.is_open or (current.is_open and not has_ended)
+        current.size += len(item.data)
+        current.digest.update(item.data)
+        self.finished.bytes_read += item.text_bytes
+        self.finished.replaced += item.replaced
 
     def finish(self) -> None:
-        """When all has been taken: hold out the end of the text if no document was."""
+        """When all has been taken: hold out the end of the text if no document was, and end the last document."""
         if len(self._writers) == 2 and not self._writers[1].documents:
             self._hold_out_end()
-        if self.position.is_open:  # the document that was cut
-            self._writers[0].write(np.array([self._end_of_text_id], dtype=np.uint32), 1)
-            self.position.is_open = False
+        if self.finished.is_open:
+            self._writers[0].write(self._end_of_text, 1)
+            self.finished.is_open = False
+        self._save()
 
     def commit(self) -> list[Manifest]:
         """Give the token files their names."""
-        self.save()  # so that one killed from here on can be finished
-        return [writer.commit(tuple(self.position.sources)) for writer in self._writers]
+        return [writer.commit(tuple(self.finished.sources)) for writer in self._writers]
+
+    @property
+    def _end_of_text(self) -> Ids:
+        return np.array([self._end_of_text_id], dtype=np.uint32)
+
+    def _save(self) -> None:
+        written = [writer.sync() for writer in self._writers]
+        try:
+            self._state.save(self.finished, written)
+        except OSError as error:
+            raise WriteError(f"{self._state.folder.manifest} cannot be written: {error.strerror}") from None
+        self._saved = time.monotonic()
 
     def _hold_out_end(self) -> None:
         """Move the end of the text from the first writer to the second. Nothing is lost if the process is killed."""
         train, validation = self._writers
-        white_space = validation.ids()  # behind the last separator
+        white_space = validation.ids()  # after the last separator
         if len(white_space):
             train.write(white_space, 0)
             validation.go_back(Written())
-            self.save()
+            self._save()
         ids = train.ids()
         place = place_to_cut(ids, self._fraction, self._tokenizer, self._end_of_text_id)
         if place is None:
@@ -121,55 +132,49 @@ class EncodingRun:
             validation.write(part, int(np.count_nonzero(part == self._end_of_text_id)))
         whole, moved = train.sync(), validation.sync()
         train.go_back(Written(place, whole.documents - moved.documents, whole.bytes - moved.bytes))
-        self.position.is_open = bool(ids[place - 1] != self._end_of_text_id)
-        self.position.end_is_held_out = True
-        self.save()  # what was moved is on the disk twice until the files get their names
+        self.finished.is_open = bool(ids[place - 1] != self._end_of_text_id)
+        self.finished.end_is_held_out = True
+        self._save()  # what was moved is on the disk twice until the files get their names
 
-    def _route(self, ids: Ids, num_bytes: int | None) -> int:
-        """Send every document to the writer that it belongs to, whatever the parts that it comes in.
+    def _write(self, ids: Ids, num_bytes: int | None) -> bool:
+        """Write every document to the file of its split, whatever the chunks that it comes in.
 
         Returns:
-            How many ended.
+            Whether one ended.
         """
         ends = np.flatnonzero(ids == self._end_of_text_id) + 1
-        self.position.source_documents += len(ends)
+        self._current.documents += len(ends)
         if len(self._writers) == 1:
             self._writers[0].write(ids, len(ends), num_bytes)
-            self.position.documents += len(ends)
-            return len(ends)
+            self._documents += len(ends)
+            return len(ends) > 0
         start = 0
         for end in ends.tolist():
             self._writer().write(ids[start:end], 1)
-            self.position.documents += 1
+            self._documents += 1
             start = end
         if start < len(ids):
             self._writer().write(ids[start:], 0)
-        return len(ends)
+        return len(ends) > 0
 
     def _writer(self) -> TokenFileWriter:
-        """The writer of the document that is being read; the first one is for training, which so always has one."""
-        digest = hashlib.blake2b(f"{self._seed}:{self.position.documents}".encode(), digest_size=8).digest()
-        in_validation = int.from_bytes(digest, "little") < self._fraction * 2**64
-        return self._writers[1 if in_validation and self.position.documents else 0]
+        """The writer of the document that is being read."""
+        return self._writers[is_validation(self._documents, self._fraction, self._seed)]
 
-    def _finish_source(self) -> None:
-        position = self.position
-        given = self._inputs[position.source]
-        was_open = position.is_open
+    def _finish_input(self) -> None:
+        current, given = self._current, self._inputs[len(self.finished.sources)]
+        was_open = current.is_open
         if was_open:
-            self._route(np.array([self._end_of_text_id], dtype=np.uint32), 0)
-        size, digest = position.offset, position.digest
+            self._write(self._end_of_text, 0)
+        size, digest = current.size, current.digest
         if not given.is_plain:
             with given.path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256")
                 size = file.tell()
         # An empty file ends no document, as one that ends with a separator does. Records end by themselves.
-        ends_with_separator = not was_open and position.source_documents > 0 and not isinstance(given.content, Records)
-        source = Source(str(given.path), size, digest.hexdigest(), position.source_documents, ends_with_separator)
-        self.position = Position(
-            source=position.source + 1,
-            documents=position.documents,
-            bytes_read=position.bytes_read,
-            replaced=position.replaced,
-            sources=[*position.sources, source],
-        )
+        ends_with_separator = not was_open and current.documents > 0 and not isinstance(given.content, Records)
+        source = Source(str(given.path), size, digest.hexdigest(), current.documents, ends_with_separator)
+        self.finished.sources.append(source)
+        self._current = _Current()
+        if time.monotonic() - self._saved > _SAVE_SECONDS:
+            self._save()

@@ -1,107 +1,84 @@
-"""How far encoding has come, and what an interrupted run leaves so that another goes on from there.
+"""What an interrupted `encode` leaves, so that inputs that were encoded completely need not be encoded again.
 
-The folder OUTPUT/encode-state-SPLIT has the ids so far in SPLIT.bin, perhaps with some behind the position, and in
-state.json the position, and what must be the same to go on from it.
+The directory OUTPUT/encode-state-SPLIT contains the ids so far in SPLIT.bin, and state.json, which says how many of
+them belong to finished inputs; the rest is cut off by the run that resumes.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from shared.bpe import Tokenizer
 from shared.system.state_folder import StateError, StateFolder
+from trainer.settings.encode import EncodeSettings
 from trainer.text.sources import Input
 from trainer.tokens.token_file import Source
 from trainer.tokens.writer import Written
 
-_BLOCK_BYTES = 1 << 20
-
 
 @dataclass
-class Position:
-    """Everything before a place in one of the inputs has been encoded, and nothing behind it.
+class Finished:
+    """What has been encoded: the first inputs, completely.
 
     Attributes:
-        source: The number of the input.
-        offset: The place in it, in bytes of text or in records.
-        source_documents: Documents that ended in this input.
-        is_open: Whether text other than white space came after the last of them; at the end of all inputs, whether the
-            document is open that the held-out end was cut from.
-        documents: Documents that ended in all inputs.
-        bytes_read: Bytes of text in all inputs.
+        sources: These inputs.
+        bytes_read: Bytes of their text.
         replaced: Characters put in place of bytes that are not UTF-8.
-        end_is_held_out: Whether the end of the text was moved to the validation file, since no document fell to it.
-        sources: The inputs before this one.
-        digest: Of the bytes of this input, where they are those of the text.
+        is_open: Whether the last training document still lacks its end, since its rest was held out.
+        end_is_held_out: Whether the end of the text was moved to the validation file, which had no document.
     """
 
-    source: int = 0
-    offset: int = 0
-    source_documents: int = 0
-    is_open: bool = False
-    documents: int = 0
+    sources: list[Source] = field(default_factory=list)
     bytes_read: int = 0
     replaced: int = 0
+    is_open: bool = False
     end_is_held_out: bool = False
-    sources: list[Source] = field(default_factory=list)
-    digest: "hashlib._Hash" = field(default_factory=hashlib.sha256)
-
-    def to_json(self) -> dict[str, Any]:
-        """All of it; of the digest its value."""
-        plain = {name: getattr(self, name) for name in _PLAIN}
-        return {**plain, "sources": [asdict(source) for source in self.sources], "sha256": self.digest.hexdigest()}
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any], inputs: Sequence[Input]) -> "Position":
-        """What `to_json` gave; the bytes before the place are read again.
-
-        Raises:
-            StateError: If they are others now.
-        """
-        sources = [Source(**source) for source in content["sources"]]
-        position = cls(**{name: content[name] for name in _PLAIN}, sources=sources)
-        if position.source < len(inputs) and inputs[position.source].is_plain:
-            path = inputs[position.source].path
-            position.digest = _digest(path, position.offset)
-            if position.digest.hexdigest() != content["sha256"]:
-                raise StateError(f"{path} was changed since the run was interrupted; start anew without --resume")
-        return position
-
-
-_PLAIN = (
-    "source", "offset", "source_documents", "is_open", "documents", "bytes_read", "replaced", "end_is_held_out"
-)  # fmt: skip
 
 
 class EncodingState:
-    """The folder of a run.
+    """The directory of a run.
+
+    Attributes:
+        folder: The same.
+        num_inputs: How many inputs there are.
+        is_repeatable: Whether all inputs can be read again.
 
     Args:
-        output: The folder for the token files.
-        name: The split that is written, or the first of them.
-        identity: What must be the same for a run to go on.
+        output: The directory for the token files.
+        inputs: What is encoded.
+        tokenizer: The tokenizer.
+        settings: How it is encoded.
     """
 
-    def __init__(self, output: Path, name: str, identity: dict[str, Any]):
-        self.folder = StateFolder(output / f"encode-state-{name}", identity)
+    def __init__(self, output: Path, inputs: Sequence[Input], tokenizer: Tokenizer, settings: EncodeSettings):
+        identity = {
+            "tokenizer": tokenizer.fingerprint,
+            **settings.identity(),
+            "inputs": [[str(given.path), given.content.version] for given in inputs],
+        }
+        self.folder = StateFolder(output / f"encode-state-{settings.splits[0]}", identity, version=2)
+        self.num_inputs = len(inputs)
+        self.is_repeatable = all(given.content.version is not None for given in inputs)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is something to resume from."""
+        return self.folder.manifest.exists()
 
     def partial(self, name: str) -> Path:
         """Where the ids of a split are written to."""
         return self.folder.path / f"{name}.bin"
 
-    def save(self, position: Position, written: Sequence[Written], *, overwrite: bool) -> None:
-        """Save a position, up to which these ids are on disk."""
-        self.folder.save(
-            {
-                "position": position.to_json(),
-                "written": [asdict(each) for each in written],
-                "overwrite": overwrite,
-            }
-        )
+    def save(self, finished: Finished, written: Sequence[Written]) -> None:
+        """Save what is finished, and how many ids of it are on disk; nothing if an input can be read only once.
 
-    def load(self, inputs: Sequence[Input]) -> tuple[Position, list[Written], bool]:
+        Raises:
+            OSError: If it cannot be written.
+        """
+        if self.is_repeatable:
+            self.folder.save({"finished": asdict(finished), "written": [asdict(each) for each in written]})
+
+    def load(self) -> tuple[Finished, list[Written]]:
         """What was saved.
 
         Raises:
@@ -109,16 +86,17 @@ class EncodingState:
         """
         content = self.folder.load()
         try:
-            position = Position.from_json(content["position"], inputs)
-            return position, [Written(**each) for each in content["written"]], bool(content["overwrite"])
+            finished = Finished(**content["finished"])
+            finished.sources = [Source(**source) for source in content["finished"]["sources"]]
+            return finished, [Written(**each) for each in content["written"]]
         except (KeyError, TypeError, AttributeError) as error:
             raise StateError(
-                f"{self.folder.manifest} cannot be resumed from: {error!r}; start anew without --resume"
+                f"{self.folder.manifest} cannot be resumed from: {error!r}; start again without --resume"
             ) from None
 
     def clear(self) -> None:
-        """Delete what is in the folder."""
-        self.folder.manifest.unlink(missing_ok=True)  # first, since without ids it is worth nothing
+        """Delete what is in the directory."""
+        self.folder.manifest.unlink(missing_ok=True)  # first: without ids it is worth nothing
         for suffix in ("bin", "json"):
             for path in self.folder.path.glob(f"*.{suffix}"):
                 path.unlink()
@@ -127,21 +105,3 @@ class EncodingState:
         """Delete everything."""
         self.clear()
         self.folder.remove()
-
-
-def identity_of(inputs: Sequence[Input], tokenizer: Tokenizer, **settings: Any) -> dict[str, Any]:
-    """What `EncodingState` compares."""
-    return {
-        "tokenizer": tokenizer.fingerprint,
-        **settings,
-        "inputs": [[str(given.path), given.content.version] for given in inputs],
-    }
-
-
-def _digest(path: Path, size: int) -> "hashlib._Hash":
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while size > 0 and (block := file.read(min(size, _BLOCK_BYTES))):
-            digest.update(block)
-            size -= len(block)
-    return digest

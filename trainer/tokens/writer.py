@@ -1,4 +1,4 @@
-"""Writing token files: a file that grows under another name, may be left and gone on with, and appears as a whole."""
+"""Writing token files: a file grows under a temporary name, may be continued by another run, and appears as a whole."""
 
 import hashlib
 import json
@@ -18,23 +18,19 @@ from trainer.tokens.token_file import VERSION, Ids, Manifest, Source, TokenFileE
 _BLOCK_BYTES = 1 << 22
 
 
-class TokenFileDamagedError(TokenFileError):
-    """What an interrupted run has written is not what it said."""
-
-
-class NoRoomError(TokenFileError):
-    """A token file that cannot be written to."""
+class WriteError(TokenFileError):
+    """A token file that cannot be written, as on a full disk."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """How far a token file has come.
+    """What a token file contains so far.
 
     Attributes:
         count: Ids.
         documents: Documents that have ended.
         bytes: Bytes of text that the ids stand for.
-        sha256: Of the ids as they lie in the file.
+        sha256: Of the ids as they are in the file.
     """
 
     count: int = 0
@@ -48,14 +44,14 @@ class TokenFileWriter:
 
     Args:
         path: The array's path; its manifest is beside it.
-        tokenizer: Whose ids they are.
+        tokenizer: The ids' tokenizer.
         end_of_text_id: The id after each document.
-        partial: The temporary name. On the same file system; the folder must exist.
-        written: What of an earlier writer's work is there, to go on with; what lies behind it is cut off.
+        partial: The temporary name, in an existing directory of the same file system.
+        written: What an earlier writer has left there, to be continued; what follows it in the file is cut off.
 
     Raises:
-        TokenFileDamagedError: If the file does not hold what it should.
-        NoRoomError: If it cannot be made.
+        TokenFileError: If the file does not contain what was written.
+        WriteError: If it cannot be created.
     """
 
     def __init__(
@@ -72,26 +68,26 @@ class TokenFileWriter:
         self._count = 0
         self._bytes = 0
         self._tokenizer = tokenizer
-        self._end_of_text_id = end_of_text_id
+        self.end_of_text_id = end_of_text_id
         self._dtype = dtype_for(tokenizer.vocab_size)
         self._digest = hashlib.sha256()
         self._lengths = _token_lengths(tokenizer, end_of_text_id)
         self._partial = partial
         if written is not None:
             self._check(written)
-        with self._no_room():
+        with self._write_errors():
             self._file: BinaryIO = partial.open("wb" if written is None else "r+b")
             if written is not None:
                 self._file.truncate(self._file.seek(written.count * self._dtype.itemsize))
 
     def write(self, ids: Ids, documents: int, num_bytes: int | None = None) -> None:
-        """Append ids, in which this many documents end; they stand for `num_bytes` of text, where that is known.
+        """Append ids, in which this many documents end; they stand for `num_bytes` of text, if that is known.
 
         Raises:
-            NoRoomError: If the disk has no room for them.
+            WriteError: If the disk is full.
         """
         data = np.ascontiguousarray(ids, self._dtype).data
-        with self._no_room():
+        with self._write_errors():
             self._file.write(data)
         self._digest.update(data)
         self._count += len(ids)
@@ -99,22 +95,22 @@ class TokenFileWriter:
         self.documents += documents
 
     def sync(self) -> Written:
-        """Bring everything to the disk, and say how far that is."""
-        with self._no_room():
+        """Bring everything to the disk; returns what that is."""
+        with self._write_errors():
             self._file.flush()
             os.fsync(self._file.fileno())
         return Written(self._count, self.documents, self._bytes, self._digest.hexdigest())
 
     def ids(self) -> Ids:
-        """What has been written, as it lies on the disk."""
-        with self._no_room():
+        """What has been written, mapped from the disk."""
+        with self._write_errors():
             self._file.flush()
         if not self._count:
             return np.empty(0, self._dtype)
         return np.memmap(self._partial, dtype=self._dtype, mode="r", shape=(self._count,))
 
     def go_back(self, written: Written) -> None:
-        """Forget what lies behind so many ids, whose SHA-256 is found anew; on the disk it stays until `commit`."""
+        """Drop what follows so many ids, whose SHA-256 is computed again; on the disk it stays until `commit`."""
         self._count, self.documents, self._bytes = written.count, written.documents, written.bytes
         self._digest = hashlib.sha256()
         ids = self.ids()
@@ -133,14 +129,14 @@ class TokenFileWriter:
             documents=written.documents,
             vocab_size=self._tokenizer.vocab_size,
             fingerprint=self._tokenizer.fingerprint,
-            end_of_text_id=self._end_of_text_id,
+            end_of_text_id=self.end_of_text_id,
             bytes=written.bytes,
             sha256=written.sha256,
             sources=sources,
         )
         manifest_path = self.path.with_suffix(".json")
         temporary = self._partial.with_suffix(".json")
-        with self._no_room(), temporary.open("wb") as file:
+        with self._write_errors(), temporary.open("wb") as file:
             file.write((json.dumps(asdict(manifest), indent=2) + "\n").encode())
             file.flush()
             os.fsync(file.fileno())
@@ -154,34 +150,29 @@ class TokenFileWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(OSError):  # a full disk, which was told when it was met
+        with suppress(OSError):  # a full disk, which was reported when it was met
             self._file.close()
 
     def _check(self, written: Written) -> None:
-        """Take up what was written, if it is there."""
+        """Take over what was written, if it is there."""
         self._count, self.documents, self._bytes = written.count, written.documents, written.bytes
-        # A run that was killed while it gave its files their names had finished them.
-        finished = not self._partial.exists()
         left = written.count * self._dtype.itemsize
-        with suppress(OSError), (self.path if finished else self._partial).open("rb") as file:
+        with suppress(OSError), self._partial.open("rb") as file:
             while left and (block := file.read(min(left, _BLOCK_BYTES))):
                 self._digest.update(block)
                 left -= len(block)
         if left or self._digest.hexdigest() != written.sha256:
-            raise TokenFileDamagedError(
-                f"{self._partial} does not hold the {written.count:,} ids that the interrupted run had written; start "
-                "anew without --resume"
+            raise TokenFileError(
+                f"{self._partial} does not contain the {written.count:,} tokens that the interrupted run wrote; start "
+                "again with --overwrite and without --resume"
             )
-        if finished:
-            self.path.with_suffix(".json").unlink(missing_ok=True)
-            self.path.replace(self._partial)
 
     @contextmanager
-    def _no_room(self) -> Iterator[None]:
+    def _write_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise NoRoomError(f"{self._partial} cannot be written: {error.strerror}") from None
+            raise WriteError(f"{self._partial} cannot be written: {error.strerror}") from None
 
 
 def _token_lengths(tokenizer: Tokenizer, end_of_text_id: int) -> npt.NDArray[np.int64]:

@@ -1,17 +1,17 @@
-"""Telling a step that went wrong from a sound one."""
+"""Detects steps whose loss or gradient diverged."""
 
 import math
 from collections.abc import Sequence
 from statistics import median
 
 _HISTORY = 100
-_ENOUGH = 20  # losses from which a median can be trusted
-_NORMAL = 1.4826  # what makes a normal distribution's median deviation its standard deviation
-_LEAST_DEVIATION = 0.01  # of the median: where losses hardly differ, a small step up is no spike
+_MIN_LOSSES = 20  # fewer losses give no reliable median
+_NORMAL = 1.4826  # ratio of standard deviation to median absolute deviation of a normal distribution
+_MIN_DEVIATION = 0.01  # as a share of the median: where losses hardly differ, a small rise is not a spike
 
 
 def divergence(loss: float, grad_norm: float, recent_losses: Sequence[float], spike_threshold: float) -> str | None:
-    """What is wrong with a step, in words; None if nothing is.
+    """What is wrong with a step; None if it is fault-free.
 
     A spike is a loss that lies more than `spike_threshold` deviations above the median of the recent ones, the
     deviation being the median absolute one (Iglewicz and Hoaglin 1993, "How to detect and handle outliers", section
@@ -20,16 +20,16 @@ def divergence(loss: float, grad_norm: float, recent_losses: Sequence[float], sp
     Args:
         loss: The step's loss.
         grad_norm: Norm of its gradient.
-        recent_losses: Of sound steps before.
-        spike_threshold: In deviations; 0 looks for what is not finite alone.
+        recent_losses: Losses of earlier fault-free steps.
+        spike_threshold: In deviations; 0 detects NaN and infinity only.
     """
     if not (math.isfinite(loss) and math.isfinite(grad_norm)):
         return f"loss {loss:.4g}, gradient norm {grad_norm:.4g}"
-    if not spike_threshold or len(recent_losses) < _ENOUGH:
+    if not spike_threshold or len(recent_losses) < _MIN_LOSSES:
         return None
     middle = median(recent_losses)
     spread = _NORMAL * median(abs(each - middle) for each in recent_losses)
-    deviations = (loss - middle) / max(spread, _LEAST_DEVIATION * abs(middle), 1e-12)
+    deviations = (loss - middle) / max(spread, _MIN_DEVIATION * abs(middle), 1e-12)
     if deviations <= spike_threshold:
         return None
     return (
@@ -39,6 +39,6 @@ def divergence(loss: float, grad_norm: float, recent_losses: Sequence[float], sp
 
 
 def remember(loss: float, recent_losses: list[float]) -> None:
-    """Add a sound step's loss, and forget the oldest of too many."""
+    """Add the loss of a fault-free step, and drop the oldest one beyond 100."""
     recent_losses.append(loss)
     del recent_losses[:-_HISTORY]

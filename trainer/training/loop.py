@@ -9,8 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from trainer.checkpoints.run_state import RunState
+from trainer.components.loss import IGNORED
+from trainer.components.optimizer import set_learning_rate
+from trainer.components.schedule import scheduled_learning_rate
 from trainer.compute.device import Device
-from trainer.compute.parallel import gathering, whole
+from trainer.compute.parallel import full_tensor, gradient_sync
 from trainer.compute.processes import ONE_PROCESS, Processes
 from trainer.console.signals import StopRequest
 from trainer.errors import DivergedError
@@ -18,9 +21,6 @@ from trainer.settings.train import TrainSettings
 from trainer.tokens.token_file import TokenFileError
 from trainer.tokens.windows import ShuffledWindows
 from trainer.training.divergence import divergence, remember
-from trainer.training.loss import IGNORED
-from trainer.training.optimizer import set_learning_rate
-from trainer.training.schedule import scheduled_learning_rate
 
 Loss = Callable[..., tuple[Tensor, Tensor]]
 """`TrainingLoss`, or its compiled or wrapped form."""
@@ -36,8 +36,8 @@ class Step:
         learning_rate: The rate used.
         grad_norm: Global norm of the gradient before clipping.
         seconds: Wall time.
-        fault: Why the update was left out, if it was.
-        stop_signal: The signal that asks to stop, if any process of the run has noted one.
+        fault: Why the update was skipped, if it was.
+        stop_signal: The signal to stop, if any process of the run has received one.
     """
 
     number: int
@@ -61,7 +61,7 @@ def accumulate_gradients(
 ) -> Tensor:
     """Add the gradient of the mean loss over all scored targets, `batch_size` windows at a time.
 
-    Each target counts the same in whichever pass it is, so that the gradient is that of one large batch.
+    Each target has the same weight in every pass, so the gradient equals that of one large batch.
 
     Args:
         loss_function: Gives the loss of windows.
@@ -75,8 +75,8 @@ def accumulate_gradients(
     Returns:
         This process's part of the mean cross-entropy, detached; 0 where no target is scored.
     """
-    # The gradients of several processes are averaged, so each one's counts as often as there are processes.
-    # It is a tensor since torch.compile would compile again for another number, where a window is short.
+    # The gradients of several processes are averaged, hence the factor of their number.
+    # A tensor, since torch.compile would compile again for another number, where a window is short.
     scale = torch.tensor(processes.count / max(1, int((targets != IGNORED).sum())))
     inputs, targets = processes.share(inputs, targets)
     # In float64, where there is one: in float32 a dozen passes put the loss off by more than 1e-6.
@@ -84,7 +84,7 @@ def accumulate_gradients(
     total = torch.zeros((), device=device.torch_device, dtype=exact)
     for first in range(0, len(inputs), batch_size):
         some_inputs, some_targets = inputs[first : first + batch_size], targets[first : first + batch_size]
-        with gathering(loss_function, last=first + batch_size >= len(inputs)):
+        with gradient_sync(loss_function, last=first + batch_size >= len(inputs)):
             with device.autocast():
                 loss, nats = loss_function(
                     some_inputs.to(device.torch_device),
@@ -109,7 +109,7 @@ def training_steps(
     processes: Processes = ONE_PROCESS,
     stop: StopRequest | None = None,
 ) -> Iterator[Step]:
-    """Take the optimizer steps from `state.step` to `max_steps`, one for each item drawn, and keep the state up.
+    """Take the optimizer steps from `state.step` to `max_steps`, one for each item, and update the state.
 
     Args:
         model: The model whose weights are trained.
@@ -117,15 +117,15 @@ def training_steps(
         windows: The training tokens.
         settings: The run's settings.
         device: Where the model is.
-        state: How far the run has come.
+        state: The progress of the run.
         loss_function: Gives the model's loss.
-        processes: Those that take the steps together.
-        stop: What this process has noted.
+        processes: Those that train together.
+        stop: The signals that this process receives.
 
     Raises:
-        DivergedError: a step's loss or gradient is no finite number, or its loss a spike, and the settings do not say
-            to leave its update out, or that was done too often. The weights are still those of the step before.
-        TokenFileError: the windows of the next step cannot be read; all is as the step before left it.
+        DivergedError: a step's loss or gradient is NaN or infinite, or its loss a spike, and the settings do not say to
+            skip its update, or too many were skipped in a row. The weights are still those of the step before.
+        TokenFileError: the windows of the next step cannot be read; everything else is as after the step before.
     """
     o, guard = settings.optimization, settings.divergence
     max_norm = o.clip_grad_norm or float("inf")
@@ -141,10 +141,10 @@ def training_steps(
             z_loss=o.z_loss,
             processes=processes,
         )
-        norm = whole(nn.utils.clip_grad_norm_(model.parameters(), max_norm)) / processes.count
+        norm = full_tensor(nn.utils.clip_grad_norm_(model.parameters(), max_norm)) / processes.count
         rate = state.learning_rate_scale * scheduled_learning_rate(state.step, o)
         state.step += 1
-        batch = _read_ahead(windows, settings, state)  # while a GPU is still at work
+        batch = _read_ahead(windows, settings, state)  # while a GPU is still computing
         (loss_value, norm_value), stop_signal = processes.agree(torch.stack([loss, norm]).tolist(), stop)
         fault = divergence(loss_value, norm_value, state.recent_losses, guard.spike_threshold)
         if fault is None:
@@ -161,9 +161,9 @@ def training_steps(
 
 
 def _read_ahead(windows: ShuffledWindows, settings: TrainSettings, state: RunState) -> Future[tuple[Tensor, Tensor]]:
-    """The windows of the step after `state.step`; why they cannot be read is raised when they are asked for.
+    """The windows of the step after `state.step`; an error in reading is raised when the result is used.
 
-    The step before is finished by then, and can be saved.
+    By then the step before is finished, and can be saved.
     """
     batch: Future[tuple[Tensor, Tensor]] = Future()
     try:

@@ -1,150 +1,144 @@
-"""A training run from its settings to the finished model folder."""
+"""The training of a run, from its first step to the finished model folder."""
 
 import logging
 import math
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainer.checkpoints.checkpoint import Checkpoint
+from trainer.checkpoints.checkpoint import Checkpoint, load_newest_checkpoint, restore_random_state
 from trainer.checkpoints.folders import checkpoint_path
-from trainer.checkpoints.resume import check_same_run, warn_of_other_machine
 from trainer.checkpoints.run_state import RunState
 from trainer.checkpoints.saving import Saver
-from trainer.compute.device import Device, choose_device, compute_deterministically
-from trainer.compute.parallel import divide_state, load_weights, parallel_loss, shard
-from trainer.compute.processes import ONE_PROCESS, Processes, check_batch, join_processes
+from trainer.components.loss import TrainingLoss
+from trainer.components.optimizer import build_optimizer
+from trainer.compute.parallel import load_weights, parallel_loss, shard, shard_state
+from trainer.compute.processes import join_processes
 from trainer.console.progress import NewBar, Report, progress
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import DivergedError, InterruptedRunError, TrainerError
-from trainer.estimate.estimate import estimate_run, summary
-from trainer.estimate.fitting import check_fit
-from trainer.runs.folder import RunFolder
 from trainer.runs.metrics import MetricsFile
 from trainer.runs.record import record_start
-from trainer.runs.trackers import require_trackers, trackers
-from trainer.settings.train import USUAL_WARMUP_STEPS, TrainSettings, to_table
-from trainer.tokens.dataset import open_training_data
+from trainer.runs.trackers import trackers
+from trainer.settings.train import TrainSettings, to_table
 from trainer.tokens.token_file import TokenFileError
-from trainer.tokens.windows import ShuffledWindows
 from trainer.training.loop import Step, training_steps
-from trainer.training.loss import TrainingLoss
-from trainer.training.model import apply_recipe, model_config, new_model
-from trainer.training.optimizer import build_optimizer
-from trainer.training.watching import Watcher
+from trainer.training.run import Run, log_plan, prepare_run
 
 logger = logging.getLogger(__name__)
 
 
 class Trainer:
-    """One training run.
+    """Trains a run's model.
 
-    Raises on construction, before anything is trained or overwritten, whatever `open_training_data`, `choose_device`,
-    `RunFolder.prepare`, `load_newest_checkpoint` and `check_same_run` raise.
+    Attributes:
+        run: What is trained; without the checkpoint it was resumed from, once that is restored.
+        state: How far it has come.
+        saved_step: The step of the newest checkpoint of this start, while the run is as in it.
     """
 
-    def __init__(
-        self, settings: TrainSettings, processes: Processes = ONE_PROCESS, device: Device | None = None
-    ) -> None:
-        """Make everything ready for the first step.
-
-        Args:
-            settings: The run's settings.
-            processes: Those that train together, each with a Trainer of its own.
-            device: From `join_processes`; None takes the settings'.
-        """
-        self.settings, o = settings, settings.optimization
-        self.processes = processes
-        require_trackers(settings.watch)
-        if settings.machine.deterministic:
-            compute_deterministically()
-        self.device = device or choose_device(
-            settings.machine.device, settings.machine.dtype, d_model=settings.model.d_model
-        )
-        check_batch(settings, processes)
-        self.data = open_training_data(settings.data)
-        self.windows = ShuffledWindows(self.data.train, settings.model.context_length, o.seed)
-        config = model_config(settings.model, self.data.tokenizer.vocab_size)
-        self.estimate = estimate_run(settings, config, self.device, processes=processes.count)
-        check_fit(settings, config, self.device, self.estimate.available, processes.count)
-        self.model = new_model(settings.model, config.vocab_size, o.seed)
-        apply_recipe(self.model, o, self.data.tokenizer.end_of_text_id)
-        self.watcher = Watcher(self.model, self.data, settings, self.device, processes)
-        self.run = RunFolder(settings.output)
-        self.saver = Saver(self.run, settings, self.data, self.watcher.generation, self.device, processes)
-        if processes.is_first:
-            self.run.prepare(settings)
-        processes.wait()
-        checkpoint = self.saver.load_checkpoint() if settings.checkpoints.resume else None
-        if checkpoint is not None:
-            check_same_run(checkpoint, settings, self.data.identity(), self.run.settings_file)
-            warn_of_other_machine(checkpoint, settings, self.device, processes)
-        self.model.to(self.device.torch_device).train()
-        loss_function = TrainingLoss(self.model)
-        shard(loss_function, processes, settings.machine.parallel, self.device.torch_device)
+    def __init__(self, run: Run) -> None:
+        """Move the model to its device, divide it among the processes, and build loss and optimizer."""
+        self.run, self.settings, self.processes = run, run.settings, run.processes
+        o, device = run.settings.optimization, run.device.torch_device
+        self.model = run.model.to(device).train()
+        loss = TrainingLoss(self.model)
+        shard(loss, run.processes, run.settings.machine.parallel, device)
         self.optimizer = build_optimizer(
-            self.model, kind=o.optimizer, learning_rate=o.learning_rate, betas=o.betas, weight_decay=o.weight_decay
+            self.model, name=o.optimizer, learning_rate=o.learning_rate, betas=o.betas, weight_decay=o.weight_decay
         )
-        self.loss_function = parallel_loss(loss_function, settings, processes, self.device.torch_device)
+        self.loss_function = parallel_loss(loss, run.settings, run.processes, device)
+        self.saver = Saver(run.folder, run.settings, run.data, run.watcher.generation, run.device, run.processes)
+        self.metrics = MetricsFile(run.folder.metrics_file) if run.processes.is_first else None
         self.state = RunState()
-        self.saved_step: int | None = None  # that of the newest checkpoint of this start, while the run is as in it
-        if checkpoint is not None:
-            self._restore(checkpoint)
-            logger.info("resumed from %s", checkpoint.path)
-        self.metrics: MetricsFile | None = None
-        if processes.is_first:
-            self._record_start(resumed=checkpoint is not None)
-            self.metrics = MetricsFile(self.run.metrics_file, first_step=self.state.step)
-        self.started = time.perf_counter() - self.state.seconds
+        self.saved_step: int | None = None
+        self.started = time.perf_counter()
         self.unlogged: list[Step] = []
 
     def train(self) -> Path:
-        """Run to the last step.
+        """Train from the run's checkpoint, or from the first step, to the last.
 
         Returns:
             The finished model's folder; the checkpoint, where `stop_after` ended it before.
 
         Raises:
             InterruptedRunError: SIGINT or SIGTERM came; a checkpoint was saved.
-            DivergedError: the loss or the gradient diverged, and the settings know no more help; checkpoints stay.
+            DivergedError: the loss or the gradient diverged, and the settings offer no further remedy; checkpoints
+                stay.
             TrainerError: a file cannot be written, or the token files were changed; the message names the last good
                 checkpoint.
         """
-        self._describe()
-        if self.settings.divergence.on_divergence == "rollback" and self.state.step == 0:
-            self._save_checkpoint()  # so that there is always something to go back to
-        with stop_on_signals() as stop, progress(shown=self.processes.is_first) as new_bar:
-            while not self._reach_the_end(new_bar, stop):
-                pass
-        if not self._is_done:
-            path = checkpoint_path(self.run.checkpoints, self.state.step)
-            logger.info("stopped after step %d, as --stop-after says; --resume goes on from %s", self.state.step, path)
-            return path
-        self.saver.save_model(self.model, self.state)
-        return self.run.model
+        self._start()
+        followed = nullcontext() if self.metrics is None else trackers(self.metrics, self.run.folder, self.settings)
+        with followed:
+            log_plan(self.run)
+            if self.settings.divergence.on_divergence == "rollback" and self.state.step == 0:
+                self._save_checkpoint()  # so that there is always a checkpoint to return to
+            with stop_on_signals() as stop, progress(shown=self.processes.is_first) as new_bar:
+                while not self._reach_the_end(new_bar, stop):
+                    pass
+            if self._is_done:
+                self.saver.save_model(self.model, self.state)
+                return self.run.folder.model
+        path = checkpoint_path(self.run.folder.checkpoints, self.state.step)
+        logger.info("stopped after step %d (--stop-after); --resume continues from %s", self.state.step, path)
+        return path
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Return to where the run was when a checkpoint was saved."""
+        load_weights(self.model, checkpoint.model.state_dict())
+        self.optimizer.load_state_dict(checkpoint.optimizer)  # moves the state to the parameters' device
+        shard_state(self.optimizer)
+        if checkpoint.random is not None:
+            restore_random_state(checkpoint.random)
+        self.state, self.saved_step = checkpoint.run, None
+        self.saver.return_to(checkpoint)
+
+    def _start(self) -> None:
+        """Restore the checkpoint of a resumed run, and record what the run is started with."""
+        checkpoint = self.run.checkpoint
+        if checkpoint is not None:
+            self.restore(checkpoint)
+            logger.info("resumed from %s", checkpoint.path)
+            self.run = replace(self.run, checkpoint=None)  # frees its tensors
+        if self.metrics is not None:
+            self.run.folder.write_settings(self.settings)
+            record_start(
+                self.run.folder.record_file,
+                settings=to_table(self.settings),
+                data=self.run.data.identity(),
+                parameters=self.model.config.num_parameters,
+                step=self.state.step,
+                device=str(self.run.device),
+                processes=self.processes.count,
+                resumed=checkpoint is not None,
+            )
+            self.metrics.rewind(self.state.step)
+        self.started = time.perf_counter() - self.state.seconds
 
     @property
     def _is_done(self) -> bool:
         return self.state.step >= self.settings.optimization.max_steps
 
     def _reach_the_end(self, new_bar: NewBar, stop: StopRequest) -> bool:
-        """Take the steps that are left and save the last; false where it went back to an earlier one instead."""
+        """Take the remaining steps and save the last; false where the run returned to a checkpoint instead."""
         report = new_bar("training", self.settings.optimization.max_steps, start=self.state.step)
         try:
             for step in training_steps(
                 self.model,
                 self.optimizer,
-                self.windows,
+                self.run.windows,
                 self.settings,
-                self.device,
+                self.run.device,
                 state=self.state,
                 loss_function=self.loss_function,
                 processes=self.processes,
                 stop=stop,
             ):
                 self._after(step, report)
-                # One process can stop for what came since; several must stop at the same step.
+                # One process may act on a later signal too; several must stop at the same step.
                 signal_number = stop.signal_number if self.processes.count == 1 else step.stop_signal
                 if signal_number is not None:
                     raise self._interrupted(signal_number)
@@ -157,15 +151,13 @@ class Trainer:
             self._recover(error)
             return False
         except TokenFileError as error:
-            if self.processes.count == 1:  # others may be within a step, and saving takes all
+            if self.processes.count == 1:  # others may be within a step, and saving needs all of them
                 self._save_checkpoint()
-            raise TrainerError(
-                f"{error}; {self.saver.kept()}; when the file is what it was, --resume goes on"
-            ) from error
+            raise TrainerError(f"{error}; {self.saver.kept()}; restore the file and continue with --resume") from error
         return True
 
     def _after(self, step: Step, report: Report) -> None:
-        """What is due after a step: metrics, evaluation, sample, checkpoint."""
+        """Do what is due after a step: metrics, evaluation, sample, checkpoint."""
         watch, last = self.settings.watch, self._is_done
         self.unlogged.append(step)
         tokens_per_second = (
@@ -177,7 +169,7 @@ class Trainer:
             f"{tokens_per_second:,.0f} tok/s",
         )
         if step.fault is not None:
-            logger.warning("step %d: %s; its update is left out", step.number, step.fault)
+            logger.warning("step %d: %s; skipping this update", step.number, step.fault)
             self._record(event=f"skipped: {step.fault}")
         if step.number == 1 or step.number % watch.log_interval == 0 or last:
             self._record(
@@ -191,7 +183,7 @@ class Trainer:
             return
         is_best = _is_due(step.number, watch.eval_interval) and self._evaluate()
         if _is_due(step.number, watch.sample_interval):
-            text = self.watcher.sample()
+            text = self.run.watcher.sample()
             if text is not None:
                 logger.info("step %d: %s", step.number, text)
                 self._record(sample=text)
@@ -199,8 +191,8 @@ class Trainer:
             self._save_checkpoint()
 
     def _evaluate(self) -> bool:
-        """Score the validation tokens, where there are any; whether a checkpoint of this, the best, is to be kept."""
-        evaluation = self.watcher.evaluate()
+        """Score the validation tokens, if there are any; true if a checkpoint should be saved as the best."""
+        evaluation = self.run.watcher.evaluate()
         if evaluation is None:
             return False
         state, loss, bits = self.state, evaluation.loss, evaluation.bits_per_byte
@@ -215,7 +207,7 @@ class Trainer:
         return is_best
 
     def _record(self, **values: Any) -> None:
-        """Write one record of the step that the run has come to.
+        """Write one record of the present step.
 
         Raises:
             TrainerError: it cannot be written; names the last good checkpoint.
@@ -230,7 +222,7 @@ class Trainer:
             raise TrainerError(f"{error}; {self.saver.kept()}") from error
 
     def _save_checkpoint(self) -> None:
-        """Write a checkpoint of this step unless there is one, and see that the metrics are as safe as it."""
+        """Write a checkpoint of this step unless there is one, and flush the metrics to the disk."""
         if self.saved_step == self.state.step:
             return
         self.state.seconds = time.perf_counter() - self.started
@@ -240,89 +232,39 @@ class Trainer:
         self.saved_step = self.state.step
 
     def _interrupted(self, signal_number: int) -> InterruptedRunError:
-        """Save, and say where: whoever stops us may not wait for long."""
+        """Save a checkpoint, and name it in the error."""
         self._save_checkpoint()
-        self.processes.wait()  # until it is written
-        path = checkpoint_path(self.run.checkpoints, self.state.step)
+        self.processes.barrier()  # until it is written
+        path = checkpoint_path(self.run.folder.checkpoints, self.state.step)
         return InterruptedRunError(f"stopped after step {self.state.step}; saved {path}", signal_number)
 
     def _recover(self, error: DivergedError) -> None:
-        """Go back to the last checkpoint, to go on from there with other data.
+        """Return to the last checkpoint, to continue from there with other data.
 
         Raises:
-            DivergedError: the settings do not say so, or it was done too often.
+            DivergedError: the settings do not say so, or there were too many rollbacks.
         """
         guard, before = self.settings.divergence, self.state
         if guard.on_divergence != "rollback" or before.rollbacks >= guard.max_rollbacks:
             self._record(event=f"stopped: {error}")
-            tried = f" after going back {before.rollbacks} times" if before.rollbacks else ""
+            tried = f" after {before.rollbacks} rollbacks" if before.rollbacks else ""
             raise DivergedError(
                 f"{error}{tried}; {self.saver.kept()}; a lower --learning-rate or more --warmup-steps usually helps",
                 error.step,
             ) from error
-        checkpoint = self.saver.load_checkpoint()
-        self._restore(checkpoint)
+        checkpoint = load_newest_checkpoint(self.run.folder.checkpoints, self.processes)
+        self.restore(checkpoint)
         state = self.state
-        # As for PaLM (Chowdhery et al. 2022, section 5.1): the batches from there to the fault are not met again.
+        # As for PaLM (Chowdhery et al. 2022, section 5.1): the batches from there to the fault are skipped.
         state.batches_left_out = before.batches_left_out + error.step - state.step
         state.learning_rate_scale = before.learning_rate_scale * guard.rollback_learning_rate_factor
         state.rollbacks = before.rollbacks + 1
-        message = f"went back from step {error.step} to {state.step}: {error}"
+        message = f"rolled back from step {error.step} to {state.step}: {error}"
         logger.warning("%s", message)
         if self.metrics is not None:
             self.metrics.rewind(state.step)
         self._record(event=message)
-        self._save_checkpoint()  # so that a kill from here on does not undo it
-
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        """Go to where the run was when the checkpoint was saved."""
-        load_weights(self.model, checkpoint.model.state_dict())
-        self.optimizer.load_state_dict(checkpoint.optimizer)  # moves the state to the parameters' device
-        divide_state(self.optimizer)
-        self.state, self.saved_step = checkpoint.run, None
-        self.saver.go_on_from(checkpoint)
-
-    def _record_start(self, *, resumed: bool) -> None:
-        """Write down what the run is made from."""
-        self.run.write_settings(self.settings)
-        record_start(
-            self.run.record_file,
-            settings=to_table(self.settings),
-            data=self.data.identity(),
-            parameters=self.model.config.num_parameters,
-            step=self.state.step,
-            device=str(self.device),
-            processes=self.processes.count,
-            resumed=resumed,
-        )
-
-    def _describe(self) -> None:
-        """Say what is about to happen, in the numbers by which one judges it."""
-        m, o = self.model.config, self.settings.optimization
-        parameters, tokens = m.num_parameters, len(self.data.train)
-        seen = o.max_steps * self.settings.tokens_per_step
-        logger.info(
-            "model: %s parameters (%d layers, d_model %d, %d heads, context %d, vocabulary %s)",
-            *(f"{parameters:,}", m.num_layers, m.d_model, m.num_heads, m.context_length, f"{m.vocab_size:,}"),
-        )
-        logger.info(
-            "data: %s tokens to train on, %s to validate on",
-            f"{tokens:,}",
-            f"{len(self.data.validation):,}" if self.data.validation else "none",
-        )
-        logger.info(
-            "plan: %s steps of %s tokens: %.1f times the data, %.1f tokens for each parameter",
-            *(f"{o.max_steps:,}", f"{self.settings.tokens_per_step:,}", seen / tokens, seen / parameters),
-        )
-        if o.warmup_steps == o.usual_warmup_steps < USUAL_WARMUP_STEPS:
-            logger.info(
-                "warm-up: %d steps, as a run of %d has by default; %d would be usual, in longer ones",
-                *(o.warmup_steps, o.max_steps, USUAL_WARMUP_STEPS),
-            )
-        for line in summary(self.estimate):
-            logger.info("%s", line)
-        if self.processes.count > 1:
-            logger.info("processes: %d, %s", self.processes.count, self.settings.machine.parallel)
+        self._save_checkpoint()  # so that a kill from here on does not undo the rollback
 
 
 def _is_due(step: int, interval: int) -> bool:
@@ -330,13 +272,12 @@ def _is_due(step: int, interval: int) -> bool:
 
 
 def train(settings: TrainSettings) -> Path:
-    """Train a model; see `Trainer`.
+    """Train a model, together with the other processes that `torchrun` started.
 
     Returns:
-        The finished model's folder.
+        The finished model's folder; the checkpoint, where `stop_after` ended the run before.
+
+    Raises what `prepare_run` and `Trainer.train` raise.
     """
     with join_processes(settings.machine, settings.model.d_model) as (processes, device):
-        trainer = Trainer(settings, processes, device)
-        followed = nullcontext() if trainer.metrics is None else trackers(trainer.metrics, trainer.run, settings)
-        with followed:
-            return trainer.train()
+        return Trainer(prepare_run(settings, processes, device)).train()

@@ -1,13 +1,13 @@
-"""Looking at a model in training: validation loss and samples. Neither changes the training."""
+"""Validation loss and samples of a model in training. Neither changes the training."""
 
 import logging
 
-from shared.lm import GenerationDefaults, SamplingError, Transformer, generate
+from shared.lm import GenerationDefaults, SamplingError, Transformer
 from shared.lm.folder import valid_token_mask
 from trainer.compute.device import Device
-from trainer.compute.parallel import whole_model
+from trainer.compute.parallel import full_model
 from trainer.compute.processes import ONE_PROCESS, Processes
-from trainer.evaluation.sampling import encode_prompt
+from trainer.evaluation.sampling import encode_prompt, sample_text
 from trainer.evaluation.validation import Evaluation, evaluate, token_byte_lengths
 from trainer.settings.train import TrainSettings
 from trainer.tokens.dataset import TrainingData
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class Watcher:
-    """What one sees of a model on the way.
+    """Evaluates a model in training, and draws samples from it.
 
     Attributes:
         generation: How samples are drawn.
@@ -34,7 +34,7 @@ class Watcher:
     ) -> None:
         watch = settings.watch
         self._prompt: list[int] = []
-        if 0 < watch.sample_interval < settings.optimization.max_steps:  # else it is never used, and need not fit
+        if 0 < watch.sample_interval < settings.optimization.max_steps:  # else it is never used, and may be too long
             self._prompt = encode_prompt(data.tokenizer, watch.sample_prompt, settings.model.context_length)
         self._model, self._data, self._settings = model, data, settings
         self._device, self._processes = device, processes
@@ -53,7 +53,7 @@ class Watcher:
             return None
         limit = self._settings.watch.eval_tokens
         return evaluate(
-            whole_model(self._model),
+            full_model(self._model),
             self._data.validation.blocks(limit or None),
             self._byte_lengths,
             context_length=self._settings.model.context_length,
@@ -64,17 +64,18 @@ class Watcher:
         )
 
     def sample(self) -> str | None:
-        """What the model writes now, with the same seed each time, so that samples compare.
+        """What the model writes at this step, with the same seed each time, so that samples are comparable.
 
-        None but in rank 0, and where the model gives no finite probabilities: the loss of the next step tells that to
-        whatever is to be done on divergence.
+        None in ranks other than 0, and where probabilities are NaN: then the loss of the next step will be, too, and
+        count as divergence.
         """
-        model = whole_model(self._model)
+        model = full_model(self._model)
         if not self._processes.is_first:
             return None
         watch = self._settings.watch
-        ids = generate(
+        pieces = sample_text(
             model,
+            self._data.tokenizer,
             self._prompt,
             self.generation.params(seed=self._settings.optimization.seed),
             max_tokens=watch.sample_tokens,
@@ -82,7 +83,7 @@ class Watcher:
             valid_tokens=self._valid_tokens,
         )
         try:
-            return watch.sample_prompt + self._data.tokenizer.decode(list(ids), skip_special_tokens=True)
+            return watch.sample_prompt + "".join(pieces)
         except SamplingError as error:
             logger.warning("no sample: %s", error)
             return None

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-import anyio.to_thread
 import orjson
 from fastapi import Request, Response
 
@@ -15,7 +14,7 @@ from services.inference.generation.detokenizer import Delta
 from services.inference.generation.prepare import Plan
 from services.inference.generation.stream import Generation, Step
 from shared.bpe import Tokenizer
-from shared.http import cancel_on_disconnect
+from shared.http import cancel_on_disconnect, in_thread
 from shared.lm.sampling_params import LOWEST_LOGPROB
 
 # Tokens with log-probabilities that are written at once; each may have 20 alternatives, a millisecond for all.
@@ -81,7 +80,7 @@ async def _written(write: Callable[[], bytes], deltas: Sequence[Delta]) -> bytes
     """Call `write`, in a thread where that takes long: log-probabilities of long prompts take seconds."""
     if sum(len(delta.logprobs) + len(delta.prompt_logprobs or ()) for delta in deltas) <= _INLINE_LOGPROBS:
         return write()
-    return await anyio.to_thread.run_sync(write)
+    return await in_thread(write)
 
 
 class GenerateShape:

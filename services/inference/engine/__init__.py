@@ -1,31 +1,31 @@
-"""The engine: owns the model and runs many requests as rows of one batch, behind an interface of its own."""
+"""The engine: owns the model and runs the sequences of many requests in one batch."""
 
-from services.inference.engine.client.child_process import LoadError, ModelProcess
+from services.inference.engine.client.child_process import ModelProcess
 from services.inference.engine.client.client import EngineClient
-from services.inference.engine.client.request_handle import Job
-from services.inference.engine.ipc import EngineConfig, Hello, identity_of
-from services.inference.engine.types import (
-    Engine,
+from services.inference.engine.client.request_handle import RequestHandle
+from services.inference.engine.errors import (
     EngineError,
     EngineRestartedError,
-    EngineStats,
     EngineUnavailableError,
-    Fault,
-    FinishReason,
-    PromptEvent,
+    LoadError,
     QueueFullError,
     QueueTimeoutError,
     RequestTimeoutError,
     RequestTooLargeError,
-    RowEvent,
-    RowRequest,
-    StartEvent,
+)
+from services.inference.engine.ipc import EngineConfig, Ready, model_identity
+from services.inference.engine.types import (
+    EngineStats,
+    Fault,
+    FinishReason,
+    PromptEvent,
+    SequenceEvent,
+    SequenceRequest,
     TokenEvent,
     TokenLogprobs,
 )
 
 __all__ = [
-    "Engine",
     "EngineClient",
     "EngineConfig",
     "EngineError",
@@ -34,19 +34,18 @@ __all__ = [
     "EngineUnavailableError",
     "Fault",
     "FinishReason",
-    "Hello",
-    "Job",
     "LoadError",
     "ModelProcess",
     "PromptEvent",
     "QueueFullError",
     "QueueTimeoutError",
+    "Ready",
+    "RequestHandle",
     "RequestTimeoutError",
     "RequestTooLargeError",
-    "RowEvent",
-    "RowRequest",
-    "StartEvent",
+    "SequenceEvent",
+    "SequenceRequest",
     "TokenEvent",
     "TokenLogprobs",
-    "identity_of",
+    "model_identity",
 ]

@@ -1,7 +1,7 @@
-"""What the HTTP process and the model's process tell each other, and how it travels.
+"""Messages between the HTTP process and the worker process, and their encoding.
 
-Each message is a pickle with its length before it. Both ends are ours, and the socket between them has no name: nobody
-else can write to it.
+Each message is a pickle with its length before it. Only these two processes hold the socket, which has no name, so the
+pickles can be trusted.
 """
 
 import pickle
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import structlog
 
-from services.inference.engine.types import CoreEvent, EngineStats, RowRequest
+from services.inference.engine.types import CoreEvent, EngineStats, SequenceRequest
 from shared.lm import ModelConfig
 
 _log = structlog.get_logger("ownlm.engine")
@@ -23,17 +23,17 @@ _LENGTH = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """What the model's process is started with, its first message.
+    """How the worker process loads and runs the model; the first message to it.
 
     Attributes:
         model_dir: The model folder.
         device: "auto", "cpu", "cuda" or "cuda:1".
         dtype: Of weights and cache; "auto" is float32 on a CPU and bfloat16 on a GPU.
         threads: Cores that the model computes on; None leaves it to the runner.
-        context_length: The most tokens of a row; None takes the model's.
-        max_batch: Rows that run at the same time.
-        prefill_tokens: The most prompt tokens of a step; None: what suits the device.
-        kv_cache_bytes: Memory of the KV cache; None takes a share of what is free.
+        context_length: The most tokens of a sequence; None takes the model's.
+        max_batch: Sequences that run at the same time.
+        prefill_tokens: The most prompt tokens of a step; None takes the device's default.
+        kv_cache_bytes: Memory of the KV cache; None takes a share of the free memory.
     """
 
     model_dir: Path
@@ -47,32 +47,32 @@ class EngineConfig:
 
 
 class Submit(NamedTuple):
-    """Queue the rows of a job."""
+    """Queue the sequences of a request."""
 
-    job: int
-    rows: list[RowRequest]
+    request_id: int
+    sequences: list[SequenceRequest]
 
 
 class Cancel(NamedTuple):
-    """Drop one row of a job, or all that are left of it."""
+    """Cancel one sequence of a request; None cancels all of them."""
 
-    job: int
-    row: int | None
+    request_id: int
+    sequence_index: int | None
 
 
 Command: TypeAlias = Submit | Cancel
 
 
-class Hello(NamedTuple):
+class Ready(NamedTuple):
     """The model is loaded.
 
     Attributes:
-        identity: Tells whether this is the model that was served before: the tokenizer's fingerprint and the sizes.
+        identity: See `model_identity`.
         device: Where it runs.
         dtype: Of its weights.
-        context_length: The most tokens of a row.
+        context_length: The most tokens of a sequence.
         num_blocks: Blocks of the KV cache.
-        max_rows: Rows that run at the same time.
+        num_slots: Sequences that run at the same time.
     """
 
     identity: str
@@ -80,33 +80,33 @@ class Hello(NamedTuple):
     dtype: str
     context_length: int
     num_blocks: int
-    max_rows: int
+    num_slots: int
 
 
-def identity_of(fingerprint: str, config: ModelConfig) -> str:
-    """What `Hello.identity` is for a tokenizer's fingerprint and a model's configuration."""
+def model_identity(fingerprint: str, config: ModelConfig) -> str:
+    """Equal for two loads of the same model: the tokenizer's fingerprint and the model's configuration."""
     return f"{fingerprint} {config}"
 
 
-class LoadFault(NamedTuple):
+class LoadFailure(NamedTuple):
     """The model cannot be loaded.
 
     Attributes:
         message: One sentence for people.
-        may_pass: Whether it may be loaded a while later: nothing is wrong with the model folder.
+        transient: Whether another attempt may succeed: nothing is wrong with the model folder.
     """
 
     message: str
-    may_pass: bool
+    transient: bool
 
 
-class Step(NamedTuple):
-    """What one step gave.
+class StepOutput(NamedTuple):
+    """The result of one step.
 
     Attributes:
-        events: Pairs of a job and an event.
-        stats: What the engine holds after it.
-        began_at: When it began, by `time.perf_counter`, which all processes of a machine share.
+        events: Pairs of a request's id and an event.
+        stats: The engine's numbers after the step.
+        began_at: When the step began, by `time.perf_counter`, which all processes of a machine share.
     """
 
     events: list[tuple[int, CoreEvent]]
@@ -114,14 +114,17 @@ class Step(NamedTuple):
     began_at: float
 
 
-class LastWords(NamedTuple):
-    """Why the process is about to end by itself."""
+class ExitReason(NamedTuple):
+    """Why the worker process is about to exit; the first half of the shutdown handshake.
+
+    The second half is that the HTTP process closes the socket: see `worker.main`.
+    """
 
     reason: str
 
 
 class LogLine(NamedTuple):
-    """Something to log, by the process that knows where and how; `level` is the name of structlog's method."""
+    """A log line for the HTTP process to write; `level` is the name of structlog's method."""
 
     level: str
     event: str
@@ -129,24 +132,24 @@ class LogLine(NamedTuple):
 
 
 def log(line: LogLine) -> None:
-    """Log what the other process had to say."""
+    """Write a log line of the worker process."""
     getattr(_log, line.level)(line.event, **line.fields)
 
 
 def encode(message: Any) -> bytes:
-    """Return a message as it travels."""
+    """Return a message as it is sent."""
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return _LENGTH.pack(len(data)) + data
 
 
 class MessageReader:
-    """Puts messages together again from the pieces that a socket gives."""
+    """Reassembles messages from the parts in which a socket delivers them."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Any]:
-        """Take what came; return the messages that are complete with it."""
+        """Add received bytes; return the messages that are complete now."""
         self._buffer += data
         messages = []
         start = 0
@@ -155,37 +158,37 @@ class MessageReader:
             end = start + _LENGTH.size + length
             if len(self._buffer) < end:
                 break
-            messages.append(pickle.loads(memoryview(self._buffer)[start + _LENGTH.size : end]))  # noqa: S301 - from ourselves
+            messages.append(decode(memoryview(self._buffer)[start + _LENGTH.size : end]))
             start = end
         del self._buffer[:start]
         return messages
 
 
 def receive(connection: socket.socket) -> Any | None:
-    """Wait for one message; None where the other side has closed."""
+    """Wait for one message; None if the other side has closed."""
     data = receive_encoded(connection)
     return None if data is None else decode(data)
 
 
 def receive_encoded(connection: socket.socket) -> bytes | None:
-    """`receive`, and leave the message as it travels, without its length: that takes a fraction of the memory."""
+    """`receive` without decoding, which takes a fraction of the memory; the length is cut off."""
     header = _receive_exactly(connection, _LENGTH.size)
     return header and _receive_exactly(connection, *_LENGTH.unpack(header))
 
 
-def decode(data: bytes) -> Any:
+def decode(data: bytes | memoryview) -> Any:
     """Return the message that `receive_encoded` gave."""
-    return pickle.loads(data)  # noqa: S301 - from ourselves
+    return pickle.loads(data)  # noqa: S301 - from our own process
 
 
 def _receive_exactly(connection: socket.socket, size: int) -> bytes | None:
     data = bytearray()
     while len(data) < size:
         try:
-            piece = connection.recv(size - len(data))
+            part = connection.recv(size - len(data))
         except OSError:
             return None
-        if not piece:
+        if not part:
             return None
-        data += piece
+        data += part
     return bytes(data)

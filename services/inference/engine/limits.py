@@ -1,32 +1,33 @@
-"""What can never run, from numbers alone: either side of the pipe may ask."""
+"""Blocks of the KV cache, and which requests can never run. Both sides of the process boundary check with this."""
 
-from services.inference.engine.runner.protocol import BLOCK_SIZE
-from services.inference.engine.types import RequestTooLargeError
+from services.inference.engine.errors import RequestTooLargeError
+from services.inference.engine.types import SequenceRequest
+
+BLOCK_SIZE = 16
+"""Tokens of one block of the KV cache."""
+
+
+def num_blocks_of(num_tokens: int) -> int:
+    """Blocks that hold so many tokens."""
+    return -(-num_tokens // BLOCK_SIZE)
 
 
 def blocks_needed(num_prompt_tokens: int, max_tokens: int) -> int:
-    """Blocks that a row holds at its end: its last token is never run, so its keys and values need no room."""
-    return -(-max(num_prompt_tokens, num_prompt_tokens + max_tokens - 1) // BLOCK_SIZE)
+    """Blocks that a sequence holds at its end: its last token is never run, so its keys and values need no room."""
+    return num_blocks_of(max(num_prompt_tokens, num_prompt_tokens + max_tokens - 1))
 
 
-def check_fits(num_rows: int, num_prompt_tokens: int, max_tokens: int, *, num_places: int, num_blocks: int) -> None:
-    """Refuse what can never run.
-
-    Args:
-        num_rows: Rows of the request.
-        num_prompt_tokens: Tokens of the longest of its prompts.
-        max_tokens: Tokens that may follow it.
-        num_places: Rows that may run or wait at the same time.
-        num_blocks: Blocks of the KV cache.
+def check_fits_cache(request: SequenceRequest, num_blocks: int) -> None:
+    """Refuse a sequence that needs more than the `num_blocks` blocks of the KV cache.
 
     Raises:
         RequestTooLargeError: Names the limit.
     """
-    if num_rows > num_places:
-        raise RequestTooLargeError(f"{num_rows} sequences, and the limit is {num_places} that run or wait")
+    num_prompt_tokens, max_tokens = len(request.prompt_ids), request.max_tokens
     needed = blocks_needed(num_prompt_tokens, max_tokens)
     if needed > num_blocks:
         raise RequestTooLargeError(
-            f"{num_prompt_tokens} tokens of prompt and up to {max_tokens} to follow need {needed * BLOCK_SIZE} tokens "
-            f"of KV cache, and it holds {num_blocks * BLOCK_SIZE}; ask for fewer, or raise OWNLM_KV_CACHE_BYTES"
+            f"{num_prompt_tokens} prompt tokens and max_tokens {max_tokens} need {needed * BLOCK_SIZE} tokens of KV "
+            f"cache, and it holds {num_blocks * BLOCK_SIZE}; shorten the prompt, lower max_tokens, or raise "
+            "OWNLM_KV_CACHE_BYTES"
         )

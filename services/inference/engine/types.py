@@ -1,27 +1,25 @@
-"""What goes into the engine and what comes out: the seam between the HTTP side and the side that runs the model."""
+"""What goes into the engine and what comes out: plain data that both processes use."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
-from services.inference.engine.client.request_handle import Job
 from shared.lm import SamplingParams
 
 FinishReason = Literal["stop", "length"]
 
 
 @dataclass(frozen=True, slots=True)
-class RowRequest:
-    """One sequence to continue.
+class SequenceRequest:
+    """One sequence to generate. A request of n choices is n of them, numbered from 0: their *sequence index*.
 
     Attributes:
         prompt_ids: At least one token.
-        params: Sampling parameters; the seed is set, so that the row does not depend on its neighbours.
-        max_tokens: Prompt and answer together fit in the engine's `max_length`. 0 only where `num_prompt_logprobs` is
-            set: the row ends with its `PromptEvent`.
-        stop_ids: Tokens that end the row; the one that did is its last event.
+        params: Sampling parameters. The seed is set, so that the sequence does not depend on what else runs.
+        max_tokens: Prompt and output together fit in the engine's `context_length`. 0 only where
+            `num_prompt_logprobs` is set: the sequence ends with its `PromptEvent`.
+        stop_ids: Tokens that end the sequence; the stop token itself is its last event.
         num_logprobs: How many alternatives to report for each token; None reports no log-probabilities.
-        min_tokens: Tokens before which no id of `stop_ids` is drawn.
+        min_tokens: Tokens before which no id of `stop_ids` is sampled.
         num_prompt_logprobs: How many alternatives to report for each token of the prompt but the first; None reports
             no log-probabilities of the prompt.
         arrived_at: When its request came, by `time.perf_counter`, which all processes of a machine share.
@@ -44,120 +42,83 @@ class TokenLogprobs(NamedTuple):
     top: tuple[tuple[int, float], ...]
 
 
-class StartEvent(NamedTuple):
-    """Row `row` has a place in the batch and its prompt begins to run; comes once, before all others.
+class SampledToken(NamedTuple):
+    """The token that was sampled for a slot of the batch; `NO_TOKEN` where its logits hold no distribution."""
 
-    For the engine's client, which measures how long rows wait, those too that were canceled meanwhile; handlers never
-    see it.
+    slot: int
+    token: int
+    logprobs: TokenLogprobs | None = None
+
+
+class StartEvent(NamedTuple):
+    """Sequence `sequence_index` was admitted to the batch and its prompt begins to run; comes once, before all others.
+
+    For the engine's client, which measures how long sequences wait, including those that were canceled meanwhile;
+    request handlers never see it.
     """
 
-    row: int
+    sequence_index: int
     arrived_at: float
 
 
 class PromptEvent(NamedTuple):
-    """The prompt of row `row` is in the cache; comes once, before the row's first token.
+    """The prompt of sequence `sequence_index` is in the KV cache; comes once, before the sequence's first token.
 
     Attributes:
-        row: The row's number in its job.
-        num_cached_tokens: Prompt tokens that earlier requests, or other rows of this one, had computed.
-        logprobs: Of every prompt token but the first, where they were asked for.
-        finish_reason: "length" where no token was wanted.
+        sequence_index: The sequence's number in its request.
+        num_cached_tokens: Prompt tokens that were in the prefix cache, or that another sequence of the same prompt
+            computed.
+        logprobs: Of every prompt token but the first, if requested.
+        finish_reason: "length" where no token was requested.
     """
 
-    row: int
+    sequence_index: int
     num_cached_tokens: int
     logprobs: tuple[TokenLogprobs, ...] | None = None
     finish_reason: FinishReason | None = None
 
 
 class TokenEvent(NamedTuple):
-    """One generated token of row `row`; the row's last event has its finish reason."""
+    """One generated token of sequence `sequence_index`; the sequence's last event has its finish reason."""
 
-    row: int
+    sequence_index: int
     token: int
     logprobs: TokenLogprobs | None = None
     finish_reason: FinishReason | None = None
 
 
 class FailEvent(NamedTuple):
-    """Row `row` could not be finished, for the reason that `message` gives; its last event."""
+    """Sequence `sequence_index` failed; its last event. `message` is the cause."""
 
-    row: int
+    sequence_index: int
     message: str
 
 
 CoreEvent: TypeAlias = StartEvent | PromptEvent | TokenEvent | FailEvent
-RowEvent: TypeAlias = PromptEvent | TokenEvent
-"""What a handler sees of a row."""
-
-
-class EngineError(Exception):
-    """The engine could not finish what it was asked for; the message tells the true cause.
-
-    Attributes:
-        code: A stable name for programs.
-    """
-
-    code: ClassVar[str] = "generation_failed"
-
-
-class EngineUnavailableError(EngineError):
-    """The engine takes no requests now: it is shutting down, being restarted, or it failed for good."""
-
-    code = "engine_unavailable"
-
-
-class EngineRestartedError(EngineUnavailableError):
-    """The process that ran the model ended; it is being restarted, and the request may be sent again."""
-
-    code = "engine_restarted"
-
-
-class QueueFullError(EngineError):
-    """As many requests are waiting as may wait."""
-
-    code = "queue_full"
-
-
-class QueueTimeoutError(EngineUnavailableError):
-    """The request waited for its place longer than it may."""
-
-    code = "queue_timeout"
-
-
-class RequestTimeoutError(EngineError):
-    """The request ran longer than it may."""
-
-    code = "request_timeout"
-
-
-class RequestTooLargeError(EngineError):
-    """The request can never run here, however long it waits; the message tells the limit."""
-
-    code = "request_too_large"
+SequenceEvent: TypeAlias = PromptEvent | TokenEvent
+"""What a request handler sees of a sequence."""
 
 
 class EngineStats(NamedTuple):
-    """What the engine holds now, and counters since the service started (they survive a restart of the model).
+    """What the engine holds now, and counters since the service started (they survive a restart of the worker).
 
     Attributes:
-        waiting_rows: Rows without a place in the batch, preempted ones included.
-        running_rows: Rows with one.
-        kv_blocks_used: Blocks of the KV cache that rows hold.
-        kv_blocks_cached: Blocks that nobody holds and that earlier prompts may be found in.
+        num_waiting: Sequences that are not in the batch, preempted ones included.
+        num_running: Sequences in the batch.
+        kv_blocks_used: Blocks of the KV cache that sequences hold.
+        kv_blocks_cached: Unused blocks whose content may still be a prefix cache hit.
         kv_blocks_total: All blocks.
-        prefix_tokens_looked_up: Prompt tokens that were looked for in the cache.
-        prefix_tokens_hit: Those that were found.
+        prefix_tokens_looked_up: Prompt tokens that were looked up in the prefix cache.
+        prefix_tokens_hit: Those that were cache hits.
         prefill_tokens: Prompt tokens that were computed.
-        generated_tokens: Tokens drawn.
-        preemptions: How often a row lost its blocks to older ones.
+        generated_tokens: Tokens sampled.
+        preemptions: How often a sequence lost its blocks to older ones.
         steps: Steps of the model.
-        restarts: How often the model's process was started again.
+        restarts: How often the worker process was restarted.
     """
 
-    waiting_rows: int = 0
-    running_rows: int = 0
+    num_waiting: int = 0
+    num_running: int = 0
     kv_blocks_used: int = 0
     kv_blocks_cached: int = 0
     kv_blocks_total: int = 0
@@ -171,39 +132,7 @@ class EngineStats(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Why the engine cannot serve: for now, or for good."""
+    """Why the engine cannot serve; `final` if it will not recover."""
 
     reason: str
     final: bool
-
-
-class Engine(Protocol):
-    """Runs rows; all methods are called from the event loop's thread. Those that are not awaited return at once."""
-
-    @property
-    def fault(self) -> Fault | None:
-        """Why the engine cannot run anything now, or None."""
-
-    async def start(self, on_place: Callable[[float], None]) -> None:
-        """Begin; called once, on the event loop. `on_place` learns how many seconds each row waited for its place."""
-
-    def check_room(self, num_rows: int) -> None:
-        """Raise what `submit` would raise now for this many rows: a refusal need not wait for its prompt's encoding."""
-
-    def submit(self, requests: list[RowRequest]) -> Job:
-        """Queue rows that belong together.
-
-        Raises:
-            QueueFullError: There is no room for all of them; none was queued.
-            RequestTooLargeError: They can never run here.
-            EngineUnavailableError: Shutting down, being restarted, or failed.
-        """
-
-    def stats(self) -> EngineStats:
-        """Count what is going on."""
-
-    async def drain(self, timeout: float) -> None:
-        """Refuse what waits, let running rows finish for `timeout` seconds, then fail the rest."""
-
-    def close(self) -> None:
-        """Stop for good; whatever still runs is dropped."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from services.inference.engine import Engine, EngineClient, EngineConfig, Hello, LoadError, ModelProcess, identity_of
+from services.inference.engine import EngineClient, EngineConfig, LoadError, ModelProcess, Ready, model_identity
 from services.inference.settings import InferenceSettings
 from shared.bpe import Tokenizer
 from shared.lm import GenerationDefaults, ModelConfig, ModelDescription, read_description
@@ -20,7 +20,7 @@ class ServedModel:
     tokenizer: Tokenizer
     generation: GenerationDefaults
     config: ModelConfig
-    engine: Engine
+    engine: EngineClient
     context_length: int
     device: str
     dtype: str
@@ -35,9 +35,9 @@ class _Launcher:
         self._load_timeout = load_timeout
         self._newest: ModelProcess | None = None
 
-    def keep_to(self, hello: Hello) -> None:
+    def keep_to(self, ready: Ready) -> None:
         """Start no other kind of process: one whose GPU is gone does not become one on the CPU."""
-        self._config = replace(self._config, device=hello.device, dtype=hello.dtype)
+        self._config = replace(self._config, device=ready.device, dtype=ready.dtype)
 
     def __call__(self) -> ModelProcess:
         self._newest = ModelProcess(self._config, load_timeout=self._load_timeout)
@@ -68,13 +68,13 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
     try:
         process = launch()
     except OSError as error:
-        raise LoadError(f"the model's process cannot be started: {error.strerror}", told=True) from error
+        raise LoadError(f"the model's process cannot be started: {error.strerror}", reported=True) from error
     try:
         folder = read_description(settings.model_dir)
         folder.tokenizer.warm_up()
-        hello = process.wait_hello()
-        launch.keep_to(hello)
-        _check_same(folder, hello, settings.model_dir)
+        ready = process.wait_ready()
+        launch.keep_to(ready)
+        _check_same(folder, ready, settings.model_dir)
     except Exception:
         process.close()
         raise
@@ -84,20 +84,20 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
         config=folder.config,
         engine=EngineClient(
             process,
-            hello,
+            ready,
             launch,
             max_queue=settings.max_queue,
             queue_timeout=settings.queue_timeout or None,
             request_timeout=settings.request_timeout or None,
             step_timeout=settings.step_timeout or None,
         ),
-        context_length=hello.context_length,
-        device=hello.device,
-        dtype=hello.dtype,
+        context_length=ready.context_length,
+        device=ready.device,
+        dtype=ready.dtype,
         process_id=launch.process_id,
     )
 
 
-def _check_same(folder: ModelDescription, hello: Hello, model_dir: Path) -> None:
-    if hello.identity != identity_of(folder.tokenizer.fingerprint, folder.config):
-        raise LoadError(f"{model_dir} was replaced while it was being loaded; start again", told=True)
+def _check_same(folder: ModelDescription, ready: Ready, model_dir: Path) -> None:
+    if ready.identity != model_identity(folder.tokenizer.fingerprint, folder.config):
+        raise LoadError(f"{model_dir} was replaced while it was being loaded; start again", reported=True)

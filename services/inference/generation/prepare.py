@@ -5,7 +5,7 @@ import secrets
 from dataclasses import dataclass, replace
 
 from services.inference.api.fields import ContinuationRequest
-from services.inference.engine import RowRequest
+from services.inference.engine import SequenceRequest
 from services.inference.generation.loading import ServedModel
 from services.inference.generation.prompts import Prompt, read_prompts
 from services.inference.generation.stop_strings import StopStrings
@@ -42,7 +42,7 @@ class Plan:
 
     prompts: list[Prompt]
     num_choices: int
-    rows: list[RowRequest]
+    rows: list[SequenceRequest]
     seed: int
     stops: StopStrings
     special_stops: dict[int, str]
@@ -100,7 +100,7 @@ def make_plan(
     stop_ids = frozenset(special_stops) | frozenset(_stop_token_ids(request, model))
     if not request.ignore_eos:
         stop_ids |= frozenset(model.generation.eos_token_ids)
-    template = RowRequest(
+    template = SequenceRequest(
         prompt_ids=(0,),
         params=params,
         max_tokens=0,

@@ -44,7 +44,7 @@ def read_prompts(request: ContinuationRequest, model: ServedModel) -> list[Promp
 
 def _fewest_tokens(text: str, request: ContinuationRequest, model: ServedModel) -> int:
     try:
-        return model.tokenizer.fewest_tokens(text, allowed_special=request.allowed_special or ())
+        return model.tokenizer.token_lower_bound(text, allowed_special=request.allowed_special or ())
     except TokenizerError as error:
         raise ApiError(400, str(error), param="allowed_special") from error
 
@@ -75,7 +75,7 @@ def _encode(
     }
     if not wants_offsets:
         return tokenizer.encode(text, **special), text, []
-    pieces = tokenizer.encode_with_pieces(text, **special)
+    pieces = tokenizer.encode_with_offsets(text, **special)
     return [piece.id for piece in pieces], text, [piece.start for piece in pieces]
 
 

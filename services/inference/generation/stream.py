@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TypeAlias
 
 from services.inference.api.schemas import PromptTokensDetails, Usage
-from services.inference.engine import EngineError, Job, PromptEvent, RowEvent
+from services.inference.engine import EngineError, PromptEvent, RequestHandle, SequenceEvent
 from services.inference.generation.detokenizer import Choice, Delta
 from services.inference.generation.failures import as_api_error
 from services.inference.generation.loading import ServedModel
@@ -35,7 +35,7 @@ class Generation:
         self._echoed = [not plan.echo] * plan.num_choices
         self._cached: list[int | None] = [None] * len(plan.prompts)
         self._unfinished = set(range(plan.num_choices))
-        self._job: Job | None = None
+        self._job: RequestHandle | None = None
         if not plan.rows:
             return
         try:
@@ -88,6 +88,7 @@ class Generation:
         """Stop what still runs, and tell the log what there was; called once, when the answer or the client is gone."""
         if self._job is None:
             return
+        self._job.observer = None  # its meter, which has the job: they would wait for the collector
         if self._unfinished:
             self._unfinished.clear()
             self._job.cancel()
@@ -109,11 +110,11 @@ class Generation:
     def _num_cached(self) -> int:
         return sum(cached or 0 for cached in self._cached)
 
-    def _feed(self, events: Sequence[RowEvent]) -> Step:
+    def _feed(self, events: Sequence[SequenceEvent]) -> Step:
         step = []
         before = self._num_tokens
         for event in events:
-            index = event.row
+            index = event.sequence_index
             if index not in self._unfinished:  # an answer may end by a stop string before its row does
                 continue
             if isinstance(event, PromptEvent):
@@ -127,7 +128,7 @@ class Generation:
         return step
 
     def _prompt(self, event: PromptEvent) -> Delta | None:
-        prompt = self.plan.prompt_number(event.row)
+        prompt = self.plan.prompt_number(event.sequence_index)
         cached = self._cached[prompt]  # by the row that computed most of it: a prompt counts once
         self._cached[prompt] = event.num_cached_tokens if cached is None else min(cached, event.num_cached_tokens)
         if event.logprobs is None and event.finish_reason is None:

@@ -2,8 +2,8 @@
 
 import time
 
-from services.inference.engine.client.request_handle import Job
-from services.inference.engine.types import RowEvent, TokenEvent
+from services.inference.engine.client.request_handle import RequestHandle
+from services.inference.engine.types import SequenceEvent, TokenEvent
 from services.inference.metrics import InferenceMetrics
 from shared.http import add_log_fields, request_started
 
@@ -14,7 +14,7 @@ class Meter:
     Each sequence has its own clock, so that a neighbour's token is never taken for its own.
     """
 
-    def __init__(self, metrics: InferenceMetrics, job: Job) -> None:
+    def __init__(self, metrics: InferenceMetrics, job: RequestHandle) -> None:
         self._metrics = metrics
         self._job = job
         self._arrived = request_started()
@@ -28,19 +28,19 @@ class Meter:
         """Whether anything has come."""
         return self._prompt_at is not None
 
-    def feed(self, event: RowEvent) -> None:
+    def feed(self, event: SequenceEvent) -> None:
         """Measure an event that comes just now."""
         now = time.perf_counter()
         if self._prompt_at is None:
             self._prompt_at = now
         if isinstance(event, TokenEvent):
-            latest = self._latest.get(event.row)
+            latest = self._latest.get(event.sequence_index)
             if latest is not None:
                 self._metrics.token_seconds.observe(now - latest)
             elif self._token_at is None:
                 self._token_at = now
                 self._metrics.first_token_seconds.observe(now - self._arrived)
-            self._latest[event.row] = now
+            self._latest[event.sequence_index] = now
 
     def finish(self) -> None:
         """Every sequence has ended as it should."""

@@ -1,21 +1,22 @@
-r"""Cutting a stream of text into blocks that may be handled one by one, as if the whole text were at hand.
+r"""Splitting a stream of text into chunks that can be encoded one by one, as if the whole text were at hand.
 
-Blocks end where a piece ends whatever comes before and after. For the named patterns three kinds of place are such:
+A *block* is a part of a text as it arrives, split anywhere. A *chunk* ends at a boundary: a place where a pretoken ends
+whatever comes before and after. For the named patterns there are three kinds of boundary:
 
 1. Before a space that follows a character that is not white space, and before a newline that follows a letter or a
    number. No alternative of these patterns matches a space after such a character, nor a newline after a letter or a
-   number, so a piece ends there; the only look-ahead, `\s+(?!\S)`, is about white space, so the pieces before do not
-   depend on what follows; and no alternative looks back, so those after do not depend on what precedes.
-2. Between a letter and a character that is no letter, mark or white space, nor the apostrophe of a contraction: nothing
-   that matches letters matches such a character behind them.
+   number, so a pretoken ends there; the only look-ahead, `\s+(?!\S)`, is about white space, so the pretokens before do
+   not depend on what follows; and no alternative looks back, so those after do not depend on what precedes.
+2. Between a letter and a character that is not a letter, mark or white space, nor the apostrophe of a contraction: no
+   alternative that matches letters matches such a character behind them.
 3. After a newline that stands alone between a character that is not white space and a letter. Where punctuation takes
-   the newline with it the piece ends there, since a letter continues no such piece; elsewhere the newline is a piece
-   of its own, and no alternative lets a newline begin a piece with letters.
+   the newline with it, the pretoken ends there, since no such pretoken continues with a letter; elsewhere the newline
+   is a pretoken of its own, and no alternative lets a newline begin a pretoken with letters.
 
-The edges of an added token are such places for every pattern. A custom pattern may look anywhere, so for it they are
-the only ones. Under NFC, these hold where an ASCII character follows, which never composes with what precedes it; and
-letters and numbers must be ASCII too, since others may end in a mark then (U+0958 does), and marks are cut differently.
-Where a space is put before a text that begins with none, a block must begin with one.
+The edges of an added token are boundaries for every pattern. A custom pattern may look anywhere, so for it they are the
+only ones. Under NFC, the above holds where an ASCII character follows, which never composes with what precedes it; and
+letters and numbers must be ASCII too, since others may end in a mark then (U+0958 does), and marks are split
+differently. Where a space is put before a text that begins with none, a chunk must begin with one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,32 +24,33 @@ from collections.abc import Iterable, Iterator
 import regex
 
 from shared.bpe.encoding.added_tokens import AddedTokenMatcher
+from shared.bpe.errors import TooLongError
 from shared.bpe.patterns.named import is_named
-from shared.bpe.training.corpus import TooLongError
 
-# Searched from the right, so that the first match is the last place.
-_PLACES = regex.compile(r"(?r)(?<=\S)(?= )|(?<=[\p{L}\p{N}])(?=\n)|(?<=\p{L})(?=[^\s\p{L}\p{M}'])|(?<=\S\n)(?=\p{L})")
-_PLACES_UNDER_NFC = regex.compile(
+# Searched from the right, so that the first match is the last boundary.
+_BOUNDARIES = regex.compile(
+    r"(?r)(?<=\S)(?= )|(?<=[\p{L}\p{N}])(?=\n)|(?<=\p{L})(?=[^\s\p{L}\p{M}'])|(?<=\S\n)(?=\p{L})"
+)
+_BOUNDARIES_UNDER_NFC = regex.compile(
     r"(?rV1)(?<=\S)(?= )|(?<=[A-Za-z0-9])(?=\n)|(?<=[A-Za-z])(?=[!-~--'A-Za-z])|(?<=\S\n)(?=[A-Za-z])"
 )
 
 _BEFORE_SPACES = regex.compile(r"(?r)(?<=\S)(?= )")
 
-# Characters gathered before looking for a place to cut.
-BLOCK_LENGTH = 1 << 14
-_PLACE, _PLACE_ANYWHERE = "such as a blank", "a special token; this pattern may look anywhere"
+CHUNK_CHARACTERS = 1 << 14
+_BOUNDARY, _BOUNDARY_OF_ANY_PATTERN = "such as a space", "a special token; this pattern may look anywhere"
 
 
 class Chunker:
-    """Regroups chunks of one text into blocks whose encodings, joined, are that of the text.
+    """Splits one text into chunks whose encodings, joined, are that of the text.
 
     Args:
-        pattern: The regular expression that cuts text into pieces.
-        matcher: The added tokens that count.
-        nfc: Whether blocks are brought to NFC afterwards.
-        prefix_space: Whether a space is put before blocks that begin with none.
-        only_at_added: Cut nowhere but at added tokens: the others are known only in the normalized text.
-        block_length: Characters gathered before a cut. A text without a place to cut is gathered whole.
+        pattern: The regular expression that splits text into pretokens.
+        matcher: Finds the added tokens that are recognized.
+        nfc: Whether chunks are normalized to NFC afterwards.
+        prefix_space: Whether a space is put before chunks that begin with none.
+        only_at_added: Split only at added tokens, where some of these can be found only in the normalized text.
+        chunk_characters: The least length of a chunk. A text without boundaries is a single chunk.
     """
 
     def __init__(
@@ -59,46 +61,46 @@ class Chunker:
         nfc: bool = False,
         prefix_space: bool = False,
         only_at_added: bool = False,
-        block_length: int = BLOCK_LENGTH,
+        chunk_characters: int = CHUNK_CHARACTERS,
     ):
-        places = _BEFORE_SPACES if prefix_space else _PLACES_UNDER_NFC if nfc else _PLACES
-        self._places = places if is_named(pattern) and not only_at_added else None
+        boundaries = _BEFORE_SPACES if prefix_space else _BOUNDARIES_UNDER_NFC if nfc else _BOUNDARIES
+        self._boundaries = boundaries if is_named(pattern) and not only_at_added else None
         self._matcher = matcher
-        self._block_length = block_length
+        self._chunk_characters = chunk_characters
 
-    def blocks(self, chunks: Iterable[str], *, name: str = "the text", longest: int = 1 << 62) -> Iterator[str]:
-        """Yield blocks as soon as they are certain; none is empty.
+    def chunks(self, blocks: Iterable[str], *, name: str = "the text", longest: int = 1 << 62) -> Iterator[str]:
+        """Yield each chunk as soon as it is certain; none is empty.
 
         Args:
-            chunks: The text.
-            name: What errors call it.
-            longest: Characters that may be gathered.
+            blocks: The text, split anywhere.
+            name: The text in error messages.
+            longest: The most characters that may be held in memory.
 
         Raises:
-            TooLongError: If there is no place to cut in more than these.
+            TooLongError: More characters than that have no boundary among them.
         """
         gathered: list[str] = []
-        length, wanted = 0, self._block_length
-        for part in self._parts(chunks):
+        length, wanted = 0, self._chunk_characters
+        for part in self._small(blocks):
             gathered.append(part)
             length += len(part)
-            if length > max(longest, 2 * self._block_length):
+            if length > max(longest, 2 * self._chunk_characters):
                 size = sum(len(part.encode(errors="surrogatepass")) for part in gathered)
-                raise TooLongError(name, size, _PLACE if self._places else _PLACE_ANYWHERE)
+                raise TooLongError(name, size, _BOUNDARY if self._boundaries else _BOUNDARY_OF_ANY_PATTERN)
             if length < wanted:
                 continue
             text = "".join(gathered)
-            cut = self.last_cut(text)
-            if cut:
-                yield text[:cut]
-            gathered, length = [text[cut:]], len(text) - cut
-            # Doubling keeps the time linear where a long text has no place to cut.
-            wanted = max(self._block_length, 2 * length)
+            end = self.last_boundary(text)
+            if end:
+                yield text[:end]
+            gathered, length = [text[end:]], len(text) - end
+            # Doubling keeps the time linear where a long text has no boundary.
+            wanted = max(self._chunk_characters, 2 * length)
         if length:
             yield "".join(gathered)
 
-    def last_cut(self, text: str) -> int:
-        """The last place in the beginning of a text where it may be cut, whatever follows; 0 if there is none."""
+    def last_boundary(self, text: str) -> int:
+        """The last boundary in the beginning of a text, whatever follows; 0 if there is none."""
         undecided = self._matcher.undecided_from(text)
         after_added = 0
         for match in self._matcher.find(text):
@@ -108,13 +110,13 @@ class Chunker:
                 undecided = min(undecided, match.start)
                 break
             after_added = match.end
-        if self._places is not None:
-            place = self._places.search(text, after_added, max(after_added, undecided))
-            if place is not None:
-                return place.start()
+        if self._boundaries is not None:
+            boundary = self._boundaries.search(text, after_added, max(after_added, undecided))
+            if boundary is not None:
+                return boundary.start()
         return after_added
 
-    def _parts(self, chunks: Iterable[str]) -> Iterator[str]:
-        for chunk in chunks:
-            for start in range(0, len(chunk), self._block_length):
-                yield chunk[start : start + self._block_length]
+    def _small(self, blocks: Iterable[str]) -> Iterator[str]:
+        for block in blocks:
+            for start in range(0, len(block), self._chunk_characters):
+                yield block[start : start + self._chunk_characters]

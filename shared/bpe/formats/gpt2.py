@@ -1,29 +1,29 @@
-"""GPT-2's two files: vocab.json with ids, merges.txt with one merge a line."""
+"""GPT-2's two files: vocab.json with ids, merges.txt with one merge per line."""
 
 from pathlib import Path
 
+from shared.bpe.byte_alphabet import CHARACTER_TO_BYTE
 from shared.bpe.errors import TokenizerError
-from shared.bpe.formats.byte_alphabet import CHARACTER_TO_BYTE
 from shared.bpe.formats.printable_entries import ordinary_entries, parse_merges, parse_tokens, parse_vocab
+from shared.bpe.formats.reading import read_json, read_text
 from shared.bpe.formats.tokenizer_config import read_roles
 from shared.bpe.patterns.named import PATTERNS
 from shared.bpe.vocabulary import AddedToken, Vocabulary
-from shared.system.files import read_json, read_text
 
 
 def read(vocab_path: Path, merges_path: Path) -> Vocabulary:
     """Read a vocabulary with GPT-2's pattern.
 
-    Entries that are neither a byte nor in a merge can only be meant as control tokens, like `<|endoftext|>`.
+    Entries that are neither a byte nor in a merge must be special tokens, like `<|endoftext|>`.
 
     Raises:
-        TokenizerError: If a file is missing or damaged; names it and the line or entry.
+        TokenizerError: A file is missing or damaged; names it and the line or entry.
     """
     vocab = parse_vocab(vocab_path, read_json(vocab_path))
     if not merges_path.exists():
         raise TokenizerError(
             f"{merges_path} cannot be read: No such file or directory; {vocab_path} needs its merges there, or as the "
-            "second file of Tokenizer.from_files"
+            "second argument of Tokenizer.from_files"
         )
     lines = [line.removesuffix("\r") for line in read_text(merges_path).split("\n")]
     # A merge has a space in it and so has the header, but only the header begins with this word.

@@ -1,11 +1,11 @@
-"""A vocabulary from plain data: tokens with their ids, merges in order, and special tokens."""
+"""A vocabulary from plain Python data: tokens with their ids, merges in order, and special tokens."""
 
 import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from shared.bpe.byte_alphabet import to_printable
 from shared.bpe.errors import TokenizerError
-from shared.bpe.formats.byte_alphabet import to_printable
 from shared.bpe.formats.printable_entries import ordinary_entries, parse_merges, parse_tokens, parse_vocab
 from shared.bpe.patterns.named import resolve_pattern
 from shared.bpe.vocabulary import AddedToken, Vocabulary
@@ -39,7 +39,7 @@ def from_plain(
 
 
 def _key(key: Any) -> Any:
-    """A key as JSON would hold it: tokens in their printable form, and ids in digits, NumPy's integers too."""
+    """A key in the form of JSON: tokens in their printable form, ids (also NumPy's) as digits."""
     if isinstance(key, str | bytes):
         return _printable(key)
     try:

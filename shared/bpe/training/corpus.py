@@ -1,52 +1,56 @@
-"""A corpus as chunks of bytes that may be counted one by one, in any order, by any thread."""
+"""A corpus as chunks of bytes that can be counted one by one, in any order, by any thread.
 
+A *block* is a part of a text as it arrives, split anywhere. A *chunk* ends where a pretoken ends, whatever follows: its
+pretokens are those of the whole text.
+"""
+
+import codecs
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from shared.bpe.errors import TokenizerError
+from shared.bpe.errors import SourceError, TooLongError
 from shared.bpe.kernels import boundaries
 from shared.bpe.kernels.classes import character_classes
-from shared.bpe.training.word_counts import Bytes, Specials
+
+Bytes = NDArray[np.uint8]
+Errors = Literal["strict", "replace"]
 
 CHUNK_BYTES = 1 << 20
-_SEARCHED = 1 << 14  # bytes in which a place to cut is looked for at once
-_LONGEST_CHARACTER = 4
+_SEARCH_BYTES = 1 << 14  # searched for a boundary at once
+_MAX_CHARACTER_BYTES = 4
 _UNLIMITED = 1 << 62
-_KEPT_BYTES = 2 * CHUNK_BYTES  # of memory that a thread uses again
+_BUFFER_BYTES = 2 * CHUNK_BYTES  # memory that each thread reads into again and again
+_REPLACEMENT = "\ufffd".encode()
 
 
-class SourceError(TokenizerError):
-    """A source that cannot be read, or is not UTF-8."""
+class Specials:
+    """Special tokens in the form that the kernels take: the bytes of all, and where each begins."""
 
+    def __init__(self, spellings: Iterable[bytes] = ()):
+        ordered = sorted(spellings, key=lambda spelling: (spelling[0], -len(spelling)))
+        self.text: Bytes = np.frombuffer(b"".join(ordered) or b"\0", dtype=np.uint8)
+        self.offsets = np.cumsum([0, *map(len, ordered)], dtype=np.int64)
 
-class TooLongError(SourceError):
-    """A part of a source that can be cut nowhere, and does not fit into memory."""
-
-    def __init__(
-        self,
-        name: str,
-        size: int,
-        places: str = "such as a blank, or the end of a word",
-    ):
-        super().__init__(
-            f"{name} has {size:,} bytes with no place to cut ({places}); they must be in memory together, "
-            "and the memory limit leaves no room for them. Allow more (--memory-limit), or take out what is not text"
-        )
+    @property
+    def max_bytes(self) -> int:
+        """The length of the longest special token."""
+        return int(np.diff(self.offsets).max(initial=0))
 
 
 class Chunk(NamedTuple):
-    """Text that is cut like the whole corpus if it is cut alone.
+    """A part of a source that has the same pretokens alone as within the whole.
 
     Attributes:
-        offset: Where it begins in the source.
+        offset: Its first byte in the source.
         size: Its bytes.
-        read: Gives them, on any thread: memory that is that thread's until it reads its next chunk.
+        read: Returns them, on any thread. The memory is valid until the same thread reads its next chunk.
     """
 
     offset: int
@@ -55,17 +59,17 @@ class Chunk(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where it ends in the source."""
+        """The offset behind its last byte."""
         return self.offset + self.size
 
 
 class Source(Protocol):
-    """Something that can be read from any of its chunks' ends on.
+    """Text that can be read from the end of any of its chunks on.
 
     Attributes:
-        name: What errors call it.
-        size: Its bytes, 0 if that is not known.
-        version: What is another when its text is; None if it can be read only once, so that no job can go on with it.
+        name: The source in error messages.
+        size: Its bytes; 0 if unknown.
+        version: Changes when the text does; None if the source can be read only once.
     """
 
     name: str
@@ -73,22 +77,27 @@ class Source(Protocol):
     version: str | None
 
     def chunks(self, specials: Specials, begin: int, longest: int = _UNLIMITED) -> Iterator[Chunk]:
-        """Its chunks in order, from a place where an earlier one ended.
+        """The chunks in order, from an offset at which an earlier chunk ended.
+
+        Args:
+            specials: Special tokens, which are never split.
+            begin: The first offset.
+            longest: Bytes of memory that a chunk may take.
 
         Raises:
-            SourceError: If it cannot be read, or was changed meanwhile.
-            TooLongError: If a chunk would take more than `longest` bytes of memory.
+            SourceError: The source cannot be read, or was changed meanwhile.
+            TooLongError: A chunk exceeds `longest`.
         """
 
 
 class TextFile:
-    """A file of text. Every thread reads its own chunks into memory that it uses again.
+    """A text file. Every thread reads its chunks into a buffer of its own.
 
-    A memory map would save the copy, but kill the process where the file is cut off or the disk fails meanwhile.
+    A memory map would save the copy, but a truncated file or a failing disk would then kill the process.
 
     Args:
         path: The file.
-        chunk_bytes: About how long a chunk is; one without a place to cut is as long as it must be.
+        chunk_bytes: The usual size of a chunk; one without a boundary is as long as it must be.
     """
 
     def __init__(self, path: Path, chunk_bytes: int = CHUNK_BYTES):
@@ -102,20 +111,20 @@ class TextFile:
         """As in `Source`."""
         file = _OpenFile(self._path)
         while begin < file.size:
-            end = self._cut(file, begin + self._chunk_bytes, specials)
-            if end - begin > max(longest, self._chunk_bytes + _SEARCHED):
+            end = self._next_boundary(file, begin + self._chunk_bytes, specials)
+            if end - begin > max(longest, self._chunk_bytes + _SEARCH_BYTES):
                 raise TooLongError(self.name, end - begin)
             yield Chunk(begin, end - begin, partial(file.read, begin, end))
             begin = end
         file.check_unchanged()
 
     @staticmethod
-    def _cut(file: "_OpenFile", begin: int, specials: Specials) -> int:
-        """The first place to cut from `begin` on, looked for a few bytes at a time."""
-        around = max(_LONGEST_CHARACTER + 1, longest_of(specials))
+    def _next_boundary(file: "_OpenFile", begin: int, specials: Specials) -> int:
+        """The first boundary at or behind `begin`, searched for a few bytes at a time."""
+        around = max(_MAX_CHARACTER_BYTES + 1, specials.max_bytes)
         while begin < file.size:
-            start, end = max(0, begin - around), min(file.size, begin + _SEARCHED + around)
-            found = start + _cut(file.read(start, end), begin - start, end - start, specials)
+            start, end = max(0, begin - around), min(file.size, begin + _SEARCH_BYTES + around)
+            found = start + _next_boundary(file.read(start, end), begin - start, end - start, specials)
             # What lies at the end of these bytes may go on behind them.
             begin = end if end == file.size else end - around
             if found <= begin:
@@ -124,11 +133,11 @@ class TextFile:
 
 
 class Blocks:
-    """Text that comes as blocks of bytes, cut anywhere: a stream, or a file that is unpacked on the way.
+    """Text that arrives as blocks of bytes, split anywhere: a stream, or a file that is decompressed on the fly.
 
     Args:
-        name: What errors call it.
-        read: Called for the blocks, from the first one on.
+        name: As in `Source`.
+        read: Returns the blocks, from the first one on.
         chunk_bytes: As in `TextFile`.
         version: As in `Source`.
     """
@@ -149,21 +158,23 @@ class Blocks:
         self._chunk_bytes = chunk_bytes
 
     def chunks(self, specials: Specials, begin: int, longest: int = _UNLIMITED) -> Iterator[Chunk]:
-        """As in `Source`; what lies before `begin` is read and left out."""
+        """As in `Source`; what lies before `begin` is read and dropped."""
         pending, offset, wanted, skip = bytearray(), begin, self._chunk_bytes, begin
-        longest = max(longest // 2, 2 * self._chunk_bytes)  # what is pending is copied
+        longest = max(longest // 2, 2 * self._chunk_bytes)  # pending bytes are copied
         for block in self._read():
             pending += block[skip:]
             skip = max(0, skip - len(block))
-            # Cut only where a special token, or the look at the character behind, cannot lie across what is known.
-            known = len(pending) - longest_of(specials) - _LONGEST_CHARACTER
+            # Split only where neither a special token nor the look-ahead character can reach beyond what has arrived.
+            known = len(pending) - specials.max_bytes - _MAX_CHARACTER_BYTES
             if known < wanted:
                 continue
-            end = _cut(np.frombuffer(pending, dtype=np.uint8), max(1, known - _SEARCHED), len(pending), specials)
+            end = _next_boundary(
+                np.frombuffer(pending, dtype=np.uint8), max(1, known - _SEARCH_BYTES), len(pending), specials
+            )
             if end > known:
                 if known > longest:
                     raise TooLongError(self.name, known)
-                wanted = 2 * known  # so that the search stays linear where nothing can be cut
+                wanted = 2 * known  # so that the search stays linear where there is no boundary
                 continue
             yield in_memory(np.frombuffer(bytes(memoryview(pending)[:end]), dtype=np.uint8), offset)
             pending, offset, wanted = pending[end:], offset + end, self._chunk_bytes
@@ -172,11 +183,11 @@ class Blocks:
 
 
 class Texts:
-    """Texts that are no part of each other: no piece crosses from one to the next.
+    """Separate texts: no pretoken spans two of them.
 
     Args:
-        name: What errors call them.
-        read: Called for the texts as UTF-8, from the first one on, with the bytes of memory that reading one may take.
+        name: As in `Source`.
+        read: Called with the bytes of memory that reading one text may take; returns the texts as UTF-8.
         version: As in `Source`.
     """
 
@@ -198,24 +209,49 @@ class Texts:
             offset += len(text)
 
 
-def _cut(data: Bytes, begin: int, end: int, specials: Specials) -> int:
+def in_memory(data: Bytes, offset: int) -> Chunk:
+    """A chunk whose bytes are in memory already."""
+    return Chunk(offset, len(data), lambda: data)
+
+
+def escaped_characters(source: Source, begin: int, longest: int) -> Iterator[str]:
+    """A source as text. Invalid bytes become surrogates: encoding with `surrogateescape` restores all bytes."""
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    for chunk in source.chunks(Specials(), begin, longest):
+        yield decoder.decode(chunk.read().tobytes())
+    yield decoder.decode(b"", final=True)
+
+
+def replace_invalid(data: bytes) -> tuple[bytes, int]:
+    """The text with U+FFFD for bytes that are not UTF-8, as Python's decoder puts it, and the number of those."""
+    text = data.decode(errors="replace").encode()
+    return text, text.count(_REPLACEMENT) - data.count(_REPLACEMENT)
+
+
+def changed(name: str) -> SourceError:
+    """The error for a file that is being written to."""
+    return SourceError(f"{name} was changed while it was read; wait until it is complete, or read a copy of it")
+
+
+def read_error(name: str, error: OSError) -> SourceError:
+    """The error for a source that cannot be read."""
+    return SourceError(f"{name} cannot be read: {error.strerror or error}")
+
+
+def version_of(path: Path) -> str:
+    """The `version` of a file: its size and modification time."""
+    status = path.stat()
+    return f"{status.st_size} bytes, last written {status.st_mtime_ns}"
+
+
+def _next_boundary(data: Bytes, begin: int, end: int, specials: Specials) -> int:
     if begin >= end:
         return end
     return int(boundaries.next_cut(data, begin, end, character_classes(), specials.text, specials.offsets))
 
 
-def longest_of(specials: Specials) -> int:
-    """The bytes of the longest special token."""
-    return int(np.diff(specials.offsets).max(initial=0))
-
-
-def in_memory(data: Bytes, offset: int) -> Chunk:
-    """A chunk that is there already."""
-    return Chunk(offset, len(data), lambda: data)
-
-
 class _OpenFile:
-    """A file that stays open as long as a chunk of it is to be read."""
+    """A file that stays open as long as a chunk of it may be read."""
 
     def __init__(self, path: Path):
         self.name = str(path)
@@ -227,13 +263,13 @@ class _OpenFile:
             os.close(self._handle)
 
     def read(self, begin: int, end: int) -> Bytes:
-        """Bytes `begin` to `end`, where the thread's last ones were."""
+        """Bytes `begin` to `end`, in memory that the thread's next call overwrites."""
         size = end - begin
-        if size > _KEPT_BYTES:
+        if size > _BUFFER_BYTES:
             data = np.empty(size, dtype=np.uint8)
         else:
             if not hasattr(_memory, "buffer"):
-                _memory.buffer = np.empty(_KEPT_BYTES, dtype=np.uint8)
+                _memory.buffer = np.empty(_BUFFER_BYTES, dtype=np.uint8)
             data = _memory.buffer[:size]
         filled = 0
         while filled < size:
@@ -244,7 +280,7 @@ class _OpenFile:
         return data
 
     def check_unchanged(self) -> None:
-        """Raise a SourceError if the file was written to since it was opened."""
+        """Raise a SourceError if the file was modified since it was opened."""
         if self._stat() != (self.size, self._modified):
             raise changed(self.name)
 
@@ -254,19 +290,3 @@ class _OpenFile:
 
 
 _memory = threading.local()
-
-
-def changed(name: str) -> SourceError:
-    """What to say about a file that somebody writes to."""
-    return SourceError(f"{name} was changed while it was read; wait until it is complete, or read a copy of it")
-
-
-def version_of(path: Path) -> str:
-    """The `version` of a file: its size, and when it was last written to."""
-    status = path.stat()
-    return f"{status.st_size} bytes, last written {status.st_mtime_ns}"
-
-
-def read_error(name: str, error: OSError) -> SourceError:
-    """What to say about a source that cannot be read."""
-    return SourceError(f"{name} cannot be read: {error.strerror or error}")

@@ -1,4 +1,4 @@
-"""The distinct words of a corpus laid out for merging: see `kernels.layout`."""
+"""The distinct pretokens of a corpus laid out for merging: see `kernels.layout`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,62 +9,62 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.bpe.kernels import layout
-from shared.bpe.training.word_counts import WordCounts
+from shared.bpe.training.pretoken_counts import PretokenCounts
 from shared.system.thread_pool import in_order
 
-# The distinct words in one table or, one after the other, in several that share no word.
-Partitions = Callable[[], Iterator[WordCounts]]
+# The distinct pretokens in one table, or in several tables, one after the other, that share no pretoken.
+Partitions = Callable[[], Iterator[PretokenCounts]]
 
 _Item = TypeVar("_Item")
 
 # text, ids and weights
 BYTES_PER_POSITION = 1 + 4 + 8 / layout.GROUP
 
-_WORTH_A_THREAD = 1 << 16  # words or positions
+_WORTH_A_THREAD = 1 << 16  # pretokens or positions
 _MAX_DIGIT = (1 << 16) - 1
 
 
 @dataclass(frozen=True)
-class WordTotals:
-    """What was counted, and what merging takes up.
+class PretokenTotals:
+    """Totals over all pretokens that occur often enough.
 
     Attributes:
-        distinct: Distinct words.
-        words: Occurrences.
+        distinct: Distinct pretokens.
+        occurrences: Occurrences of pretokens.
         num_bytes: Bytes of all occurrences.
-        positions: Of the layout.
-        left_out: Occurrences of words below the minimum count, which are in none of the others.
+        positions: Length of the layout, in bytes of text.
+        ignored: Occurrences of pretokens below the minimum count, which no other total includes.
     """
 
-    distinct: int = 0
-    words: int = 0
-    num_bytes: int = 0
-    positions: int = 0
-    left_out: int = 0
+    distinct: int
+    occurrences: int
+    num_bytes: int
+    positions: int
+    ignored: int
 
 
 class _Part(NamedTuple):
-    """Words of a table that one thread lays out, by number, and where they begin."""
+    """Pretokens of a table, by number, that one thread lays out, and the position of the first."""
 
     order: NDArray[np.int64]
     begin: int
 
 
-class WordLayout:
-    """Words by position. They are measured when this is made, and written by `write`.
+class PretokenLayout:
+    """Pretokens side by side in flat arrays. The constructor measures them, `write` makes the arrays.
 
     Args:
-        partitions: The words. They are gone through twice, and not kept.
-        prefix: Bytes in front of all words, for tokens that no word may spell.
-        min_count: Words that occur less often are left out.
-        threads: How many write.
-        max_bytes: If they take more, they are measured, but cannot be written. None if there is no limit.
+        partitions: The pretokens; iterated twice, and not kept.
+        prefix: Bytes in front of all pretokens, for tokens that no merge may make.
+        min_count: Pretokens that occur less often are ignored.
+        threads: Number of threads that write.
+        max_bytes: Beyond this size, the layout can be measured but not written. None for no limit.
 
     Attributes:
-        totals: What was counted.
-        text: Bytes by position, once written.
-        ids: Tokens by position, once written.
-        weights: Occurrences by group of positions, once written.
+        totals: Totals over the pretokens.
+        text: Bytes by position; set by `write`.
+        ids: Token ids by position; set by `write`.
+        weights: Occurrences by group of positions; set by `write`.
     """
 
     text: NDArray[np.uint8]
@@ -99,50 +99,50 @@ class WordLayout:
         self._parts.clear()
 
     def sections(self) -> list[tuple[int, int]]:
-        """Where sections of the positions begin and end: one for each thread, if there is enough to do."""
+        """Begin and end of consecutive sections of the positions: one for each thread, if there is enough to do."""
         last = self.totals.positions - 1  # a gap, with no pair
         number = self._num_parts(last)
         return [(last * part // number, last * (part + 1) // number) for part in range(number)]
 
-    def _measure(self, min_count: int, max_bytes: int | None) -> WordTotals:
-        distinct = words = num_bytes = all_words = 0
+    def _measure(self, min_count: int, max_bytes: int | None) -> PretokenTotals:
+        distinct = occurrences = num_bytes = all_occurrences = 0
         position = self._begin
         for table in self._partitions():
             order = _most_frequent_first(table, min_count)
             parts = []
             for part in np.array_split(order, self._num_parts(len(order))):
                 parts.append(_Part(part, position))
-                position, more_words, more_bytes = layout.measure(table.words, table.arena, part, position)
-                words += more_words
+                position, more_occurrences, more_bytes = layout.measure(table.entries, table.arena, part, position)
+                occurrences += more_occurrences
                 num_bytes += more_bytes
             if max_bytes is None or BYTES_PER_POSITION * position <= max_bytes:
                 self._parts.append(parts)
             else:
                 self._parts.clear()
             distinct += len(order)
-            all_words += int(table.amounts().sum())
-        return WordTotals(distinct, words, num_bytes, position, left_out=all_words - words)
+            all_occurrences += int(table.amounts().sum())
+        return PretokenTotals(distinct, occurrences, num_bytes, position, ignored=all_occurrences - occurrences)
 
-    def _write_part(self, table: WordCounts, part: _Part) -> None:
-        layout.lay_out(table.words, table.arena, part.order, part.begin, self.text, self.ids, self.weights)
+    def _write_part(self, table: PretokenCounts, part: _Part) -> None:
+        layout.lay_out(table.entries, table.arena, part.order, part.begin, self.text, self.ids, self.weights)
 
     def _num_parts(self, items: int) -> int:
         return max(1, min(self._threads, items // _WORTH_A_THREAD))
 
 
 def on_threads(work: Callable[[_Item], None], items: Sequence[_Item]) -> None:
-    """Do some work for each item, on as many threads."""
+    """Call `work` with each item, on as many threads as there are items."""
     for _ in in_order((partial(work, item) for item in items), len(items)):
         pass
 
 
-def _most_frequent_first(table: WordCounts, min_count: int) -> NDArray[np.int64]:
-    """The numbers of the words that are frequent enough, in falling order of their counts."""
+def _most_frequent_first(table: PretokenCounts, min_count: int) -> NDArray[np.int64]:
+    """The numbers of the pretokens that are frequent enough, by descending count."""
     amounts = table.amounts()
-    # Numbers of 16 bits are sorted digit by digit, several times faster; few counts do not fit.
+    # NumPy sorts 16-bit numbers by radix sort, several times faster; few counts do not fit.
     rarity = _MAX_DIGIT - np.minimum(amounts, _MAX_DIGIT).astype(np.uint16)
     order = np.argsort(rarity, kind="stable")
     most = int(np.count_nonzero(rarity == 0))
     order[:most] = order[:most][np.argsort(~amounts[order[:most]], kind="stable")]
-    # A copy, since of many words few may be frequent enough.
+    # A copy, since only a few of many pretokens may be frequent enough.
     return order[: int(np.count_nonzero(amounts >= min_count))].copy()

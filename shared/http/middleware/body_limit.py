@@ -37,6 +37,10 @@ class MemoryBudget:
             raise ApiError(503, message, code="memory_budget", headers={"Connection": "close", "Retry-After": "1"})
         self.held += size
 
+    def count(self, size: int) -> None:
+        """Count `size` bytes that can no longer be refused; beyond the limit, others are refused meanwhile."""
+        self.held += size
+
     def release(self, size: int) -> None:
         """Return `size` bytes."""
         self.held -= size
@@ -46,9 +50,9 @@ class BodyLimitMiddleware:
     """Answers 413 to bodies over `max_bytes`, and 503 if `budget` has no room for a body or a response.
 
     The length is checked by `Content-Length` if it is present, and while reading. Large responses are sent in parts,
-    as the client reads them, and count until they are sent; of a stream, the first part counts. Pure ASGI, so that it
-    neither buffers a stream nor hides a disconnect. `Connection: close` makes the server discard what the client still
-    sends.
+    as the client reads them, and count until they are sent; so does each large part of a stream, of which only the
+    first can still be refused. Pure ASGI, so that it neither buffers a stream nor hides a disconnect. `Connection:
+    close` makes the server discard what the client still sends.
     """
 
     def __init__(self, app: ASGIApp, max_bytes: int, budget: MemoryBudget) -> None:
@@ -85,7 +89,7 @@ class BodyLimitMiddleware:
 
 
 class _Exchange:
-    """What one request has received and holds."""
+    """What one request has received and holds, and what it sends."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, budget: MemoryBudget) -> None:
         self.received = 0
@@ -124,19 +128,22 @@ class _Exchange:
             await self._send_body(message)
 
     async def _send_body(self, message: Message) -> None:
-        size = len(message.get("body", b""))
-        if self._start is not None:
-            start, self._start = self._start, None
-            try:
-                self._take(max(0, size - _SENT_AT_ONCE))
-            except ApiError as error:
-                self._is_refused = True
-                await error_response(error)(self._scope, self._receive, self._send)
-                return
-            await self._send(start)
-        if size > _SENT_AT_ONCE:
-            message = await self._send_in_parts(message)
-        await self._send(message)
+        start, self._start = self._start, None
+        counted = max(0, len(message.get("body", b"")) - _SENT_AT_ONCE)
+        try:
+            self._budget.acquire(counted) if start is not None else self._budget.count(counted)
+        except ApiError as error:
+            self._is_refused = True
+            await error_response(error)(self._scope, self._receive, self._send)
+            return
+        try:
+            if start is not None:
+                await self._send(start)
+            if counted:
+                message = await self._send_in_parts(message)
+            await self._send(message)
+        finally:
+            self._budget.release(counted)
 
     async def _send_in_parts(self, message: Message) -> Message:
         """Send all but the last part, which is returned."""
@@ -157,8 +164,6 @@ class _Exchange:
             return
         before = max(0, self.received - _FREE_BYTES)
         self.received += size
-        self._take(max(0, self.received - _FREE_BYTES) - before)
-
-    def _take(self, size: int) -> None:
+        size = max(0, self.received - _FREE_BYTES) - before
         self._budget.acquire(size)
         self._held += size

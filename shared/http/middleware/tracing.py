@@ -2,6 +2,7 @@
 
 import os
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -113,5 +114,6 @@ def make_tracer_provider(settings: ServiceSettings, service_name: str) -> "Trace
 def shut_down_provider(provider: "TracerProvider") -> None:
     """Export the remaining spans for at most a second: an unreachable collector must not delay the exit."""
     exporter = threading.Thread(target=provider.shutdown, name="last-spans", daemon=True)
-    exporter.start()
-    exporter.join(_LAST_SPANS_SECONDS)
+    with suppress(RuntimeError, MemoryError):  # without a thread, nothing would limit how long it takes
+        exporter.start()
+        exporter.join(_LAST_SPANS_SECONDS)

@@ -19,6 +19,7 @@ from shared.http.server.response_transport import ResponseTransport, UnchunkedTr
 MAX_HEAD_BYTES = 65_536
 # Bytes parsed at once outside of bodies of known length. Each request among them takes a few kilobytes of memory.
 _PARSED_BYTES = 512
+_NOTHING = memoryview(b"")  # an empty part of a packet would hold the packet
 
 
 class RequestProtocol(HttpToolsProtocol):
@@ -39,7 +40,7 @@ class RequestProtocol(HttpToolsProtocol):
         self._client_timeout = client_timeout
         self._timer: asyncio.TimerHandle | None = None
         self._reader_timer: asyncio.TimerHandle | None = None
-        self._unparsed = memoryview(b"")
+        self._unparsed = _NOTHING
         self._receiving = False  # from a request's first byte to its last
         self._in_head = True
         self._head_bytes = 0  # of a head or trailer, or between two chunks
@@ -66,8 +67,12 @@ class RequestProtocol(HttpToolsProtocol):
         """Stop the timers, and notify every request without a complete response."""
         self._end_input()
         self._stop_reader_timer()
+        self._unset_keepalive_if_required()  # uvicorn leaves it running after a reset, and it refers to the connection
         super().connection_lost(exc)
         _disconnect(self._answered)  # uvicorn notifies only the newest request of a pipeline
+        # A request refers to its connection: the rest of its body would wait for the garbage collector.
+        self.cycle = self._answered = None  # type: ignore[assignment]
+        self.pipeline.clear()
 
     def data_received(self, data: bytes) -> None:
         """Parse what was received, and start the timer of an incomplete request."""
@@ -169,6 +174,7 @@ class RequestProtocol(HttpToolsProtocol):
         if self._unparsed:
             self.flow.pause_reading()
         else:
+            self._unparsed = _NOTHING
             self._flow.resume_if_owed()
         if self._receiving and not self._input_ended and self._timer is None:
             self._start_timer()
@@ -233,7 +239,7 @@ class RequestProtocol(HttpToolsProtocol):
     def _end_input(self) -> None:
         self._stop_timer()
         self._input_ended = True
-        self._unparsed = memoryview(b"")
+        self._unparsed = _NOTHING
 
     def _too_slow(self) -> None:
         self._timer = None

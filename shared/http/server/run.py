@@ -1,7 +1,6 @@
 """Run a service: settings, logging, socket, server, and an orderly shutdown."""
 
 import asyncio
-import gc
 import os
 import signal
 import socket
@@ -21,6 +20,7 @@ from shared.http.server.logs import configure_logging
 from shared.http.server.protocol import RequestProtocol
 from shared.http.server.workers import EXIT_FAILED, WorkerLink, WorkersFailedError, supervise
 from shared.http.settings import LOCAL_ADDRESSES, ServiceSettings, SettingsError, SettingsT, load_settings
+from shared.system.allocation import freeze_objects, give_back_freed_memory
 from shared.system.errors import printable
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def run(create_app: Callable[[SettingsT], FastAPI], settings_class: type[Setting
 
 
 def _run(create_app: Callable[[SettingsT], FastAPI], settings_class: type[SettingsT], name: str) -> int:
+    give_back_freed_memory()
     try:
         settings = load_settings(settings_class)
     except SettingsError as error:
@@ -143,7 +144,7 @@ class _Server(uvicorn.Server):
         state = self.lifecycle.status()[0]
         if state == "ready" and not self._is_ready:
             self._is_ready = True
-            gc.freeze()  # a collection over all that was loaded would hold up every request for 50 ms and more
+            freeze_objects()  # a collection over all that was loaded would hold up every request for 50 ms and more
             if self._link is not None:
                 self._link.send_heartbeats()
         if self._link is not None:

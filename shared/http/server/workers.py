@@ -20,6 +20,8 @@ from dataclasses import dataclass
 import structlog
 from prometheus_client.multiprocess import mark_process_dead
 
+from shared.system.errors import describe
+
 _LINK = "_OWNLM_WORKER"
 _HEARTBEAT = b"."
 _HEARTBEAT_SECONDS = 1.0
@@ -134,8 +136,9 @@ class _Supervisor:
         # The first one checks whether the model can be loaded, and compiles the kernels for the others.
         try:
             first = await self._start(is_first=True)
-        except OSError as error:
-            raise WorkersFailedError(f"no worker can be started: {error.strerror}") from error
+        except (OSError, RuntimeError) as error:  # out of descriptors, memory, processes or threads
+            reason = getattr(error, "strerror", None) or describe(error)
+            raise WorkersFailedError(f"no worker can be started: {reason}") from error
         if await loop.sock_recv(first.link, 1) != _HEARTBEAT:
             code = await first.wait()
             return code if code >= 0 else EXIT_FAILED
@@ -158,7 +161,7 @@ class _Supervisor:
             try:
                 return await self._start()
             except (OSError, RuntimeError) as error:  # out of descriptors, memory, processes or threads
-                _log.error("a worker cannot be started", reason=str(error), retry_seconds=seconds)
+                _log.error("a worker cannot be started", reason=describe(error), retry_seconds=seconds)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), seconds)
             seconds = min(2 * seconds, _MAX_RETRY_SECONDS)

@@ -15,15 +15,15 @@ from fastapi.testclient import TestClient
 
 from services.inference.app import create_app
 from services.inference.engine.client.client import EngineClient
-from services.inference.engine.ipc import EngineConfig, Hello, encode, receive
-from services.inference.engine.runner.protocol import BLOCK_SIZE, Draw, Runner, Segment, StepResult
-from services.inference.engine.types import RowRequest
+from services.inference.engine.ipc import EngineConfig, Ready, encode, receive
+from services.inference.engine.limits import BLOCK_SIZE
+from services.inference.engine.runner.protocol import Runner, Segment, StepResult
+from services.inference.engine.types import SampledToken, SequenceRequest
 from services.inference.engine.worker.main import serve
 from services.inference.engine.worker.model_loader import LoadedModel
 from services.inference.generation.loading import ServedModel
 from services.inference.settings import InferenceSettings
-from shared.bpe import PATTERNS, Tokenizer
-from shared.bpe.vocabulary import AddedToken, Vocabulary
+from shared.bpe import PATTERNS, AddedToken, Tokenizer, Vocabulary
 from shared.kernels import warm
 from shared.lm import GenerationDefaults, ModelConfig, RopeConfig
 
@@ -40,7 +40,7 @@ def compiled_engine() -> None:
 
 
 class ScriptedRunner:
-    """A `step.Runner` that answers each prompt with the tokens of its script; the last one is repeated for ever.
+    """A `Runner` that answers each prompt with the tokens of its script; the last one is repeated for ever.
 
     `scripts` maps a prompt's text to pieces; a piece is a token's text, or an id. Every step takes `seconds`.
     """
@@ -48,7 +48,7 @@ class ScriptedRunner:
     max_step_tokens = 4096
 
     def __init__(self, tokenizer: Tokenizer, scripts: dict[str, Sequence[str | int]], *, num_slots: int = 4) -> None:
-        self.max_rows = num_slots
+        self.num_slots = num_slots
         self.num_blocks = num_slots * -(-CONTEXT_LENGTH // BLOCK_SIZE)
         self.seconds = 0.0
         self.failures: list[BaseException] = []  # raised by the next steps
@@ -58,17 +58,17 @@ class ScriptedRunner:
         self.num_begun = 0  # steps, those that wait for the gate too
         self.may_start = threading.Event()  # a process is ready no sooner
         self.may_start.set()
-        self._rows: dict[int, tuple[list[int], int]] = {}  # each row's script and how far it has come
+        self._slots: dict[int, tuple[list[int], int]] = {}  # each slot's script and how far it has come
         self._scripts = {
             tuple(tokenizer.encode(prompt)): [token_id(tokenizer, piece) for piece in script]
             for prompt, script in scripts.items()
         }
 
-    def open_row(self, row: int, request: RowRequest, output: Sequence[int] = ()) -> None:
-        self._rows[row] = (self._scripts.get(request.prompt_ids, [ord("x")]), len(output))
+    def open_slot(self, slot: int, request: SequenceRequest, output: Sequence[int] = ()) -> None:
+        self._slots[slot] = (self._scripts.get(request.prompt_ids, [ord("x")]), len(output))
 
-    def close_row(self, row: int) -> None:
-        del self._rows[row]
+    def close_slot(self, slot: int) -> None:
+        del self._slots[slot]
 
     def copy_block(self, source: int, target: int) -> None:
         pass
@@ -81,12 +81,13 @@ class ScriptedRunner:
         time.sleep(self.seconds)
         self.steps.append(list(segments))
         return StepResult(
-            [Draw(row, self._next(row)) for segment in segments for row in segment.draws], [[] for _ in segments]
+            [SampledToken(slot, self._next(slot)) for segment in segments for slot in segment.sample_slots],
+            [[] for _ in segments],
         )
 
-    def _next(self, row: int) -> int:
-        script, step = self._rows[row]
-        self._rows[row] = (script, step + 1)
+    def _next(self, slot: int) -> int:
+        script, step = self._slots[slot]
+        self._slots[slot] = (script, step + 1)
         return script[min(step, len(script) - 1)]
 
 
@@ -97,9 +98,9 @@ class ThreadWorker:
         self._may_start = may_start
         self.connection, theirs = socket.socketpair()
         self.connection.sendall(encode(EngineConfig(Path("scripted"))))
-        hello = Hello("scripted", "cpu", "float32", CONTEXT_LENGTH, runner.num_blocks, runner.max_rows)
+        ready = Ready("scripted", "cpu", "float32", CONTEXT_LENGTH, runner.num_blocks, runner.num_slots)
         self.thread = threading.Thread(
-            target=self._run, args=(theirs, LoadedModel(runner, hello, prefill_tokens, BLOCK_SIZE))
+            target=self._run, args=(theirs, LoadedModel(runner, ready, prefill_tokens, BLOCK_SIZE))
         )
         self.thread.start()
 
@@ -108,7 +109,7 @@ class ThreadWorker:
             serve(connection, lambda config: model)
             connection.shutdown(socket.SHUT_RDWR)
 
-    def wait_hello(self) -> Hello:
+    def wait_ready(self) -> Ready:
         if self._may_start:
             self._may_start.wait()
         return receive(self.connection)
@@ -165,7 +166,7 @@ def scripted(pieces_tokenizer: Tokenizer) -> Callable[..., tuple[FastAPI, Script
                 config=_config(pieces_tokenizer.vocab_size),
                 engine=EngineClient(
                     worker,
-                    worker.wait_hello(),
+                    worker.wait_ready(),
                     launch,
                     max_queue=values.max_queue,
                     queue_timeout=values.queue_timeout or None,

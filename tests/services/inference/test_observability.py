@@ -12,7 +12,7 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from services.inference.engine import Job, PromptEvent, TokenEvent
+from services.inference.engine import PromptEvent, RequestHandle, TokenEvent
 from services.inference.generation import timing as module
 from services.inference.generation.timing import Meter
 from services.inference.metrics import InferenceMetrics
@@ -95,7 +95,7 @@ def test_gaps_are_those_of_each_sequence(clock: Callable[[float], None]) -> None
     token = current_request.set(context)
     try:
         clock(100.5)
-        job = Job(2, lambda _number, _row: None)
+        job = RequestHandle(2, lambda _index: None)
         meter = Meter(metrics, job)
         clock(101.0)
         job.start(101.0)
@@ -122,7 +122,7 @@ def test_gaps_are_those_of_each_sequence(clock: Callable[[float], None]) -> None
 
 def test_tokens_after_a_stop_string_are_not_measured(clock: Callable[[float], None]) -> None:
     metrics = InferenceMetrics(lambda: None)
-    job = Job(1, lambda _number, _row: None)
+    job = RequestHandle(1, lambda _index: None)
     Meter(metrics, job)
     job.receive(TokenEvent(0, 7))
     job.drop(0)
@@ -137,7 +137,7 @@ def test_the_page_shows_what_the_engine_counts() -> None:
     stats = EngineStats(*range(1, len(EngineStats._fields) + 1))
     page = InferenceMetrics(lambda: stats).render().decode()
     for name, value in [
-        ("ownlm_waiting_rows", stats.waiting_rows),
+        ("ownlm_waiting_rows", stats.num_waiting),
         ("ownlm_kv_blocks", stats.kv_blocks_total),
         ("ownlm_kv_blocks_used", stats.kv_blocks_used),
         ("ownlm_prefix_tokens_hit_total", stats.prefix_tokens_hit),

@@ -15,7 +15,17 @@ import pytest
 from services.inference.app import create_app
 from services.inference.settings import InferenceSettings
 
-KINDS = {"Job", "Row", "Generation", "Choice", "Delta", "StopMatcher", "RowRequest", "TokenEvent", "GenerateRequest"}
+KINDS = {
+    "RequestHandle",
+    "Sequence",
+    "Generation",
+    "Choice",
+    "Delta",
+    "StopMatcher",
+    "SequenceRequest",
+    "TokenEvent",
+    "GenerateRequest",
+}
 
 
 def leave(url: str) -> None:

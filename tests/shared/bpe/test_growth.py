@@ -75,7 +75,7 @@ def decode_stream(tokenizer: Tokenizer, text: str) -> None:
 WORK: dict[str, Callable[[Tokenizer, str], object]] = {
     "encode": lambda tokenizer, text: tokenizer.encode_to_numpy(text),
     "with added tokens": lambda tokenizer, text: tokenizer.encode_to_numpy(text, allowed_special="all"),
-    "pieces": lambda tokenizer, text: tokenizer.encode_with_pieces(text, allowed_special="all"),
+    "pieces": lambda tokenizer, text: tokenizer.encode_with_offsets(text, allowed_special="all"),
     "stream": encode_stream,
     "decode": lambda tokenizer, text: tokenizer.decode(tokenizer.encode(text)),
     "decode one by one": decode_stream,

@@ -61,4 +61,4 @@ def test_finding_added_tokens_that_strip_white_space(unit: str) -> None:
 @pytest.mark.parametrize("unit", ["a", "<"])
 def test_cutting_a_stream_into_blocks(pattern: str, unit: str) -> None:
     chunker = Chunker(PATTERNS.get(pattern, pattern), AddedTokenMatcher([AddedToken(0, "<<a>>")]))
-    check_growth(lambda text: list(chunker.blocks([text])), unit, long=1 << 20)
+    check_growth(lambda text: list(chunker.chunks([text])), unit, long=1 << 20)

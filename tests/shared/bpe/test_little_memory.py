@@ -12,9 +12,10 @@ ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import faulthandler, resource
 from unittest.mock import patch
-from shared.bpe import encoder, train_bpe
-from shared.bpe.training.corpus import Texts
-from shared.bpe.training.train import train_bpe_from_sources
+from shared.bpe import train_bpe
+from shared.bpe.encoding import encoder
+from shared.bpe.training import Texts
+from shared.bpe import train_bpe_from_sources
 
 faulthandler.dump_traceback_later(100, exit=True)
 text = "".join(f"The fox number {{n}} said: it's {{n * n % 997}} o'clock, isn't it?\\n" for n in range(60_000))

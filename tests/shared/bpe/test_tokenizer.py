@@ -143,7 +143,7 @@ def test_B28_every_byte_sequence_has_ids(small: Tokenizer) -> None:
 def test_pieces_are_the_tokens_with_their_places(name: str, request: pytest.FixtureRequest, sample: str) -> None:
     tokenizer: Tokenizer = request.getfixturevalue(name)
     text = f"a\u0301\u0323 {sample}{END}\U0001f600\u1112\u1161\u11ab x"
-    pieces = tokenizer.encode_with_pieces(text, allowed_special=[END])
+    pieces = tokenizer.encode_with_offsets(text, allowed_special=[END])
     assert [piece.id for piece in pieces] == tokenizer.encode(text, allowed_special=[END])
     covered = 0
     for piece in pieces:
@@ -164,15 +164,15 @@ def test_pieces_are_the_tokens_with_their_places(name: str, request: pytest.Fixt
 def test_a_pattern_that_looks_around_gives_the_pieces_the_ids_of_the_text(pattern: str) -> None:
     tokenizer = Tokenizer.from_vocab({**BYTES, 256: b"ab"}, [(b"a", b"b")], [END], pattern=pattern)
     for text in ["abx", "xab", "ab ab", "aabb", f"ab{END}x\u00e9abx{END}{END}", ""]:
-        pieces = tokenizer.encode_with_pieces(text, allowed_special="all")
+        pieces = tokenizer.encode_with_offsets(text, allowed_special="all")
         assert [piece.id for piece in pieces] == tokenizer.encode(text, allowed_special="all")
         assert [text[piece.start : piece.end] for piece in pieces if piece.special] == [END] * text.count(END)
     ahead = Tokenizer.from_vocab({**BYTES, 256: b"ab"}, [(b"a", b"b")], pattern=r"\w+(?=x)|\w")
-    assert [(p.id, p.start, p.end) for p in ahead.encode_with_pieces("abx")] == [(256, 0, 2), (120, 2, 3)]
+    assert [(p.id, p.start, p.end) for p in ahead.encode_with_offsets("abx")] == [(256, 0, 2), (120, 2, 3)]
 
 
 def test_pieces_of_a_text_around_which_ids_are_put(small: Tokenizer) -> None:
-    pieces = small.encode_with_pieces(f"a{END}", allowed_special="all")
+    pieces = small.encode_with_offsets(f"a{END}", allowed_special="all")
     assert [(p.id, p.start, p.end, p.special) for p in pieces] == [
         (97, 0, 1, False),
         (small.end_of_text_id, 1, 14, True),

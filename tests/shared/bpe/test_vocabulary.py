@@ -34,6 +34,27 @@ def test_fingerprint_changes_with_whatever_decides_ids(change: dict) -> None:
 
 
 @pytest.mark.parametrize(
+    ("change", "alters"),
+    [
+        ({}, False),
+        ({"nfc": True}, True),
+        ({"prefix_space": True}, True),
+        ({"added": (AddedToken(258, "<s>", special=False),)}, False),
+        ({"added": (AddedToken(258, "<s>", special=False, lstrip=True),)}, True),
+        ({"added": (AddedToken(258, "<s>", special=False, rstrip=True),)}, True),
+        ({"added": (AddedToken(258, "<s>", lstrip=True, rstrip=True),)}, False),
+    ],
+)
+def test_what_alters_a_text_in_which_nothing_is_special(change: dict, alters: bool) -> None:
+    vocabulary = replace(BASE, **change)
+    tokenizer, text = Tokenizer(vocabulary), "u\u0308 <s> x"
+    assert vocabulary.alters_text == alters
+    assert (tokenizer.decode(tokenizer.encode(text)) != text) == alters
+    if any(token.special and token.lstrip for token in vocabulary.added):
+        assert tokenizer.decode(tokenizer.encode(text, allowed_special="all")) == "u\u0308<s>x"
+
+
+@pytest.mark.parametrize(
     "change", [{"eos": "<s>", "bos": "<s>"}, {"added": (AddedToken(258, "<s>", normalized=True),)}]
 )
 def test_fingerprint_is_that_of_the_ids_alone(change: dict) -> None:

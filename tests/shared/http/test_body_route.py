@@ -88,12 +88,21 @@ def parts(value: Any) -> Counter[str]:
 
 
 @settings(max_examples=200)
-@given(value=VALUES, limit=st.integers(0, 8), max_commas=st.integers(0, 8), ascii_only=st.booleans())
-def test_parts_are_counted_as_by_reading(value: Any, limit: int, max_commas: int, ascii_only: bool) -> None:
+@given(
+    value=VALUES,
+    limit=st.integers(0, 8),
+    max_commas=st.integers(0, 8),
+    ascii_only=st.booleans(),
+    counted=st.integers(1, 9),
+)
+def test_parts_are_counted_as_by_reading(
+    value: Any, limit: int, max_commas: int, ascii_only: bool, counted: int
+) -> None:
     body = json.dumps(value, ensure_ascii=ascii_only).encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(body_route, "_MAX_PARTS", limit)
         patch.setattr(body_route, "_MAX_COMMAS", max_commas)
+        patch.setattr(body_route, "_COUNTED_BYTES", counted)
         found = parts(value)
         if max(found["strings"], found["containers"]) > limit or found["commas"] > max_commas:
             with pytest.raises(ApiError):

@@ -2,6 +2,7 @@ import threading
 import time
 from typing import Any
 
+import pytest
 from fastapi.testclient import TestClient
 
 
@@ -49,6 +50,21 @@ def test_errors_not_meant_for_people_are_told_with_their_type(build: Any) -> Non
 
     with TestClient(build(load)) as client:
         assert "KeyError: 'weights'" in wait_for(client, 503, "failed").json()["error"]["message"]
+
+
+@pytest.mark.case("D30")
+def test_where_no_thread_can_be_started_to_load_in_that_is_told(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "load":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with TestClient(build()) as client:
+        error = wait_for(client, 503, "failed").json()["error"]
+        assert error["message"].startswith("the server cannot serve: no thread can be started: the memory, or ")
 
 
 def test_two_apps_share_nothing(build: Any) -> None:

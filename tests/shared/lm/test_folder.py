@@ -24,7 +24,7 @@ from shared.lm import (
     sample,
     save_model_folder,
 )
-from shared.system.checksums import CHECKSUMS_FILE, write_checksums
+from shared.system.checksums import CHECKSUMS_FILE, Checksums, write_checksums
 
 TEXT = "Once upon a time there was a little fox who wished for the moon, and the moon smiled at the little fox."
 
@@ -313,6 +313,19 @@ def test_a_small_file_that_still_makes_sense_is_refused_by_name(save, file, dama
 
 
 @pytest.mark.case("D40")
+def test_each_file_is_hashed_once(save, monkeypatch):
+    path, hashed = save(), []
+    verify = Checksums.verify
+
+    def observed(checksums, name, *arguments):
+        hashed.append(name)
+        verify(checksums, name, *arguments)
+
+    monkeypatch.setattr(Checksums, "verify", observed)
+    load_model_folder(path)
+    assert sorted(hashed) == sorted(file.name for file in path.iterdir() if file.name != CHECKSUMS_FILE)
+
+
 def test_weights_that_were_put_beside_those_that_were_written_are_refused(save, tmp_path):
     """An index and its shards, of a folder whose checksums list neither."""
     path = save()
@@ -323,7 +336,7 @@ def test_weights_that_were_put_beside_those_that_were_written_are_refused(save, 
     save_file(weights, path / "shard.safetensors")
     index = {"weight_map": dict.fromkeys(weights, "shard.safetensors")}
     (path / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(ModelFolderError, match=r"shard\.safetensors was added: checksums\.json does not list it"):
+    with pytest.raises(ModelFolderError, match=r"shard\.safetensors is not listed in checksums\.json"):
         load_model_folder(path)
     write_checksums(path)
     load_model_folder(path)
@@ -334,7 +347,7 @@ def test_weights_that_were_put_beside_those_that_were_written_are_refused(save, 
 @pytest.mark.parametrize("wrap", [torch.compile, torch.nn.DataParallel, lambda model: torch.nn.Linear(2, 2)])
 def test_only_our_own_model_is_saved(make_model, tokenizer, tmp_path, wrap):
     """B80: the names of a wrapped one would not be the model's."""
-    with pytest.raises(TypeError, match="only a Transformer itself can be saved, not a "):
+    with pytest.raises(TypeError, match="expected a Transformer, found a "):
         save_model_folder(
             tmp_path / "model",
             model=wrap(make_model(vocab_size=300)),
@@ -346,7 +359,7 @@ def test_only_our_own_model_is_saved(make_model, tokenizer, tmp_path, wrap):
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(ModelFolderError, match="nowhere: there is no such folder"):
+    with pytest.raises(ModelFolderError, match="nowhere: no such folder"):
         load_model_folder(tmp_path / "nowhere")
 
 
@@ -357,7 +370,7 @@ def test_a_folder_around_model_folders_names_the_one_that_is_meant(save, tmp_pat
         path.parent.mkdir(parents=True, exist_ok=True)
         save().rename(path)
     for name in ("model", "checkpoints/step-00000010"):
-        with pytest.raises(ModelFolderError, match=rf"run: this is no model folder.* did you mean .*/run/{name}\?"):
+        with pytest.raises(ModelFolderError, match=rf"run: not a model folder.* did you mean .*/run/{name}\?"):
             load_model_folder(tmp_path / "run")
         (tmp_path / "run" / name / "config.json").unlink()
 
@@ -375,9 +388,9 @@ def test_an_existing_folder_is_replaced_only_when_asked(save):
 def test_a_folder_of_someone_elses_is_never_replaced(save, tmp_path):
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "dear").write_text("friend")
-    with pytest.raises(ModelFolderError, match="not a model folder of ours"):
+    with pytest.raises(ModelFolderError, match="since ownlm did not write it"):
         save(path=tmp_path / "letters", overwrite=True)
-    with pytest.raises(ModelFolderError, match="is a file"):
+    with pytest.raises(ModelFolderError, match="expected a directory, found a file"):
         save(path=tmp_path / "letters" / "dear", overwrite=True)
     assert (tmp_path / "letters" / "dear").read_text() == "friend"
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from safetensors.torch import save_file
 
 from shared.lm import ModelFolderError, load_weights
 from shared.lm.stored_weights import StoredWeights
-from shared.system.checksums import write_checksums
+from shared.system import thread_pool as work_pool
+from shared.system.checksums import Checksums, write_checksums
 
 NAME = "model.layers.1.mlp.up_proj.weight"
 
@@ -64,7 +66,7 @@ def test_what_is_not_finite_is_refused_when_it_is_read(model, tmp_path, dtype, v
     with StoredWeights(tmp_path, model.config) as stored:
         for name in stored.keys() - {NAME}:
             assert np.isfinite(stored[name]).all()
-        with pytest.raises(ModelFolderError, match=rf"model\.safetensors: {NAME} holds numbers that are not finite"):
+        with pytest.raises(ModelFolderError, match=rf"model\.safetensors: {NAME} holds NaN or infinite weights"):
             stored[NAME]
 
 
@@ -72,7 +74,7 @@ def test_what_float32_cannot_hold_is_refused_as_such(model, tmp_path):
     weights = cast(model.state_dict(), torch.float64)
     weights[NAME][3, 4] = 1e39
     store(tmp_path, weights)
-    message = f"{NAME} holds numbers that are beyond the range of float32"
+    message = f"{NAME} holds weights beyond the range of float32"
     with StoredWeights(tmp_path, model.config) as stored, pytest.raises(ModelFolderError, match=message):
         stored[NAME]
 
@@ -92,7 +94,7 @@ def test_a_file_that_is_cut_meanwhile_is_refused(model, tmp_path):
     file = tmp_path / "model.safetensors"
     with StoredWeights(tmp_path, model.config) as stored:
         file.write_bytes(file.read_bytes()[:5000])
-        with pytest.raises(ModelFolderError, match=r"model\.safetensors: was cut short while it was read"):
+        with pytest.raises(ModelFolderError, match=r"model\.safetensors: was truncated while it was read"):
             dict(stored)
 
 
@@ -103,14 +105,46 @@ def test_what_is_read_is_the_callers(model, tmp_path):
         assert np.array_equal(stored[NAME], model.state_dict()[NAME].numpy())
 
 
-def test_only_a_folder_with_checksums_needs_a_thread(model, tmp_path):
+def test_only_a_folder_with_checksums_needs_a_thread(model, tmp_path, monkeypatch):
+    verifiers = []
+    verify = Checksums.verify
+
+    def observed(checksums, *arguments):
+        verifiers.append(threading.get_ident())
+        verify(checksums, *arguments)
+
+    monkeypatch.setattr(Checksums, "verify", observed)
     store(tmp_path, model.state_dict())
-    before = threading.active_count()
     with StoredWeights(tmp_path, model.config):
-        assert threading.active_count() == before
+        pass
+    assert verifiers == [threading.get_ident()]
     write_checksums(tmp_path)
     with StoredWeights(tmp_path, model.config):
-        assert threading.active_count() == before + 1
+        deadline = time.monotonic() + 60
+        while len(verifiers) < 2:  # within the block, so not by the caller
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+    assert len(verifiers) == 2
+    assert verifiers[1] != threading.get_ident()
+
+
+@pytest.mark.case("D30")
+@pytest.mark.parametrize("fate", ["none may start", "none gets to run"])
+def test_a_file_is_verified_whatever_becomes_of_the_thread(model, tmp_path, monkeypatch, fate):
+    def start(work, arguments):
+        if fate == "none may start":
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(work_pool._thread, "start_new_thread", start)
+    store(tmp_path, model.state_dict())
+    write_checksums(tmp_path)
+    with StoredWeights(tmp_path, model.config) as stored:
+        assert np.array_equal(stored[NAME], model.state_dict()[NAME].numpy())
+    with pytest.raises(ValueError, match="of the reader"), StoredWeights(tmp_path, model.config):
+        raise ValueError("of the reader")
+    store(tmp_path, {name: weight + 1 for name, weight in model.state_dict().items()})
+    with pytest.raises(ModelFolderError, match="is not what was written"), StoredWeights(tmp_path, model.config):
+        pass
 
 
 def test_both_readers_refuse_alike(model, tmp_path):

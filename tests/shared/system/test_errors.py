@@ -10,6 +10,10 @@ from shared.system.errors import describe, printable
         (FileNotFoundError(2, "No such file", "model"), "[Errno 2] No such file: 'model'"),
         (ValueError(), "ValueError"),
         (RuntimeError("told by a library"), "RuntimeError: told by a library"),
+        (
+            RuntimeError("can't start new thread"),
+            "no thread can be started: the memory, or the number of processes allowed, is too small",
+        ),
         (KeyError("a"), "KeyError: 'a'"),
         (MemoryError(), "not enough memory"),
         (MemoryError("of 5 GB"), "not enough memory: of 5 GB"),

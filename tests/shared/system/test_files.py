@@ -1,4 +1,4 @@
-"""Writing whole files."""
+"""Reading and writing whole files."""
 
 import errno
 import os
@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.bpe import TokenizerError
-from shared.system.files import read_json, read_text, write_text
+from shared.system.files import parse_json_object, write_text
 
 
 def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,20 +22,17 @@ def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path: Path, monkeypat
     assert (tmp_path / "a.json").read_text() == "old"
 
 
-@pytest.mark.case("D22")
-@pytest.mark.timeout(60)
-def test_a_fifo_and_a_device_are_refused_without_waiting(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "tokenizer.json")
-    with pytest.raises(TokenizerError, match=r"tokenizer\.json cannot be read: expected a regular file, found a FIFO"):
-        read_json(tmp_path / "tokenizer.json")
-    with pytest.raises(TokenizerError, match="expected a regular file, found a device"):
-        read_text(Path("/dev/zero"))
-    with pytest.raises(TokenizerError, match="cannot be read: there can be no file of this name"):
-        read_text(tmp_path / "a\0b")
-
-
-@pytest.mark.case("D22")
-def test_a_number_of_too_many_digits_is_no_traceback(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text('{"a": ' + "1" * 5000 + "}")
-    with pytest.raises(TokenizerError, match=r"a\.json cannot be read as JSON: Exceeds the limit"):
-        read_json(tmp_path / "a.json")
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b'{"a": 1', "is not JSON: line 1, column 8"),
+        (b'{"a": "\xff"}', "is not UTF-8: byte 7 is 0xff"),
+        ('{"a": 1, "a": 2}', "has the key 'a' twice in one object"),
+        ("[" * 100_000, "is nested too deeply"),
+        ("[]", "must hold a JSON object, not list"),
+        ('{"a": ' + "1" * 5000 + "}", "cannot be read as JSON: Exceeds the limit"),
+    ],
+)
+def test_what_is_not_a_json_object_is_refused_with_the_reason(data: str | bytes, problem: str) -> None:
+    with pytest.raises(ValueError, match=f"^{problem}"):
+        parse_json_object(data)

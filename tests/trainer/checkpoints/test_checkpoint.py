@@ -17,14 +17,24 @@ from trainer.checkpoints.folders import checkpoint_path, checkpoint_step, list_c
 from trainer.errors import TrainerError, UsageError
 from trainer.evaluation.validation import Evaluation
 from trainer.settings.train import TrainSettings
-from trainer.training.trainer import Trainer
+from trainer.training.run import prepare_run
+from trainer.training.trainer import Trainer, train
 from trainer.training.watching import Watcher
+
+
+def resumed(settings: TrainSettings) -> Trainer:
+    """A trainer that has returned to the newest checkpoint."""
+    run = prepare_run(settings)
+    assert run.checkpoint is not None
+    trainer = Trainer(run)
+    trainer.restore(run.checkpoint)
+    return trainer
 
 
 @pytest.fixture
 def checkpoints(settings: TrainSettings) -> Path:
     """Those of a finished run of ten steps, at 5 and 10."""
-    Trainer(settings).train()
+    train(settings)
     return settings.output / "checkpoints"
 
 
@@ -44,7 +54,7 @@ def test_the_optimizer_comes_back_whole(
 ) -> None:
     """B85: moments and step counter are equal, and one more step goes on counting."""
     saved = torch.load(checkpoints / "step-00000010" / STATE_FILE, weights_only=True)["optimizer"]
-    trainer = Trainer(change(settings, resume=True, max_steps=11))
+    trainer = resumed(change(settings, resume=True, max_steps=11))
     loaded = trainer.optimizer.state_dict()
     assert loaded["state"].keys() == saved["state"].keys()
     for index, state in saved["state"].items():
@@ -64,16 +74,36 @@ def test_a_missing_random_state_is_a_loud_warning(checkpoints: Path, caplog: pyt
     torch.save(state, path)
     write_checksums(path.parent)
     assert load_newest_checkpoint(checkpoints).run.step == 10
-    assert [r.levelno for r in caplog.records if "no state of the random generators" in r.message] == [logging.WARNING]
+    assert [r.levelno for r in caplog.records if "has no random generator state" in r.message] == [logging.WARNING]
 
 
-def test_the_random_state_comes_back(checkpoints: Path) -> None:
-    """B84."""
-    load_newest_checkpoint(checkpoints)
-    first = torch.rand(3)
+def test_the_random_state_comes_back_when_it_is_restored(
+    checkpoints: Path, settings: TrainSettings, change: Callable[..., TrainSettings]
+) -> None:
+    """B84; reading alone sets no generator, and neither does a trainer's construction."""
     torch.manual_seed(123)
-    load_newest_checkpoint(checkpoints)
-    assert torch.equal(torch.rand(3), first)
+    before = torch.get_rng_state()
+    saved = load_newest_checkpoint(checkpoints).random
+    assert saved is not None
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(saved["cpu"], before)
+    trainer = Trainer(prepare_run(change(settings, resume=True)))
+    torch.manual_seed(123)
+    assert trainer.run.checkpoint is not None
+    trainer.restore(trainer.run.checkpoint)
+    assert torch.equal(torch.get_rng_state(), saved["cpu"])
+
+
+def test_a_refused_checkpoint_leaves_the_generators_alone(
+    checkpoints: Path, settings: TrainSettings, change: Callable[..., TrainSettings]
+) -> None:
+    """They are then as the initial weights left them."""
+    other = change(settings, resume=True, learning_rate=0.5)
+    prepare_run(change(settings, output=settings.output.with_name("fresh"), learning_rate=0.5))
+    fresh = torch.get_rng_state()
+    with pytest.raises(UsageError, match="learning_rate"):
+        prepare_run(other)
+    assert torch.equal(torch.get_rng_state(), fresh)
 
 
 @pytest.mark.parametrize("file", [STATE_FILE, "model.safetensors", "config.json", "tokenizer.json"])
@@ -122,7 +152,7 @@ def test_checkpoints_and_the_finished_model_have_checksums_of_all_their_files(ch
 def test_no_intact_checkpoint_is_an_error_that_counts(checkpoints: Path) -> None:
     for path in list_checkpoints(checkpoints):
         (path / STATE_FILE).write_bytes(b"")
-    with pytest.raises(TrainerError, match="none of the 2 in it can be read; begin anew with --overwrite"):
+    with pytest.raises(TrainerError, match="all 2 in it are damaged; start again with --overwrite"):
         load_newest_checkpoint(checkpoints)
 
 
@@ -139,7 +169,7 @@ def test_a_disk_that_is_full_for_the_state_alone(
 ) -> None:
     """B87: the weights still fit, torch's own file does not; the reason is told and the folder stays as it was."""
     before = sorted(checkpoints.rglob("*"))
-    trainer = Trainer(change(settings, resume=True, max_steps=11))
+    trainer = resumed(change(settings, resume=True, max_steps=11))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     size = (checkpoints / "step-00000010" / "model.safetensors").stat().st_size
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 1000, limits[1]))
@@ -156,7 +186,7 @@ def test_a_disk_that_is_full_for_the_state_alone(
 
 
 def test_only_the_newest_are_kept(settings: TrainSettings, change: Callable[..., TrainSettings]) -> None:
-    Trainer(change(settings, checkpoint_interval=3, keep=2)).train()
+    train(change(settings, checkpoint_interval=3, keep=2))
     assert [path.name for path in list_checkpoints(settings.output / "checkpoints")] == [
         "step-00000010",
         "step-00000009",
@@ -168,7 +198,7 @@ def test_a_damaged_checkpoint_does_not_push_out_a_good_one(
 ) -> None:
     """With --keep 1 there is a good one after each save, though the damaged one has the highest number."""
     (checkpoints / "step-00000010" / STATE_FILE).unlink()
-    trainer = Trainer(change(settings, resume=True, keep=1, checkpoint_interval=1))
+    trainer = resumed(change(settings, resume=True, keep=1, checkpoint_interval=1))
     trainer.state.step = 6
     trainer._save_checkpoint()
     assert sorted(path.name for path in checkpoints.iterdir()) == ["step-00000006", "step-00000010.aside"]
@@ -178,10 +208,10 @@ def test_a_damaged_checkpoint_does_not_push_out_a_good_one(
 def test_older_checkpoints_that_are_damaged_are_not_kept_in_the_place_of_good_ones(
     settings: TrainSettings, change: Callable[..., TrainSettings]
 ) -> None:
-    Trainer(change(settings, checkpoint_interval=3)).train()
+    train(change(settings, checkpoint_interval=3))
     checkpoints = settings.output / "checkpoints"
     (checkpoints / "step-00000009" / STATE_FILE).write_bytes(b"")
-    Trainer(change(settings, resume=True, keep=2, max_steps=10)).train()
+    train(change(settings, resume=True, keep=2, max_steps=10))
     assert [path.name for path in list_checkpoints(checkpoints)] == ["step-00000010", "step-00000006"]
     assert (checkpoints / "step-00000009.aside").is_dir()
 
@@ -206,7 +236,7 @@ class TestGoingOnAfterDamage:
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         left = sorted(path.name for path in (damaged / "step-00000010").iterdir())
-        Trainer(change(settings, resume=True, max_steps=12)).train()
+        train(change(settings, resume=True, max_steps=12))
         assert [path.name for path in list_checkpoints(damaged)] == ["step-00000012", "step-00000010", "step-00000005"]
         assert load_newest_checkpoint(damaged).run.step == 12
         assert sorted(path.name for path in (damaged / "step-00000010.aside").iterdir()) == left
@@ -215,7 +245,7 @@ class TestGoingOnAfterDamage:
     def test_no_message_calls_it_good(
         self, damaged: Path, settings: TrainSettings, change: Callable[..., TrainSettings]
     ) -> None:
-        trainer = Trainer(change(settings, resume=True))
+        trainer = resumed(change(settings, resume=True))
         assert trainer.saver.kept() == f"the last good checkpoint is {damaged / 'step-00000005'}"
 
 
@@ -236,7 +266,7 @@ def test_what_is_in_the_way_of_a_checkpoint_is_moved_aside(
         shutil.copytree(tmp_path / "other", obstacle)
     else:
         obstacle.symlink_to(tmp_path / "other")
-    Trainer(change(settings, resume=True, checkpoint_interval=4, keep=2)).train()
+    train(change(settings, resume=True, checkpoint_interval=4, keep=2))
     assert sorted(path.name for path in checkpoints.iterdir()) == [
         "step-00000008",
         "step-00000008.aside",
@@ -254,7 +284,7 @@ def test_a_file_in_the_place_of_the_folder_is_found_before_the_first_step(settin
     settings.output.mkdir()
     (settings.output / "checkpoints").write_text("mine")
     with pytest.raises(FileExistsError, match="checkpoints"):
-        Trainer(settings)
+        prepare_run(settings)
 
 
 @pytest.mark.case("D44")
@@ -262,7 +292,7 @@ def test_a_finished_model_that_lost_a_file_is_replaced(
     checkpoints: Path, settings: TrainSettings, change: Callable[..., TrainSettings]
 ) -> None:
     (settings.output / "model" / "ownlm.json").unlink()
-    model = Trainer(change(settings, resume=True)).train()
+    model = train(change(settings, resume=True))
     assert load_model_folder(model).provenance["training"]["steps"] == 10
     assert (settings.output / "model.aside" / "model.safetensors").is_file()
 
@@ -273,7 +303,7 @@ def test_several_that_are_moved_aside_have_names_of_their_own(
 ) -> None:
     for _ in range(3):
         (checkpoints / "step-00000010" / "ownlm.json").unlink()
-        Trainer(change(settings, resume=True)).train()
+        train(change(settings, resume=True))
     names = {path.name for path in checkpoints.glob("*.aside*")}
     assert names == {"step-00000010.aside", "step-00000010.aside-2", "step-00000010.aside-3"}
 
@@ -283,8 +313,8 @@ def test_a_copy_under_the_name_of_another_step_is_damaged(
     checkpoints: Path, settings: TrainSettings, change: Callable[..., TrainSettings], caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.copytree(checkpoints / "step-00000005", checkpoints / "step-00000015")
-    Trainer(change(settings, resume=True))
-    assert "step-00000015 is damaged: it holds step 5: it is a copy under another name" in caplog.text
+    resumed(change(settings, resume=True))
+    assert "step-00000015 is damaged: it holds step 5: it is a renamed copy" in caplog.text
     assert [path.name for path in list_checkpoints(checkpoints)] == ["step-00000010", "step-00000005"]
 
 
@@ -312,9 +342,9 @@ def strays(checkpoints: Path) -> set[str]:
 def test_strays_neither_count_nor_are_deleted(
     checkpoints: Path, strays: set[str], settings: TrainSettings, change: Callable[..., TrainSettings]
 ) -> None:
-    Trainer(change(settings, resume=True, keep=1, max_steps=12)).train()
+    train(change(settings, resume=True, keep=1, max_steps=12))
     assert {path.name for path in checkpoints.iterdir()} == strays | {"step-00000012"}
-    Trainer(change(settings, overwrite=True, keep=1)).train()
+    train(change(settings, overwrite=True, keep=1))
     assert {path.name for path in checkpoints.iterdir()} == strays | {"step-00000010"}
 
 
@@ -333,7 +363,7 @@ def test_a_checkpoint_may_be_a_link_to_another_disk(
     """Where it is old, the link goes."""
     shutil.move(checkpoints / "step-00000010", tmp_path / "elsewhere")
     (checkpoints / "step-00000010").symlink_to(tmp_path / "elsewhere")
-    Trainer(change(settings, resume=True, keep=1, max_steps=12)).train()
+    train(change(settings, resume=True, keep=1, max_steps=12))
     assert [path.name for path in checkpoints.iterdir()] == ["step-00000012"]
     assert (tmp_path / "elsewhere" / STATE_FILE).is_file()
 
@@ -348,7 +378,7 @@ class TestKeepBest:
         record = Trainer._evaluate
 
         def evaluate(self: Trainer) -> bool:
-            self.watcher.step = self.state.step  # type: ignore[attr-defined]
+            self.run.watcher.step = self.state.step  # type: ignore[attr-defined]
             return record(self)
 
         monkeypatch.setattr(Trainer, "_evaluate", evaluate)
@@ -360,7 +390,7 @@ class TestKeepBest:
 
     def test_the_best_stays_and_can_be_served(self, best_of_ten: TrainSettings, losses: dict[int, float]) -> None:
         losses |= dict(enumerate([3, 2, 1, 4, float("nan"), 1, 5, 6, 7, 8], start=1))
-        Trainer(best_of_ten).train()
+        train(best_of_ten)
         folder = best_of_ten.output / "checkpoints"
         assert sorted(path.name for path in folder.iterdir()) == ["best", "step-00000003", "step-00000010"]
         assert load_model_folder(folder / "best").provenance["training"]["validation_loss"] == 1
@@ -369,8 +399,8 @@ class TestKeepBest:
         self, best_of_ten: TrainSettings, losses: dict[int, float], change: Callable[..., TrainSettings]
     ) -> None:
         losses |= {step: 1 + abs(step - 4) for step in range(1, 13)}
-        Trainer(best_of_ten).train()
-        Trainer(change(best_of_ten, resume=True, max_steps=12)).train()
+        train(best_of_ten)
+        train(change(best_of_ten, resume=True, max_steps=12))
         assert (best_of_ten.output / "checkpoints/best").resolve().name == "step-00000004"
 
     def test_going_back_behind_it_forgets_it(
@@ -378,10 +408,10 @@ class TestKeepBest:
     ) -> None:
         """The best and newest checkpoint is damaged: what is left knows of another best."""
         losses |= {step: -step for step in range(1, 11)}
-        Trainer(change(best_of_ten, keep=2)).train()
+        train(change(best_of_ten, keep=2))
         folder = best_of_ten.output / "checkpoints"
         (folder / "best" / STATE_FILE).unlink()
-        trainer = Trainer(change(best_of_ten, resume=True, keep=2))
+        trainer = resumed(change(best_of_ten, resume=True, keep=2))
         assert trainer.state.best_step == 9
         assert (folder / "best").resolve().name == "step-00000009"
 
@@ -394,7 +424,7 @@ class TestKeepBest:
         folder = best_of_ten.output / "checkpoints"
         (folder / "best").mkdir(parents=True)
         (folder / ".best.new").mkdir()
-        Trainer(best_of_ten).train()
+        train(best_of_ten)
         assert (folder / "best").resolve().name == "step-00000001"
         assert {path.name for path in folder.iterdir()} == {"best", "best.aside", "step-00000001", "step-00000010"}
 
@@ -402,8 +432,8 @@ class TestKeepBest:
         self, best_of_ten: TrainSettings, losses: dict[int, float], change: Callable[..., TrainSettings]
     ) -> None:
         losses |= dict.fromkeys(range(1, 11), 1)
-        Trainer(best_of_ten).train()
-        Trainer(change(best_of_ten, overwrite=True, keep_best=False)).train()
+        train(best_of_ten)
+        train(change(best_of_ten, overwrite=True, keep_best=False))
         assert [path.name for path in (best_of_ten.output / "checkpoints").iterdir()] == ["step-00000010"]
 
 
@@ -411,7 +441,7 @@ def test_what_a_killed_process_left_is_removed(
     checkpoints: Path, settings: TrainSettings, change: Callable[..., TrainSettings]
 ) -> None:
     (checkpoints / ".step-00000015.partial").mkdir()
-    Trainer(change(settings, resume=True))
+    resumed(change(settings, resume=True))
     assert sorted(path.name for path in checkpoints.iterdir()) == ["step-00000005", "step-00000010"]
 
 
@@ -420,10 +450,10 @@ def test_other_threads_than_the_checkpoint_was_made_with_are_told(
 ) -> None:
     torch.set_num_threads(2)
     try:
-        Trainer(change(settings, resume=True))
+        resumed(change(settings, resume=True))
     finally:
         torch.set_num_threads(1)
-    assert "its last bits may differ from an uninterrupted run's: " in caplog.text
+    assert "the last bits may differ from those of an uninterrupted run: " in caplog.text
     assert "threads 1, now 2" in caplog.text
 
 
@@ -437,13 +467,13 @@ def test_another_precision_is_told_and_the_former_can_be_kept(
     """`auto` may stand for another one on another machine, or in another version."""
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True}, raising=False)
     monkeypatch.setattr("trainer.compute.device._WIDE_ENOUGH_FOR_BFLOAT16", settings.model.d_model)
-    Trainer(change(settings, resume=True))
-    assert "goes on in bfloat16, but was in float32: `--dtype float32` keeps to that" in caplog.text
+    resumed(change(settings, resume=True))
+    assert "resuming in bfloat16, but the run was in float32: use `--dtype float32` to keep that" in caplog.text
     caplog.clear()
-    assert Trainer(change(settings, resume=True, dtype="float32")).device.dtype == torch.float32
-    assert "goes on" not in caplog.text
+    assert resumed(change(settings, resume=True, dtype="float32")).run.device.dtype == torch.float32
+    assert "resuming in" not in caplog.text
     with pytest.raises(UsageError, match="dtype: auto in the run, bfloat16 now"):
-        Trainer(change(settings, resume=True, dtype="bfloat16"))
+        resumed(change(settings, resume=True, dtype="bfloat16"))
 
 
 def test_the_state_is_read_to_the_cpu_first(checkpoints: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -467,5 +497,5 @@ def test_provenance_names_no_path(checkpoints: Path, settings: TrainSettings) ->
 def test_compiling_where_the_checkpoint_was_not_is_told(
     checkpoints: Path, settings: TrainSettings, change: Callable[..., TrainSettings], caplog: pytest.LogCaptureFixture
 ) -> None:
-    Trainer(change(settings, resume=True, compile=True))
+    resumed(change(settings, resume=True, compile=True))
     assert "compile False, now True" in caplog.text

@@ -9,7 +9,7 @@ from trainer.errors import UsageError
 
 @pytest.mark.parametrize("name", ["cuda:99", "meteor", "cpu:x"])
 def test_a_device_that_is_not_there_is_refused_by_name(name: str) -> None:
-    with pytest.raises(UsageError, match=f"device '{name}' cannot be used here .*`--device cpu` always works"):
+    with pytest.raises(UsageError, match=f"device '{name}' is not available .*`--device cpu` always works"):
         choose_device(name)
 
 
@@ -23,7 +23,7 @@ def test_a_gpu_without_bfloat16_falls_back_or_refuses(monkeypatch: pytest.Monkey
     pretend_a_gpu(monkeypatch)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: False)
     assert choose_device("cuda").dtype == torch.float32
-    with pytest.raises(UsageError, match="does not compute in bfloat16; use `--dtype float32`"):
+    with pytest.raises(UsageError, match="does not support bfloat16; use `--dtype float32`"):
         choose_device("cuda", "bfloat16")
 
 

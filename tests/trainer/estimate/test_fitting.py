@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainer.components.model import model_config
 from trainer.compute.device import choose_device
 from trainer.errors import UsageError
 from trainer.estimate.fitting import check_fit, largest_batch, largest_that_fits, with_batch
 from trainer.estimate.memory import step_memory
 from trainer.settings.train import TrainSettings
-from trainer.training.model import model_config
-from trainer.training.trainer import Trainer
+from trainer.training.run import prepare_run
 
 CPU = choose_device("cpu", "float32")
 
@@ -92,5 +92,5 @@ def test_a_run_within_the_error_of_the_estimate_is_tried(
 def test_training_refuses_before_anything_is_written(settings: TrainSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainer.estimate.estimate.available_memory", lambda _: 1000)
     with pytest.raises(UsageError, match="does not fit into memory"):
-        Trainer(settings)
+        prepare_run(settings)
     assert not settings.output.exists()

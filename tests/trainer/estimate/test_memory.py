@@ -9,12 +9,12 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from trainer.components.model import model_config
 from trainer.compute.device import choose_device
 from trainer.estimate import memory
 from trainer.estimate.memory import step_memory
 from trainer.estimate.trace import AllocationTrace
 from trainer.settings.train import TrainSettings
-from trainer.training.model import model_config
 
 
 def test_a_trace_knows_what_lives_together_and_whose_it_is() -> None:

@@ -3,18 +3,18 @@
 import pytest
 import torch
 
+from trainer.components.model import model_config
 from trainer.compute.device import Device, choose_device
 from trainer.estimate.estimate import estimate_run
 from trainer.estimate.speed import usual_utilization
 from trainer.settings.train import TrainSettings
-from trainer.training.model import model_config
 
 
 @pytest.mark.parametrize(("dtype", "share"), [("float32", 0.7), ("bfloat16", 0.5)])
 def test_in_bfloat16_less_of_the_faster_products_is_expected(
     settings: TrainSettings, monkeypatch: pytest.MonkeyPatch, dtype: str, share: float
 ) -> None:
-    """What a step does beside products takes as long in either precision (docs/log.md has the measurements)."""
+    """What a step does beside products takes as long in either precision (docs/lab/log.md has the measurements)."""
     monkeypatch.setattr("trainer.estimate.estimate.matmul_rate", lambda *_: 1e11)
     found = estimate_run(settings, model_config(settings.model, 290), choose_device("cpu", dtype), processes=2)
     assert found.speed.flops_per_second == 2 * share * 1e11

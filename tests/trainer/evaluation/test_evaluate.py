@@ -16,7 +16,7 @@ import torch
 from pyarrow import parquet
 
 from shared.bpe import Tokenizer
-from shared.bpe.training.corpus import TextFile
+from shared.bpe.training import TextFile
 from shared.lm import (
     GenerationDefaults,
     ModelConfig,
@@ -30,14 +30,15 @@ from trainer.console.progress import progress
 from trainer.errors import TrainerError, UsageError
 from trainer.evaluation.documents import DocumentReader
 from trainer.evaluation.evaluate import evaluate_inputs
-from trainer.evaluation.report import to_json
 from trainer.evaluation.sampling import stream_text
+from trainer.evaluation.tables import to_json
 from trainer.evaluation.validation import evaluate, token_byte_lengths
 from trainer.settings.evaluation import EvaluateSettings, ReadingSettings, ScoringMachineSettings, ScoringSettings
+from trainer.settings.vocab import VocabSettings
 from trainer.text import sources
 from trainer.text.memory import EncodingMemory
 from trainer.text.utf8 import CorpusError
-from trainer.tokenizer.vocabulary import learn_vocabulary
+from trainer.tokenizer.train import train_tokenizer
 from trainer.tokens.encode import encode_files
 from trainer.tokens.token_file import TokenFile, TokenFileError
 
@@ -252,7 +253,7 @@ def test_a_text_in_blocks_is_the_text(
 ) -> None:
     """Documents that go on from one block to the next, a separator that no tokenizer knows, none at the end."""
     monkeypatch.setattr(sources, "TextFile", lambda path: TextFile(path, 1000))
-    learn_vocabulary([text_file], tmp_path / "tokenizer", vocab_size=280, pattern=pattern)
+    train_tokenizer([text_file], tmp_path / "tokenizer", VocabSettings(vocab_size=280, pattern=pattern))
     tokenizer = Tokenizer.from_files(tmp_path / "tokenizer")
     text = f"=={TEXT * 100}=={TEXT}=="
     (tmp_path / "text.txt").write_text(text)
@@ -301,7 +302,7 @@ def test_no_token_is_an_error_in_words(content: str, model_folder: Path, tmp_pat
 def test_one_token_is_scored_if_something_comes_before_it(model_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a")
     assert run(model_folder, tmp_path / "a.txt")["total"]["tokens"] == 1
-    with pytest.raises(TrainerError, match="nothing comes before the first one"):
+    with pytest.raises(TrainerError, match="the first token of each is not scored"):
         run(model_folder, tmp_path / "a.txt", begin=False)
 
 
@@ -333,8 +334,8 @@ def test_tokens_of_another_tokenizer_and_ids_beyond_the_vocabulary_are_refused(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"window": CONTEXT + 1}, "the model sees 32 tokens at most"),
-        ({"window": 8, "stride": 9}, "stride is 9, more than the window of 8"),
+        ({"window": CONTEXT + 1}, "window must be at most 32, the context length"),
+        ({"window": 8, "stride": 9}, "stride must be at most 8, the window"),
         ({"stride": 0}, "stride must be at least 1; got 0"),
         ({"separator": ""}, "--no-separator"),
         ({"document_mask": True}, "is for --documents packed"),
@@ -388,7 +389,7 @@ def test_a_model_that_has_diverged_is_an_error(model_folder: Path, tokenizer: To
         tmp_path / "far", model=folder.model, tokenizer=tokenizer, generation=folder.generation, provenance={}
     )
     (tmp_path / "a.txt").write_text(TEXT)
-    with pytest.raises(TrainerError, match="gives no finite probabilities"):
+    with pytest.raises(TrainerError, match="are NaN or infinite"):
         run(tmp_path / "far", tmp_path / "a.txt")
 
 

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from trainer.evaluation.windows import Window, WindowCutter, batches
+from trainer.evaluation.windows import Window, WindowCutter, batches, consecutive_windows, document_windows
 
 
 def cut(count: int, length: int, stride: int, *, parts: int = 1, fill_last: bool = False) -> list[Window]:
@@ -71,3 +73,29 @@ def test_batches_hold_every_window_once_and_sort_by_length() -> None:
     assert lengths == [[9, 9], [5, 3], [2, 2]]
     lengths = [[len(window.tokens) for window in batch] for batch in batches(windows, batch_size=None, batch_tokens=8)]
     assert lengths == [[9], [9], [5, 3], [2, 2]]
+
+
+@given(count=st.integers(0, 80), length=st.integers(1, 9), parts=st.integers(1, 5))
+def test_consecutive_windows_have_every_token_but_the_first_as_target_once(count: int, length: int, parts: int) -> None:
+    """B77, B78: nothing is padded, dropped or repeated."""
+    windows = [*consecutive_windows(np.array_split(np.arange(count), parts), length)]
+    targets = [target for window in windows for target in window.tokens[1:].tolist()]
+    assert targets == list(range(1, count))
+    assert all(window.scored == len(window.tokens) - 1 <= length for window in windows)
+    begun = [*consecutive_windows([np.arange(count)], length, begin_id=99)]
+    assert [target for window in begun for target in window.tokens[1:].tolist()] == list(range(count))
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ([1, 2, 0, 3, 0, 4], [[0, 1, 2, 0], [0, 3, 0]]),  # the last document may be cut short
+        ([1, 2], [[0, 1, 2]]),
+        ([0, 1, 2, 3, 4, 0], [[0, 0], [0, 1, 2, 3]]),  # no more than the context
+        ([], []),
+    ],
+)
+def test_document_windows_begin_at_documents(ids: list[int], expected: list[list[int]]) -> None:
+    windows = [*document_windows(np.array(ids, np.uint16), 0, 3)]
+    assert [window.tokens.tolist() for window in windows] == expected
+    assert all(window.scored == len(window.tokens) - 1 for window in windows)

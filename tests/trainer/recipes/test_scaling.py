@@ -3,13 +3,13 @@ from typing import Any, get_args
 
 import pytest
 
+from trainer.components.model import model_config
 from trainer.errors import UsageError
+from trainer.recipes.options import parse_train_settings
 from trainer.recipes.presets import PRESETS
 from trainer.recipes.scaling import derive
-from trainer.settings.file import parse_train_settings
-from trainer.settings.scaling import PresetName
+from trainer.settings.model import PresetName
 from trainer.settings.train import ModelSettings, OptimizationSettings, TrainSettings
-from trainer.training.model import model_config
 
 
 def values(vocab_size: int = 50_257, data_tokens: int | None = None, **given: Any) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def test_what_cannot_be_is_refused(given: dict[str, Any], message: str) -> None:
         values(**given)
 
 
-def test_a_file_of_settings_may_hold_the_dial(settings: TrainSettings) -> None:
+def test_a_settings_file_may_hold_the_scaling_preset(settings: TrainSettings) -> None:
     table = {"data": str(settings.data), "output": "run", "depth": 2, "learning_rate": 0.5}
     parsed = parse_train_settings(table, source="test")
     assert (parsed.model.num_layers, parsed.model.d_model) == (2, 128)

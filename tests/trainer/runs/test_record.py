@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 
-from trainer.runs.record import git_state, read_record, sound_record
+from trainer.runs.record import git_state, read_record, valid_record
 from trainer.settings.train import TrainSettings, to_table
 from trainer.training.trainer import train
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def record(settings: TrainSettings) -> dict[str, Any]:
@@ -53,10 +53,9 @@ def test_going_on_is_appended_and_beginning_anew_is_not(
 def test_the_revision_is_that_of_the_code_and_tells_of_changes(tmp_path: Path) -> None:
     """In a checkout made for it, by git's own word; the working directory plays no part."""
     package = tmp_path / "trainer"
-    package.mkdir()
-    for name in ("run_record.py", "kinds.py"):
-        (package / name).write_text((ROOT / "trainer" / name).read_text())
-    (package / "__init__.py").touch()
+    (package / "runs").mkdir(parents=True)
+    for name in ("__init__.py", "runs/__init__.py", "runs/record.py", "runs/json_types.py"):
+        shutil.copy(ROOT / "trainer" / name, package / name)
     shutil.copytree(ROOT / "shared", tmp_path / "shared", ignore=shutil.ignore_patterns("__pycache__"))
 
     def git(*arguments: str) -> str:
@@ -94,7 +93,7 @@ def test_a_damaged_record_is_an_empty_one(tmp_path: Path) -> None:
         (tmp_path / "run.json").write_text(content)
         assert read_record(tmp_path / "run.json")["starts"] == []
         notes: list[str] = []
-        assert sound_record(tmp_path / "run.json", notes) == {"starts": []}, "readers look into these"
+        assert valid_record(tmp_path / "run.json", notes) == {"starts": []}, "readers look into these"
         assert notes
 
 

@@ -81,6 +81,6 @@ def test_without_a_record_it_is_empty(tmp_path: Path, content: bytes | None) -> 
 
 def test_runs_are_read_without_torch() -> None:
     """Whose import takes seconds and 200 MB, which a sweep would hold beside each of its runs."""
-    code = "import sys, trainer.run_results, trainer.report.build; print('torch' in sys.modules)"
+    code = "import sys, trainer.runs.results, trainer.report.build; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

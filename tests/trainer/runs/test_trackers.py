@@ -132,7 +132,10 @@ class TestTensorBoard:
 
         monkeypatch.setattr(TensorBoard, "log", full)
         train(change(settings, tensorboard=True))
-        assert caplog.text.count("TensorBoard is given up: OSError: [Errno 28] No space left on device") == 1
+        assert (
+            caplog.text.count("TensorBoard is disabled after an error: OSError: [Errno 28] No space left on device")
+            == 1
+        )
         assert (settings.output / "model").is_dir()
 
 
@@ -220,12 +223,13 @@ def test_a_run_that_goes_back_leaves_no_point_twice(
     run.path.mkdir()
     start = {"time": "2026-01-01T00:00:00+00:00", "machine": {}, "command": "", "git": None}
     run.record_file.write_text(json.dumps({"starts": [start]}))
-    metrics = MetricsFile(run.metrics_file, first_step=0)
+    metrics = MetricsFile(run.metrics_file)
+    metrics.rewind(0)
     with trackers(metrics, run, watched):
         for step in range(1, 6):
             metrics.write(step=step, loss=float(step))
         metrics.rewind(3)
-        metrics.write(step=3, event="went back from step 5 to 3")
+        metrics.write(step=3, event="rolled back from step 5 to 3")
         for step in range(4, 8):
             metrics.write(step=step, loss=10.0 + step)
     found = events(settings.output)
@@ -233,7 +237,7 @@ def test_a_run_that_goes_back_leaves_no_point_twice(
     assert [value for _, tag, value in found if tag == "loss"] == [1, 2, 3, 14, 15, 16, 17]
     (history,) = server.runs.values()
     assert [history[step]["loss"] for step in range(1, 8)] == [1, 2, 3, 4, 5, 16, 17]  # W&B takes none back
-    assert history[5]["event"] == "went back from step 5 to 3"
+    assert history[5]["event"] == "rolled back from step 5 to 3"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainer.components.schedule import scheduled_learning_rate
 from trainer.errors import UsageError
 from trainer.settings.train import (
     MachineSettings,
@@ -17,7 +18,6 @@ from trainer.settings.train import (
     to_table,
     to_toml,
 )
-from trainer.training.schedule import scheduled_learning_rate
 
 
 def test_a_total_batch_that_cannot_be_cut_is_refused_with_its_neighbours() -> None:

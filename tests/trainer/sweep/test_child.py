@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from trainer.console.signals import StopRequest
-from trainer.sweep.child import run_child
+from trainer.sweep.child import main, run_child
 
 
 def run(log: Path, *arguments: str, stop: StopRequest | None = None) -> tuple[int, str]:
@@ -30,6 +31,17 @@ def alive(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+@pytest.mark.case("D30")
+def test_where_no_thread_can_be_started_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(sys, "argv", ["child", "1", "vocab"])
+    with pytest.raises(SystemExit, match=r"^error: no thread can be started: the memory, or "):
+        main()
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")

@@ -14,8 +14,11 @@ from shared.lm import load_model_folder
 from shared.system.locks import lock
 from trainer.console.signals import StopRequest
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
-from trainer.settings.file import parse_train_settings, read_settings_file
+from trainer.recipes.options import parse_train_settings
+from trainer.settings.encode import EncodeSettings
+from trainer.settings.file import read_settings_file
 from trainer.settings.train import TrainSettings
+from trainer.settings.vocab import VocabSettings
 from trainer.sweep.plan import combine, plan_runs
 from trainer.sweep.record import Outcome
 from trainer.sweep.runner import Sweep
@@ -157,18 +160,18 @@ def test_each_vocabulary_is_made_once_and_evaluated_on_as_much_text(
     settings: TrainSettings, change: Change, text_file: Path, child: InProcess
 ) -> None:
     from shared.bpe import Tokenizer
-    from trainer.tokenizer.vocabulary import learn_vocabulary
+    from trainer.tokenizer.train import train_tokenizer
     from trainer.tokens.encode import encode_files
 
     def make(command: list[str], stop: StopRequest) -> tuple[int, str] | None:
         output = Path(command[command.index("--output") + 1]) if "--output" in command else Path()
         if command[0] == "vocab":
             size = int(command[command.index("--vocab-size") + 1])
-            learn_vocabulary([Path(command[1])], output, vocab_size=size, overwrite=True)
+            train_tokenizer([Path(command[1])], output, VocabSettings(vocab_size=size, overwrite=True))
         elif command[0] == "encode":
             tokenizer = Tokenizer.from_files(command[command.index("--tokenizer") + 1])
             share = float(command[command.index("--val-fraction") + 1])
-            encode_files([Path(command[1])], tokenizer, output, val_fraction=share, overwrite=True)
+            encode_files([Path(command[1])], tokenizer, output, EncodeSettings(val_fraction=share, overwrite=True))
         else:
             return None
         return 0, ""

@@ -19,12 +19,15 @@ from shared.bpe import Tokenizer
 from shared.system.errors import printable
 from trainer import cli
 from trainer.evaluation.documents import DocumentReader
+from trainer.settings.encode import EncodeSettings
+from trainer.settings.tokenizer_comparison import ComparisonSettings
+from trainer.settings.vocab import VocabSettings
 from trainer.text.documents import whole_documents
 from trainer.text.memory import EncodingMemory
 from trainer.text.sources import open_inputs
 from trainer.text.utf8 import CorpusError
 from trainer.tokenizer.comparison import compare_tokenizers
-from trainer.tokenizer.vocabulary import learn_vocabulary
+from trainer.tokenizer.train import train_tokenizer
 from trainer.tokens.encode import encode_files
 
 END = "<|endoftext|>"
@@ -70,13 +73,13 @@ def command(request: pytest.FixtureRequest, tmp_path: Path, tokenizer_folder: Pa
     """What each command does with a file; evaluating without its model."""
     tokenizer = Tokenizer.from_files(tokenizer_folder)
     reader = DocumentReader(tokenizer, END, "text", "strict", EncodingMemory(None, 1), "input")
-    options = {"separator": END, "text_field": "text", "errors": "strict", "max_bytes": 1 << 40, "threads": 1}
+    settings = ComparisonSettings(max_size="1T", threads=1)
     return {
-        "vocab": lambda path: learn_vocabulary([path], tmp_path / "out", vocab_size=300),
-        "encode": lambda path: encode_files([path], tokenizer, tmp_path / "out", val_fraction=0.1),
+        "vocab": lambda path: train_tokenizer([path], tmp_path / "out", VocabSettings(vocab_size=300)),
+        "encode": lambda path: encode_files([path], tokenizer, tmp_path / "out", EncodeSettings(val_fraction=0.1)),
         "evaluate": lambda path: [part for file in reader.open([path]) for part in file.read()],
         "evaluate-tokenizers": lambda path: compare_tokenizers(
-            [tokenizer_folder], [path], **options, new_bar=lambda *_: lambda *_: None
+            [tokenizer_folder], [path], settings, lambda *_: lambda *_: None
         ),
     }[request.param]
 
@@ -102,7 +105,7 @@ def test_packed_files_that_are_cut_off_are_refused_by_name(
     tmp_path: Path, command: Callable[[Path], object], name: str, damage: str
 ) -> None:
     (tmp_path / name).write_bytes(DAMAGES[damage](pack(name, content_of(name))))
-    message = "cannot be unpacked: .*; it is cut off or damaged"
+    message = "cannot be decompressed: .*; it is truncated or damaged"
     if damage == "a wrong byte":  # which is found at the end in the worst case, when a line has been read
         message += "|, line .* is not JSON|is not UTF-8"
     with pytest.raises(CorpusError, match=rf"{name}.*({message})"):
@@ -114,12 +117,14 @@ def test_packed_files_that_are_cut_off_are_refused_by_name(
 @pytest.mark.parametrize("name", ["a.txt.zst", "a.txt.gz"])
 def test_a_held_out_file_is_unpacked_too(tmp_path: Path, text_file: Path, name: str) -> None:
     (tmp_path / name).write_bytes(pack(name, content_of(name)))
-    report = learn_vocabulary([text_file], tmp_path / "out", vocab_size=300, held_out=tmp_path / name)
+    report = train_tokenizer(
+        [text_file], tmp_path / "out", VocabSettings(vocab_size=300, held_out=str(tmp_path / name))
+    )
     assert report.held_out is not None
     assert b"".join(report.held_out.parts) == content_of(name)
     (tmp_path / name).write_bytes(pack(name, content_of(name))[:-1])
-    with pytest.raises(CorpusError, match=f"{name} cannot be unpacked"):
-        learn_vocabulary([text_file], tmp_path / "other", vocab_size=300, held_out=tmp_path / name)
+    with pytest.raises(CorpusError, match=f"{name} cannot be decompressed"):
+        train_tokenizer([text_file], tmp_path / "other", VocabSettings(vocab_size=300, held_out=str(tmp_path / name)))
 
 
 @pytest.mark.case("D32")
@@ -140,7 +145,7 @@ def test_a_frame_of_a_window_that_is_too_large_is_refused(tmp_path: Path) -> Non
     parameters = zstandard.ZstdCompressionParameters(window_log=30)
     with zstandard.open(tmp_path / "a.txt.zst", "wb", zstandard.ZstdCompressor(compression_params=parameters)) as file:
         file.write(b"text")
-    with pytest.raises(CorpusError, match=r"a\.txt\.zst cannot be unpacked: .*too much memory"):
+    with pytest.raises(CorpusError, match=r"a\.txt\.zst cannot be decompressed: .*too much memory"):
         read_whole(tmp_path / "a.txt.zst")
 
 
@@ -254,7 +259,7 @@ def test_numbers_and_depth_that_are_not_read_do_no_harm(tmp_path: Path) -> None:
 
 def test_lone_surrogates_are_named_or_replaced(tmp_path: Path, command: Callable[[Path], object]) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "fine"}\n{"text": "x \\ud800 y"}\n')
-    with pytest.raises(CorpusError, match=r"a\.jsonl.*(record 2, holds a lone surrogate|is not UTF-8: byte 0xed)"):
+    with pytest.raises(CorpusError, match=r"a\.jsonl.*(record 2, contains a lone surrogate|is not UTF-8: byte 0xed)"):
         command(tmp_path / "a.jsonl")
     [opened] = open_inputs([tmp_path / "a.jsonl"], text_field="text")
     texts = [*whole_documents(opened, END, "replace", 1 << 40, EncodingMemory(None, 1))]
@@ -267,7 +272,7 @@ def test_text_in_parquet_that_is_not_utf8_is_named(tmp_path: Path) -> None:
         2, pyarrow.py_buffer(b"\0\0\0\0\1\0\0\0\3\0\0\0"), pyarrow.py_buffer(b"a\xff\xfe")
     )
     parquet.write_table(pyarrow.table({"text": wrong}), tmp_path / "a.parquet")
-    with pytest.raises(CorpusError, match=r"a\.parquet, among rows 1 to 2, is not UTF-8 in the column 'text'"):
+    with pytest.raises(CorpusError, match=r"a\.parquet, rows 1 to 2, column 'text': not UTF-8"):
         read_whole(tmp_path / "a.parquet")
 
 

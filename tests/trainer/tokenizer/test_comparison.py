@@ -9,14 +9,15 @@ import pytest
 import tiktoken.load
 from rich.console import Console
 
-from shared.bpe import Tokenizer, TokenizerError
-from shared.bpe.patterns.named import PATTERNS
+from shared.bpe import PATTERNS, Tokenizer, TokenizerError
 from trainer.console.progress import progress
 from trainer.errors import TrainerError, UsageError
+from trainer.settings.tokenizer_comparison import ComparisonSettings
+from trainer.settings.vocab import VocabSettings
 from trainer.text.utf8 import CorpusError
 from trainer.tokenizer.comparison import TextEncodings, compare_tokenizers, open_tokenizer
-from trainer.tokenizer.comparison_report import to_json, to_tables
-from trainer.tokenizer.vocabulary import learn_vocabulary
+from trainer.tokenizer.comparison_tables import to_json, to_tables
+from trainer.tokenizer.train import train_tokenizer
 
 DOCUMENTS = ["the cat sees a naïve dog", "", "ein Hund sieht die Katze\n", "über"]
 
@@ -26,14 +27,13 @@ def tokenizers(tokenizer_folder: Path, tmp_path_factory: pytest.TempPathFactory)
     """One that knows the toy language, and one that has learnt from German."""
     folder = tmp_path_factory.mktemp("german")
     (folder / "german.txt").write_text("ein Hund sieht die Katze, und die Katze sieht einen Hund. " * 20)
-    learn_vocabulary([folder / "german.txt"], folder / "tokenizer", vocab_size=290)
+    train_tokenizer([folder / "german.txt"], folder / "tokenizer", VocabSettings(vocab_size=290))
     return [tokenizer_folder, folder / "tokenizer"]
 
 
 def compare(tokenizers: list[Path], *texts: Path, **options: Any) -> dict[str, TextEncodings]:
-    defaults = {"separator": "<|endoftext|>", "text_field": "text", "errors": "strict", "max_bytes": 1 << 20}
     with progress() as new_bar:
-        return compare_tokenizers(tokenizers, texts, **defaults | {"threads": 1} | options, new_bar=new_bar)
+        return compare_tokenizers(tokenizers, texts, ComparisonSettings(threads=1, **options), new_bar)
 
 
 def test_every_tokenizer_on_every_text(tokenizers: list[Path], tmp_path: Path) -> None:
@@ -63,22 +63,22 @@ def test_white_space_behind_the_last_separator_is_no_document(tokenizers: list[P
     (tmp_path / "b.txt").write_text("\n \n")
     row, *_ = to_json(compare(tokenizers, tmp_path / "a.txt"))
     assert (row["documents"], row["bytes"]) == (2, 13)
-    for separator in ("<|endoftext|>", None):
-        with pytest.raises(TrainerError, match=r"b\.txt holds no text"):
-            compare(tokenizers, tmp_path / "b.txt", separator=separator)
+    for no_separator in (False, True):
+        with pytest.raises(TrainerError, match=r"b\.txt contains no text"):
+            compare(tokenizers, tmp_path / "b.txt", no_separator=no_separator)
 
 
 def test_the_beginning_of_a_text(tokenizers: list[Path], tmp_path: Path) -> None:
     """A character that would be cut in two is left out."""
     (tmp_path / "a.txt").write_text("naïve" * 100)
     for max_bytes, expected in ((3, "na"), (4, "naï"), (1000, "naïve" * 100)):
-        [result] = compare(tokenizers, tmp_path / "a.txt", max_bytes=max_bytes).values()
+        [result] = compare(tokenizers, tmp_path / "a.txt", max_size=str(max_bytes)).values()
         assert (result.size.characters, result.size.bytes) == (len(expected), len(expected.encode()))
 
 
 def test_special_tokens_within_a_document_are_text(tokenizers: list[Path], tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a<|endoftext|>b")
-    [result] = compare(tokenizers[:1], tmp_path / "a.txt", separator=None).values()
+    [result] = compare(tokenizers[:1], tmp_path / "a.txt", no_separator=True).values()
     assert result.size.documents == 1
     assert result.size.bytes == len("a<|endoftext|>b")
     assert result.encodings[str(tokenizers[0])].counts[-1] == 0
@@ -96,10 +96,19 @@ def test_tables_fit_eighty_columns(tokenizers: list[Path], tmp_path: Path) -> No
     assert f"\n  {tokenizers[1].name} " in output
 
 
+def test_a_title_is_one_line_however_narrow_its_table_is(tokenizers: list[Path], tmp_path: Path) -> None:
+    path = tmp_path / ("long name " * 15 + ".txt")
+    path.write_text("the cat")
+    console = Console(width=1000, file=StringIO())
+    console.print(*to_tables(compare(tokenizers, path)))
+    assert isinstance(console.file, StringIO)
+    assert f"{path}: 7 bytes, 2 words, 1 documents\n" in console.file.getvalue()
+
+
 def test_what_cannot_be_compared_is_refused(tokenizers: list[Path], tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "bad.txt").write_bytes(b"a\xff")
-    with pytest.raises(TrainerError, match=r"empty\.txt holds no text"):
+    with pytest.raises(TrainerError, match=r"empty\.txt contains no text"):
         compare(tokenizers, tmp_path / "empty.txt")
     with pytest.raises(CorpusError, match=r"bad\.txt is not UTF-8"):
         compare(tokenizers, tmp_path / "bad.txt")
@@ -126,5 +135,5 @@ def test_rank_files_of_tiktoken(tokenizers: list[Path], tmp_path: Path) -> None:
     assert open_tokenizer(path).encode(text) == encoding.encode_ordinary(text)
     assert open_tokenizer(path).pattern == PATTERNS["cl100k"]
     path.rename(tmp_path / "own.tiktoken")
-    with pytest.raises(UsageError, match=r"the pattern of a rank file is in own\.tiktoken\.json beside it"):
+    with pytest.raises(UsageError, match=r"the pattern of a rank file is read from own\.tiktoken\.json beside it"):
         open_tokenizer(tmp_path / "own.tiktoken")

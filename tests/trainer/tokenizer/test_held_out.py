@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from shared.bpe import train_bpe
-from shared.bpe.training.corpus import TextFile
+from shared.bpe.training import TextFile
 from trainer.errors import UsageError
+from trainer.settings.vocab import VocabSettings
 from trainer.text import sources
 from trainer.text.utf8 import CorpusError
 from trainer.tokenizer import held_out
 from trainer.tokenizer.held_out import parse_held_out
-from trainer.tokenizer.vocabulary import learn_vocabulary
+from trainer.tokenizer.train import train_tokenizer
 
 END = "<|endoftext|>"
 
@@ -29,7 +30,7 @@ def test_the_beginning_of_the_first_file_by_name(
     tmp_path: Path, files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "TextFile", lambda path: TextFile(path, 1000))
-    report = learn_vocabulary(files, tmp_path / "out", vocab_size=300, held_out=500)
+    report = train_tokenizer(files, tmp_path / "out", VocabSettings(vocab_size=300, held_out="500"))
     assert report.held_out is not None
     (sample,) = report.held_out.parts
     assert 1000 <= len(sample) < 1100
@@ -45,13 +46,15 @@ def test_the_beginning_of_the_first_file_by_name(
     saved = json.loads((tmp_path / "out/vocab_report.json").read_text())
     assert saved["held_out"] == f"the first {len(sample):,} bytes of {files[1]}"
     assert saved["held_out_bytes"] == len(sample)
-    again = learn_vocabulary(files[::-1], tmp_path / "out", vocab_size=300, held_out=500, overwrite=True)
+    again = train_tokenizer(
+        files[::-1], tmp_path / "out", VocabSettings(vocab_size=300, held_out="500", overwrite=True)
+    )
     assert again.tokenizer.fingerprint == expected.fingerprint
 
 
 def test_small_files_are_held_out_as_a_whole(tmp_path: Path, files: list[Path]) -> None:
     size = files[1].stat().st_size
-    report = learn_vocabulary(files, tmp_path / "out", vocab_size=300, held_out=size + 1)
+    report = train_tokenizer(files, tmp_path / "out", VocabSettings(vocab_size=300, held_out=str(size + 1)))
     assert (
         report.tokenizer.fingerprint
         == train_bpe([files[2].read_text()], 300, special_tokens=[END]).tokenizer.fingerprint
@@ -63,12 +66,12 @@ def test_small_files_are_held_out_as_a_whole(tmp_path: Path, files: list[Path]) 
 def test_a_sample_that_is_not_utf8_is_an_error_like_any_other_text(tmp_path: Path, files: list[Path]) -> None:
     files[1].write_bytes(b"text \xff")
     with pytest.raises(CorpusError, match=r"a\.txt is not UTF-8: byte 0xff at offset 5"):
-        learn_vocabulary(files, tmp_path / "out", vocab_size=300, held_out=1)
-    learn_vocabulary(files, tmp_path / "out", vocab_size=300, held_out=1, errors="replace")
+        train_tokenizer(files, tmp_path / "out", VocabSettings(vocab_size=300, held_out="1"))
+    train_tokenizer(files, tmp_path / "out", VocabSettings(vocab_size=300, held_out="1", errors="replace"))
 
 
 def test_by_default_nothing_is_held_out(tmp_path: Path, files: list[Path]) -> None:
-    report = learn_vocabulary(files, tmp_path / "out", vocab_size=300)
+    report = train_tokenizer(files, tmp_path / "out", VocabSettings(vocab_size=300))
     assert (report.held_out, report.held_out_bytes_per_token) == (None, None)
     assert report.bytes_read == sum(path.stat().st_size for path in files)
 
@@ -78,7 +81,7 @@ def test_the_option(tmp_path: Path, files: list[Path], monkeypatch: pytest.Monke
     assert parse_held_out("0", files) == 0
     assert parse_held_out("2K", files) == 2048
     assert parse_held_out(str(files[0]), files) == files[0]
-    with pytest.raises(UsageError, match=r"--held-out 'none\.txt' is no file that is there, nor a size"):
+    with pytest.raises(UsageError, match=r"--held-out 'none\.txt' is neither an existing file nor a size"):
         parse_held_out("none.txt", files)
     monkeypatch.setattr(held_out, "_AUTOMATIC_FROM", sum(path.stat().st_size for path in files))
     assert parse_held_out(None, [tmp_path]) == 1 << 20

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from shared.bpe import Tokenizer, train_bpe
-from shared.bpe.training.corpus import TextFile
+from shared.bpe.training import TextFile
 from trainer.errors import TrainerError, UsageError
+from trainer.settings.encode import EncodeSettings
 from trainer.text import sources
 from trainer.text.utf8 import CorpusError
 from trainer.tokens.encode import EncodingReport, encode_files
@@ -25,7 +26,7 @@ def encode(folder: Path, tokenizer: Tokenizer, *texts: str | bytes, **options: o
     for number, text in enumerate(texts):
         paths.append(folder / f"{number}.txt")
         paths[-1].write_bytes(text.encode() if isinstance(text, str) else text)
-    return encode_files(paths, tokenizer, folder / "out", **options)  # type: ignore[arg-type]
+    return encode_files(paths, tokenizer, folder / "out", EncodeSettings(**options))  # type: ignore[arg-type]
 
 
 def decoded(folder: Path, tokenizer: Tokenizer, name: str = "train") -> str:
@@ -81,7 +82,7 @@ def test_B88_three_files_one_of_them_empty(tmp_path: Path, tokenizer: Tokenizer)
 
 
 def test_B88_without_a_separator_text_that_spells_it_stays_text(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    manifest = encode(tmp_path, tokenizer, f"a{END}b", "", "c", separator=None).manifests["train"]
+    manifest = encode(tmp_path, tokenizer, f"a{END}b", "", "c", no_separator=True).manifests["train"]
     tokens = TokenFile.open(tmp_path / "out", "train").tokens.tolist()
     assert tokens.count(tokenizer.end_of_text_id) == manifest.documents == 2
     assert tokenizer.decode(tokens) == f"a{END}b{END}c{END}"
@@ -159,7 +160,7 @@ def test_validation_documents_are_whole_and_always_the_same(
 def test_a_text_too_short_to_hold_out_is_refused_with_advice_that_works(
     tmp_path: Path, tokenizer: Tokenizer, text: str
 ) -> None:
-    with pytest.raises(TrainerError, match=r"nothing is left for val\.bin; .* --split val instead of --val-fraction"):
+    with pytest.raises(TrainerError, match=r"val\.bin would be empty; .* --split val instead of --val-fraction"):
         encode(tmp_path, tokenizer, text, val_fraction=0.001)
     assert not (tmp_path / "out").exists()
     encode(tmp_path, tokenizer, text)
@@ -231,9 +232,9 @@ def test_the_first_document_is_for_training(tmp_path: Path, tokenizer: Tokenizer
     [
         ({"val_fraction": 0.0}, "between 0 and 1"),
         ({"val_fraction": float("nan")}, "between 0 and 1"),
-        ({"val_fraction": 0.1, "split": "test"}, "no split 'test'"),
+        ({"val_fraction": 0.1, "split": "test"}, "cannot be combined with split 'test'"),
         ({"split": "../x"}, "split"),
-        ({"separator": "---"}, "'---' is no special token .* which has: '<|endoftext|>'"),
+        ({"separator": "---"}, r"'---' is not a special token of the tokenizer \(it has: '<|endoftext|>'\)"),
     ],
 )
 def test_settings_that_do_not_fit_are_wrong_usage(
@@ -246,7 +247,7 @@ def test_settings_that_do_not_fit_are_wrong_usage(
 
 def test_a_tokenizer_without_end_of_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no end-of-text token"):
-        encode(tmp_path, train_bpe([], 256).tokenizer, "a", separator=None)
+        encode(tmp_path, train_bpe([], 256).tokenizer, "a", no_separator=True)
 
 
 def test_nothing_is_overwritten_unless_allowed(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -277,7 +278,10 @@ def test_files_without_text_are_refused(tmp_path: Path, tokenizer: Tokenizer, te
 
 def test_progress_counts_the_bytes_of_all_files(tmp_path: Path, tokenizer: Tokenizer) -> None:
     seen: list[int] = []
-    report = encode(tmp_path, tokenizer, "é" * 10, "b" * 5, progress=seen.append)
+    (tmp_path / "a.txt").write_text("é" * 10)
+    (tmp_path / "b.txt").write_text("b" * 5)
+    paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    report = encode_files(paths, tokenizer, tmp_path / "out", progress=seen.append)
     assert seen == sorted(seen)
     assert seen[-1] == report.bytes_read == 25
 

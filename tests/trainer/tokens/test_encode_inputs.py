@@ -5,6 +5,7 @@ import io
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow
@@ -12,16 +13,16 @@ import pytest
 import zstandard
 from pyarrow import parquet
 
-from shared.bpe import Tokenizer, train_bpe
-from shared.bpe.training.corpus import TextFile
-from shared.bpe.vocabulary import AddedToken, Vocabulary
+from shared.bpe import AddedToken, Tokenizer, Vocabulary, train_bpe
+from shared.bpe.training import TextFile
 from trainer.errors import UsageError
+from trainer.settings.encode import EncodeSettings
 from trainer.text import sources
 from trainer.text.memory import EncodingMemory
 from trainer.text.utf8 import CorpusError
-from trainer.tokens import encoding_units
+from trainer.tokens import parallel_encoder
 from trainer.tokens.encode import EncodingReport, encode_files
-from trainer.tokens.encoding_units import Unit, UnitEncoder
+from trainer.tokens.parallel_encoder import EncodedChunk, ParallelEncoder
 from trainer.tokens.token_file import TokenFile
 
 END = "<|endoftext|>"
@@ -33,8 +34,15 @@ def tokenizer() -> Tokenizer:
     return train_bpe(DOCUMENTS, 300, special_tokens=[END]).tokenizer
 
 
-def encode(folder: Path, tokenizer: Tokenizer, *inputs: Path | str, **options: object) -> EncodingReport:
-    return encode_files([Path(given) for given in inputs], tokenizer, folder / "out", overwrite=True, **options)  # type: ignore[arg-type]
+def encode(
+    folder: Path,
+    tokenizer: Tokenizer,
+    *inputs: Path | str,
+    progress: Callable[[int], None] | None = None,
+    **options: object,
+) -> EncodingReport:
+    settings = EncodeSettings(overwrite=True, **options)  # type: ignore[arg-type]
+    return encode_files([Path(given) for given in inputs], tokenizer, folder / "out", settings, progress=progress)
 
 
 def ids_of(folder: Path) -> list[int]:
@@ -69,7 +77,7 @@ def test_plain_and_packed_text(tmp_path: Path, tokenizer: Tokenizer, name: str) 
 def test_a_record_is_a_document(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, name: str, batch: int
 ) -> None:
-    monkeypatch.setattr(encoding_units, "_CHUNK_BYTES", batch)
+    monkeypatch.setattr(parallel_encoder, "_RECORDS_BYTES", batch)
     if name.endswith("parquet"):
         parquet.write_table(pyarrow.table({"body": DOCUMENTS}), tmp_path / name)
     else:
@@ -92,10 +100,8 @@ def test_records_without_text_are_not_gathered_without_end(tmp_path: Path, token
     else:
         (tmp_path / name).write_bytes(pack(name, b'{"text": ""}\n' * 50_000))
     [given] = sources.open_inputs([tmp_path / name], text_field="text")
-    units = UnitEncoder(tokenizer, END, tokenizer.special_tokens[END], "strict", EncodingMemory(None, 1)).units(
-        [given], 1
-    )
-    sizes = [len(unit.ids) for unit in units if isinstance(unit, Unit)]
+    encoder = ParallelEncoder(tokenizer, END, tokenizer.special_tokens[END], "strict", EncodingMemory(None, 1), 1)
+    sizes = [len(chunk.ids) for chunk in encoder.encode([given]) if isinstance(chunk, EncodedChunk)]
     assert sum(sizes) == 50_000
     assert max(sizes) < 20_000
 
@@ -166,13 +172,13 @@ def test_wrong_bytes_may_be_replaced(
     report = encode(tmp_path, tokenizer, tmp_path / "a.txt", errors="replace")
     assert ids_of(tmp_path) == expected(tokenizer, [data.decode(errors="replace")])
     assert report.replaced == 7 * 50
-    with pytest.raises(CorpusError, match=r"byte 0xff at offset 10 is wrong .*--errors replace"):
+    with pytest.raises(CorpusError, match=r"byte 0xff at offset 10 is invalid .*--errors replace"):
         encode(tmp_path, tokenizer, tmp_path / "a.txt")
 
 
 def test_lone_surrogates_of_json_are_named_or_replaced(tmp_path: Path, tokenizer: Tokenizer) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "fine"}\n{"text": "\\ud800"}\n')
-    with pytest.raises(CorpusError, match=r"a\.jsonl, record 2, holds a lone surrogate"):
+    with pytest.raises(CorpusError, match=r"a\.jsonl, record 2, contains a lone surrogate"):
         encode(tmp_path, tokenizer, tmp_path / "a.jsonl")
     assert encode(tmp_path, tokenizer, tmp_path / "a.jsonl", errors="replace").replaced == 3
     assert ids_of(tmp_path) == expected(tokenizer, ["fine", "\ufffd" * 3])

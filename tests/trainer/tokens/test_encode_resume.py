@@ -1,4 +1,4 @@
-"""An interrupted run goes on to the files, byte for byte, of one that was never interrupted."""
+"""An interrupted run that is resumed writes the files, byte for byte, of one that was never interrupted."""
 
 import gzip
 import json
@@ -6,20 +6,22 @@ import os
 import random
 import resource
 import signal
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shared.bpe import Tokenizer, train_bpe
-from shared.bpe.training.corpus import TextFile
+from shared.bpe.training import TextFile
 from shared.system.state_folder import StateError
 from trainer.errors import InterruptedRunError
+from trainer.settings.encode import EncodeSettings
 from trainer.text import sources
-from trainer.tokens import encoding_pass as encoding_run
-from trainer.tokens import encoding_units
+from trainer.tokens import encoding_pass, parallel_encoder
 from trainer.tokens.encode import encode_files
 from trainer.tokens.token_file import TokenFileError
-from trainer.tokens.writer import NoRoomError, TokenFileDamagedError, TokenFileWriter
+from trainer.tokens.writer import TokenFileWriter, WriteError
 
 END = "<|endoftext|>"
 STATE = "out/encode-state-train"
@@ -33,8 +35,8 @@ def tokenizer() -> Tokenizer:
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "TextFile", lambda path: TextFile(path, 2000))
-    monkeypatch.setattr(encoding_units, "_CHUNK_BYTES", 500)
-    monkeypatch.setattr(encoding_run, "_SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(parallel_encoder, "_RECORDS_BYTES", 2000)
+    monkeypatch.setattr(encoding_pass, "_SAVE_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -73,20 +75,24 @@ class Interrupting:
 def test_a_run_that_is_interrupted_again_and_again(
     tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path], val_fraction: float | None, threads: int, number: int
 ) -> None:
-    options = {"val_fraction": val_fraction, "threads": threads}
-    whole = encode_files(inputs, tokenizer, tmp_path / "whole", **options)  # type: ignore[arg-type]
-    interruptions, report = 0, None
+    settings = EncodeSettings(val_fraction=val_fraction, threads=threads)
+    whole = encode_files(inputs, tokenizer, tmp_path / "whole", settings)
+    kept: list[int] = []
+    report = None
     while report is None:
+        resumed = replace(settings, resume=bool(kept))
         try:
-            options |= {"resume": interruptions > 0, "progress": Interrupting(7, number)}
-            report = encode_files(inputs, tokenizer, tmp_path / "out", **options)  # type: ignore[arg-type]
+            report = encode_files(inputs, tokenizer, tmp_path / "out", resumed, progress=Interrupting(22, number))
         except InterruptedRunError as error:
-            interruptions += 1
             stopped = error
-            assert (tmp_path / STATE / "state.json").exists()
+            state = json.loads((tmp_path / STATE / "state.json").read_text())
+            kept.append(len(state["finished"]["sources"]))
+            assert len(kept) < 10
     assert stopped.signal_number == number
-    assert "go on with the same command and --resume" in str(stopped)
-    assert interruptions > 5
+    assert f"{kept[-1]} of 5 inputs are finished and kept in" in str(stopped)
+    assert "continue with the same command and --resume" in str(stopped)
+    assert kept == sorted(set(kept))  # each run finishes at least one more
+    assert len(kept) > 2
     assert report == whole
     assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
     assert not (tmp_path / STATE).exists()
@@ -96,46 +102,63 @@ class KilledError(BaseException):
     """Ends a run as SIGKILL does: nothing is saved and nothing is tidied."""
 
 
-@pytest.mark.parametrize("after", [1, 2, 10, 30])
-def test_a_run_that_is_killed_anywhere(tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path], after: int) -> None:
-    encode_files(inputs, tokenizer, tmp_path / "whole")
-
-    def kill(_: int) -> None:
-        nonlocal after
-        after -= 1
-        if after == 0:
+def kill_after(calls: int) -> Callable[[int], None]:
+    def progress(_: int) -> None:
+        nonlocal calls
+        calls -= 1
+        if calls == 0:
             raise KilledError
 
+    return progress
+
+
+@pytest.mark.parametrize("after", [20, 25, 50])
+def test_a_run_that_is_killed(tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path], after: int) -> None:
+    encode_files(inputs, tokenizer, tmp_path / "whole")
     with pytest.raises(KilledError):
-        encode_files(inputs, tokenizer, tmp_path / "out", progress=kill)
-    encode_files(inputs, tokenizer, tmp_path / "out", resume=True)
+        encode_files(inputs, tokenizer, tmp_path / "out", progress=kill_after(after))
+    encode_files(inputs, tokenizer, tmp_path / "out", EncodeSettings(resume=True))
     assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("calls", range(6))
-def test_a_run_that_is_killed_while_it_gives_the_files_their_names(
-    tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path], monkeypatch: pytest.MonkeyPatch, calls: int
+def test_what_is_killed_or_stopped_in_the_first_input_is_no_hindrance(
+    tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path]
 ) -> None:
-    encode_files(inputs, tokenizer, tmp_path / "whole", val_fraction=0.2)
+    encode_files(inputs, tokenizer, tmp_path / "whole")
+    with pytest.raises(KilledError):
+        encode_files(inputs, tokenizer, tmp_path / "out", progress=kill_after(2))
+    with pytest.raises(InterruptedRunError, match="no input was finished: run the same command again"):
+        encode_files(inputs, tokenizer, tmp_path / "out", progress=Interrupting(2))
+    assert files_in(tmp_path / "out") == {}
+    encode_files(inputs, tokenizer, tmp_path / "out")
+    assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("renamed", range(4))
+def test_a_run_that_is_killed_while_it_gives_the_files_their_names(
+    tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path], monkeypatch: pytest.MonkeyPatch, renamed: int
+) -> None:
+    """Nothing that looks finished is there, and --overwrite begins again."""
+    settings = EncodeSettings(val_fraction=0.2)
+    encode_files(inputs, tokenizer, tmp_path / "whole", settings)
     done, rename = 0, Path.replace
 
-    def replace(self: Path, target: Path) -> None:
+    def killing(self: Path, target: Path) -> None:
         nonlocal done
         if target.parent == tmp_path / "out" and target.suffix in {".bin", ".json"} and "tok" not in target.name:
             done += 1
-            if done > calls:
+            if done > renamed:
                 raise KilledError
         rename(self, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", replace)
-        if calls < 4:
-            with pytest.raises(KilledError):
-                encode_files(inputs, tokenizer, tmp_path / "out", val_fraction=0.2)
-        else:
-            patch.setattr("trainer.tokens.encode.EncodingState.remove", lambda _: None)
-            encode_files(inputs, tokenizer, tmp_path / "out", val_fraction=0.2)
-    encode_files(inputs, tokenizer, tmp_path / "out", val_fraction=0.2, resume=True)
+        patch.setattr(Path, "replace", killing)
+        with pytest.raises(KilledError):
+            encode_files(inputs, tokenizer, tmp_path / "out", settings)
+    assert not (tmp_path / "out/val.json").exists()
+    with pytest.raises(TokenFileError, match="--overwrite"):
+        encode_files(inputs, tokenizer, tmp_path / "out", settings)
+    encode_files(inputs, tokenizer, tmp_path / "out", replace(settings, overwrite=True))
     assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
 
 
@@ -146,7 +169,7 @@ def test_a_run_that_is_killed_while_it_holds_out_the_end(
 ) -> None:
     """Before and after each of the steps that bring something to the disk."""
     (tmp_path / "a.txt").write_text("the cat sat on the mat.\n" * 900 + f"{END}\n")
-    encode_files([tmp_path / "a.txt"], tokenizer, tmp_path / "whole", val_fraction=0.01)
+    encode_files([tmp_path / "a.txt"], tokenizer, tmp_path / "whole", EncodeSettings(val_fraction=0.01))
     steps = 0
 
     def killing(step):  # type: ignore[no-untyped-def]
@@ -169,20 +192,27 @@ def test_a_run_that_is_killed_while_it_holds_out_the_end(
         for name in ("write", "go_back", "sync"):
             patch.setattr(TokenFileWriter, name, killing(getattr(TokenFileWriter, name)))
         with pytest.raises(KilledError):
-            encode_files([tmp_path / "a.txt"], tokenizer, tmp_path / "out", val_fraction=0.01, progress=read)
-    report = encode_files([tmp_path / "a.txt"], tokenizer, tmp_path / "out", val_fraction=0.01, resume=True)
+            encode_files(
+                [tmp_path / "a.txt"], tokenizer, tmp_path / "out", EncodeSettings(val_fraction=0.01), progress=read
+            )
+    saved = (tmp_path / STATE / "state.json").exists()
+    assert saved == (after > 1)  # before that, the only input was not finished
+    settings = EncodeSettings(val_fraction=0.01, resume=saved)
+    report = encode_files([tmp_path / "a.txt"], tokenizer, tmp_path / "out", settings)
     assert report.end_is_held_out
     assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
 
 
-def interrupt(folder: Path, tokenizer: Tokenizer, inputs: list[Path], after: int = 5, **options: object) -> None:
+def interrupt(folder: Path, tokenizer: Tokenizer, inputs: list[Path]) -> None:
+    """In the second input."""
     with pytest.raises(InterruptedRunError):
-        encode_files(inputs, tokenizer, folder / "out", progress=Interrupting(after), **options)  # type: ignore[arg-type]
+        encode_files(inputs, tokenizer, folder / "out", progress=Interrupting(inputs[0].stat().st_size // 2000 + 5))
 
 
 def test_only_the_same_run_is_resumed(tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path]) -> None:
+    resume = EncodeSettings(resume=True)
     with pytest.raises(StateError, match="nothing to resume"):
-        encode_files(inputs, tokenizer, tmp_path / "out", resume=True)
+        encode_files(inputs, tokenizer, tmp_path / "out", resume)
     assert not (tmp_path / "out").exists()
     interrupt(tmp_path, tokenizer, inputs)
     other = train_bpe(["other other"], 270, special_tokens=[END]).tokenizer
@@ -190,15 +220,16 @@ def test_only_the_same_run_is_resumed(tmp_path: Path, tokenizer: Tokenizer, inpu
         ((inputs, other), {}, f"tokenizer: {tokenizer.fingerprint} then, {other.fingerprint} now"),
         ((inputs[:2], tokenizer), {}, "inputs: 5 then, 2 now"),
         (([inputs[1], inputs[0], *inputs[2:]], tokenizer), {}, "inputs: .*a.txt.* then, .*b.txt"),
-        ((inputs, tokenizer), {"separator": None}, f"separator: {END} then, None now".replace("|", r"\|")),
-        ((inputs, tokenizer), {"val_fraction": 0.1}, "validation"),
+        ((inputs, tokenizer), {"no_separator": True}, "no_separator: False then, True now"),
+        ((inputs, tokenizer), {"val_fraction": 0.1}, "val_fraction: None then, 0.1 now"),
         ((inputs, tokenizer), {"errors": "replace"}, "errors: strict then, replace now"),
+        ((inputs, tokenizer), {"seed": 1}, "seed: 0 then, 1 now"),
     ]:
         with pytest.raises(StateError, match=message):
-            encode_files(*arguments, tmp_path / "out", resume=True, **options)  # type: ignore[arg-type]
+            encode_files(*arguments, tmp_path / "out", replace(resume, **options))  # type: ignore[arg-type]
     os.utime(inputs[0], ns=(1, 1))
     with pytest.raises(StateError, match=r"a\.txt.* last written .* then, .* last written 1.* now"):
-        encode_files(inputs, tokenizer, tmp_path / "out", resume=True)
+        encode_files(inputs, tokenizer, tmp_path / "out", resume)
 
 
 def test_what_is_left_is_reported_and_deleted_only_if_allowed(
@@ -207,30 +238,19 @@ def test_what_is_left_is_reported_and_deleted_only_if_allowed(
     encode_files(inputs, tokenizer, tmp_path / "whole")
     interrupt(tmp_path, tokenizer, inputs)
     with pytest.raises(
-        TokenFileError, match=r"encode-state-train holds what an interrupted run left.*--resume.*--overwrite"
+        TokenFileError, match=r"encode-state-train contains the work of an interrupted run.*--resume.*--overwrite"
     ):
         encode_files(inputs, tokenizer, tmp_path / "out")
-    encode_files(inputs, tokenizer, tmp_path / "out", overwrite=True)
+    encode_files(inputs, tokenizer, tmp_path / "out", EncodeSettings(overwrite=True))
     assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
     assert not (tmp_path / STATE).exists()
-
-
-def test_text_that_was_changed_under_the_same_size_and_time_is_found(
-    tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path]
-) -> None:
-    interrupt(tmp_path, tokenizer, inputs)
-    status = inputs[0].stat()
-    inputs[0].write_bytes(inputs[0].read_bytes().replace(b"cat", b"cow"))
-    os.utime(inputs[0], ns=(status.st_atime_ns, status.st_mtime_ns))
-    with pytest.raises(StateError, match=r"a\.txt was changed since"):
-        encode_files(inputs, tokenizer, tmp_path / "out", resume=True)
 
 
 def test_ids_that_were_damaged_are_found(tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path]) -> None:
     interrupt(tmp_path, tokenizer, inputs)
     (tmp_path / STATE / "train.bin").write_bytes(b"x")
-    with pytest.raises(TokenFileDamagedError, match="without --resume"):
-        encode_files(inputs, tokenizer, tmp_path / "out", resume=True)
+    with pytest.raises(TokenFileError, match="without --resume"):
+        encode_files(inputs, tokenizer, tmp_path / "out", EncodeSettings(resume=True))
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"version": 1, "identity": {}}', b'{"version": 2, "identity": {}}'])
@@ -240,7 +260,7 @@ def test_a_state_that_is_damaged_is_refused(
     interrupt(tmp_path, tokenizer, inputs)
     (tmp_path / STATE / "state.json").write_bytes(content)
     with pytest.raises(StateError, match=r"state\.json"):
-        encode_files(inputs, tokenizer, tmp_path / "out", resume=True)
+        encode_files(inputs, tokenizer, tmp_path / "out", EncodeSettings(resume=True))
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path]) -> None:
@@ -249,8 +269,8 @@ def test_two_runs_do_not_share_a_folder(tmp_path: Path, tokenizer: Tokenizer, in
     def encode_again(_: int) -> None:
         if not tried:
             tried.append(1)
-            with pytest.raises(StateError, match="another process works in"):
-                encode_files(inputs, tokenizer, tmp_path / "out", overwrite=True)
+            with pytest.raises(StateError, match="another process is using"):
+                encode_files(inputs, tokenizer, tmp_path / "out", EncodeSettings(overwrite=True))
 
     encode_files(inputs, tokenizer, tmp_path / "out", progress=encode_again)
     assert tried
@@ -265,18 +285,19 @@ def test_standard_input_leaves_nothing_and_says_so(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_full_disk_is_no_loss(
+def test_a_full_disk_is_not_a_loss(
     tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encode_files(inputs, tokenizer, tmp_path / "whole")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "whole/train.bin").stat().st_size // 2, hard))
     try:
         with pytest.raises(
-            NoRoomError, match=r"train\.bin cannot be written: File too large; make room and go on .*--resume"
+            WriteError,
+            match=r"train\.bin cannot be written: File too large; \d of 5 inputs are finished .*--resume",
         ):
             encode_files(inputs, tokenizer, tmp_path / "out")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    encode_files(inputs, tokenizer, tmp_path / "out", resume=True)
+    encode_files(inputs, tokenizer, tmp_path / "out", EncodeSettings(resume=True))
     assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared.bpe import PATTERNS, Tokenizer
-from shared.bpe.vocabulary import AddedToken, Vocabulary
+from shared.bpe import PATTERNS, AddedToken, Tokenizer, Vocabulary
 from trainer.tokens.token_file import TokenFile, TokenFileError, dtype_for, refuse_existing
 from trainer.tokens.writer import TokenFileWriter
 
@@ -133,10 +132,9 @@ def test_another_tokenizer_is_refused_with_both_fingerprints(tmp_path: Path) -> 
 
 def test_existing_files_are_refused_unless_allowed(tmp_path: Path) -> None:
     write(tmp_path)
-    refuse_existing(tmp_path, ("val",), overwrite=False)
-    refuse_existing(tmp_path, ("train",), overwrite=True)
+    refuse_existing(tmp_path, ("val",))
     with pytest.raises(TokenFileError, match=r"bin exists; choose another --output, or replace it with --overwrite"):
-        refuse_existing(tmp_path, ("val", "train"), overwrite=False)
+        refuse_existing(tmp_path, ("val", "train"))
 
 
 def test_ids_that_were_changed_are_told_by_their_sum(tmp_path: Path) -> None:
@@ -155,7 +153,9 @@ def test_a_file_that_is_cut_off_while_it_is_open_is_told(tmp_path: Path, size: i
     file = write(tmp_path)
     os.truncate(file.path, size)
     for read in (file.verify, lambda: file.read(1, 3), lambda: file.tokens, lambda: list(file.blocks(2))):
-        with pytest.raises(TokenFileError, match=r"train\.bin was cut short while it was read: it holds no \d tokens"):
+        with pytest.raises(
+            TokenFileError, match=r"train\.bin was cut short while it was read: it has fewer than \d tokens"
+        ):
             read()
 
 

@@ -12,11 +12,11 @@ from torch import Tensor
 from shared.lm import load_model_folder
 from trainer.checkpoints.checkpoint import load_newest_checkpoint
 from trainer.checkpoints.folders import list_checkpoints
+from trainer.components.loss import TrainingLoss
 from trainer.errors import DivergedError
 from trainer.settings.train import TrainSettings
 from trainer.tokens.windows import ShuffledWindows
 from trainer.training.divergence import divergence, remember
-from trainer.training.loss import TrainingLoss
 from trainer.training.trainer import train
 
 Change = Callable[..., TrainSettings]
@@ -172,7 +172,7 @@ class TestRollback:
         assert used == [*range(9), *range(8, 14)]  # one more than is used is fetched before each end
         ((step, event),) = events(settings)
         assert step == 5
-        assert event.startswith("went back from step 8 to 5: training diverged at step 8: loss nan")
+        assert event.startswith("rolled back from step 8 to 5: training diverged at step 8: loss nan")
         losses = [record for record in metrics(settings) if "loss" in record]
         assert [record["step"] for record in losses] == list(range(1, 11))
         seconds = [record["seconds"] for record in metrics(settings)]
@@ -190,7 +190,7 @@ class TestRollback:
 
     def test_a_fault_that_lasts_stops_the_run(self, settings: TrainSettings, change: Change, poison: Poison) -> None:
         poison(lasting=7)
-        with pytest.raises(DivergedError, match=r"step 6: loss nan.* after going back 2 times; .*is .*step-00000005"):
+        with pytest.raises(DivergedError, match=r"step 6: loss nan.* after 2 rollbacks; .*is .*step-00000005"):
             train(change(settings, on_divergence="rollback", max_rollbacks=2))
         assert all(
             weight.isfinite().all() for weight in weights(settings.output / "checkpoints/step-00000005").values()
@@ -243,7 +243,9 @@ def test_weights_that_are_no_numbers_never_push_out_a_good_checkpoint(
             yield step
 
     monkeypatch.setattr(module, "training_steps", steps)
-    with pytest.raises(DivergedError, match=r"after step 6 .* not finite; the last good checkpoint is .*step-00000004"):
+    with pytest.raises(
+        DivergedError, match=r"NaN or infinite weight after step 6: .*; the last good checkpoint is .*step-00000004"
+    ):
         train(change(settings, checkpoint_interval=2, keep=1))
     assert [path.name for path in list_checkpoints(settings.output / "checkpoints")] == ["step-00000004"]
 
@@ -285,5 +287,7 @@ def test_the_last_weights_are_guarded_too(
             yield step
 
     monkeypatch.setattr(module, "training_steps", steps)
-    with pytest.raises(DivergedError, match=r"after step 10 .* not finite; the last good checkpoint is .*00000005"):
+    with pytest.raises(
+        DivergedError, match=r"NaN or infinite weight after step 10: .*; the last good checkpoint is .*00000005"
+    ):
         train(settings)

@@ -8,15 +8,15 @@ from torch.nn import functional as F
 
 from shared.lm import Transformer
 from trainer.checkpoints.run_state import RunState
+from trainer.components.loss import TrainingLoss
+from trainer.components.model import new_model
+from trainer.components.optimizer import build_optimizer
 from trainer.compute.device import choose_device
 from trainer.errors import DivergedError
 from trainer.settings.train import TrainSettings
 from trainer.tokens.dataset import open_training_data
 from trainer.tokens.windows import ShuffledWindows
 from trainer.training.loop import Step, accumulate_gradients, training_steps
-from trainer.training.loss import TrainingLoss
-from trainer.training.model import new_model
-from trainer.training.optimizer import build_optimizer
 
 CPU = choose_device("cpu")
 

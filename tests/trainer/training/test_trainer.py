@@ -16,7 +16,9 @@ from torch import Tensor
 from shared.bpe import Tokenizer
 from shared.lm import Transformer, load_model_folder
 from trainer.errors import DivergedError, InterruptedRunError, TrainerError, UsageError
-from trainer.settings.file import parse_train_settings, read_settings_file
+from trainer.recipes.options import parse_train_settings
+from trainer.settings.encode import EncodeSettings
+from trainer.settings.file import read_settings_file
 from trainer.settings.train import TrainSettings
 from trainer.tokens.encode import encode_files
 from trainer.tokens.token_file import TokenFile, TokenFileError
@@ -87,7 +89,7 @@ def test_a_finished_run_can_be_resumed_and_made_longer(
     train(change(settings, resume=True))
     assert len(losses(settings)) == 10
     train(change(settings, resume=True, max_steps=12))
-    assert "max_steps is 12 now and was 10" in caplog.text
+    assert "max_steps was 10 and is 12 now" in caplog.text
     assert len(losses(settings)) == 12
     assert "max_steps = 12" in (settings.output / "train.toml").read_text()
 
@@ -137,13 +139,13 @@ def test_validation_text_shorter_than_a_window(
     tokenizer = Tokenizer.from_files(tokenizer_folder)
     (tmp_path / "val.txt").write_text(text + "<|endoftext|>")
     encode_files([text_file], tokenizer, tmp_path / "tokens")
-    encode_files([tmp_path / "val.txt"], tokenizer, tmp_path / "tokens", split="val")
+    encode_files([tmp_path / "val.txt"], tokenizer, tmp_path / "tokens", EncodeSettings(split="val"))
     short = change(settings, data=tmp_path / "tokens")
     if text:
         train(short)
         assert metrics(short)[-1]["validation_loss"] > 0
         return
-    with pytest.raises(TrainerError, match=r"val.bin holds 1 tokens; to score one takes two"):
+    with pytest.raises(TrainerError, match=r"val.bin: need at least 2 tokens, found 1"):
         train(short)
     assert not short.output.exists()
 
@@ -187,7 +189,9 @@ def test_going_on_with_other_data_is_refused(
     settings: TrainSettings, change: Change, text_file: Path, tokenizer_folder: Path, tmp_path: Path
 ) -> None:
     train(settings)
-    encode_files([text_file], Tokenizer.from_files(tokenizer_folder), tmp_path / "tokens", val_fraction=0.3)
+    encode_files(
+        [text_file], Tokenizer.from_files(tokenizer_folder), tmp_path / "tokens", EncodeSettings(val_fraction=0.3)
+    )
     with pytest.raises(UsageError) as refused:
         train(change(settings, resume=True, data=tmp_path / "tokens"))
     told = [line.split(":")[0].strip() for line in str(refused.value).splitlines()[1:]]
@@ -197,7 +201,7 @@ def test_going_on_with_other_data_is_refused(
 def test_a_folder_that_holds_a_run_is_left_alone_unless_told(settings: TrainSettings, change: Change) -> None:
     train(settings)
     before = (settings.output / "metrics.jsonl").read_text()
-    with pytest.raises(UsageError, match="holds a run already"):
+    with pytest.raises(UsageError, match="already holds a run"):
         train(settings)
     assert (settings.output / "metrics.jsonl").read_text() == before
     train(change(settings, overwrite=True, max_steps=3))
@@ -221,7 +225,7 @@ def test_a_folder_that_another_process_trains_into_is_left_alone(settings: Train
 
 
 def test_resuming_where_there_is_no_run_leaves_nothing_behind(settings: TrainSettings, change: Change) -> None:
-    with pytest.raises(UsageError, match="there is no run to resume in"):
+    with pytest.raises(UsageError, match="no run to resume in"):
         train(change(settings, resume=True))
     assert not settings.output.exists()
 
@@ -287,7 +291,7 @@ def test_an_id_beyond_the_vocabulary_is_refused_before_the_first_step(
 def test_a_prompt_that_fills_the_context_is_refused_before_the_first_step(
     settings: TrainSettings, change: Change
 ) -> None:
-    with pytest.raises(UsageError, match="must hold one more"):
+    with pytest.raises(UsageError, match="need a prompt of at most 15 tokens"):
         train(change(settings, sample_prompt="the cat sees the dog " * 10, sample_interval=9))
     assert not settings.output.exists()
 
@@ -331,7 +335,7 @@ def test_a_trial_of_a_long_run_has_its_learning_rates_and_can_be_gone_on_with(
         train(change(settings, stop_after=4, resume=True))
     with caplog.at_level("INFO"):
         assert train(change(settings, stop_after=5, resume=True)).name == "step-00000005"  # where one is due as well
-    assert "stopped after step 5, as --stop-after says; --resume goes on from" in caplog.text
+    assert "stopped after step 5 (--stop-after); --resume continues from" in caplog.text
     table = read_settings_file(settings.output / "train.toml").config
     train(parse_train_settings(table | {"resume": True}, source="test"))
     assert_same_weights(settings.output / "model", whole.output / "model")
@@ -375,7 +379,7 @@ def test_data_that_is_cut_off_meanwhile_ends_the_run_with_a_checkpoint(
         with pytest.raises(TrainerError) as caught:
             train(settings)
     # The windows of step 4 had been read ahead when step 3 was done; the first evaluation comes after it.
-    message = rf"{name}\.bin was cut short while it was read.*; the last good checkpoint is .*/step-00000004; when the"
+    message = rf"{name}\.bin was cut short while it was read.*; the last good checkpoint is .*/step-00000004; restore"
     assert re.search(message, str(caught.value))
     (data / f"{name}.bin").write_bytes(content)
     train(change(settings, resume=True))

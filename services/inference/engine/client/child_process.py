@@ -1,4 +1,4 @@
-"""Start the model's process and know how it ended: the HTTP process' side."""
+"""The worker process as a child of the HTTP process: start it, wait until it is ready, end it."""
 
 import contextlib
 import os
@@ -12,75 +12,55 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from services.inference.engine.ipc import EngineConfig, Hello, LastWords, LoadFault, LogLine, encode, log, receive
+from services.inference.engine.errors import LoadError, LoadTimeoutError
+from services.inference.engine.ipc import EngineConfig, ExitReason, LoadFailure, LogLine, Ready, encode, log, receive
 
-_ROOT = Path(__file__).resolve().parents[3]  # what `services` is imported from
+_ROOT = Path(__file__).resolve().parents[4]  # what `services` is imported from
 _COMMAND = (sys.executable, "-m", "services.inference.engine.worker.main")
 _END_SECONDS = 2.0
 _KILLED_SECONDS = 10.0
 
 
-class LoadError(ValueError):
-    """The model could not be loaded; the message is for people.
-
-    Attributes:
-        told: Whether the process gave a reason before it ended.
-        may_pass: Whether what it said may be different a while later, as where a process that has ended still holds
-            memory of a GPU; else trying again is of no use.
-    """
-
-    def __init__(self, message: str, *, told: bool, may_pass: bool = False) -> None:
-        super().__init__(message)
-        self.told = told
-        self.may_pass = may_pass
-
-
-class LoadTimeoutError(LoadError):
-    """The process takes longer to load the model than it may; it still runs."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(
-            f"the model was not loaded within {seconds:g} seconds, the limit (OWNLM_LOAD_TIMEOUT)", told=False
-        )
-
-
 class Worker(Protocol):
-    """Something that runs the model at the other end of a socket.
+    """A process, or what stands for one in a test, that runs the model at the other end of a socket.
 
     Attributes:
-        connection: This end of it. Where the event loop has a transport on it, closing it takes effect in the loop's
-            next turn only, shutting it down at once.
+        connection: This end of the socket. Where the event loop has a transport on it, closing it takes effect in the
+            loop's next turn only, shutting it down at once.
     """
 
     connection: socket.socket
 
-    def wait_hello(self) -> Hello:
+    def wait_ready(self) -> Ready:
         """Wait until the model is loaded; blocks.
 
         Raises:
             LoadTimeoutError: It takes too long.
-            LoadError: It cannot be, or the process ended.
+            LoadError: It cannot be loaded, or the process ended.
         """
 
     def end(self) -> str:
-        """Wait until it has ended, by force after a while, and say how: "with exit code 1"; blocks.
+        """Wait until the process has ended, kill it after a while, and return how it ended; blocks.
+
+        Returns:
+            As in "the process ended with exit code 1".
 
         Raises:
-            RuntimeError: Not even force ends it, as where it is inside a driver that hangs.
+            RuntimeError: It cannot even be killed, as where it is inside a driver that hangs.
         """
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
 
 
 class ModelProcess:
-    """`python -m services.inference.engine.process` as a child of this process.
+    """`python -m services.inference.engine.worker.main` as a child of this process; a `Worker`.
 
     It ends when the socket closes, and so with this process, however that ends. (PR_SET_PDEATHSIG would tie it to the
     thread that started it.) It is in a process group of its own: Ctrl-C is for the HTTP process, which drains first.
 
     Args:
-        config: What it is to load, and how.
+        config: The model to load, and how.
         command: What to run instead, with the socket's number as its last argument.
         load_timeout: Seconds that it may take to load the model; None waits for ever.
 
@@ -105,7 +85,7 @@ class ModelProcess:
                 process_group=0,
             )
             on_failure.pop_all()
-        with contextlib.suppress(OSError):  # it has ended, which `wait_hello` tells
+        with contextlib.suppress(OSError):  # it has ended, which `wait_ready` reports
             self.connection.sendall(encode(config))
 
     @property
@@ -113,25 +93,25 @@ class ModelProcess:
         """The process' id."""
         return self._popen.pid
 
-    def wait_hello(self) -> Hello:
-        """See `Worker.wait_hello`."""
-        while isinstance(message := self._hear(), LogLine):
+    def wait_ready(self) -> Ready:
+        """See `Worker.wait_ready`."""
+        while isinstance(message := self._receive(), LogLine):
             log(message)
-        if isinstance(message, Hello):
+        if isinstance(message, Ready):
             return message
-        if isinstance(message, LoadFault):
-            raise LoadError(message.message, told=True, may_pass=message.may_pass)
-        if isinstance(message, LastWords):
-            raise LoadError(message.reason, told=True)
-        raise LoadError(f"the process that loads the model ended {self.end()}", told=False)
+        if isinstance(message, LoadFailure):
+            raise LoadError(message.message, reported=True, transient=message.transient)
+        if isinstance(message, ExitReason):
+            raise LoadError(message.reason, reported=True)
+        raise LoadError(f"the process that loads the model ended {self.end()}", reported=False)
 
-    def _hear(self) -> Any | None:
-        """Wait for what it says next; None where it has closed."""
+    def _receive(self) -> Any | None:
+        """Wait for the next message; None if the process has closed its side."""
         if self._load_timeout is not None:
             left = max(0.0, self._started_at + self._load_timeout - time.monotonic())
-            word = select.poll()
-            word.register(self.connection, select.POLLIN)
-            if not word.poll(left * 1000):
+            readable = select.poll()
+            readable.register(self.connection, select.POLLIN)
+            if not readable.poll(left * 1000):
                 raise LoadTimeoutError(self._load_timeout)
         return receive(self.connection)
 
@@ -141,25 +121,25 @@ class ModelProcess:
             self.connection.shutdown(socket.SHUT_RDWR)  # at once, where closing waits for the event loop's transport
         self.connection.close()
         try:
-            return _how(self._popen.wait(_END_SECONDS))
+            return _describe_exit(self._popen.wait(_END_SECONDS))
         except subprocess.TimeoutExpired:
             self._popen.kill()
         try:
             self._popen.wait(_KILLED_SECONDS)
         except subprocess.TimeoutExpired as error:
-            raise RuntimeError(f"process {self.pid} does not end, though it was killed") from error
-        return "by force, since it did not end by itself"
+            raise RuntimeError(f"process {self.pid} did not end after SIGKILL") from error
+        return "by SIGKILL, since it did not end by itself"
 
     def close(self) -> None:
-        """See `Worker.close`; one that cannot be ended is left to the system."""
+        """See `Worker.close`; a process that cannot be killed is left to the system."""
         with contextlib.suppress(RuntimeError):
             self.end()
 
 
-def _how(returncode: int) -> str:
+def _describe_exit(returncode: int) -> str:
     if returncode >= 0:
         return f"with exit code {returncode}"
     names = {number.value: number.name for number in signal.Signals}  # real-time signals have none
     name = names.get(-returncode, str(-returncode))
-    hint = ", as it does where the system's memory runs out" if name == "SIGKILL" else ""
-    return f"by the signal {name}{hint}"
+    hint = ", possibly because the system ran out of memory" if name == "SIGKILL" else ""
+    return f"by signal {name}{hint}"

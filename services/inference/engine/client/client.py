@@ -1,4 +1,4 @@
-"""The engine as the HTTP process sees it: rows go to the model's process and events come back, on the event loop."""
+"""The engine as the HTTP process sees it: sequences go to the worker process and events come back."""
 
 import asyncio
 import time
@@ -7,23 +7,20 @@ from dataclasses import dataclass
 from functools import partial
 
 from services.inference.engine.client.child_process import Worker
-from services.inference.engine.client.request_handle import Job
+from services.inference.engine.client.request_handle import RequestHandle
 from services.inference.engine.client.supervisor import Supervisor
-from services.inference.engine.ipc import Cancel, Hello, Step, Submit
-from services.inference.engine.limits import check_fits
-from services.inference.engine.types import (
+from services.inference.engine.errors import (
     EngineError,
     EngineRestartedError,
-    EngineStats,
     EngineUnavailableError,
-    FailEvent,
-    Fault,
     QueueFullError,
     QueueTimeoutError,
     RequestTimeoutError,
-    RowRequest,
-    StartEvent,
+    RequestTooLargeError,
 )
+from services.inference.engine.ipc import Cancel, Ready, StepOutput, Submit
+from services.inference.engine.limits import check_fits_cache
+from services.inference.engine.types import EngineStats, FailEvent, Fault, SequenceRequest, StartEvent
 
 _MAX_UNSENT_BYTES = 64 * 1024 * 1024
 _DRAIN_POLL_SECONDS = 0.02
@@ -32,30 +29,30 @@ _SHUTTING_DOWN = "the server is shutting down"
 
 
 @dataclass(slots=True)
-class _Open:
-    """A job that the engine works on, and what ends it when it takes too long."""
+class _OpenRequest:
+    """A request that the engine works on, and its timeouts."""
 
-    job: Job
+    handle: RequestHandle
     timers: list[asyncio.TimerHandle]
 
 
 class EngineClient:
-    """An `Engine` in a process of its own; when that process ends, another one is started.
+    """Runs sequences in a worker process, which is restarted when it ends. Used on the event loop only.
 
     Args:
         worker: The process, which has loaded the model.
-        hello: What it said then.
-        launch: Starts another one like it, at once; it loads in the background.
-        max_queue: How many rows may wait for a place in the batch.
-        queue_timeout: Seconds that a request may wait until its first row starts; None waits for ever.
+        ready: Its ready message.
+        launch: Starts another one like it without waiting; it loads in the background.
+        max_queue: How many sequences may wait for a slot.
+        queue_timeout: Seconds that a request may wait until its first sequence is admitted; None waits for ever.
         request_timeout: Seconds that a request may take in all.
-        step_timeout: Seconds after which a process that is busy and gives no sign is replaced; None never does.
+        step_timeout: Seconds after which a busy process that sends nothing is replaced; None never does.
     """
 
     def __init__(
         self,
         worker: Worker,
-        hello: Hello,
+        ready: Ready,
         launch: Callable[[], Worker],
         *,
         max_queue: int,
@@ -65,21 +62,20 @@ class EngineClient:
     ) -> None:
         self._supervisor = Supervisor(
             worker,
-            hello,
+            ready,
             launch,
-            is_busy=lambda: bool(self._jobs),
+            is_busy=lambda: bool(self._requests),
             on_step=self._take_step,
-            on_end=self._process_ended,
+            on_end=self._worker_ended,
             step_timeout=step_timeout,
         )
-        self._max_rows = hello.max_rows + max_queue
+        self._max_sequences = ready.num_slots + max_queue
         self._queue_timeout = queue_timeout
         self._request_timeout = request_timeout
-        self._jobs: dict[int, _Open] = {}
-        self._num_jobs = 0
-        self._busy = 0  # rows of all jobs that the engine has not finished
-        self._stats = EngineStats(kv_blocks_total=hello.num_blocks)
-        self._stats_before = EngineStats()  # what earlier processes counted
+        self._requests: dict[int, _OpenRequest] = {}
+        self._num_requests = 0
+        self._stats = EngineStats(kv_blocks_total=ready.num_blocks)
+        self._earlier_stats = EngineStats()  # the counters of earlier processes
         self._draining = False
 
     @property
@@ -87,145 +83,159 @@ class EngineClient:
         """Why the engine cannot run anything now, or None."""
         return self._supervisor.fault
 
-    async def start(self, on_place: Callable[[float], None] = lambda _seconds: None) -> None:
-        """Begin to listen to the process; see `Engine.start`."""
-        self._on_place = on_place
+    async def start(self, on_admitted: Callable[[float], None] = lambda _seconds: None) -> None:
+        """Connect to the process; called once.
+
+        Args:
+            on_admitted: Called with the seconds that each sequence waited for its slot.
+        """
+        self._on_admitted = on_admitted
         self._loop = asyncio.get_running_loop()
         await self._supervisor.start()
 
-    def check_room(self, num_rows: int) -> None:
-        """Raise what `submit` would raise now; see `Engine.check_room`."""
+    def check_room(self, num_sequences: int) -> None:
+        """Raise what `submit` would raise now for this many sequences, before their prompts are encoded.
+
+        Raises:
+            RequestTooLargeError: They can never run here.
+            QueueFullError: There is no room for all of them.
+            EngineUnavailableError: Shutting down, being restarted, or failed.
+        """
+        if num_sequences > self._max_sequences:
+            raise RequestTooLargeError(f"{num_sequences} sequences, the limit is {self._max_sequences}")
         if self._draining:
             raise EngineUnavailableError(_SHUTTING_DOWN)
         if (fault := self.fault) is not None:
             if fault.final:
                 raise EngineUnavailableError(f"the server cannot serve: {fault.reason}")
             raise EngineRestartedError(f"the model is being restarted: {fault.reason}")
-        if self._busy + num_rows > self._max_rows:
+        num_live = self._num_live
+        if num_live + num_sequences > self._max_sequences:
             raise QueueFullError(
-                f"{self._busy} sequences are running or waiting and the limit is {self._max_rows}; try again later"
+                f"{num_live} sequences are running or waiting and the limit is {self._max_sequences}; try again later"
             )
         if self._supervisor.unsent_bytes > _MAX_UNSENT_BYTES:
             raise QueueFullError("the model does not keep up with the requests that are waiting; try again later")
 
-    def submit(self, requests: list[RowRequest]) -> Job:
-        """Queue rows that belong together; see `Engine.submit`."""
+    def submit(self, requests: list[SequenceRequest]) -> RequestHandle:
+        """Queue the sequences of a request: all of them, or none where it raises.
+
+        Raises:
+            RequestTooLargeError: They can never run here.
+            QueueFullError: There is no room for all of them.
+            EngineUnavailableError: Shutting down, being restarted, or failed.
+        """
         for request in requests:
-            check_fits(
-                len(requests),
-                len(request.prompt_ids),
-                request.max_tokens,
-                num_places=self._max_rows,
-                num_blocks=self._supervisor.hello.num_blocks,
-            )
+            check_fits_cache(request, self._supervisor.ready.num_blocks)
         self.check_room(len(requests))
-        self._num_jobs += 1
-        number = self._num_jobs
-        job = Job(len(requests), partial(self._drop, number))
-        self._jobs[number] = _Open(job, self._timers(number))
-        self._busy += len(requests)
-        self._supervisor.send(Submit(number, requests))
-        return job
+        self._num_requests += 1
+        request_id = self._num_requests
+        handle = RequestHandle(len(requests), partial(self._drop, request_id))
+        self._requests[request_id] = _OpenRequest(handle, self._timers(request_id))
+        self._supervisor.send(Submit(request_id, requests))
+        return handle
 
     def stats(self) -> EngineStats:
-        """Count what is going on; rows that the engine has not heard of yet are waiting."""
-        stats, before = self._stats, self._stats_before
-        running = min(stats.running_rows, self._busy)
+        """Return the current numbers; sequences that the worker has not received yet are waiting."""
+        stats, earlier, num_live = self._stats, self._earlier_stats, self._num_live
+        running = min(stats.num_running, num_live)
         return EngineStats(
-            waiting_rows=self._busy - running,
-            running_rows=running,
+            num_waiting=num_live - running,
+            num_running=running,
             kv_blocks_used=stats.kv_blocks_used,
             kv_blocks_cached=stats.kv_blocks_cached,
-            kv_blocks_total=self._supervisor.hello.num_blocks,
-            prefix_tokens_looked_up=before.prefix_tokens_looked_up + stats.prefix_tokens_looked_up,
-            prefix_tokens_hit=before.prefix_tokens_hit + stats.prefix_tokens_hit,
-            prefill_tokens=before.prefill_tokens + stats.prefill_tokens,
-            generated_tokens=before.generated_tokens + stats.generated_tokens,
-            preemptions=before.preemptions + stats.preemptions,
-            steps=before.steps + stats.steps,
+            kv_blocks_total=self._supervisor.ready.num_blocks,
+            prefix_tokens_looked_up=earlier.prefix_tokens_looked_up + stats.prefix_tokens_looked_up,
+            prefix_tokens_hit=earlier.prefix_tokens_hit + stats.prefix_tokens_hit,
+            prefill_tokens=earlier.prefill_tokens + stats.prefill_tokens,
+            generated_tokens=earlier.generated_tokens + stats.generated_tokens,
+            preemptions=earlier.preemptions + stats.preemptions,
+            steps=earlier.steps + stats.steps,
             restarts=self._supervisor.num_restarts,
         )
 
     async def drain(self, timeout: float) -> None:
-        """Refuse what waits, let running rows finish for `timeout` seconds, then fail the rest."""
+        """Refuse waiting requests, let running ones finish for `timeout` seconds, then fail the rest."""
         deadline = time.monotonic() + timeout
         self._draining = True
         self._supervisor.stop_restarting()
-        for number, entry in list(self._jobs.items()):
-            if entry.job.started_at is None:
-                self._fail(number, EngineUnavailableError(_SHUTTING_DOWN))
-        while self._jobs and time.monotonic() < deadline:
+        for request_id, request in list(self._requests.items()):
+            if request.handle.started_at is None:
+                self._fail(request_id, EngineUnavailableError(_SHUTTING_DOWN))
+        while self._requests and time.monotonic() < deadline:
             await asyncio.sleep(_DRAIN_POLL_SECONDS)
         self._fail_all(EngineUnavailableError("the server shut down before this was finished"))
 
     def close(self) -> None:
-        """Stop for good; whatever still runs is dropped. Also where it was never started."""
+        """Stop for good, also where it was never started; what still runs is dropped."""
         self._draining = True
         self._supervisor.close()
 
-    # What the process tells
+    @property
+    def _num_live(self) -> int:
+        """Sequences that run or wait."""
+        return sum(request.handle.num_live for request in self._requests.values())
 
-    def _take_step(self, message: Step) -> None:
-        self._stats = message.stats
-        for number, event in message.events:
+    # What the worker sends
+
+    def _take_step(self, output: StepOutput) -> None:
+        self._stats = output.stats
+        for request_id, event in output.events:
             if isinstance(event, StartEvent):
-                self._on_place(max(0.0, message.began_at - event.arrived_at))
-            entry = self._jobs.get(number)
-            if entry is None:
+                self._on_admitted(max(0.0, output.began_at - event.arrived_at))
+            request = self._requests.get(request_id)
+            if request is None:
                 continue  # dropped while the step ran
+            handle = request.handle
             if isinstance(event, StartEvent):
-                entry.job.start(message.began_at)
+                handle.start(output.began_at)
             elif isinstance(event, FailEvent):
-                if entry.job.is_running(event.row):
-                    self._fail(number, EngineError(event.message))
+                if handle.is_live(event.sequence_index):
+                    self._fail(request_id, EngineError(event.message))
             else:
-                before = entry.job.num_running
-                entry.job.receive(event)
-                self._busy -= before - entry.job.num_running
-                if entry.job.num_running == 0:
-                    self._forget(number)
+                handle.receive(event)
+                if handle.num_live == 0:
+                    self._forget(request_id)
 
-    def _process_ended(self, error: EngineUnavailableError) -> None:
-        self._stats_before, self._stats = self.stats(), EngineStats()
+    def _worker_ended(self, error: EngineUnavailableError) -> None:
+        self._earlier_stats, self._stats = self.stats(), EngineStats()
         self._fail_all(error)
 
-    # Jobs
+    # Requests
 
-    def _timers(self, number: int) -> list[asyncio.TimerHandle]:
+    def _timers(self, request_id: int) -> list[asyncio.TimerHandle]:
         timers = []
         if self._queue_timeout is not None:
-            timers.append(self._loop.call_later(self._queue_timeout, self._waited_too_long, number))
+            timers.append(self._loop.call_later(self._queue_timeout, self._queue_timed_out, request_id))
         if self._request_timeout is not None:
             error = RequestTimeoutError(f"the request took longer than {self._request_timeout:g} seconds, the limit")
-            timers.append(self._loop.call_later(self._request_timeout, self._fail, number, error))
+            timers.append(self._loop.call_later(self._request_timeout, self._fail, request_id, error))
         return timers
 
-    def _waited_too_long(self, number: int) -> None:
-        entry = self._jobs.get(number)
-        if entry is not None and entry.job.started_at is None:
-            message = f"the request waited {self._queue_timeout:g} seconds for its turn, the limit; try again later"
-            self._fail(number, QueueTimeoutError(message))
+    def _queue_timed_out(self, request_id: int) -> None:
+        request = self._requests.get(request_id)
+        if request is not None and request.handle.started_at is None:
+            message = f"the request waited {self._queue_timeout:g} seconds in the queue, the limit; try again later"
+            self._fail(request_id, QueueTimeoutError(message))
 
-    def _drop(self, number: int, num_rows: int, row: int | None) -> None:
-        """Rows that a handler no longer wants."""
-        self._busy -= num_rows
-        self._supervisor.send(Cancel(number, row))
-        if self._jobs[number].job.num_running == 0:
-            self._forget(number)
+    def _drop(self, request_id: int, index: int | None) -> None:
+        """Cancel what a handler no longer wants."""
+        self._supervisor.send(Cancel(request_id, index))
+        if self._requests[request_id].handle.num_live == 0:
+            self._forget(request_id)
 
-    def _fail(self, number: int, error: EngineError) -> None:
-        """End a job with an error, in the engine too."""
-        entry = self._jobs.get(number)
-        if entry is not None:
-            self._busy -= entry.job.num_running
-            self._supervisor.send(Cancel(number, None))
-            entry.job.fail(error)
-            self._forget(number)
+    def _fail(self, request_id: int, error: EngineError) -> None:
+        """End a request with an error, in the worker too."""
+        request = self._requests.get(request_id)
+        if request is not None:
+            self._supervisor.send(Cancel(request_id, None))
+            request.handle.fail(error)
+            self._forget(request_id)
 
     def _fail_all(self, error: EngineError) -> None:
-        for number in list(self._jobs):
-            self._fail(number, error)
+        for request_id in list(self._requests):
+            self._fail(request_id, error)
 
-    def _forget(self, number: int) -> None:
-        for timer in self._jobs.pop(number).timers:
+    def _forget(self, request_id: int) -> None:
+        for timer in self._requests.pop(request_id).timers:
             timer.cancel()

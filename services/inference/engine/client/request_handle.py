@@ -1,111 +1,100 @@
-"""The rows of one request, as its handler on the event loop sees them."""
+"""The sequences of one request, as its handler on the event loop sees them."""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from services.inference.engine.types import EngineError, RowEvent
+from services.inference.engine.errors import EngineError
+from services.inference.engine.types import SequenceEvent
 
 
-class Job(AsyncIterator["list[RowEvent]"]):
-    """Yields the events of all rows in the order of their steps, and ends when every row is finished or dropped.
+class RequestHandle(AsyncIterator[list[SequenceEvent]]):
+    """Yields the events of all sequences in the order of their steps; ends when each is finished or dropped.
 
-    What has come since the last time is given in one list, so that a step costs the handler one turn and one write,
-    however many rows it has. Unread events are at most `max_tokens` and one a row, which bounds what a client that
-    reads slowly can pile up. All of it belongs to the event loop.
+    All events since the last time come in one list, so that a step costs the handler one turn and one write, however
+    many sequences it has. Unread events are at most `max_tokens` and one a sequence, which limits what piles up for a
+    client that reads slowly. Used on the event loop only.
 
     Args:
-        num_rows: The rows, numbered from 0.
-        on_drop: Told how many rows the handler no longer wants and which one, None for all that are left; only rows
-            that the engine has not finished.
+        num_sequences: The sequences, numbered from 0.
+        on_drop: Called with the number of a sequence that the handler drops, or None where it drops all that are left;
+            not for sequences that the engine has finished.
 
     Attributes:
-        submitted_at: When the rows were queued, by `time.perf_counter`.
-        started_at: When the first of them got its place in the batch, or None.
-        observer: Sees each event that is still wanted when it comes, which a handler that is slow does later.
+        submitted_at: When the sequences were queued, by `time.perf_counter`.
+        started_at: When the first of them was admitted to the batch, or None.
+        observer: Called with each event of a live sequence as it arrives, which may be before the handler reads it.
     """
 
-    def __init__(self, num_rows: int, on_drop: Callable[[int, int | None], None]) -> None:
+    def __init__(self, num_sequences: int, on_drop: Callable[[int | None], None]) -> None:
         self.submitted_at = time.perf_counter()
         self.started_at: float | None = None
-        self.observer: Callable[[RowEvent], None] | None = None
+        self.observer: Callable[[SequenceEvent], None] | None = None
         self._on_drop = on_drop
-        self._running = set(range(num_rows))  # rows that the engine has not finished
-        self._unfinished = set(range(num_rows))  # rows whose last event the handler has not seen
-        self._events: list[RowEvent] = []
+        self._live = set(range(num_sequences))  # neither finished nor dropped
+        self._events: list[SequenceEvent] = []
         self._error: EngineError | None = None
         self._waiter: asyncio.Future[None] | None = None
 
     @property
-    def num_running(self) -> int:
-        """Rows that the engine works on, or will."""
-        return len(self._running)
+    def num_live(self) -> int:
+        """Sequences that the engine still runs, or will."""
+        return 0 if self._error is not None else len(self._live)
 
-    def is_running(self, row: int) -> bool:
-        """Whether the engine works on a row, or will, and the handler still wants it."""
-        return row in self._running
+    def is_live(self, index: int) -> bool:
+        """Whether the engine still runs a sequence, or will."""
+        return self._error is None and index in self._live
 
-    def drop(self, row: int) -> None:
-        """Stop one row; the engine frees its place at its next step."""
-        self._unfinished.discard(row)
-        if row in self._running:
-            self._running.discard(row)
-            self._on_drop(1, row)
+    def drop(self, index: int) -> None:
+        """Stop one sequence, and discard its unread events; the engine frees its slot before its next step."""
+        self._events = [event for event in self._events if event.sequence_index != index]
+        was_live = self.is_live(index)
+        self._live.discard(index)
+        if was_live:
+            self._on_drop(index)
 
     def cancel(self) -> None:
-        """Stop all rows and end the iteration; does nothing where they are finished."""
-        self._unfinished.clear()
-        if self._running:
-            dropped = len(self._running)
-            self._running.clear()
-            self._on_drop(dropped, None)
+        """Stop all sequences and end the iteration; does nothing if they are finished."""
+        self._events.clear()
+        had_live = self.num_live > 0
+        self._live.clear()
+        if had_live:
+            self._on_drop(None)
         self._wake()
 
-    async def __anext__(self) -> "list[RowEvent]":
-        while True:
-            events = self._take()
-            if events:
-                return events
-            if not self._unfinished:
+    async def __anext__(self) -> list[SequenceEvent]:
+        while not self._events:
+            if not self._live:
                 raise StopAsyncIteration
             if self._error is not None:
-                self._unfinished.clear()
+                self._live.clear()
                 raise self._error
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
+        events, self._events = self._events, []
+        return events
 
     def start(self, at: float) -> None:
-        """The engine's side: a row got its place, at a time by `time.perf_counter`."""
+        """For the client: a sequence was admitted, at a time by `time.perf_counter`."""
         if self.started_at is None:
             self.started_at = max(at, self.submitted_at)
 
-    def receive(self, event: "RowEvent") -> None:
-        """The engine's side: hand over an event."""
+    def receive(self, event: SequenceEvent) -> None:
+        """For the client: an event of a sequence; ignored if it was dropped."""
+        if event.sequence_index not in self._live:
+            return
         if event.finish_reason is not None:
-            self._running.discard(event.row)
+            self._live.discard(event.sequence_index)
         self._events.append(event)
-        if self.observer is not None and event.row in self._unfinished:
+        if self.observer is not None:
             self.observer(event)
         self._wake()
 
-    def fail(self, error: "EngineError") -> None:
-        """The engine's side: it stopped all rows; the iteration ends with `error` after the events before it."""
-        self._running.clear()
-        self._error = self._error or error
+    def fail(self, error: EngineError) -> None:
+        """For the client: the engine stopped all live sequences; iteration raises `error` after the unread events."""
+        self._error = error
         self._wake()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-    def _take(self) -> "list[RowEvent]":
-        taken = []
-        for event in self._events:
-            if event.row in self._unfinished:
-                taken.append(event)
-                if event.finish_reason is not None:
-                    self._unfinished.discard(event.row)
-        self._events.clear()
-        return taken

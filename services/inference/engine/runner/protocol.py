@@ -1,20 +1,14 @@
-"""One step of the model: the seam between the scheduler, which decides what runs, and a runner, which runs it.
+"""One step of the model: the interface between the scheduler, which decides what runs, and a runner, which runs it.
 
-The scheduler knows sequences, blocks and rows; a runner knows weights, kernels and devices. Everything here is plain
-data, so that either side is tested without the other.
+The scheduler knows sequences and blocks; a runner knows weights, kernels and devices. A *slot* is where a runner keeps
+what it needs of a sequence to sample its tokens. All of it is plain data, so that each side can be tested alone.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from services.inference.engine.types import RowRequest, TokenLogprobs
-
-BLOCK_SIZE = 16
-"""Tokens of one block of the KV cache."""
-
-NO_DISTRIBUTION = "the model gave no distribution to draw from: its logits are not finite"
-"""What a row is told that fails for this reason."""
+from services.inference.engine.types import SampledToken, SequenceRequest, TokenLogprobs
 
 
 @dataclass(slots=True)
@@ -27,54 +21,47 @@ class Segment:
         blocks: The sequence's blocks in the order of positions. Block i holds positions `i * BLOCK_SIZE` on; there is
             one for every position up to the last of `tokens`. Blocks before `start // BLOCK_SIZE` may be shared with
             other sequences and are only read.
-        draws: The rows that draw a token from the logits after the last of `tokens`; none within a prompt. Several
-            where choices share a prompt.
-        targets: Where log-probabilities of a prompt are wanted, the id that follows each of `tokens` (one fewer where
-            the prompt ends with them); else empty.
+        sample_slots: The slots for which a token is sampled from the logits after the last of `tokens`; none within a
+            prompt, several where choices share a prompt.
+        targets: Where log-probabilities of a prompt are requested, the id that follows each of `tokens` (one fewer
+            where the prompt ends with them); else empty.
         num_logprobs: How many of the likeliest ids to report beside each target.
     """
 
     tokens: Sequence[int]
     start: int
     blocks: Sequence[int]
-    draws: tuple[int, ...] = ()
+    sample_slots: tuple[int, ...] = ()
     targets: Sequence[int] = ()
     num_logprobs: int = 0
 
 
-class Draw(NamedTuple):
-    """What a row drew. `token` is `NO_TOKEN` where its logits hold no distribution to draw from."""
-
-    row: int
-    token: int
-    logprobs: TokenLogprobs | None = None
-
-
 @dataclass(slots=True)
 class StepResult:
-    """What a step gave.
+    """The result of a step.
 
     Attributes:
-        draws: In the order of the segments and of their `draws`.
+        sampled_tokens: In the order of the segments and of their `sample_slots`.
         prompt_logprobs: For each segment, one for each of its `targets`.
     """
 
-    draws: list[Draw] = field(default_factory=list)
+    sampled_tokens: list[SampledToken] = field(default_factory=list)
     prompt_logprobs: list[list[TokenLogprobs]] = field(default_factory=list)
 
 
 def check_result(segments: Sequence[Segment], result: StepResult) -> None:
-    """Raise where a runner did not give what was asked for, before any of it is taken over."""
-    places = [place for segment in segments for place in segment.draws]
-    if [draw.row for draw in result.draws] != places:
-        raise RuntimeError(f"the runner drew for rows {[draw.row for draw in result.draws]} instead of {places}")
+    """Raise if a runner returned something else than it was asked for, before any of it is used."""
+    expected = [slot for segment in segments for slot in segment.sample_slots]
+    sampled = [token.slot for token in result.sampled_tokens]
+    if sampled != expected:
+        raise RuntimeError(f"the runner sampled for slots {sampled} instead of {expected}")
     scored = [len(scores) for scores in result.prompt_logprobs] or [0] * len(segments)
     if scored != [len(segment.targets) for segment in segments]:
-        raise RuntimeError("the runner scored other tokens of prompts than it was asked to")
+        raise RuntimeError("the runner scored other prompt tokens than requested")
 
 
 class RunnerLostError(RuntimeError):
-    """The runner runs nothing any more, as after a fault of its device: only another process does."""
+    """The runner cannot run anything any more, as after a fault of its device; only a new process can."""
 
 
 class Runner(Protocol):
@@ -84,22 +71,22 @@ class Runner(Protocol):
 
     Attributes:
         num_blocks: Blocks of the KV cache, which is allocated once.
-        max_rows: Rows that may be open at the same time, numbered from 0.
+        num_slots: Sequences that may run at the same time.
         max_step_tokens: The most tokens of all segments of a step.
     """
 
     num_blocks: int
-    max_rows: int
+    num_slots: int
     max_step_tokens: int
 
-    def open_row(self, row: int, request: RowRequest, output: Sequence[int] = ()) -> None:
-        """Start drawing for a request in place `row`; `output` is what it has generated already, if it was evicted."""
+    def open_slot(self, slot: int, request: SequenceRequest, output: Sequence[int] = ()) -> None:
+        """Prepare to sample for a sequence; `output` is what it has generated already, if it was preempted."""
 
-    def close_row(self, row: int) -> None:
-        """Forget the row."""
+    def close_slot(self, slot: int) -> None:
+        """Forget the slot's sequence."""
 
     def copy_block(self, source: int, target: int) -> None:
-        """Copy a block of all layers, for sequences that go separate ways in the middle of one."""
+        """Copy a block of all layers, for sequences that diverge in the middle of one."""
 
     def run(self, segments: Sequence[Segment]) -> StepResult:
-        """Run one step. A row's draw counts as its output from then on."""
+        """Run one step. A slot's sampled token counts as its output from then on."""

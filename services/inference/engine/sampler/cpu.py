@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from services.inference.engine.runner.protocol import NO_DISTRIBUTION, Draw
+from services.inference.engine.errors import NO_DISTRIBUTION
 from services.inference.engine.sampler.kernels.arrays import BLOCK, NUM_BUCKETS, Float32Array, Results, Rows, Scratch
 from services.inference.engine.sampler.kernels.drawing import draw_rows, score_rows
 from services.inference.engine.sampler.parameters import Parameters, bias_of, early_stops, seen_counts
-from services.inference.engine.types import RowRequest, TokenLogprobs
+from services.inference.engine.types import SampledToken, SequenceRequest, TokenLogprobs
 from shared.kernels.compiling import Call
 from shared.lm.sampling_params import LOWEST_LOGPROB, NO_TOKEN
 
@@ -65,7 +65,7 @@ class CpuSampler:
         self._no_logits = np.zeros(0, np.float32)
         self._calls = self._prepare_draws()
 
-    def open(self, row: int, request: RowRequest, output: Sequence[int] = ()) -> None:
+    def open(self, row: int, request: SequenceRequest, output: Sequence[int] = ()) -> None:
         """See `Sampler.open`.
 
         Raises:
@@ -96,7 +96,7 @@ class CpuSampler:
     def close(self, row: int) -> None:
         """See `Sampler.close`; what is left of the row is written over when its place is opened again."""
 
-    def draw(self, logits: Float32Array, rows: Sequence[int]) -> list[Draw]:
+    def draw(self, logits: Float32Array, rows: Sequence[int]) -> list[SampledToken]:
         """See `Sampler.draw`; the logits are contiguous but for the distance of their rows."""
         self._check(logits, len(rows))
         self._places[: len(rows)] = rows
@@ -109,7 +109,7 @@ class CpuSampler:
             self._parameters.refresh(self._places[: len(rows)])
         tokens, wanting = self._results.tokens[: len(rows)].tolist(), self._wanting
         return [
-            Draw(row, token, _logprobs(self._results, index) if row in wanting and token != NO_TOKEN else None)
+            SampledToken(row, token, _logprobs(self._results, index) if row in wanting and token != NO_TOKEN else None)
             for index, (row, token) in enumerate(zip(rows, tokens, strict=True))
         ]
 

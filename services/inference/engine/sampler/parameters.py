@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from services.inference.engine.sampler.kernels.arrays import NUM_UNIFORMS
-from services.inference.engine.types import RowRequest
+from services.inference.engine.types import SequenceRequest
 from shared.lm.sampling_params import TOP_P_SLACK
 
 ALL = 1 << 31
@@ -49,7 +49,7 @@ class Parameters:
         self.uniforms = np.zeros(max_rows * NUM_UNIFORMS)
         self._seeds = [0] * max_rows
 
-    def open(self, row: int, request: RowRequest, num_drawn: int) -> None:
+    def open(self, row: int, request: SequenceRequest, num_drawn: int) -> None:
         """Take a request's parameters."""
         params = request.params
         self.greedy[row] = params.greedy
@@ -86,7 +86,7 @@ class Parameters:
         self.uniforms[row * NUM_UNIFORMS : (row + 1) * NUM_UNIFORMS] = uniforms
 
 
-def bias_of(request: RowRequest, vocab_size: int) -> tuple[list[int], list[float]]:
+def bias_of(request: SequenceRequest, vocab_size: int) -> tuple[list[int], list[float]]:
     """Return the ids of a request's logit_bias, and what is added to their logits.
 
     Raises:
@@ -98,14 +98,16 @@ def bias_of(request: RowRequest, vocab_size: int) -> tuple[list[int], list[float
     return [token for token, _ in request.params.logit_bias], [bias for _, bias in request.params.logit_bias]
 
 
-def early_stops(request: RowRequest, vocab_size: int) -> list[int]:
+def early_stops(request: SequenceRequest, vocab_size: int) -> list[int]:
     """Return the ids that must not be drawn before `min_tokens`."""
     if not request.min_tokens:
         return []
     return [token for token in request.stop_ids if 0 <= token < vocab_size]
 
 
-def seen_counts(request: RowRequest, output: Sequence[int], vocab_size: int) -> "np.ndarray[Any, np.dtype[np.int32]]":
+def seen_counts(
+    request: SequenceRequest, output: Sequence[int], vocab_size: int
+) -> "np.ndarray[Any, np.dtype[np.int32]]":
     """Return for each id of the vocabulary twice the times that it was drawn, plus 1 if it is in the prompt."""
     seen = np.zeros(vocab_size, np.int32)
     seen[list(request.prompt_ids)] = 1

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from services.inference.engine.runner.protocol import NO_DISTRIBUTION, Draw
+from services.inference.engine.errors import NO_DISTRIBUTION
 from services.inference.engine.sampler.kernels.arrays import NUM_UNIFORMS
 from services.inference.engine.sampler.parameters import Parameters, bias_of, early_stops, seen_counts
-from services.inference.engine.types import RowRequest, TokenLogprobs
+from services.inference.engine.types import SampledToken, SequenceRequest, TokenLogprobs
 from shared.lm.sampling_params import LOWEST_LOGPROB, NO_TOKEN
 
 _LARGEST = torch.finfo(torch.float32).max
@@ -50,7 +50,7 @@ class TorchSampler:
         self._stops = torch.zeros(shape, dtype=torch.bool, device=device)
 
     @torch.inference_mode()
-    def open(self, row: int, request: RowRequest, output: Sequence[int] = ()) -> None:
+    def open(self, row: int, request: SequenceRequest, output: Sequence[int] = ()) -> None:
         """See `Sampler.open`.
 
         Raises:
@@ -72,7 +72,7 @@ class TorchSampler:
         """See `Sampler.close`; what is left of the row is written over when its place is opened again."""
 
     @torch.inference_mode()
-    def draw(self, logits: Tensor, rows: Sequence[int]) -> list[Draw]:
+    def draw(self, logits: Tensor, rows: Sequence[int]) -> list[SampledToken]:
         """See `Sampler.draw`; the logits are float32 [rows, vocab_size]."""
         tokens = self.draw_on_device(logits, torch.from_numpy(self.controls(rows, len(rows))).to(self._device))
         return self.collect(logits, tokens, rows)
@@ -125,7 +125,7 @@ class TorchSampler:
         self._seen.view(-1).index_add_(0, places * self._size + tokens.clamp(min=0), counted)
         return tokens
 
-    def collect(self, logits: Tensor, tokens: Tensor, rows: Sequence[int]) -> list[Draw]:
+    def collect(self, logits: Tensor, tokens: Tensor, rows: Sequence[int]) -> list[SampledToken]:
         """Wait for what was drawn for the first rows of a batch, and take the log-probabilities with it."""
         count = len(rows)
         index = np.array(rows, np.int64)
@@ -145,7 +145,7 @@ class TorchSampler:
         self._parameters.refresh(index)
         logprobs = dict(zip(wanted, scored, strict=True))
         return [
-            Draw(row, token, _cut(logprobs.get(place), num_logprobs[place]) if token != NO_TOKEN else None)
+            SampledToken(row, token, _cut(logprobs.get(place), num_logprobs[place]) if token != NO_TOKEN else None)
             for place, (row, token) in enumerate(zip(rows, drawn, strict=True))
         ]
 

@@ -1,52 +1,73 @@
 """One sequence inside the engine's core."""
 
-from collections.abc import Sequence
+import collections.abc
 from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
 
-from services.inference.engine.runner.protocol import BLOCK_SIZE
-from services.inference.engine.scheduling.block_pool import ROOT, chain_digest
-from services.inference.engine.types import FinishReason, RowRequest, TokenLogprobs
+from services.inference.engine.limits import BLOCK_SIZE
+from services.inference.engine.scheduling.block_pool import NO_PARENT, chain_digest
+from services.inference.engine.types import FinishReason, SequenceRequest, TokenLogprobs
 
 PrefillKey = tuple[tuple[int, ...], int | None]
-"""A prompt, and the log-probabilities that are wanted of it."""
+"""A prompt, and how many log-probabilities of it are requested."""
+
+
+class SequenceId(NamedTuple):
+    """A request, and the sequence's number in it."""
+
+    request_id: int
+    sequence_index: int
+
+
+class Status(Enum):
+    """Where a sequence is: its only liveness state. A preempted sequence is waiting again."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
 
 
 @dataclass(slots=True, eq=False)
-class Row:
-    """A sequence and how far it has come.
+class Sequence:
+    """A sequence and its progress.
 
     Attributes:
-        job_id: The job that it belongs to.
-        index: Its number in the job.
-        age: The order of first admission, kept when the row is preempted; -1 before it.
-        place: Its number at the runner; -1 while it waits.
-        is_open: Whether the runner knows it.
-        output: What it has generated.
+        id: Its request and its number in it.
+        request: What to generate.
+        status: Waiting, running or finished.
+        admission: Its number in the order of first admission, kept when it is preempted; -1 before it.
+        slot: Where the runner keeps it; -1 if it does not.
+        output: The tokens generated so far.
         blocks: Its blocks, in the order of positions. A follower's are those that it will not share with its leader.
         num_computed: Tokens whose keys and values are in the blocks.
-        num_cached: Prompt tokens that were found in the cache.
-        digests: The names of its full blocks from the first on, as far as they were needed.
-        prompt_logprobs: Of the prompt's tokens that have been computed, where they were asked for.
-        prompt_done: Whether its `PromptEvent` is out.
-        leader: The row whose prefill it shares.
-        followers: The rows that share its prefill: they draw from the same logits.
+        num_cached: Prompt tokens that were cache hits.
+        digests: The digests of its full blocks from the first on, computed as they are needed.
+        prompt_logprobs: Of the prompt's tokens that have been computed, if requested.
+        prompt_reported: Whether its `PromptEvent` was emitted.
+        leader: The sequence whose prefill it shares.
+        followers: The sequences that share its prefill: their first tokens are sampled from the same logits.
     """
 
-    job_id: int
-    index: int
-    request: RowRequest
-    age: int = -1
-    place: int = -1
-    is_open: bool = False
+    id: SequenceId
+    request: SequenceRequest
+    status: Status = Status.WAITING
+    admission: int = -1
+    slot: int = -1
     output: list[int] = field(default_factory=list)
     blocks: list[int] = field(default_factory=list)
     num_computed: int = 0
     num_cached: int = 0
     digests: list[bytes] = field(default_factory=list)
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
-    prompt_done: bool = False
-    leader: "Row | None" = None
-    followers: list["Row"] = field(default_factory=list)
+    prompt_reported: bool = False
+    leader: "Sequence | None" = None
+    followers: list["Sequence"] = field(default_factory=list)
+
+    @property
+    def index(self) -> int:
+        """Its number in its request, as events report it."""
+        return self.id.sequence_index
 
     @property
     def num_tokens(self) -> int:
@@ -54,16 +75,21 @@ class Row:
         return len(self.request.prompt_ids) + len(self.output)
 
     @property
-    def decoding(self) -> bool:
-        """Whether all but the newest generated token is computed."""
+    def num_left(self) -> int:
+        """Tokens that are still to be computed."""
+        return self.num_tokens - self.num_computed
+
+    @property
+    def is_decoding(self) -> bool:
+        """Whether only the newest generated token is left to compute."""
         return bool(self.output) and self.num_computed == self.num_tokens - 1
 
     @property
-    def scores_prompt(self) -> bool:
-        """Whether log-probabilities of the prompt are still to be told: it must be computed then, not found."""
-        return self.request.num_prompt_logprobs is not None and not self.prompt_done
+    def needs_prompt_logprobs(self) -> bool:
+        """Whether log-probabilities of the prompt are still to be reported: it is computed then, cache hit or not."""
+        return self.request.num_prompt_logprobs is not None and not self.prompt_reported
 
-    def tokens(self, start: int, end: int) -> Sequence[int]:
+    def tokens(self, start: int, end: int) -> collections.abc.Sequence[int]:
         """Prompt and output from `start` to `end`."""
         prompt = self.request.prompt_ids
         if end <= len(prompt):
@@ -71,21 +97,26 @@ class Row:
         generated = self.output[max(0, start - len(prompt)) : end - len(prompt)]
         return [*prompt[start:], *generated]
 
+    @property
+    def num_cacheable_blocks(self) -> int:
+        """Blocks that may be cache hits: the last token is always computed, since its logits are needed."""
+        return (self.num_tokens - 1) // BLOCK_SIZE
+
     def digest(self, index: int) -> bytes:
-        """The name of full block `index`."""
+        """The digest of full block `index`."""
         while len(self.digests) <= index:
             start = len(self.digests) * BLOCK_SIZE
-            parent = self.digests[-1] if self.digests else ROOT
+            parent = self.digests[-1] if self.digests else NO_PARENT
             self.digests.append(chain_digest(parent, self.tokens(start, start + BLOCK_SIZE)))
         return self.digests[index]
 
     @property
     def prefill_key(self) -> PrefillKey:
-        """Equal for rows that can share a prefill to its end."""
+        """Equal for sequences that can share a prefill to its end."""
         return self.request.prompt_ids, self.request.num_prompt_logprobs
 
     def append(self, token: int) -> FinishReason | None:
-        """Take a generated token, and say whether the row ends with it."""
+        """Add a generated token; return why the sequence ends with it, or None."""
         self.output.append(token)
         if token in self.request.stop_ids:
             return "stop"

@@ -1,65 +1,65 @@
-"""The rows that wait for a place, in the order in which they get one."""
+"""The sequences that wait for a slot, in the order in which they get one."""
 
 from bisect import insort
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 
-from services.inference.engine.scheduling.sequence import Row
+from services.inference.engine.scheduling.sequence import Sequence
 
 
-class WaitingRows:
-    """Preempted rows first, the oldest at the head; then one row of each job in turn, jobs in the order of arrival.
+class WaitingQueue:
+    """Preempted sequences first, the oldest at the head; then one of each request in turn, in the order of arrival.
 
-    A job of many rows so takes its turn like any other, and no row waits for more than one row of each job before it
-    at a time. Nobody overtakes the head: a row that needs much room gets it.
+    So a request of many sequences takes its turn like any other, and no sequence waits for more than one of each
+    request before it at a time. The head is never overtaken: a sequence that needs many blocks gets them.
     """
 
     def __init__(self) -> None:
-        self._preempted: list[Row] = []
-        self._jobs: OrderedDict[int, deque[Row]] = OrderedDict()
-        self._num_fresh = 0
+        self._preempted: list[Sequence] = []
+        self._requests: OrderedDict[int, deque[Sequence]] = OrderedDict()  # by request id
+        self._num_new = 0
 
     def __len__(self) -> int:
-        return len(self._preempted) + self._num_fresh
+        return len(self._preempted) + self._num_new
 
     @property
-    def head(self) -> Row | None:
-        """The row whose turn it is."""
+    def head(self) -> Sequence | None:
+        """The sequence whose turn it is."""
         if self._preempted:
             return self._preempted[0]
-        return next(iter(self._jobs.values()))[0] if self._jobs else None
+        return next(iter(self._requests.values()))[0] if self._requests else None
 
-    def add(self, job_id: int, rows: Iterable[Row]) -> None:
-        """Queue the rows of a new job."""
-        waiting = deque(rows)
+    def add(self, request_id: int, sequences: Iterable[Sequence]) -> None:
+        """Queue the sequences of a new request."""
+        waiting = deque(sequences)
         if waiting:
-            self._jobs[job_id] = waiting
-            self._num_fresh += len(waiting)
+            self._requests[request_id] = waiting
+            self._num_new += len(waiting)
 
-    def put_back(self, row: Row) -> None:
-        """Queue a preempted row."""
-        insort(self._preempted, row, key=lambda other: other.age)
+    def put_back(self, sequence: Sequence) -> None:
+        """Queue a preempted sequence."""
+        insort(self._preempted, sequence, key=lambda other: other.admission)
 
-    def pop(self) -> Row:
-        """Take the head; its job's next row waits for its turn."""
+    def pop(self) -> Sequence:
+        """Remove and return the head; its request's next sequence goes behind the other requests."""
         if self._preempted:
             return self._preempted.pop(0)
-        job_id, rows = next(iter(self._jobs.items()))
-        row = rows.popleft()
-        self._num_fresh -= 1
-        if rows:
-            self._jobs.move_to_end(job_id)
+        request_id, sequences = next(iter(self._requests.items()))
+        sequence = sequences.popleft()
+        self._num_new -= 1
+        if sequences:
+            self._requests.move_to_end(request_id)
         else:
-            del self._jobs[job_id]
-        return row
+            del self._requests[request_id]
+        return sequence
 
-    def remove(self, row: Row) -> None:
-        """Take a row out, wherever it is."""
-        if row.age >= 0:
-            self._preempted.remove(row)
+    def remove(self, sequence: Sequence) -> None:
+        """Remove a sequence, wherever it is in the queue."""
+        if sequence.admission >= 0:
+            self._preempted.remove(sequence)
             return
-        rows = self._jobs[row.job_id]
-        rows.remove(row)
-        self._num_fresh -= 1
-        if not rows:
-            del self._jobs[row.job_id]
+        sequences = self._requests[sequence.id.request_id]
+        sequences.remove(sequence)
+        self._num_new -= 1
+        if not sequences:
+            del self._requests[sequence.id.request_id]

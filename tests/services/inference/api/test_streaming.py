@@ -165,7 +165,7 @@ def test_a_failure_after_the_start_is_an_error_frame_and_no_end(url: str, route:
     *frames, error, rest = broken(url, route).split(b"\n\n")
     assert (len(frames), rest) == (2, b"")
     assert json.loads(error.removeprefix(b"data: "))["error"] == {
-        "message": "the model gave no distribution to draw from: its logits are not finite",
+        "message": "there is no distribution to sample from: the model's logits are NaN or infinite",
         "type": "server_error",
         "param": None,
         "code": "generation_failed",

@@ -6,9 +6,10 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from services.inference.engine.runner.protocol import BLOCK_SIZE
+from services.inference.engine.limits import BLOCK_SIZE
 from services.inference.engine.scheduling.core import EngineCore
-from services.inference.engine.types import FailEvent, PromptEvent, RowRequest, StartEvent, TokenEvent
+from services.inference.engine.scheduling.sequence import Status
+from services.inference.engine.types import FailEvent, PromptEvent, SequenceRequest, StartEvent, TokenEvent
 from shared.lm import SamplingParams
 from tests.services.inference.engine.fake_runner import FakeRunner, score
 
@@ -20,15 +21,15 @@ def request(
     seed: int = 0,
     stop_ids: tuple[int, ...] = (),
     scores: int | None = None,
-) -> RowRequest:
-    """A row; a number stands for a prompt of so many tokens."""
+) -> SequenceRequest:
+    """A sequence; a number stands for a prompt of so many tokens."""
     ids = tuple(range(100, 100 + prompt)) if isinstance(prompt, int) else tuple(prompt)
-    return RowRequest(ids, SamplingParams(seed=seed), max_tokens, frozenset(stop_ids), num_prompt_logprobs=scores)
+    return SequenceRequest(ids, SamplingParams(seed=seed), max_tokens, frozenset(stop_ids), num_prompt_logprobs=scores)
 
 
 @dataclass
 class Answer:
-    """What came of a row."""
+    """What came of a sequence."""
 
     started: bool = False
     prompt: PromptEvent | None = None
@@ -38,7 +39,7 @@ class Answer:
 
 
 class Driver:
-    """A core, the answers of its rows by job and row, and its invariants."""
+    """A core, the answers of its sequences by request and index, and its invariants."""
 
     def __init__(self, runner: FakeRunner, prefill_tokens: int = 32, min_prefill_tokens: int = 16) -> None:
         self.runner = runner
@@ -46,16 +47,16 @@ class Driver:
         self.answers: dict[tuple[int, int], Answer] = {}
         self.log: list[Any] = []
 
-    def submit(self, job_id: int, *requests: RowRequest) -> None:
-        self.core.submit(job_id, requests)
-        self.answers |= {(job_id, index): Answer() for index in range(len(requests))}
+    def submit(self, request_id: int, *requests: SequenceRequest) -> None:
+        self.core.submit(request_id, requests)
+        self.answers |= {(request_id, index): Answer() for index in range(len(requests))}
 
     def step(self) -> None:
         with capture_logs() as lines:  # printing a trace takes longer than a hundred steps
             events = self.core.step()
         self.log += lines
-        for job_id, event in events:
-            answer = self.answers[job_id, event.row]
+        for request_id, event in events:
+            answer = self.answers[request_id, event.sequence_index]
             assert answer.finish_reason is None, "an event after the last one"
             assert answer.failure is None, "an event after the last one"
             match event:
@@ -81,49 +82,52 @@ class Driver:
             self.step()
         raise AssertionError("the core does not come to an end")
 
-    def tokens(self, job_id: int) -> list[list[int]]:
-        return [answer.tokens for (job, _), answer in self.answers.items() if job == job_id]
+    def tokens(self, request_id: int) -> list[list[int]]:
+        return [answer.tokens for (of, _), answer in self.answers.items() if of == request_id]
 
     def check(self) -> None:
-        """Every block and place is accounted for, and nothing is left of rows that are gone."""
+        """Every block and slot is accounted for, and nothing is left of sequences that have finished."""
         scheduler, pool = self.core._scheduler, self.core._scheduler.pool
-        rows = [row for job in self.core._rows.values() for row in job.values()]
+        sequences = list(self.core._sequences.values())
         running = list(scheduler.running)
-        assert {row.place for row in running} == set(self.runner.rows)
-        assert sorted([*self.runner.rows, *scheduler._free_places]) == list(range(self.runner.max_rows))
-        assert len(scheduler.waiting) + len(running) == len(rows)
-        assert [row.age for row in running] == sorted(row.age for row in running)
+        assert {sequence.slot for sequence in running} == set(self.runner.slots)
+        assert sorted([*self.runner.slots, *scheduler.free_slots]) == list(range(self.runner.num_slots))
+        assert running == sorted(running, key=lambda sequence: sequence.admission)
+        assert {one for one in sequences if one.status is Status.RUNNING} == set(running)
+        assert {one.status for one in sequences if one not in scheduler.running} <= {Status.WAITING}
+        assert len(scheduler.waiting) + len(running) == len(sequences)
 
-        held = Counter(block for row in rows for block in row.blocks)
+        held = Counter(block for sequence in sequences for block in sequence.blocks)
         assert [held[block] for block in range(pool.num_blocks)] == pool._references
-        groups = [list(held), pool._free, list(pool._idle)]
+        groups = [list(held), pool._free, list(pool._cached)]
         assert sorted(block for group in groups for block in group) == list(range(pool.num_blocks))
-        assert set(pool._idle) <= set(pool._digests)
+        assert set(pool._cached) <= set(pool._digests)
         assert {digest: block for block, digest in pool._digests.items()} == pool._blocks
 
-        for row in rows:
-            leader = row.leader or row
-            assert all(follower.leader is row for follower in row.followers)
-            assert (row in leader.followers) == (row.leader is not None)
-            assert row.place >= 0 or not (row.blocks or row.followers or row.leader or row.num_computed)
-            if row.place >= 0 and row.leader is None:
-                assert len(row.blocks) * BLOCK_SIZE >= row.num_tokens - bool(row.output)
+        for one in sequences:
+            leader = one.leader or one
+            is_running = one.status is Status.RUNNING
+            assert all(follower.leader is one for follower in one.followers)
+            assert (one in leader.followers) == (one.leader is not None)
+            assert is_running or not (one.blocks or one.followers or one.leader or one.num_computed)
+            if is_running and one.leader is None:
+                assert len(one.blocks) * BLOCK_SIZE >= one.num_tokens - bool(one.output)
         for key, leader in scheduler._leaders.items():
             assert leader.prefill_key == key
-            assert leader.place >= 0
+            assert leader.status is Status.RUNNING
             assert not leader.output
 
     def check_empty(self) -> None:
         """Nothing is left but blocks that may be found again."""
         self.check()
         stats = self.core.stats()
-        assert (stats.waiting_rows, stats.running_rows, stats.kv_blocks_used) == (0, 0, 0)
+        assert (stats.num_waiting, stats.num_running, stats.kv_blocks_used) == (0, 0, 0)
         assert not self.core._scheduler._leaders
         assert not self.core.has_work
 
 
-def expected_scores(row: RowRequest) -> tuple[object, ...] | None:
-    if row.num_prompt_logprobs is None:
+def expected_scores(of: SequenceRequest) -> tuple[object, ...] | None:
+    if of.num_prompt_logprobs is None:
         return None
-    ids = row.prompt_ids
-    return tuple(score(ids[:index], ids[index], row.num_prompt_logprobs) for index in range(1, len(ids)))
+    ids = of.prompt_ids
+    return tuple(score(ids[:index], ids[index], of.num_prompt_logprobs) for index in range(1, len(ids)))

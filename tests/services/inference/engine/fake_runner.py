@@ -4,8 +4,9 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from services.inference.engine.runner.protocol import BLOCK_SIZE, Draw, Segment, StepResult
-from services.inference.engine.types import RowRequest, TokenLogprobs
+from services.inference.engine.limits import BLOCK_SIZE
+from services.inference.engine.runner.protocol import Segment, StepResult
+from services.inference.engine.types import SampledToken, SequenceRequest, TokenLogprobs
 
 UNWRITTEN = -7
 
@@ -19,8 +20,8 @@ def score(sequence: Sequence[int], target: int, num_logprobs: int) -> TokenLogpr
     return TokenLogprobs(-float(zlib.crc32(repr((list(sequence), target)).encode())), ((target, 0.0),) * num_logprobs)
 
 
-def reference(request: RowRequest) -> list[int]:
-    """What a row gives where it is alone, one token after the other."""
+def reference(request: SequenceRequest) -> list[int]:
+    """What a sequence gives where it is alone, one token after the other."""
     tokens = list(request.prompt_ids)
     output: list[int] = []
     while len(output) < request.max_tokens and not (output and output[-1] in request.stop_ids):
@@ -31,7 +32,7 @@ def reference(request: RowRequest) -> list[int]:
 
 @dataclass
 class FakeRunner:
-    """Keeps the tokens themselves in the blocks: one that is shared, copied or reused wrongly changes what is drawn.
+    """Keeps the tokens themselves in the blocks: one that is shared, copied or reused wrongly changes what is sampled.
 
     Attributes:
         fault_if_several: The next step of several segments raises.
@@ -42,7 +43,7 @@ class FakeRunner:
     """
 
     num_blocks: int = 40
-    max_rows: int = 4
+    num_slots: int = 4
     max_step_tokens: int = 36
     faults: list[Exception | None] = field(default_factory=list)
     fault_if_several: bool = False
@@ -52,20 +53,20 @@ class FakeRunner:
     poison: int | None = None
     blind: int | None = None
     steps: list[list[int]] = field(default_factory=list)
-    rows: dict[int, tuple[RowRequest, list[int]]] = field(default_factory=dict)
+    slots: dict[int, tuple[SequenceRequest, list[int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.blocks = [[UNWRITTEN] * BLOCK_SIZE for _ in range(self.num_blocks)]
 
-    def open_row(self, row: int, request: RowRequest, output: Sequence[int] = ()) -> None:
+    def open_slot(self, slot: int, request: SequenceRequest, output: Sequence[int] = ()) -> None:
         if self.open_faults and (fault := self.open_faults.pop(0)) is not None:
             raise fault
-        assert 0 <= row < self.max_rows
-        assert row not in self.rows
-        self.rows[row] = request, list(output)
+        assert 0 <= slot < self.num_slots
+        assert slot not in self.slots
+        self.slots[slot] = request, list(output)
 
-    def close_row(self, row: int) -> None:
-        del self.rows[row]
+    def close_slot(self, slot: int) -> None:
+        del self.slots[slot]
 
     def copy_block(self, source: int, target: int) -> None:
         if self.copy_faults:
@@ -81,7 +82,7 @@ class FakeRunner:
             sequence = self._read(segment)
             if self.poison in sequence:
                 raise ValueError(f"token {self.poison}")
-            result.draws.extend(self._draw(row, sequence) for row in segment.draws)
+            result.sampled_tokens.extend(self._sample(slot, sequence) for slot in segment.sample_slots)
             result.prompt_logprobs.append(
                 [
                     score(sequence[: segment.start + index + 1], target, segment.num_logprobs)
@@ -94,26 +95,26 @@ class FakeRunner:
             self.fault_if_several = False
             raise MemoryError
         if self.faults and (fault := self.faults.pop(0)) is not None:
-            raise fault  # as late as can be: rows have drawn, blocks are written
+            raise fault  # as late as can be: tokens were sampled, blocks are written
         return result
 
     def _write(self, segments: Sequence[Segment]) -> None:
         written: set[tuple[int, int]] = set()
         for segment in segments:
             for position, token in enumerate(segment.tokens, segment.start):
-                place = segment.blocks[position // BLOCK_SIZE], position % BLOCK_SIZE
-                assert place not in written, "two segments of a step write to one place"
-                written.add(place)
-                self.blocks[place[0]][place[1]] = token
+                at = segment.blocks[position // BLOCK_SIZE], position % BLOCK_SIZE
+                assert at not in written, "two segments of a step write to one place"
+                written.add(at)
+                self.blocks[at[0]][at[1]] = token
 
     def _read(self, segment: Segment) -> list[int]:
         end = segment.start + len(segment.tokens)
         return [self.blocks[segment.blocks[at // BLOCK_SIZE]][at % BLOCK_SIZE] for at in range(end)]
 
-    def _draw(self, row: int, sequence: list[int]) -> Draw:
-        request, output = self.rows[row]
+    def _sample(self, slot: int, sequence: list[int]) -> SampledToken:
+        request, output = self.slots[slot]
         if self.blind in sequence:
-            return Draw(row, -1)
+            return SampledToken(slot, -1)
         token = next_token(sequence, request.params.seed, len(output))
         output.append(token)
-        return Draw(row, token)
+        return SampledToken(slot, token)

@@ -13,7 +13,7 @@ from services.inference.engine.runner.cpu.weights import pack_weights
 from services.inference.engine.runner.protocol import Runner, Segment
 from services.inference.engine.runner.torch.runner import TorchRunner
 from services.inference.engine.sampler.cpu import CpuSampler
-from services.inference.engine.types import RowRequest
+from services.inference.engine.types import SequenceRequest
 from shared.lm import SamplingParams, load_weights, read_config
 from shared.lm.stored_weights import StoredWeights
 from tests.shared.lm.variants import (
@@ -53,17 +53,17 @@ def cpu_runner(written: WrittenVariant, team: ThreadTeam, kind: str) -> CpuRunne
         CpuSampler(VOCAB_SIZE, PROMPT_TOKENS, num_threads=2, run=team.run),
         team,
         num_blocks=len(BLOCKS),
-        max_rows=PROMPT_TOKENS,
+        num_slots=PROMPT_TOKENS,
         max_step_tokens=PROMPT_TOKENS,
         context_length=CONTEXT_LENGTH,
     )
 
 
 def greedy(runner: Runner, prompt: Sequence[int]) -> list[int]:
-    runner.open_row(0, RowRequest(tuple(prompt), GREEDY, NEW_TOKENS, frozenset()))
+    runner.open_slot(0, SequenceRequest(tuple(prompt), GREEDY, NEW_TOKENS, frozenset()))
     tokens, start = list(prompt), 0
     for _ in range(NEW_TOKENS):
-        (draw,) = runner.run([Segment(tokens[start:], start, BLOCKS, draws=(0,))]).draws
+        (draw,) = runner.run([Segment(tokens[start:], start, BLOCKS, sample_slots=(0,))]).sampled_tokens
         start = len(tokens)
         tokens.append(draw.token)
     return tokens[len(prompt) :]
@@ -88,6 +88,6 @@ def test_smaller_weights_are_near(written: WrittenVariant, team: ThreadTeam, kin
 def test_the_torch_runner_equals_transformers(written: WrittenVariant) -> None:
     model, _ = load_weights(written.folder, read_config(written.folder), dtype=torch.float32)
     runner = TorchRunner(
-        model, num_blocks=len(BLOCKS), max_rows=4, max_length=CONTEXT_LENGTH, max_step_tokens=PROMPT_TOKENS
+        model, num_blocks=len(BLOCKS), num_slots=4, max_length=CONTEXT_LENGTH, max_step_tokens=PROMPT_TOKENS
     )
     assert greedy(runner, written.prompt[0].tolist()) == written.greedy

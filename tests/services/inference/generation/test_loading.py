@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 
 from services.inference.engine import EngineConfig, LoadError
-from services.inference.engine.ipc import Hello, identity_of
+from services.inference.engine.ipc import Ready, model_identity
 from services.inference.generation.loading import load_served_model
 from services.inference.settings import InferenceSettings
 from shared.lm import read_description
@@ -21,8 +21,8 @@ class OtherModel:
     def __init__(self, config: EngineConfig, load_timeout: float | None) -> None:
         pass
 
-    def wait_hello(self) -> Hello:
-        return Hello("another one", "cpu", "float32", context_length=8, num_blocks=8, max_rows=1)
+    def wait_ready(self) -> Ready:
+        return Ready("another one", "cpu", "float32", context_length=8, num_blocks=8, num_slots=1)
 
     def close(self) -> None:
         self.ended.append(self)
@@ -40,8 +40,8 @@ def test_a_process_that_takes_anothers_place_runs_on_the_same_device(
 ) -> None:
     """Where `auto` found a GPU that is gone, serving from the CPU would be another service."""
     folder = read_description(model_dir)
-    hello = Hello(identity_of(folder.tokenizer.fingerprint, folder.config), "cuda", "bfloat16", 128, 8, 1)
-    start, client = Mock(return_value=Mock(wait_hello=Mock(return_value=hello))), Mock()
+    ready = Ready(model_identity(folder.tokenizer.fingerprint, folder.config), "cuda", "bfloat16", 128, 8, 1)
+    start, client = Mock(return_value=Mock(wait_ready=Mock(return_value=ready))), Mock()
     monkeypatch.setattr("services.inference.generation.loading.ModelProcess", start)
     monkeypatch.setattr("services.inference.generation.loading.EngineClient", client)
     load_served_model(InferenceSettings(model_dir=model_dir))

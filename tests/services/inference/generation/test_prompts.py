@@ -56,7 +56,7 @@ def test_special_tokens_are_recognized_where_they_are_allowed(
 def test_names_that_are_no_special_tokens_are_refused(client: TestClient, route: str) -> None:
     status, error = error_of(client, route, prompt="a", allowed_special=["<|e|>", "fox"])
     assert (status, error["param"]) == (400, "allowed_special")
-    assert "'fox', which is no special token; known are '<|endoftext|>', '<|e|>'" in error["message"]
+    assert "'fox', which is not a special token; known are '<|endoftext|>', '<|e|>'" in error["message"]
     for wrong in ("<|e|>", 5, [5], {"a": 1}, ["x"] * 4097):
         status, error = error_of(client, route, prompt="a", allowed_special=wrong)
         assert status == 422
@@ -119,7 +119,7 @@ LONG = "a" * 8_000_000
 def test_a_text_that_can_never_fit_is_refused_and_not_encoded(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, route: str, prompt: Any, field: str, stream: bool
 ) -> None:
-    for name in ("encode", "encode_to_numpy", "encode_batch_to_numpy", "encode_with_pieces"):
+    for name in ("encode", "encode_to_numpy", "encode_batch_to_numpy", "encode_with_offsets"):
         monkeypatch.setattr(Tokenizer, name, lambda *_, **__: pytest.fail("it was encoded"))
     status, error = error_of(client, route, prompt=prompt, stream=stream, echo=True, logprobs=1)
     assert (status, error["code"], error["param"]) == (400, "context_length_exceeded", field)

@@ -55,18 +55,18 @@ def test_every_cut_is_safe_whatever_follows(
     pattern, matcher = PATTERNS[named_pattern], AddedTokenMatcher(added)
     whole = cut(text, pattern, matcher, nfc=nfc)
     seen = data.draw(st.integers(0, len(text)))
-    place = Chunker(pattern, matcher, nfc=nfc).last_cut(text[:seen])
+    place = Chunker(pattern, matcher, nfc=nfc).last_boundary(text[:seen])
     apart = cut(text[:place], pattern, matcher, nfc=nfc) + cut(text[place:], pattern, matcher, nfc=nfc)
     assert apart == whole
 
 
 @settings(max_examples=100, deadline=None)
-@given(text=texts, seed=st.integers(0, 1000), block_length=st.integers(1, 12))
-def test_blocks_give_the_pieces_of_the_whole(named_pattern: str, text: str, seed: int, block_length: int) -> None:
+@given(text=texts, seed=st.integers(0, 1000), chunk_characters=st.integers(1, 12))
+def test_blocks_give_the_pieces_of_the_whole(named_pattern: str, text: str, seed: int, chunk_characters: int) -> None:
     pattern, matcher = PATTERNS[named_pattern], AddedTokenMatcher(ADDED)
     places = sorted(random.Random(seed).choices(range(len(text) + 1), k=5))
     chunks = [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)]
-    blocks = list(Chunker(pattern, matcher, block_length=block_length).blocks(chunks))
+    blocks = list(Chunker(pattern, matcher, chunk_characters=chunk_characters).chunks(chunks))
     assert "".join(blocks) == text
     assert [piece for block in blocks for piece in cut(block, pattern, matcher, nfc=False)] == cut(
         text, pattern, matcher, nfc=False
@@ -75,7 +75,9 @@ def test_blocks_give_the_pieces_of_the_whole(named_pattern: str, text: str, seed
 
 @pytest.mark.parametrize("pattern", [r"(?<=a) b|.", r"[\s\S]+"])
 def test_custom_pattern_is_cut_at_added_tokens_only(pattern: str) -> None:
-    blocks = list(Chunker(pattern, AddedTokenMatcher(ADDED), block_length=1).blocks(["a b c a", " b<|e|>a c", " d"]))
+    blocks = list(
+        Chunker(pattern, AddedTokenMatcher(ADDED), chunk_characters=1).chunks(["a b c a", " b<|e|>a c", " d"])
+    )
     assert "".join(blocks) == "a b c a b<|e|>a c d"
     assert blocks[-1] == "a c d"
 

@@ -138,10 +138,10 @@ def check(
         assert ids == expected.ids == again.ids, text
     assert Tokenizer.from_files(folder / "saved").fingerprint == ours.fingerprint
     for text, ids in zip(many[-300:], found[-300:], strict=True):
-        assert [piece.id for piece in ours.encode_with_pieces(text, allowed_special="all")] == ids
+        assert [piece.id for piece in ours.encode_with_offsets(text, allowed_special="all")] == ids
         chunker = ours.chunker(allowed_special="all")
-        chunker._block_length = 5
-        blocks = chunker.blocks([text])
+        chunker._chunk_characters = 5
+        blocks = chunker.chunks([text])
         assert [i for block in blocks for i in ours.encode(block, allowed_special="all")] == ids
 
 
@@ -151,7 +151,7 @@ def test_places_of_tokens_behind_a_space_that_is_not_in_the_text(tmp_path: Path)
     ours = Tokenizer.from_files(tmp_path)
     for text in ("hello", " hello", f"a{END}b{END} c", "é", "\n", ""):
         encoding = theirs.encode(text)
-        pieces = ours.encode_with_pieces(text, allowed_special="all")
+        pieces = ours.encode_with_offsets(text, allowed_special="all")
         assert [(piece.id, piece.start, piece.end) for piece in pieces] == [
             (token_id, *place) for token_id, place in zip(encoding.ids, encoding.offsets, strict=True)
         ]
@@ -173,7 +173,7 @@ def test_a_byte_without_a_token_is_refused_where_a_text_has_it(tmp_path: Path) -
     message = "the text holds 'é', but the vocabulary has no token for its byte 0xc3"
     for encode in (
         ours.encode,
-        ours.encode_with_pieces,
+        ours.encode_with_offsets,
         lambda text: ours.encode_documents(text.encode(), END),
         lambda text: ours.encode_to_numpy(text * (1 << 20)),
         lambda text: [*ours.encode_iterable(text)],

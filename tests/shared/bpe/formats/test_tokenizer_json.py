@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from transformers import PreTrainedTokenizerFast
 
 from shared.bpe import PATTERNS, Tokenizer, TokenizerError, train_bpe
-from shared.bpe.formats.byte_alphabet import BYTE_TO_CHARACTER
+from shared.bpe.byte_alphabet import BYTE_TO_CHARACTER
 
 END = "<|endoftext|>"
 
@@ -60,7 +60,7 @@ def test_places_of_tokens_equal_hugging_face(gpt2: Tokenizer, tmp_path: Path, sa
     gpt2.save(tmp_path)
     theirs = HuggingFaceTokenizer.from_file(str(tmp_path / "tokenizer.json"))
     text = f"{sample}{END}{sample}"
-    pieces = gpt2.encode_with_pieces(text, allowed_special="all")
+    pieces = gpt2.encode_with_offsets(text, allowed_special="all")
     assert [(piece.start, piece.end) for piece in pieces] == theirs.encode(text).offsets
 
 
@@ -179,7 +179,7 @@ def test_B27_the_begin_of_text_id_never_doubles(tmp_path: Path) -> None:
     assert tokenizer.encode("<s>hi", allowed_special=["<s>"], add_special_tokens=True) == hi
     # A text that only spells it has none, so it gets one.
     assert tokenizer.encode("<s>hi", add_special_tokens=True) == [256, *b"<s>hi"]
-    assert [p.id for p in tokenizer.encode_with_pieces("hi", add_special_tokens=True)] == hi
+    assert [p.id for p in tokenizer.encode_with_offsets("hi", add_special_tokens=True)] == hi
     tokenizer.save(tmp_path / "out")
     saved = Tokenizer.from_files(tmp_path / "out")
     assert (saved.bos_id, saved.encode("hi", add_special_tokens=True)) == (256, hi)
@@ -222,8 +222,8 @@ def test_a_split_is_the_expression_that_it_spells(tmp_path: Path, expression: st
         ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]}}, "Lowercase"),
         ({"pre_tokenizer": None}, "pre_tokenizer is missing"),
         ({"pre_tokenizer": {"type": "Metaspace"}}, "Metaspace"),
-        ({"pre_tokenizer": sequence(SPLIT, {**BYTE_LEVEL, "add_prefix_space": True})}, "before every piece"),
-        ({"pre_tokenizer": sequence({"type": "Digits"}, {"type": "ByteLevel"})}, "before every piece"),
+        ({"pre_tokenizer": sequence(SPLIT, {**BYTE_LEVEL, "add_prefix_space": True})}, "before every pretoken"),
+        ({"pre_tokenizer": sequence({"type": "Digits"}, {"type": "ByteLevel"})}, "before every pretoken"),
         ({"pre_tokenizer": sequence(SPLIT, {**BYTE_LEVEL, "use_regex": True})}, "Split, ByteLevel with use_regex True"),
         ({"pre_tokenizer": sequence({"type": "Digits"}, BYTE_LEVEL)}, "Digits, ByteLevel with use_regex False"),
         ({"pre_tokenizer": sequence({"type": "Digits"}, SPLIT, BYTE_LEVEL)}, "Digits, Split, ByteLevel"),
@@ -300,7 +300,7 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
 
 
 def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match="holds no tokenizer"):
+    with pytest.raises(TokenizerError, match="has neither"):
         Tokenizer.from_files(tmp_path)
 
 

@@ -8,7 +8,7 @@ from shared.bpe import PATTERNS
 from shared.bpe.kernels.boundaries import next_cut
 from shared.bpe.kernels.classes import character_classes
 from shared.bpe.patterns.named import split
-from shared.bpe.training.word_counts import Specials
+from shared.bpe.training import Specials
 
 PARTS = [
     *"aB'sSlLtTdDvVeEmM1/.!-_\t\r\x1c\u017f\u00bd\u3000\u00a0\u0301é字\u1e9b\u212b\u2028，\u02b0ǅ\u2019",

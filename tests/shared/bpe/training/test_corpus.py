@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.bpe.training import corpus
-from shared.bpe.training.corpus import SourceError, TextFile
-from shared.bpe.training.word_counts import Specials
+from shared.bpe import SourceError
+from shared.bpe.training import Specials, TextFile, corpus
 
 
 @pytest.mark.parametrize("specials", [[], [b"<|endoftext|>"], [b"ab cd ef gh", b"d"]])
@@ -20,7 +19,7 @@ def test_chunks_do_not_depend_on_what_is_searched_at_once(
     path = tmp_path / "text.txt"
     path.write_bytes("".join(random.Random(3).choices(parts, k=2_000)).encode())
     whole = [chunk.end for chunk in TextFile(path, 10).chunks(Specials(specials), 0)]
-    monkeypatch.setattr(corpus, "_SEARCHED", searched)
+    monkeypatch.setattr(corpus, "_SEARCH_BYTES", searched)
     chunks = list(TextFile(path, 10).chunks(Specials(specials), 0))
     assert [chunk.end for chunk in chunks] == whole
     assert len(whole) > 100

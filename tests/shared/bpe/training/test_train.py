@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.bpe import PATTERNS, TokenizerError, train_bpe, training_chunker
-from shared.bpe.formats.byte_alphabet import to_printable
-from shared.bpe.training.cutting import count_pieces
-from shared.bpe.training.merge_learner import LearntMerges, MergeLearner
-from shared.bpe.training.word_counts import WordCounts
+from shared.bpe import PATTERNS, AddedToken, TokenizerError, train_bpe
+from shared.bpe.byte_alphabet import to_printable
+from shared.bpe.encoding.added_tokens import AddedTokenMatcher
+from shared.bpe.encoding.chunks import Chunker
+from shared.bpe.training.merges import MergeTrainer, TrainedMerges
+from shared.bpe.training.pretoken_counts import PretokenCounts
+from shared.bpe.training.pretokenizers import count_pretokens
 
 END = "<|endoftext|>"
 
@@ -51,12 +53,12 @@ def learn_slowly(counts: Mapping[bytes, int], num_merges: int) -> Learnt:
     return tokens, merges, [uses[token] for token in tokens]
 
 
-def learn_merges(counts: Mapping[bytes, int], num_merges: int, threads: int = 1) -> LearntMerges:
-    table = WordCounts.from_mapping(counts)
-    return MergeLearner(lambda: iter([table]), num_merges, threads=threads).learn()
+def learn_merges(counts: Mapping[bytes, int], num_merges: int, threads: int = 1) -> TrainedMerges:
+    table = PretokenCounts.from_mapping(counts)
+    return MergeTrainer(lambda: iter([table]), num_merges, threads=threads).train()
 
 
-def as_bytes(learned: LearntMerges) -> Learnt:
+def as_bytes(learned: TrainedMerges) -> Learnt:
     tokens = learned.tokens
     return tokens, [(tokens[a], tokens[b]) for a, b in learned.merges], learned.uses.tolist()
 
@@ -85,7 +87,7 @@ def test_threads_that_share_the_layout_make_no_difference(monkeypatch: pytest.Mo
 
 def test_equals_counting_anew_on_prose(data_dir: Path) -> None:
     text = (data_dir / "cs336/tinystories_sample.txt").read_text(encoding="utf-8")
-    counts = count_pieces([text], special_tokens=[END], pattern=PATTERNS["gpt2"])
+    counts = count_pretokens([text], special_tokens=[END], pattern=PATTERNS["gpt2"])
     assert as_bytes(learn_merges(counts, 150)) == learn_slowly(counts, 150)
 
 
@@ -148,7 +150,7 @@ def test_B04_specials_count_as_part_of_the_size() -> None:
         (["<a>", "<a>", "<b>"], "twice"),
         (["<a>", ""], "special token 1 is empty"),
         (["a"], "'a'"),
-        (["Ġ"], "a byte"),
+        (["Ġ"], "a single-byte token"),
         ("<a>", "list"),
     ],
 )
@@ -220,16 +222,16 @@ def test_B15_blocks_give_the_same_counts_as_the_whole(name: str) -> None:
     text = ""
     for straddling in ("\U0001f600", "<|end|>", "x" * 40, "\r\n", "\n", "  ", "12345"):
         text += filler[: 4094 - len(text) % 4096] + straddling + " and\nmore text's end.\n"
-    whole = count_pieces([text], special_tokens=["<|end|>"], pattern=PATTERNS[name])
+    whole = count_pretokens([text], special_tokens=["<|end|>"], pattern=PATTERNS[name])
     for size in (1, 7, 4096):
         chunks = [text[start : start + size] for start in range(0, len(text), size)]
-        blocks = list(training_chunker(["<|end|>"], name).blocks(chunks))
-        assert count_pieces(blocks, special_tokens=["<|end|>"], pattern=PATTERNS[name]) == whole
+        blocks = list(Chunker(PATTERNS[name], AddedTokenMatcher([AddedToken(0, "<|end|>")])).chunks(chunks))
+        assert count_pretokens(blocks, special_tokens=["<|end|>"], pattern=PATTERNS[name]) == whole
     assert whole[b"xxxx"] == 0
 
 
 def test_specials_are_hard_boundaries() -> None:
-    counts = count_pieces(["ab<|end|>cd <|end|>"], special_tokens=["<|end|>", "<|"], pattern=PATTERNS["gpt2"])
+    counts = count_pretokens(["ab<|end|>cd <|end|>"], special_tokens=["<|end|>", "<|"], pattern=PATTERNS["gpt2"])
     assert counts == {b"ab": 1, b"cd": 1, b" ": 1}
 
 

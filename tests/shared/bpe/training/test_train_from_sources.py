@@ -1,21 +1,20 @@
 """Training from files: exact whatever the threads, chunks, memory, order and interruptions."""
 
-import gzip
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from shared.bpe import PATTERNS, TokenizerError, TrainingResult, train_bpe, train_bpe_from_sources
+from shared.bpe import PATTERNS, TokenizerError, TrainingResult, TrainingStoppedError, train_bpe, train_bpe_from_sources
+from shared.bpe.training import Blocks, Chunk, Source, Specials, TextFile, memory
 from shared.bpe.training import train as training_module
-from shared.bpe.training.corpus import Blocks, Chunk, Source, TextFile
-from shared.bpe.training.cutting import count_pieces
-from shared.bpe.training.merge_learner import LearntMerges, MergeLearner
-from shared.bpe.training.word_counts import Specials, WordCounts
-from shared.system import memory
-from shared.system.memory import MemoryRoom
+from shared.bpe.training.memory import MemoryBudget
+from shared.bpe.training.merges import MergeTrainer, TrainedMerges
+from shared.bpe.training.pretoken_counts import PretokenCounts
+from shared.bpe.training.pretokenizers import count_pretokens
 
 END = "<|endoftext|>"
 MIB = 1 << 20
@@ -40,15 +39,15 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [*paths, folder / "empty.txt"]
 
 
-def learn_merges(counts: Mapping[bytes, int], num_merges: int) -> LearntMerges:
-    table = WordCounts.from_mapping(counts)
-    return MergeLearner(lambda: iter([table]), num_merges).learn()
+def learn_merges(counts: Mapping[bytes, int], num_merges: int) -> TrainedMerges:
+    table = PretokenCounts.from_mapping(counts)
+    return MergeTrainer(lambda: iter([table]), num_merges).train()
 
 
 def expected(files: Iterable[Path], name: str) -> list[bytes]:
     """What the `regex` package cuts, learnt from by the same merges."""
     texts = [path.read_bytes().decode() for path in files]
-    return learn_merges(count_pieces(texts, special_tokens=[END], pattern=PATTERNS[name]), 199).tokens
+    return learn_merges(count_pretokens(texts, special_tokens=[END], pattern=PATTERNS[name]), 199).tokens
 
 
 def train(sources: list[Source], name: str = "gpt2", **options: object) -> TrainingResult:
@@ -89,7 +88,7 @@ def test_specials_that_hold_places_to_cut_are_never_cut(name: str, specials: lis
     )
     path = tmp_path / "text.txt"
     path.write_bytes(text.encode())
-    counts = count_pieces([text], special_tokens=specials, pattern=PATTERNS[name])
+    counts = count_pretokens([text], special_tokens=specials, pattern=PATTERNS[name])
     result = train_bpe_from_sources(
         [TextFile(path, 5)], 300 + len(specials), special_tokens=specials, pattern=name, threads=2
     )
@@ -101,19 +100,19 @@ def test_specials_that_hold_places_to_cut_are_never_cut(name: str, specials: lis
 def test_a_custom_pattern_gives_the_same_from_files(files: list[Path]) -> None:
     pattern = r"\w+|\W"
     texts = [path.read_bytes().decode() for path in files]
-    counts = count_pieces(texts, special_tokens=[END], pattern=pattern)
+    counts = count_pretokens(texts, special_tokens=[END], pattern=pattern)
     assert learnt(train([TextFile(path) for path in files], pattern)) == learn_merges(counts, 199).tokens
 
 
 def few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave so little memory for tables that a few thousand words must go through the disk."""
 
-    class SmallRoom(MemoryRoom):
+    class SmallBudget(MemoryBudget):
         def __init__(self, limit: int | None):
             super().__init__(limit)
             self.tables = 6 * MIB
 
-    monkeypatch.setattr(training_module, "MemoryRoom", SmallRoom)
+    monkeypatch.setattr(training_module, "MemoryBudget", SmallBudget)
 
 
 def many_words(path: Path, number: int) -> None:
@@ -136,7 +135,7 @@ def test_words_beyond_memory_go_through_the_disk_with_the_same_result(
 
 
 def test_rare_words_are_left_out_and_reported(files: list[Path]) -> None:
-    counts = count_pieces([files[0].read_bytes().decode()], special_tokens=[END], pattern=PATTERNS["gpt2"])
+    counts = count_pretokens([files[0].read_bytes().decode()], special_tokens=[END], pattern=PATTERNS["gpt2"])
     result = train([TextFile(files[0])], min_count=3)
     frequent = Counter({word: count for word, count in counts.items() if count >= 3})
     assert learnt(result) == learn_merges(frequent, 199).tokens
@@ -147,7 +146,7 @@ def test_what_does_not_fit_stops_with_its_size_and_a_way_out(tmp_path: Path, mon
     monkeypatch.setattr(memory, "_RESERVE_BYTES", 4 * MIB)
     path = tmp_path / "numbers.txt"
     many_words(path, 200_000)
-    with pytest.raises(TokenizerError, match=r"200,\d\d\d distinct words of .* bytes .*--min-count 2"):
+    with pytest.raises(TokenizerError, match=r"200,\d\d\d distinct pretokens of .* bytes .*--min-count 2"):
         train([TextFile(path)], memory_limit=memory.resident_memory() + 30 * MIB)
     with pytest.raises(TokenizerError, match="memory limit of 1,000 bytes is too low"):
         train([TextFile(path)], memory_limit=1000)
@@ -157,7 +156,7 @@ def test_one_piece_beyond_memory_stops_with_a_message(tmp_path: Path, monkeypatc
     path = tmp_path / "line.txt"
     path.write_bytes(b"x" * (20 * MIB))
     few_bytes(monkeypatch)
-    with pytest.raises(TokenizerError, match="single piece"):
+    with pytest.raises(TokenizerError, match="single pretoken"):
         train([TextFile(path)])
 
 
@@ -184,7 +183,7 @@ def test_a_document_too_long_for_a_custom_pattern_stops_with_a_message(
     limit = memory.resident_memory() + 100 * MIB
     assert train([TextFile(path)], memory_limit=limit).report.words
     with pytest.raises(
-        TokenizerError, match=r"with no place to cut \(a special token; this pattern may look anywhere\)"
+        TokenizerError, match=r"without a place to split them \(a special token; this pattern may look anywhere\)"
     ):
         train([TextFile(path)], r"\w+|\W", memory_limit=limit)
 
@@ -208,85 +207,37 @@ def test_wrong_bytes_may_be_replaced(tmp_path: Path, chunk_bytes: int) -> None:
     assert result.report.replaced_bytes == 200
 
 
-class Interrupting(TextFile):
-    """A file that Ctrl-C interrupts while it is read."""
-
-    def chunks(self, specials: Specials, begin: int, longest: int = 1 << 62) -> Iterator[Chunk]:
-        for number, chunk in enumerate(super().chunks(specials, begin, longest)):
-            if number == 5:
-                raise KeyboardInterrupt
-            yield chunk
-
-
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("spilling", [False, True])
-def test_an_interrupted_training_goes_on_to_the_same_result(
-    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, *, spilling: bool
-) -> None:
-    whole = train([TextFile(path, 3000) for path in files])
-    if spilling:
-        few_bytes(monkeypatch)
-    state = tmp_path / "state"
-    options = {"state": state, "threads": threads}
-    interrupted = 0
-    for _ in range(100):
-        try:
-            sources: list[Source] = [Interrupting(path, 3000) for path in files]
-            result = train(sources, resume=interrupted > 0, **options)
-            break
-        except KeyboardInterrupt:
-            interrupted += 1
-            assert (state / "state.json").exists()
-    assert interrupted > 3
-    assert result.tokenizer.fingerprint == whole.tokenizer.fingerprint
-    assert result.report.bytes_counted == whole.report.bytes_counted
-    assert not state.exists()
+@pytest.mark.parametrize("during", ["counting", "merging"])
+def test_training_stops_when_asked_to(files: list[Path], threads: int, during: str) -> None:
+    stages: list[str] = []
+    with pytest.raises(TrainingStoppedError):
+        train_bpe_from_sources(
+            [TextFile(path, 3000) for path in files],
+            900,
+            threads=threads,
+            bytes_progress=lambda _: stages.append("counting"),
+            progress=lambda *_: stages.append("merging"),
+            should_stop=lambda: during in stages,
+        )
+    assert stages[-1] == during
 
 
-def test_merging_may_be_interrupted_too(files: list[Path], tmp_path: Path) -> None:
-    whole = train([TextFile(path) for path in files])
-
-    def interrupt(done: int, wanted: int) -> None:
-        raise KeyboardInterrupt
-
-    sources: list[Source] = [TextFile(path) for path in files]
-    with pytest.raises(KeyboardInterrupt):
-        train(sources, state=tmp_path / "state", progress=interrupt)
-    resumed = train(sources, state=tmp_path / "state", resume=True)
-    assert resumed.tokenizer.fingerprint == whole.tokenizer.fingerprint
-
-
-def test_only_the_same_training_is_resumed(files: list[Path], tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    with pytest.raises(TokenizerError, match="nothing to resume"):
-        train([TextFile(files[0])], state=state, resume=True)
-    with pytest.raises(KeyboardInterrupt):
-        train([Interrupting(files[0], 1000)], state=state)
-    with pytest.raises(TokenizerError, match="another job: pattern: "):
-        train([Interrupting(files[0], 1000)], "qwen", state=state, resume=True)
-    with pytest.raises(TokenizerError, match="sources: "):
-        train([TextFile(files[1])], state=state, resume=True)
-
-
-def test_a_gzipped_stream_is_resumed(files: list[Path], tmp_path: Path) -> None:
-    packed = tmp_path / "text.gz"
-    packed.write_bytes(gzip.compress(files[0].read_bytes()))
-
-    def read() -> Iterator[bytes]:
-        with gzip.open(packed) as file:
-            yield from iter(lambda: file.read(500), b"")
-
-    class InterruptingBlocks(Blocks):
+def test_an_interruption_while_a_source_is_read_ends_all_threads(files: list[Path]) -> None:
+    class Interrupting(TextFile):
         def chunks(self, specials: Specials, begin: int, longest: int = 1 << 62) -> Iterator[Chunk]:
-            for number, chunk in enumerate(super().chunks(specials, begin, longest)):
-                if number == 4:
-                    raise KeyboardInterrupt
-                yield chunk
+            yield from islice(super().chunks(specials, begin, longest), 5)
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train([InterruptingBlocks("gz", read, 1000, version="1")], state=tmp_path / "state")
-    resumed = train([Blocks("gz", read, 1000, version="1")], state=tmp_path / "state", resume=True)
-    assert resumed.tokenizer.fingerprint == train([TextFile(files[0])]).tokenizer.fingerprint
+        train([Interrupting(path, 3000) for path in files], threads=3)
+
+
+def test_a_stream_of_blocks_gives_the_same_as_the_file(files: list[Path]) -> None:
+    data = files[0].read_bytes()
+    blocks = [data[start : start + 500] for start in range(0, len(data), 500)]
+    streamed = train([Blocks("gz", lambda: blocks, 1000)])
+    assert streamed.tokenizer.fingerprint == train([TextFile(files[0])]).tokenizer.fingerprint
 
 
 def test_tables_hold_what_was_put_into_them() -> None:
@@ -297,7 +248,7 @@ def test_tables_hold_what_was_put_into_them() -> None:
             for _ in range(60_000)
         }
     )
-    table = WordCounts.from_mapping(counts)
+    table = PretokenCounts.from_mapping(counts)
     assert dict(table.items()) == counts
-    table.add(table.words.copy(), table.arena.copy())
+    table.add(table.entries.copy(), table.arena.copy())
     assert dict(table.items()) == {word: 2 * count for word, count in counts.items()}

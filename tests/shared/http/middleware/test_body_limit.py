@@ -2,12 +2,13 @@
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import Response
+from fastapi.responses import StreamingResponse
 
 LIMIT = 10_000
 
@@ -145,3 +146,35 @@ def test_answers_that_wait_for_their_readers_count(build: Any, serve: Any) -> No
     deadline = time.monotonic() + 240
     while httpx.get(url).status_code != 200:
         assert time.monotonic() < deadline
+
+
+@pytest.mark.case("D07")
+def test_each_part_of_a_stream_counts_until_it_is_sent(build: Any, serve: Any) -> None:
+    """A part after the first is too late to refuse: it counts, and what comes then is refused."""
+    app = build(max_body_bytes=1 << 20, max_bytes_in_flight=6_000_000)
+    budget = next(entry.kwargs["budget"] for entry in app.user_middleware if "budget" in entry.kwargs)
+    held_between: list[int] = []
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield b"y" * 4_000_000
+        held_between.append(budget.held)
+        yield b"z" * 8_000_000
+        held_between.append(budget.held)
+        yield b"end"
+
+    @app.get("/stream")
+    async def stream() -> StreamingResponse:
+        return StreamingResponse(parts())
+
+    address = serve(app)
+    with socket.create_connection(address, timeout=240) as reader:
+        reader.sendall(b"GET /stream HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        got = b""
+        while not got.endswith(b"z"):
+            got += reader.recv(1 << 18)
+        assert budget.held == 8_000_000 - (1 << 18)
+        assert httpx.post(f"http://{address[0]}:{address[1]}/echo", json={"text": "a" * 100_000}).status_code == 503
+        got += read_all(reader)
+    assert held_between == [0, 0]
+    assert (got.count(b"y"), got.count(b"z"), b"end" in got) == (4_000_000, 8_000_000, True)
+    assert budget.held == 0

@@ -222,6 +222,19 @@ def test_http_1_0_gets_no_chunks(app: FastAPI, address: tuple[str, int]) -> None
     assert b"transfer-encoding" not in head
 
 
+@pytest.mark.parametrize("path", ["/livez", "/metrics", "/docs", "/openapi.json", "/items/a", "/nothing", "/echo"])
+def test_http_1_0_gets_the_length_of_all_but_streams(address: tuple[str, int], path: str) -> None:
+    """Without it, an answer that was cut off would look whole (RFC 9112, 8)."""
+    body = b'{"text": "%s"}' % (b"x" * 600_000) if path == "/echo" else b""  # sent back in parts
+    method = b"POST" if body else b"GET"
+    headers = b"Content-Type: application/json\r\nContent-Length: %d\r\n" % len(body) if body else b""
+    with connect(address) as connection:
+        connection.sendall(b"%s %s HTTP/1.0\r\n%s\r\n%s" % (method, path.encode(), headers, body))
+        head, _, content = read_all(connection).partition(b"\r\n\r\n")
+    assert f"content-length: {len(content)}".encode() in head.lower().split(b"\r\n")
+    assert len(content) > len(body)
+
+
 @pytest.mark.parametrize("sent", [b"", b"\r\n"])
 def test_a_connection_that_says_nothing_is_closed(hasty: tuple[str, int], sent: bytes) -> None:
     with connect(hasty) as connection:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from services.inference.engine.limits import BLOCK_SIZE
 from services.inference.engine.runner.cpu.kernels import step as kernels
 from services.inference.engine.runner.cpu.kernels.int8 import BLOCK, ROW_BLOCK_FLOATS
 from services.inference.engine.runner.cpu.kernels.intrinsics import CACHE_LINE, CHAINS, INT8, LANES, PANEL, TILE
@@ -21,9 +22,9 @@ from services.inference.engine.runner.cpu.kernels.linear import MATRIX_WORDS
 from services.inference.engine.runner.cpu.rotation import Rotation
 from services.inference.engine.runner.cpu.team import ThreadTeam
 from services.inference.engine.runner.cpu.weights import round_up
-from services.inference.engine.runner.protocol import BLOCK_SIZE, Segment, StepResult
+from services.inference.engine.runner.protocol import Segment, StepResult
 from services.inference.engine.sampler import Sampler
-from services.inference.engine.types import RowRequest, TokenLogprobs
+from services.inference.engine.types import SequenceRequest, TokenLogprobs
 from shared.kernels.compiling import Call, Kernel
 from shared.lm import ModelConfig
 
@@ -36,7 +37,7 @@ _ROWS_AT_THE_PRICE_OF_ONE = 4
 
 
 class CpuRunner:
-    """A model, its KV cache and room for one step, all allocated once; implements `step.Runner`.
+    """A model, its KV cache and room for one step, all allocated once; a `Runner`.
 
     Args:
         config: The architecture.
@@ -44,7 +45,7 @@ class CpuRunner:
         sampler: Draws from logits that are views of one array, valid until the next step.
         team: The threads that run a step; the sampler may use it too.
         num_blocks: Blocks of the KV cache.
-        max_rows: Rows that may be open.
+        num_slots: Sequences that may run at the same time.
         max_step_tokens: The most tokens of a step.
         context_length: The most tokens of a sequence, where the cache has room for as many.
         short_step_threads: How many of the team's threads run a short step; all by default.
@@ -58,13 +59,13 @@ class CpuRunner:
         team: ThreadTeam,
         *,
         num_blocks: int,
-        max_rows: int,
+        num_slots: int,
         max_step_tokens: int,
         context_length: int,
         short_step_threads: int | None = None,
     ):
         self.num_blocks = num_blocks
-        self.max_rows = max_rows
+        self.num_slots = num_slots
         self.max_step_tokens = max_step_tokens
         self._vocab_size = config.vocab_size
         self._sampler = sampler
@@ -75,14 +76,14 @@ class CpuRunner:
         self._shape = _shape(config, num_blocks, self._context_length)
         self._cache = _cache(self._shape)
         self._rotation = Rotation(config, self._context_length)
-        self._work = _activations(self._shape, weights, max_rows, max_step_tokens, team.num_threads)
+        self._work = _activations(self._shape, weights, num_slots, max_step_tokens, team.num_threads)
         blocks_of_sequence = -(-self._context_length // BLOCK_SIZE)
         self._plan = Plan(
             tokens=np.zeros(max_step_tokens, np.int64),
             positions=np.zeros(max_step_tokens, np.int64),
             tables=np.zeros(max_step_tokens, np.int64),
-            blocks=np.zeros(min(max_rows, max_step_tokens) * blocks_of_sequence, np.int64),
-            outputs=np.zeros(max(max_rows, max_step_tokens), np.int64),
+            blocks=np.zeros(min(num_slots, max_step_tokens) * blocks_of_sequence, np.int64),
+            outputs=np.zeros(max(num_slots, max_step_tokens), np.int64),
         )
         self._sync = Sync(
             barrier=np.zeros(2 * CACHE_LINE, np.int64),
@@ -92,30 +93,30 @@ class CpuRunner:
         arrays = self._rotation.values, self._cache, self._plan
         self._layers = _TeamCall(kernels.run_layers, team, *words, *arrays, 0, self._work, self._sync)
         self._head = _TeamCall(kernels.run_head, team, *words, self._plan, 0, 0, self._work, self._sync)
-        self._logits = self._work.logits.reshape(max_rows, self._shape.logits)[:, : config.vocab_size]
+        self._logits = self._work.logits.reshape(num_slots, self._shape.logits)[:, : config.vocab_size]
 
-    def open_row(self, row: int, request: RowRequest, output: Sequence[int] = ()) -> None:
-        """See `step.Runner`."""
-        self._sampler.open(row, request, output)
+    def open_slot(self, slot: int, request: SequenceRequest, output: Sequence[int] = ()) -> None:
+        """See `Runner`."""
+        self._sampler.open(slot, request, output)
 
-    def close_row(self, row: int) -> None:
-        """See `step.Runner`."""
-        self._sampler.close(row)
+    def close_slot(self, slot: int) -> None:
+        """See `Runner`."""
+        self._sampler.close(slot)
 
     def copy_block(self, source: int, target: int) -> None:
-        """See `step.Runner`."""
+        """See `Runner`."""
         for array in self._cache:
             by_block = array.reshape(self._shape.num_layers, self.num_blocks, -1)
             by_block[:, target] = by_block[:, source]
 
     def run(self, segments: Sequence[Segment]) -> StepResult:
-        """See `step.Runner`."""
+        """See `Runner`."""
         ends = self.forward(segments)
         result = StepResult()
-        rows = [row for segment in segments for row in segment.draws]
-        if rows:
-            outputs = [end - 1 for segment, end in zip(segments, ends, strict=True) for _ in segment.draws]
-            result.draws = self._sampler.draw(self.logits(outputs), rows)
+        slots = [slot for segment in segments for slot in segment.sample_slots]
+        if slots:
+            outputs = [end - 1 for segment, end in zip(segments, ends, strict=True) for _ in segment.sample_slots]
+            result.sampled_tokens = self._sampler.draw(self.logits(outputs), slots)
         for segment, end in zip(segments, ends, strict=True):
             result.prompt_logprobs.append(self._score(segment, end - len(segment.tokens)))
         return result
@@ -128,9 +129,9 @@ class CpuRunner:
         return ends
 
     def logits(self, outputs: Sequence[int]) -> Floats:
-        """The logits after tokens of the last `forward`, [len(outputs), vocab_size]; at most `max_rows` at once."""
-        if len(outputs) > self.max_rows:
-            raise ValueError(f"logits of {len(outputs)} tokens were asked for at once, of {self.max_rows} at most")
+        """The logits after tokens of the last `forward`, [len(outputs), vocab_size]; at most `num_slots` at once."""
+        if len(outputs) > self.num_slots:
+            raise ValueError(f"logits of {len(outputs)} tokens were asked for at once, of {self.num_slots} at most")
         self._plan.outputs[: len(outputs)] = outputs
         self._sync.tickets[-1] = 0
         self._head.run(self._num_threads(len(outputs)), 0, len(outputs))
@@ -171,8 +172,8 @@ class CpuRunner:
 
     def _score(self, segment: Segment, begin: int) -> list[TokenLogprobs]:
         scores: list[TokenLogprobs] = []
-        for first in range(0, len(segment.targets), self.max_rows):
-            targets = segment.targets[first : first + self.max_rows]
+        for first in range(0, len(segment.targets), self.num_slots):
+            targets = segment.targets[first : first + self.num_slots]
             logits = self.logits(range(begin + first, begin + first + len(targets)))
             scores += self._sampler.score(logits, targets, segment.num_logprobs)
         return scores
@@ -184,10 +185,10 @@ def block_bytes(config: ModelConfig) -> int:
     return 4 * heads * BLOCK_SIZE * (config.head_dim + round_up(config.head_dim, LANES))
 
 
-def position_bytes(config: ModelConfig, num_threads: int, max_rows: int) -> int:
+def position_bytes(config: ModelConfig, num_threads: int, num_slots: int) -> int:
     """Memory that each position of the longest sequence takes beside the cache: its angles, scores and block table."""
     scores = max(config.num_heads, TILE) * num_threads
-    return 4 * (config.head_dim + scores) + 8 * max_rows // BLOCK_SIZE
+    return 4 * (config.head_dim + scores) + 8 * num_slots // BLOCK_SIZE
 
 
 def _check_below(numbers: Words, limit: int, name: str) -> None:
@@ -273,8 +274,8 @@ def _cache(shape: Shape) -> Cache:
     )
 
 
-def _activations(shape: Shape, weights: Weights, max_rows: int, max_step_tokens: int, num_threads: int) -> Activations:
-    most_rows = max(max_rows, max_step_tokens)
+def _activations(shape: Shape, weights: Weights, num_slots: int, max_step_tokens: int, num_threads: int) -> Activations:
+    most_rows = max(num_slots, max_step_tokens)
     depths = [depth for _, _, depth, kind, _ in weights.matrices.reshape(-1, MATRIX_WORDS) if kind == INT8]
 
     def rows(width: int, count: int = max_step_tokens) -> Floats:
@@ -287,7 +288,7 @@ def _activations(shape: Shape, weights: Weights, max_rows: int, max_step_tokens:
         attended=rows(shape.attended),
         gate_up=rows(shape.gate_up),
         hidden=rows(shape.hidden),
-        logits=rows(shape.logits, max_rows),
+        logits=rows(shape.logits, num_slots),
         quantized=rows(max(depths, default=0) // BLOCK * ROW_BLOCK_FLOATS, most_rows),
         scratch=rows(shape.scratch, num_threads),
     )

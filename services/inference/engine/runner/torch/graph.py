@@ -11,7 +11,7 @@ class Captured:
 
     Args:
         function: Takes nothing, and returns what it computes.
-        device: Where its tensors are; on a device other than CUDA it is simply called.
+        device: Where its tensors are; on other devices than CUDA the function is called without a graph.
     """
 
     def __init__(self, function: Callable[[], Tensor], device: torch.device) -> None:
@@ -21,14 +21,14 @@ class Captured:
             self._capture(device)
 
     def __call__(self) -> Tensor:
-        """Return the function's result; on CUDA it is overwritten by the next call."""
+        """Return the function's result; on CUDA the next call overwrites it."""
         if self._graph is None:
             return self._function()
         self._graph.replay()
         return self._output
 
     def _capture(self, device: torch.device) -> None:
-        # Libraries set themselves up in the first call, which a capture must not hold.
+        # Libraries initialize in the first call, which must not be captured.
         stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(stream):

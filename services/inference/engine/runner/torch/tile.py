@@ -1,19 +1,19 @@
-"""A fixed number of tokens through the model, each at its own place in a sequence of its own."""
+"""A fixed number of tokens through the model, each at any position of any sequence."""
 
 import torch
 from torch import Tensor
 
-from services.inference.engine.runner.protocol import BLOCK_SIZE
+from services.inference.engine.limits import BLOCK_SIZE
 from shared.lm import ModelConfig, Transformer
 from shared.lm.attention import Attention
 from shared.lm.rope import rotate
 from shared.lm.transformer import Block
 
-CHUNK_BLOCKS = 16
-"""Blocks that are attended to at once."""
+PARTITION_BLOCKS = 16
+"""Blocks that are attended to at once, as a partition of vLLM's PagedAttention V2."""
 
-TOKEN, POSITION, SLOT, FIRST_BLOCK = 0, 1, 2, 3
-"""Columns of a tile's input: id, position, where in the cache it is written, and its sequence's blocks."""
+TOKEN, POSITION, CACHE_INDEX, FIRST_BLOCK = 0, 1, 2, 3
+"""Columns of a tile's input: id, position, where in the cache it is written, and its sequence's block table."""
 
 
 class PagedCache:
@@ -34,10 +34,10 @@ class PagedCache:
         self._keys[:, target] = self._keys[:, source]
         self._values[:, target] = self._values[:, source]
 
-    def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Write keys and values [T, num_kv_heads, head_dim] to slots [T], counted through all blocks."""
-        self._keys[layer].flatten(0, 1).index_copy_(0, slots, keys)
-        self._values[layer].flatten(0, 1).index_copy_(0, slots, values)
+    def write(self, layer: int, indices: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Write keys and values [T, num_kv_heads, head_dim] to indices [T], counted through all blocks."""
+        self._keys[layer].flatten(0, 1).index_copy_(0, indices, keys)
+        self._values[layer].flatten(0, 1).index_copy_(0, indices, values)
 
     def read(self, layer: int, blocks: Tensor) -> tuple[Tensor, Tensor]:
         """Gather blocks [T, N]: keys and values [T, N * BLOCK_SIZE, num_kv_heads, head_dim]."""
@@ -49,13 +49,13 @@ class Tile:
 
     Args:
         model: The Transformer.
-        cache: What earlier tokens left.
+        cache: Keys and values of earlier tokens.
         tile_input: int64 [T, FIRST_BLOCK + any].
-        num_chunks: Chunks of CHUNK_BLOCKS blocks up to which tokens attend.
+        num_partitions: Partitions of PARTITION_BLOCKS blocks that tokens attend to.
     """
 
-    def __init__(self, model: Transformer, cache: PagedCache, tile_input: Tensor, num_chunks: int) -> None:
-        self._model, self._cache, self._input, self._num_chunks = model.model, cache, tile_input, num_chunks
+    def __init__(self, model: Transformer, cache: PagedCache, tile_input: Tensor, num_partitions: int) -> None:
+        self._model, self._cache, self._input, self._num_partitions = model.model, cache, tile_input, num_partitions
         self._blocks = [block for block in model.model.layers if isinstance(block, Block)]
 
     def __call__(self) -> Tensor:
@@ -79,7 +79,7 @@ class Tile:
         if attention.q_norm is not None and attention.k_norm is not None:
             queries, keys = attention.q_norm(queries), attention.k_norm(keys)
         queries, keys = (rotate(heads.transpose(0, 1), *rotation).transpose(0, 1) for heads in (queries, keys))
-        self._cache.write(attention.layer, self._input[:, SLOT], keys, values)
+        self._cache.write(attention.layer, self._input[:, CACHE_INDEX], keys, values)
         grouped = queries.reshape(len(x), keys.shape[1], -1, attention.head_dim) * attention.head_dim**-0.5
         output: Tensor = attention.o_proj(self._mix(attention.layer, grouped).flatten(1).to(x.dtype))
         return output
@@ -87,19 +87,19 @@ class Tile:
     def _mix(self, layer: int, queries: Tensor) -> Tensor:
         """Attend with queries [T, num_kv_heads, group, head_dim], and return as much, in float32.
 
-        Chunk by chunk with a running maximum (Milakov & Gimelshein 2018, arXiv 1805.02867).
+        Partition by partition with a running maximum (Milakov & Gimelshein 2018, arXiv 1805.02867).
         """
         peak = queries.new_full((*queries.shape[:-1], 1), -torch.inf, dtype=torch.float32)
         total, mixed = torch.zeros_like(peak), torch.zeros_like(queries, dtype=torch.float32)
-        for chunk in range(self._num_chunks):
-            first = FIRST_BLOCK + chunk * CHUNK_BLOCKS
-            keys, values = self._cache.read(layer, self._input[:, first : first + CHUNK_BLOCKS])
-            places = torch.arange(keys.shape[1], device=keys.device) + chunk * CHUNK_BLOCKS * BLOCK_SIZE
-            seen = places <= self._input[:, POSITION, None]
+        for partition in range(self._num_partitions):
+            first = FIRST_BLOCK + partition * PARTITION_BLOCKS
+            keys, values = self._cache.read(layer, self._input[:, first : first + PARTITION_BLOCKS])
+            positions = torch.arange(keys.shape[1], device=keys.device) + partition * PARTITION_BLOCKS * BLOCK_SIZE
+            seen = positions <= self._input[:, POSITION, None]
             scores = (queries @ keys.permute(0, 2, 3, 1)).float().where(seen[:, None, None], -torch.inf)
             new_peak = torch.maximum(peak, scores.amax(-1, keepdim=True))
             weights, scale = (scores - new_peak).exp(), (peak - new_peak).exp()
-            # A weight of 0 does not take out NaN that an earlier owner left in a block.
+            # A weight of 0 does not remove NaN that an earlier sequence left in a block.
             values = values.where(seen[..., None, None], 0).transpose(1, 2)
             total = total * scale + weights.sum(-1, keepdim=True)
             mixed = mixed * scale + (weights.to(values.dtype) @ values).float()

@@ -8,7 +8,7 @@ import pytest
 
 from services.inference.engine import EngineConfig, ModelProcess
 from services.inference.engine.client import child_process as spawn
-from services.inference.engine.client.child_process import LoadTimeoutError
+from services.inference.engine.errors import LoadTimeoutError
 
 
 @pytest.fixture
@@ -23,19 +23,19 @@ def deaf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelProce
 
 
 def test_one_that_we_kill_is_not_said_to_have_run_out_of_memory(deaf: ModelProcess) -> None:
-    assert deaf.end() == "by force, since it did not end by itself"
+    assert deaf.end() == "by SIGKILL, since it did not end by itself"
 
 
 def test_one_that_does_not_load_is_not_waited_for(deaf: ModelProcess) -> None:
     with pytest.raises(LoadTimeoutError, match=r"within 0\.01 seconds, the limit \(OWNLM_LOAD_TIMEOUT\)"):
-        deaf.wait_hello()
+        deaf.wait_ready()
 
 
 def test_one_that_nothing_ends_is_not_waited_for(deaf: ModelProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as stuck:
         stuck.setattr(spawn, "_KILLED_SECONDS", 0.01)
         stuck.setattr(deaf._popen, "kill", lambda: None)
-        with pytest.raises(RuntimeError, match=f"process {deaf.pid} does not end, though it was killed"):
+        with pytest.raises(RuntimeError, match=f"process {deaf.pid} did not end after SIGKILL"):
             deaf.end()
         deaf.close()
 

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from services.inference.engine.runner.protocol import Draw
 from services.inference.engine.sampler import CpuSampler
 from services.inference.engine.sampler.torch_sampler import TorchSampler
-from services.inference.engine.types import RowRequest, TokenLogprobs
+from services.inference.engine.types import SampledToken, SequenceRequest, TokenLogprobs
 from shared.lm import SamplingParams
 
 MAX_ROWS = 8
@@ -37,7 +36,7 @@ class AnySampler:
             self._sampler = CpuSampler(vocab_size, max_rows, valid_tokens=valid, num_threads=num_threads)
         self.open, self.close = self._sampler.open, self._sampler.close
 
-    def draw(self, logits: np.ndarray, rows: Sequence[int]) -> list[Draw]:
+    def draw(self, logits: np.ndarray, rows: Sequence[int]) -> list[SampledToken]:
         return self._sampler.draw(torch.from_numpy(logits) if self._torch else logits, rows)
 
     def score(self, logits: np.ndarray, targets: Sequence[int], count: int) -> list[TokenLogprobs]:
@@ -57,5 +56,5 @@ def request(
     min_tokens: int = 0,
     num_logprobs: int | None = None,
     **values: Any,
-) -> RowRequest:
-    return RowRequest(tuple(prompt), SamplingParams(**values), 100, frozenset(stop_ids), num_logprobs, min_tokens)
+) -> SequenceRequest:
+    return SequenceRequest(tuple(prompt), SamplingParams(**values), 100, frozenset(stop_ids), num_logprobs, min_tokens)

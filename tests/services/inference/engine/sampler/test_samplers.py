@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from services.inference.engine.runner.cpu.team import ThreadTeam
 from services.inference.engine.sampler import CpuSampler
-from services.inference.engine.types import RowRequest, TokenLogprobs
+from services.inference.engine.types import SequenceRequest, TokenLogprobs
 from shared.lm import NO_TOKEN, SampledRow, sample, top_logprobs
 from tests.services.inference.engine.sampler.any_sampler import KINDS, AnySampler, request
 
 
-def reference_row(of: RowRequest, output: Sequence[int] = ()) -> SampledRow:
+def reference_row(of: SequenceRequest, output: Sequence[int] = ()) -> SampledRow:
     row = SampledRow(of.params, frozenset(of.prompt_ids), min_tokens=of.min_tokens, stop_ids=of.stop_ids)
     for token in output:
         row.append(token)
@@ -32,7 +32,7 @@ def assert_close(actual: TokenLogprobs | None, expected: tuple[float, list[tuple
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> tuple[np.ndarray, list[RowRequest], list[list[int]], np.ndarray]:
+def batches(draw: st.DrawFn) -> tuple[np.ndarray, list[SequenceRequest], list[list[int]], np.ndarray]:
     """Logits of several kinds, requests of several kinds, what they have drawn, and which ids are valid."""
     size = draw(st.sampled_from([2, 3, 7, 128, 129, 1000, 1000, 50_000]))
     generator = np.random.default_rng(draw(st.integers(0, 2**32)))
@@ -96,7 +96,7 @@ def test_draws_and_log_probabilities_equal_those_of_the_reference(kind, batch, n
     for _ in range(2):  # what was drawn counts in the second one
         expected = sample(torch.from_numpy(logits), rows, valid_tokens=mask)
         draws = sampler.draw(logits, places)
-        assert [(draw.row, draw.token) for draw in draws] == list(zip(places, expected, strict=True))
+        assert [(draw.slot, draw.token) for draw in draws] == list(zip(places, expected, strict=True))
         for index, (draw, of, row) in enumerate(zip(draws, requests, rows, strict=True)):
             if draw.token == NO_TOKEN or of.num_logprobs is None:
                 assert draw.logprobs is None
@@ -212,7 +212,7 @@ def test_draws_follow_the_distribution_of_each_parameter_and_of_mixtures(kind):
             if step == 0 or penalizes(MIXTURES[index]):
                 sampler.open(place, request(prompt, seed=1000 * step + seed, **MIXTURES[index]), output)
         for draw in sampler.draw(np.tile(logits, (len(places), 1)), places):
-            counts[rows[draw.row][0], draw.token] += 1
+            counts[rows[draw.slot][0], draw.token] += 1
     for index, values in enumerate(MIXTURES):
         assert_drawn_from(counts[index], distribution_by_hand(logits, prompt, output, **values))
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from services.inference.engine.limits import blocks_needed, check_fits
+from services.inference.engine.errors import RequestTooLargeError
+from services.inference.engine.limits import blocks_needed
 from services.inference.engine.scheduling.core import EngineCore
-from services.inference.engine.types import RequestTooLargeError
 from tests.services.inference.engine.core_driver import Driver, expected_scores, request
 from tests.services.inference.engine.fake_runner import FakeRunner, reference
 
 
-def test_a_row_gives_its_start_its_prompt_and_its_tokens() -> None:
+def test_a_sequence_gives_its_start_its_prompt_and_its_tokens() -> None:
     driver = Driver(FakeRunner())
     driver.submit(0, request(20, 7))
     driver.run()
@@ -21,7 +21,7 @@ def test_a_row_gives_its_start_its_prompt_and_its_tokens() -> None:
     driver.check_empty()
 
 
-def test_a_stop_id_ends_a_row_with_itself() -> None:
+def test_a_stop_id_ends_a_sequence_with_itself() -> None:
     tokens = reference(request(9, 50))
     stop = tokens[3]
     driver = Driver(FakeRunner())
@@ -40,8 +40,8 @@ def test_log_probabilities_of_a_prompt_are_computed_even_where_it_is_cached(prom
     driver.run()
     driver.submit(1, scored, scored)
     driver.run()
-    for row in range(2):
-        answer = driver.answers[1, row]
+    for index in range(2):
+        answer = driver.answers[1, index]
         assert answer.prompt is not None
         assert answer.prompt.logprobs == expected_scores(scored)
         assert answer.tokens == reference(scored)
@@ -61,25 +61,25 @@ def test_prompts_are_cut_where_blocks_end(prefill_tokens: int, chunks: list[int]
 
 
 def test_choices_share_one_prefill() -> None:
-    driver = Driver(FakeRunner(max_rows=4, max_step_tokens=36))
-    rows = [request(50, 20, seed=seed) for seed in range(4)]
-    driver.submit(0, *rows)
+    driver = Driver(FakeRunner(num_slots=4, max_step_tokens=36))
+    sequences = [request(50, 20, seed=seed) for seed in range(4)]
+    driver.submit(0, *sequences)
     driver.run()
-    assert driver.tokens(0) == [reference(row) for row in rows]
+    assert driver.tokens(0) == [reference(sequence) for sequence in sequences]
     assert driver.runner.steps[:3] == [[32], [18], [1, 1, 1, 1]]
-    assert [driver.answers[0, row].prompt.num_cached_tokens for row in range(4)] == [0, 50, 50, 50]
+    assert [driver.answers[0, index].prompt.num_cached_tokens for index in range(4)] == [0, 50, 50, 50]
     assert driver.core.stats().prefix_tokens_hit == 150
     driver.check_empty()
 
 
 def test_prompts_that_begin_alike_compute_their_beginning_once() -> None:
     driver = Driver(FakeRunner(max_step_tokens=200), prefill_tokens=160)
-    rows = [request([*range(100, 164), tail], 3) for tail in range(3)]
-    driver.submit(0, rows[0])
-    driver.submit(1, rows[1])
-    driver.submit(2, rows[2])
+    sequences = [request([*range(100, 164), tail], 3) for tail in range(3)]
+    driver.submit(0, sequences[0])
+    driver.submit(1, sequences[1])
+    driver.submit(2, sequences[2])
     driver.run()
-    assert [driver.tokens(job) for job in range(3)] == [[reference(row)] for row in rows]
+    assert [driver.tokens(request_id) for request_id in range(3)] == [[reference(sequence)] for sequence in sequences]
     assert driver.runner.steps[:2] == [[65], [1, 1, 1]]
     assert driver.core.stats().prefill_tokens == 67
 
@@ -98,8 +98,8 @@ def test_an_answer_is_found_as_part_of_the_next_prompt() -> None:
 
 def test_the_last_token_of_a_cached_prompt_is_computed() -> None:
     driver = Driver(FakeRunner())
-    for job in range(2):
-        driver.submit(job, request(32))
+    for request_id in range(2):
+        driver.submit(request_id, request(32))
         driver.run()
     assert driver.answers[1, 0].prompt.num_cached_tokens == 16
     assert driver.tokens(1) == [reference(request(32))]
@@ -107,18 +107,18 @@ def test_the_last_token_of_a_cached_prompt_is_computed() -> None:
 
 def test_the_blocks_used_last_stay_longest() -> None:
     driver = Driver(FakeRunner(num_blocks=6))
-    for job, first in enumerate((100, 200, 100, 300)):  # 3 blocks each, of which 2 full ones stay
-        driver.submit(job, request(list(range(first, first + 40)), 2))
+    for request_id, first in enumerate((100, 200, 100, 300)):  # 3 blocks each, of which 2 full ones stay
+        driver.submit(request_id, request(list(range(first, first + 40)), 2))
         driver.run()
     hits = []
-    for job, first in enumerate((100, 200), start=10):
-        driver.submit(job, request(list(range(first, first + 33)), 2))
+    for request_id, first in enumerate((100, 200), start=10):
+        driver.submit(request_id, request(list(range(first, first + 33)), 2))
         driver.run()
-        hits.append(driver.answers[job, 0].prompt.num_cached_tokens)
+        hits.append(driver.answers[request_id, 0].prompt.num_cached_tokens)
     assert hits == [32, 16]  # of the second prompt the end went first
 
 
-def test_a_prompt_is_scored_whole_though_its_row_is_preempted_within_it() -> None:
+def test_a_prompt_is_scored_whole_though_its_sequence_is_preempted_within_it() -> None:
     driver = Driver(FakeRunner(num_blocks=12), prefill_tokens=2)
     scored = request(128, 2, scores=1)
     driver.submit(0, request([0] * 16, 100))
@@ -128,12 +128,12 @@ def test_a_prompt_is_scored_whole_though_its_row_is_preempted_within_it() -> Non
     while driver.core.stats().preemptions == 0:
         driver.step()
         assert driver.answers[1, 0].prompt is None
-    assert driver.core._rows[1][0].num_computed == 0
+    assert driver.core._sequences[1, 0].num_computed == 0
     driver.run()
     assert driver.answers[1, 0].prompt.logprobs == expected_scores(scored)
 
 
-def test_a_row_is_not_admitted_to_be_preempted_at_once() -> None:
+def test_a_sequence_is_not_admitted_to_be_preempted_at_once() -> None:
     driver = Driver(FakeRunner(num_blocks=4))
     driver.submit(0, request([0] * 30, 34))
     driver.submit(1, request([1] * 30, 34))
@@ -152,31 +152,21 @@ def test_what_never_fits_is_refused_and_nothing_of_it_queued() -> None:
     assert driver.tokens(1) == [reference(request(320, 321))]
 
 
-@pytest.mark.parametrize(
-    ("numbers", "limit"),
-    [((65, 1, 1), "65 sequences, and the limit is 64"), ((1, 1, 641), "656 tokens of KV cache, and it holds 640")],
-)
-def test_the_check_of_what_fits_names_the_limit(numbers: tuple[int, int, int], limit: str) -> None:
-    check_fits(64, 1, 640, num_places=64, num_blocks=40)
-    with pytest.raises(RequestTooLargeError, match=limit):
-        check_fits(*numbers, num_places=64, num_blocks=40)
-
-
 def test_no_room_for_prompts_is_told_at_once() -> None:
     with pytest.raises(ValueError, match="no room for prompts in a step: 4 tokens, of which 4"):
         EngineCore(FakeRunner(max_step_tokens=4), prefill_tokens=32)
 
 
-def test_six_rows_share_a_pool_that_holds_four() -> None:  # B70
-    driver = Driver(FakeRunner(num_blocks=40, max_rows=8, max_step_tokens=40))
-    rows = [request([job] * 80, 81, seed=job) for job in range(6)]
+def test_six_sequences_share_a_pool_that_holds_four() -> None:  # B70
+    driver = Driver(FakeRunner(num_blocks=40, num_slots=8, max_step_tokens=40))
+    sequences = [request([request_id] * 80, 81, seed=request_id) for request_id in range(6)]
     assert {blocks_needed(80, 81)} == {10}
-    for job, row in enumerate(rows):
-        driver.submit(job, row)
+    for request_id, sequence in enumerate(sequences):
+        driver.submit(request_id, sequence)
     with pytest.raises(RequestTooLargeError):
         driver.submit(6, request(80, 600))
     driver.run()
-    assert [driver.tokens(job) for job in range(6)] == [[reference(row)] for row in rows]
+    assert [driver.tokens(request_id) for request_id in range(6)] == [[reference(sequence)] for sequence in sequences]
     assert driver.core.stats().preemptions > 0
     driver.check_empty()
 
@@ -186,22 +176,24 @@ def test_six_rows_share_a_pool_that_holds_four() -> None:  # B70
 def test_neighbours_of_any_length_that_join_at_any_step_change_nothing(order: tuple[int, ...], late: int) -> None:
     """B71."""
     driver = Driver(FakeRunner())
-    for job, length in enumerate(order):
-        driver.submit(job, request(length, 20))
+    for request_id, length in enumerate(order):
+        driver.submit(request_id, request(length, 20))
         for _ in range(late):
             driver.step()
     driver.run()
-    assert [driver.tokens(job) for job in range(3)] == [[reference(request(length, 20))] for length in order]
+    assert [driver.tokens(request_id) for request_id in range(3)] == [
+        [reference(request(length, 20))] for length in order
+    ]
 
 
-def test_nothing_of_a_cancelled_row_is_in_the_next_one() -> None:  # B72
-    driver = Driver(FakeRunner(max_rows=1, num_blocks=12))
-    for job in range(0, 100, 2):
-        driver.submit(job, request([job, *range(100, 150)], 100))
-        for _ in range(job // 4):
+def test_nothing_of_a_canceled_sequence_is_in_the_next_one() -> None:  # B72
+    driver = Driver(FakeRunner(num_slots=1, num_blocks=12))
+    for request_id in range(0, 100, 2):
+        driver.submit(request_id, request([request_id, *range(100, 150)], 100))
+        for _ in range(request_id // 4):
             driver.step()
-        driver.core.cancel(job)
+        driver.core.cancel(request_id)
         driver.check_empty()
-        driver.submit(job + 1, request(7))
+        driver.submit(request_id + 1, request(7))
         driver.run()
-        assert driver.tokens(job + 1) == [reference(request(7))]
+        assert driver.tokens(request_id + 1) == [reference(request(7))]

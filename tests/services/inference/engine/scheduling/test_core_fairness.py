@@ -1,4 +1,4 @@
-"""Who gets a place and a share of the steps, and how long others wait for it."""
+"""Who gets a slot and a share of the steps, and how long others wait for it."""
 
 import pytest
 
@@ -9,21 +9,25 @@ PREFILL = 64
 
 
 def wide(*, prefill_tokens: int = PREFILL, min_prefill_tokens: int = PREFILL, **sizes: int) -> Driver:
-    runner = FakeRunner(**{"num_blocks": 2000, "max_rows": 8, "max_step_tokens": 72, **sizes})
+    runner = FakeRunner(**{"num_blocks": 2000, "num_slots": 8, "max_step_tokens": 72, **sizes})
     return Driver(runner, prefill_tokens, min_prefill_tokens)
 
 
 def first_tokens(driver: Driver) -> list[int]:
-    """Jobs in the order of their first tokens."""
+    """Requests in the order of their first tokens."""
     order: list[int] = []
     while driver.core.has_work:
         driver.step()
-        order += [job for (job, _), answer in driver.answers.items() if answer.tokens and job not in order]
+        order += [
+            request_id
+            for (request_id, _), answer in driver.answers.items()
+            if answer.tokens and request_id not in order
+        ]
     return order
 
 
 def starts(driver: Driver) -> list[tuple[int, int]]:
-    """Jobs and rows in the order in which they got a place."""
+    """Requests and sequences in the order in which they were admitted."""
     order: list[tuple[int, int]] = []
     while driver.core.has_work:
         driver.step()
@@ -35,17 +39,17 @@ def starts(driver: Driver) -> list[tuple[int, int]]:
 def test_a_long_prompt_delays_running_streams_by_a_chunk_a_step(min_prefill_tokens: int, chunk: int) -> None:
     """B73."""
     driver = wide(min_prefill_tokens=min_prefill_tokens)
-    for job in range(4):
-        driver.submit(job, request(3, 200, seed=job))
+    for request_id in range(4):
+        driver.submit(request_id, request(3, 200, seed=request_id))
     for _ in range(3):
         driver.step()
     driver.submit(4, request(1000, 3))
-    before = [len(driver.tokens(job)[0]) for job in range(4)]
+    before = [len(driver.tokens(request_id)[0]) for request_id in range(4)]
     steps = 0
     while driver.answers[4, 0].prompt is None:
         driver.step()
         steps += 1
-        assert [len(driver.tokens(job)[0]) for job in range(4)] == [count + steps for count in before]
+        assert [len(driver.tokens(request_id)[0]) for request_id in range(4)] == [count + steps for count in before]
         assert driver.runner.steps[-1][:4] == [1] * 4
         assert sum(driver.runner.steps[-1][4:]) <= chunk
     assert steps == -(-1000 // chunk)
@@ -57,12 +61,12 @@ def test_a_short_prompt_overtakes_a_long_one_which_keeps_half_of_each_step() -> 
     driver = wide()
     driver.submit(0, request(1000, 3))
     driver.step()
-    for job in range(1, 5):
-        driver.submit(job, request([job] * 32, 3))
-    for job in range(1, 5):
+    for request_id in range(1, 5):
+        driver.submit(request_id, request([request_id] * 32, 3))
+    for request_id in range(1, 5):
         driver.step()
-        assert len(driver.tokens(job)[0]) == 1
-    assert driver.core._rows[0][0].num_computed == 64 + 4 * 32
+        assert len(driver.tokens(request_id)[0]) == 1
+    assert driver.core._sequences[0, 0].num_computed == 64 + 4 * 32
 
 
 def test_of_those_behind_the_first_the_shortest_comes_first() -> None:
@@ -78,23 +82,23 @@ def test_of_those_behind_the_first_the_shortest_comes_first() -> None:
 def test_a_long_prompt_is_not_starved_by_short_ones(prefill_tokens: int) -> None:
     driver = wide(prefill_tokens=prefill_tokens)
     driver.submit(0, request(640, 1))
-    for job in range(1, 1000):
-        driver.submit(job, request([job] * 32, 1))
+    for request_id in range(1, 1000):
+        driver.submit(request_id, request([request_id] * 32, 1))
         driver.step()
         if driver.answers[0, 0].prompt is not None:
             break
-    assert job <= 640 / (prefill_tokens / 2)
+    assert request_id <= 640 / (prefill_tokens / 2)
 
 
 def test_equal_prompts_begin_in_the_order_of_their_arrival() -> None:
-    driver = wide(max_rows=3)
-    for job in range(12):
-        driver.submit(job, request([job] * 50, 20))
+    driver = wide(num_slots=3)
+    for request_id in range(12):
+        driver.submit(request_id, request([request_id] * 50, 20))
     assert first_tokens(driver) == list(range(12))
 
 
 def test_many_choices_take_their_turn_like_any_other_request() -> None:
-    driver = wide(max_rows=2)
+    driver = wide(num_slots=2)
     driver.submit(0, *[request(9, 4, seed=seed) for seed in range(8)])
     driver.step()
     driver.submit(1, request([1] * 9, 4))
@@ -102,42 +106,46 @@ def test_many_choices_take_their_turn_like_any_other_request() -> None:
     assert starts(driver)[:6] == [(0, 0), (0, 1), (0, 2), (1, 0), (0, 3), (2, 0)]  # two at a time
 
 
-def test_a_row_that_needs_much_room_is_not_overtaken_for_ever() -> None:
-    driver = wide(num_blocks=20, max_rows=4)
+def test_a_sequence_that_needs_much_room_is_not_overtaken_for_ever() -> None:
+    driver = wide(num_blocks=20, num_slots=4)
     driver.submit(0, request([0] * 100, 100))
     driver.step()
     driver.submit(1, request([1] * 250, 20))
-    for job in range(2, 40):
-        driver.submit(job, request([job] * 20, 10))
+    for request_id in range(2, 40):
+        driver.submit(request_id, request([request_id] * 20, 10))
     assert starts(driver)[:3] == [(0, 0), (1, 0), (2, 0)]
 
 
-def test_a_preempted_row_runs_again_before_those_that_have_not_begun() -> None:
-    driver = wide(num_blocks=8, max_rows=4)
-    rows = [request([job] * 30, 60, seed=job) for job in range(6)]
-    for job, row in enumerate(rows):
-        driver.submit(job, row)
+def test_a_preempted_sequence_runs_again_before_those_that_have_not_begun() -> None:
+    driver = wide(num_blocks=8, num_slots=4)
+    sequences = [request([request_id] * 30, 60, seed=request_id) for request_id in range(6)]
+    for request_id, sequence in enumerate(sequences):
+        driver.submit(request_id, sequence)
     finished: list[int] = []
     while driver.core.has_work:
         driver.step()
-        finished += [job for (job, _), got in driver.answers.items() if got.finish_reason and job not in finished]
+        finished += [
+            request_id
+            for (request_id, _), got in driver.answers.items()
+            if got.finish_reason and request_id not in finished
+        ]
     assert finished == list(range(6))
     assert driver.core.stats().preemptions > 0
-    assert [driver.tokens(job) for job in range(6)] == [[reference(row)] for row in rows]
+    assert [driver.tokens(request_id) for request_id in range(6)] == [[reference(sequence)] for sequence in sequences]
 
 
-@pytest.mark.parametrize(("rows", "chunk"), [(1, 16), (16, 16), (17, 32), (31, 32)])
-def test_prompts_take_whole_steps_where_nobody_decodes_and_as_much_as_the_rows_where_they_do(
-    rows: int, chunk: int
+@pytest.mark.parametrize(("sequences", "chunk"), [(1, 16), (16, 16), (17, 32), (31, 32)])
+def test_prompts_take_whole_steps_where_nobody_decodes_and_as_much_as_the_sequences_where_they_do(
+    sequences: int, chunk: int
 ) -> None:
-    driver = wide(min_prefill_tokens=16, max_rows=32, max_step_tokens=32 + PREFILL)
+    driver = wide(min_prefill_tokens=16, num_slots=32, max_step_tokens=32 + PREFILL)
     driver.submit(0, request(128, 50))
     driver.step()
     driver.step()
     assert driver.runner.steps == [[64], [64]]
-    driver.submit(1, *[request([1], 200, seed=seed) for seed in range(rows - 1)])
+    driver.submit(1, *[request([1], 200, seed=seed) for seed in range(sequences - 1)])
     driver.step()
     driver.submit(2, request([2] * 2 * chunk, 2))
     driver.step()
     driver.step()
-    assert driver.runner.steps[-2:] == [[1] * rows + [chunk]] * 2
+    assert driver.runner.steps[-2:] == [[1] * sequences + [chunk]] * 2

@@ -1,10 +1,10 @@
-"""Any order of submitting, cancelling, faults and steps: every row gets what it gets alone, and nothing is left."""
+"""Any order of submitting, canceling, faults and steps: every sequence gets what it gets alone; nothing is left."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from services.inference.engine.types import RowRequest
+from services.inference.engine.types import SequenceRequest
 from shared.lm import SamplingParams
 from tests.services.inference.engine.core_driver import Driver, expected_scores
 from tests.services.inference.engine.fake_runner import FakeRunner, reference
@@ -19,35 +19,35 @@ _prompts = st.builds(
 
 
 @st.composite
-def _rows(draw: st.DrawFn) -> list[RowRequest]:
+def _sequences(draw: st.DrawFn) -> list[SequenceRequest]:
     prompt, scores = draw(_prompts), draw(st.sampled_from([None, None, None, 0, 2]))
     max_tokens = draw(st.integers(0 if scores is not None else 1, 40))
     stop_ids = draw(st.sampled_from([frozenset(), frozenset({0, 1})]))
     return [
-        RowRequest(prompt, SamplingParams(seed=seed), max_tokens, stop_ids, num_prompt_logprobs=scores)
+        SequenceRequest(prompt, SamplingParams(seed=seed), max_tokens, stop_ids, num_prompt_logprobs=scores)
         for seed in range(draw(st.integers(1, 6)))
     ]
 
 
 class CoreMachine(RuleBasedStateMachine):
-    @initialize(blocks=st.integers(7, 24), places=st.integers(1, 6), prefill_tokens=st.integers(1, 64))
-    def start(self, blocks: int, places: int, prefill_tokens: int) -> None:
-        runner = FakeRunner(num_blocks=blocks, max_rows=places, max_step_tokens=places + prefill_tokens)
+    @initialize(blocks=st.integers(7, 24), slots=st.integers(1, 6), prefill_tokens=st.integers(1, 64))
+    def start(self, blocks: int, slots: int, prefill_tokens: int) -> None:
+        runner = FakeRunner(num_blocks=blocks, num_slots=slots, max_step_tokens=slots + prefill_tokens)
         self.driver = Driver(runner, prefill_tokens)
-        self.requests: dict[tuple[int, int], RowRequest] = {}
-        self.cancelled: set[tuple[int, int]] = set()
-        self.num_jobs = 0
+        self.requests: dict[tuple[int, int], SequenceRequest] = {}
+        self.canceled: set[tuple[int, int]] = set()
+        self.num_requests = 0
 
-    @rule(rows=_rows())
-    def submit(self, rows: list[RowRequest]) -> None:
-        self.driver.submit(self.num_jobs, *rows)
-        self.requests |= {(self.num_jobs, index): row for index, row in enumerate(rows)}
-        self.num_jobs += 1
+    @rule(sequences=_sequences())
+    def submit(self, sequences: list[SequenceRequest]) -> None:
+        self.driver.submit(self.num_requests, *sequences)
+        self.requests |= {(self.num_requests, index): sequence for index, sequence in enumerate(sequences)}
+        self.num_requests += 1
 
-    @rule(job=st.integers(0, 9), row=st.none() | st.integers(0, 5))
-    def cancel(self, job: int, row: int | None) -> None:
-        self.driver.core.cancel(job, row)
-        self.cancelled |= {key for key in self.requests if key[0] == job and row in {None, key[1]}}
+    @rule(request_id=st.integers(0, 9), sequence=st.none() | st.integers(0, 5))
+    def cancel(self, request_id: int, sequence: int | None) -> None:
+        self.driver.core.cancel(request_id, sequence)
+        self.canceled |= {key for key in self.requests if key[0] == request_id and sequence in {None, key[1]}}
 
     @rule(steps=st.integers(1, 12))
     def step(self, steps: int) -> None:
@@ -74,18 +74,18 @@ class CoreMachine(RuleBasedStateMachine):
             return
         self.driver.run()
         self.driver.check_empty()
-        for key, row in self.requests.items():
+        for key, sequence in self.requests.items():
             answer = self.driver.answers[key]
             assert answer.failure is None
-            expected = reference(row)
-            if key in self.cancelled and answer.finish_reason is None:
+            expected = reference(sequence)
+            if key in self.canceled and answer.finish_reason is None:
                 assert answer.tokens == expected[: len(answer.tokens)]
                 continue
             assert answer.tokens == expected
-            assert answer.finish_reason == ("stop" if expected and expected[-1] in row.stop_ids else "length")
+            assert answer.finish_reason == ("stop" if expected and expected[-1] in sequence.stop_ids else "length")
             assert answer.prompt is not None
-            assert answer.prompt.logprobs == expected_scores(row)
-            assert answer.prompt.num_cached_tokens <= len(row.prompt_ids)
+            assert answer.prompt.logprobs == expected_scores(sequence)
+            assert answer.prompt.num_cached_tokens <= len(sequence.prompt_ids)
 
 
 TestCore = CoreMachine.TestCase

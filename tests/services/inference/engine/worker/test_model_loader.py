@@ -1,4 +1,4 @@
-"""What the model's process decides before it loads: blocks, device, dtype."""
+"""Which runner a model gets, with how much memory, and what it never imports."""
 
 import ctypes
 import dataclasses
@@ -15,67 +15,18 @@ from structlog.testing import capture_logs
 
 from services.inference.engine.ipc import EngineConfig
 from services.inference.engine.runner.protocol import Segment
-from services.inference.engine.types import RowRequest
-from services.inference.engine.worker import model_loader as runners
-from services.inference.engine.worker.model_loader import CacheError, DeviceError, load_model, num_blocks
+from services.inference.engine.types import SequenceRequest
+from services.inference.engine.worker import model_loader
+from services.inference.engine.worker.device import DeviceError
+from services.inference.engine.worker.model_loader import load_model
 from shared.bpe import Tokenizer
 from shared.lm import (
     GenerationDefaults,
-    ModelConfig,
     SamplingParams,
     Transformer,
     read_description,
     save_model_folder,
 )
-
-GIB = 1 << 30
-
-
-@pytest.fixture(scope="module")
-def model(model_dir: Path) -> ModelConfig:
-    """Its context is 128 tokens, which are 8 blocks."""
-    return read_description(model_dir).config
-
-
-@pytest.mark.parametrize(
-    ("settings", "free", "blocks"),
-    [
-        ({"max_batch": 4}, GIB, 4 * 8),
-        ({"max_batch": 4, "context_length": 20}, GIB, 4 * 2),
-        ({"max_batch": 1000}, 40_000, 20),  # half of what is free
-        ({"max_batch": 1, "kv_cache_bytes": 500_000}, 0, 500),  # all that was asked for, and nothing else counts
-    ],
-)
-def test_how_many_blocks(model: ModelConfig, settings: dict[str, int], free: int, blocks: int) -> None:
-    config = EngineConfig(Path(), **settings)
-    assert num_blocks(config, model, 1000, free, weight_bytes=0, position_bytes=0) == blocks
-
-
-@pytest.mark.parametrize(("kv_cache_bytes", "words"), [(999, "OWNLM_KV_CACHE_BYTES is 999"), (None, "128 tokens")])
-def test_too_little_memory_is_told_with_what_to_do(model: ModelConfig, kv_cache_bytes: int | None, words: str) -> None:
-    config = EngineConfig(Path(), kv_cache_bytes=kv_cache_bytes)
-    with pytest.raises(CacheError, match=words):
-        num_blocks(config, model, 1000, 15_000, weight_bytes=0, position_bytes=0)
-
-
-@pytest.mark.case("D21")
-def test_a_long_context_of_a_small_model_is_refused_however_much_memory_is_free(model: ModelConfig) -> None:
-    """A cache of 16 GiB for 4 MB of weights makes no sense; for 400 MB it may."""
-    long = dataclasses.replace(model, context_length=1 << 24)
-    sizes = {"block_bytes": 16 * 1000, "free": 100 * GIB}
-    config = EngineConfig(Path())
-    with pytest.raises(CacheError, match=r"16777216 tokens .* 1024 MiB at most for a model of this size; lower OWNLM"):
-        num_blocks(config, long, **sizes, weight_bytes=4_000_000, position_bytes=100)
-    assert num_blocks(config, long, **sizes, weight_bytes=400_000_000, position_bytes=100) > (1 << 24) // 16
-
-
-@pytest.mark.case("D21")
-def test_tables_beside_the_cache_count(model: ModelConfig) -> None:
-    config = EngineConfig(Path(), max_batch=1000)
-    blocks = num_blocks(config, model, 1000, 40_000, weight_bytes=0, position_bytes=50)
-    assert blocks == (20_000 - 128 * 50) // 1000
-    with pytest.raises(CacheError):
-        num_blocks(config, model, 1000, 40_000, weight_bytes=0, position_bytes=100)
 
 
 @pytest.mark.case("D21")
@@ -89,7 +40,7 @@ def test_memory_follows_the_cache_that_was_asked_for_and_not_the_context(model_d
 import resource
 from pathlib import Path
 from services.inference.engine.ipc import EngineConfig
-from services.inference.engine.types import RowRequest
+from services.inference.engine.types import SequenceRequest
 from services.inference.engine.worker.model_loader import load_model
 from services.inference.engine.runner.protocol import Segment
 from shared.lm import SamplingParams
@@ -99,8 +50,8 @@ def peak():
 
 before = peak()
 runner = load_model(EngineConfig(Path({str(folder)!r}), device="cpu", threads=1, kv_cache_bytes=16 << 20)).runner
-runner.open_row(0, RowRequest((1, 2), SamplingParams(), max_tokens=1, stop_ids=frozenset()))
-runner.run([Segment([1, 2], 0, [0], draws=(0,))])
+runner.open_slot(0, SequenceRequest((1, 2), SamplingParams(), max_tokens=1, stop_ids=frozenset()))
+runner.run([Segment([1, 2], 0, [0], sample_slots=(0,))])
 print(peak() - before)
 """
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
@@ -119,7 +70,7 @@ def test_without_a_gpus_driver_a_model_is_loaded_without_torch(
     monkeypatch.setattr(ctypes, "CDLL", libraries(has_driver=False))
     monkeypatch.setitem(sys.modules, "torch", None)  # to import it is an error
     loaded = load_model(EngineConfig(model_dir, device=device, threads=1))
-    assert (loaded.hello.device, loaded.hello.dtype) == ("cpu", "float32")
+    assert (loaded.ready.device, loaded.ready.dtype) == ("cpu", "float32")
 
 
 def test_a_driver_that_torch_cannot_use(model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +82,7 @@ def test_a_driver_that_torch_cannot_use(model_dir: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(torch.cuda, "init", too_old)
     with capture_logs() as log:
-        assert load_model(EngineConfig(model_dir, threads=1)).hello.device == "cpu"
+        assert load_model(EngineConfig(model_dir, threads=1)).ready.device == "cpu"
     [warning] = [line for line in log if line["log_level"] == "warning"]
     assert warning["reason"] == "The NVIDIA driver on your system is too old (found version 12020)."
     with pytest.raises(DeviceError, match=r"OWNLM_DEVICE is cuda, but no GPU can be used \(The NVIDIA driver .*12020"):
@@ -144,7 +95,7 @@ def test_a_driver_and_a_gpu(model_dir: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(ctypes, "CDLL", libraries(has_driver=True))
     monkeypatch.setattr(torch.cuda, "init", lambda: None)
-    monkeypatch.setattr(runners, "_on_cuda", refuse)
+    monkeypatch.setattr(model_loader, "_load_on_cuda", refuse)
     with pytest.raises(DeviceError, match=r"would run on cuda$"):
         load_model(EngineConfig(model_dir))
 
@@ -160,13 +111,13 @@ def test_ids_that_the_tokenizer_does_not_know_are_never_drawn(
         tmp_path / "padded", model=model, tokenizer=tokenizer, generation=GenerationDefaults(), provenance={}
     )
     runner = load_model(EngineConfig(tmp_path / "padded", device="cpu", threads=1, max_batch=64)).runner
-    for row in range(64):
-        params = SamplingParams(temperature=100.0, seed=row)
-        runner.open_row(row, RowRequest((1, 2), params, max_tokens=1, stop_ids=frozenset(), num_logprobs=1))
-    draws = runner.run([Segment([1, 2], 0, [0], draws=tuple(range(64)))]).draws
+    for sequence in range(64):
+        params = SamplingParams(temperature=100.0, seed=sequence)
+        runner.open_slot(sequence, SequenceRequest((1, 2), params, max_tokens=1, stop_ids=frozenset(), num_logprobs=1))
+    draws = runner.run([Segment([1, 2], 0, [0], sample_slots=tuple(range(64)))]).sampled_tokens
     assert min(draw.token for draw in draws) >= 0
     assert max(draw.token for draw in draws) < tokenizer.vocab_size
-    # What docs/api.md says of log-probabilities: padding has no part in them. The oracle is torch's softmax.
+    # docs/reference/generate-api.md: padding has no part in log-probabilities. The oracle is torch's softmax.
     with torch.no_grad():
         logits = model.float()(torch.tensor([[1, 2]]))[0, -1]
     among_ids = logits[: tokenizer.vocab_size].log_softmax(-1)
@@ -188,8 +139,8 @@ def test_a_model_with_biases_is_served_in_every_dtype(
         tmp_path / "biased", model=model, tokenizer=tokenizer, generation=GenerationDefaults(), provenance={}
     )
     runner = load_model(EngineConfig(tmp_path / "biased", device="cpu", dtype=dtype, threads=1)).runner
-    runner.open_row(0, RowRequest((1, 2), SamplingParams(temperature=0.0), max_tokens=1, stop_ids=frozenset()))
-    (draw,) = runner.run([Segment([1, 2], 0, [0], draws=(0,))]).draws
+    runner.open_slot(0, SequenceRequest((1, 2), SamplingParams(temperature=0.0), max_tokens=1, stop_ids=frozenset()))
+    (draw,) = runner.run([Segment([1, 2], 0, [0], sample_slots=(0,))]).sampled_tokens
     with torch.no_grad():
         assert draw.token == int(model(torch.tensor([[1, 2]]))[0, -1].argmax())
 

@@ -71,7 +71,7 @@ def make_runner() -> Iterator[MakeRunner]:
             CpuSampler(model.config.vocab_size, MAX_ROWS, num_threads=num_threads, run=team.run),
             team,
             num_blocks=NUM_BLOCKS,
-            max_rows=MAX_ROWS,
+            num_slots=MAX_ROWS,
             max_step_tokens=MAX_STEP_TOKENS,
             context_length=CONTEXT_LENGTH,
             short_step_threads=short_step_threads,

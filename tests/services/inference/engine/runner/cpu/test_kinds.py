@@ -15,7 +15,7 @@ from services.inference.engine.runner.cpu.runner import CpuRunner
 from services.inference.engine.runner.cpu.team import ThreadTeam
 from services.inference.engine.runner.cpu.weights import pack_weights
 from services.inference.engine.runner.protocol import Segment
-from services.inference.engine.types import RowRequest
+from services.inference.engine.types import SequenceRequest
 from shared.lm import ModelConfig, ModelFolderError, RopeConfig, Transformer
 
 CONTEXT_LENGTH = 64
@@ -39,7 +39,7 @@ Tensors = dict[str, NDArray[np.float32]]
 class NoSampler:
     """The runner's logits are looked at; nothing is drawn."""
 
-    def open(self, row: int, request: RowRequest, output: Sequence[int] = ()) -> None: ...
+    def open(self, row: int, request: SequenceRequest, output: Sequence[int] = ()) -> None: ...
 
     def close(self, row: int) -> None: ...
 
@@ -66,7 +66,7 @@ def runner(tensors: Tensors, kind: int, num_threads: int = 1, config: ModelConfi
         NoSampler(),  # type: ignore[arg-type]
         team(num_threads),
         num_blocks=16,
-        max_rows=8,
+        num_slots=8,
         max_step_tokens=64,
         context_length=CONTEXT_LENGTH,
     )

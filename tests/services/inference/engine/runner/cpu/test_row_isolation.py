@@ -7,14 +7,14 @@ import pytest
 
 from services.inference.engine.runner.cpu.runner import CpuRunner
 from services.inference.engine.scheduling.core import EngineCore
-from services.inference.engine.types import FailEvent, PromptEvent, RowRequest, TokenEvent
+from services.inference.engine.types import FailEvent, PromptEvent, SequenceRequest, TokenEvent
 from shared.lm import SamplingParams, Transformer
 from tests.services.inference.engine.runner.cpu.conftest import CONTEXT_LENGTH, MakeRunner
 
 Answers = dict[int, list[object]]
 
 
-def make_requests(vocab_size: int, rng: random.Random) -> list[RowRequest]:
+def make_requests(vocab_size: int, rng: random.Random) -> list[SequenceRequest]:
     """Long and short prompts, of which half begin alike; greedy and seeded; some want their prompt scored."""
     shared = [rng.randrange(vocab_size) for _ in range(CONTEXT_LENGTH)]
     requests = []
@@ -29,7 +29,7 @@ def make_requests(vocab_size: int, rng: random.Random) -> list[RowRequest]:
             seed=seed,
         )
         requests.append(
-            RowRequest(
+            SequenceRequest(
                 prompt_ids=tuple(shared[:length] if seed % 2 else own),
                 params=params,
                 max_tokens=30,
@@ -47,12 +47,12 @@ class FewBlocks:
     num_blocks = 16
 
     def __init__(self, runner: CpuRunner) -> None:
-        self.max_rows, self.max_step_tokens = runner.max_rows, runner.max_step_tokens
-        self.open_row, self.close_row, self.copy_block = runner.open_row, runner.close_row, runner.copy_block
+        self.num_slots, self.max_step_tokens = runner.num_slots, runner.max_step_tokens
+        self.open_slot, self.close_slot, self.copy_block = runner.open_slot, runner.close_slot, runner.copy_block
         self.run = runner.run
 
 
-def run(core: EngineCore, arrivals: dict[int, list[tuple[int, RowRequest]]], leavers: dict[int, int]) -> Answers:
+def run(core: EngineCore, arrivals: dict[int, list[tuple[int, SequenceRequest]]], leavers: dict[int, int]) -> Answers:
     """Submit and cancel at the steps that are given, and collect what each job's row tells, without its cache hits."""
     answers: Answers = defaultdict(list)
     for step in range(10_000):
@@ -71,7 +71,7 @@ def run(core: EngineCore, arrivals: dict[int, list[tuple[int, RowRequest]]], lea
     raise AssertionError("the core does not come to an end")
 
 
-def alone(runner: CpuRunner, requests: list[RowRequest]) -> Answers:
+def alone(runner: CpuRunner, requests: list[SequenceRequest]) -> Answers:
     answers: Answers = {}
     for job, request in enumerate(requests):
         answers |= run(EngineCore(runner, prefill_tokens=56), {0: [(job, request)]}, {})
@@ -101,4 +101,4 @@ def test_neighbours_change_nothing(
     stats = core.stats()
     assert stats.preemptions > 0
     assert stats.prefix_tokens_hit > 0
-    assert (stats.running_rows, stats.kv_blocks_used) == (0, 0)
+    assert (stats.num_running, stats.kv_blocks_used) == (0, 0)

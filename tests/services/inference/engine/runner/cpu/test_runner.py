@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from services.inference.engine.runner.protocol import Segment
-from services.inference.engine.types import RowRequest
+from services.inference.engine.types import SequenceRequest
 from shared.kernels.compiling import Call
 from shared.lm import SamplingParams, Transformer
 from tests.services.inference.engine.runner.cpu.conftest import (
@@ -25,8 +25,8 @@ from tests.services.inference.engine.runner.cpu.conftest import (
 GREEDY = SamplingParams(temperature=0.0, seed=0)
 
 
-def request(tokens: list[int], params: SamplingParams = GREEDY) -> RowRequest:
-    return RowRequest(tuple(tokens), params, 10, frozenset())
+def request(tokens: list[int], params: SamplingParams = GREEDY) -> SequenceRequest:
+    return SequenceRequest(tuple(tokens), params, 10, frozenset())
 
 
 def test_the_cache_is_in_memory_before_it_is_used() -> None:
@@ -55,12 +55,12 @@ def test_greedy_rows_draw_what_torch_finds_likeliest(
     model, prompts = models["qwen3"], [[5, 9, 2], [100, 3], [7]]
     runner = make_runner(model, num_threads)
     for row, prompt in enumerate(prompts):
-        runner.open_row(row, request(prompt))
-    segments = [Segment(prompt, 0, [row], draws=(row,)) for row, prompt in enumerate(prompts)]
+        runner.open_slot(row, request(prompt))
+    segments = [Segment(prompt, 0, [row], sample_slots=(row,)) for row, prompt in enumerate(prompts)]
     for _ in range(5):
         result = runner.run(segments)
-        assert [draw.row for draw in result.draws] == [0, 1, 2]
-        for draw, prompt in zip(result.draws, prompts, strict=True):
+        assert [draw.slot for draw in result.sampled_tokens] == [0, 1, 2]
+        for draw, prompt in zip(result.sampled_tokens, prompts, strict=True):
             with torch.inference_mode():
                 assert draw.token == int(model(torch.tensor([prompt]))[0, -1].argmax())
             prompt.append(draw.token)
@@ -96,13 +96,13 @@ def test_rows_that_share_a_prompt_draw_what_they_draw_alone(
     model, prompt = models["grouped heads"], [1, 2, 3, 4]
     runner = make_runner(model)
     for row in range(MAX_ROWS):
-        runner.open_row(row, request(prompt, SamplingParams(temperature=1.5, seed=row)))
-    together = runner.run([Segment(prompt, 0, [0], draws=tuple(range(MAX_ROWS)))]).draws
+        runner.open_slot(row, request(prompt, SamplingParams(temperature=1.5, seed=row)))
+    together = runner.run([Segment(prompt, 0, [0], sample_slots=tuple(range(MAX_ROWS)))]).sampled_tokens
     assert len({draw.token for draw in together}) > 1
     for row in range(MAX_ROWS):
-        runner.close_row(row)
-        runner.open_row(row, request(prompt, SamplingParams(temperature=1.5, seed=row)))
-        assert runner.run([Segment(prompt, 0, [1], draws=(row,))]).draws == [together[row]]
+        runner.close_slot(row)
+        runner.open_slot(row, request(prompt, SamplingParams(temperature=1.5, seed=row)))
+        assert runner.run([Segment(prompt, 0, [1], sample_slots=(row,))]).sampled_tokens == [together[row]]
 
 
 def test_log_probabilities_of_prompts_are_those_of_torch(
@@ -112,12 +112,12 @@ def test_log_probabilities_of_prompts_are_those_of_torch(
     model = models["odd widths"]
     tokens = torch.randint(model.config.vocab_size, (30,), generator=torch.Generator().manual_seed(3)).tolist()
     runner = make_runner(model)
-    runner.open_row(0, request([4, 4]))
+    runner.open_slot(0, request([4, 4]))
     result = runner.run(
         [
             Segment([8, 9], 0, [1]),
             Segment(tokens, 0, [2, 3], targets=tokens[1:], num_logprobs=2),
-            Segment([4, 4], 0, [4], draws=(0,)),
+            Segment([4, 4], 0, [4], sample_slots=(0,)),
         ]
     )
     with torch.inference_mode():
@@ -127,7 +127,7 @@ def test_log_probabilities_of_prompts_are_those_of_torch(
         assert math.isclose(found.chosen, expected[place, tokens[place + 1]], abs_tol=1e-4)
         best = np.argsort(-expected[place], kind="stable")[:2]
         assert [token for token, _ in found.top] == best.tolist()
-    assert len(result.draws) == 1
+    assert len(result.sampled_tokens) == 1
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_what_compiled_code_would_not_survive_is_refused(
     runner = make_runner(models["odd widths"])
     with pytest.raises(ValueError, match=message):
         runner.run([Segment([1], 0, [1]), segment])
-    assert runner.run([]).draws == []
+    assert runner.run([]).sampled_tokens == []
 
 
 def test_no_more_logits_than_rows_are_computed_at_once(models: dict[str, Transformer], make_runner: MakeRunner) -> None:

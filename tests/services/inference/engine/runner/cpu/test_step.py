@@ -9,8 +9,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from services.inference.engine.limits import BLOCK_SIZE
 from services.inference.engine.runner.cpu.kernels.intrinsics import LANES
-from services.inference.engine.runner.protocol import BLOCK_SIZE, Segment
+from services.inference.engine.runner.protocol import Segment
 from shared.lm import Transformer
 from tests.services.inference.engine.runner.cpu.conftest import (
     CONFIGS,

@@ -10,7 +10,7 @@ from services.inference.engine.ipc import EngineConfig
 from services.inference.engine.runner.protocol import RunnerLostError, Segment
 from services.inference.engine.runner.torch.runner import TorchRunner
 from services.inference.engine.scheduling.core import EngineCore
-from services.inference.engine.types import RowRequest, TokenEvent
+from services.inference.engine.types import SequenceRequest, TokenEvent
 from services.inference.engine.worker.model_loader import LoadedModel, load_model
 from shared.lm import SamplingParams, generate, load_model_folder
 from tests.pretend_cuda import PretendCuda
@@ -38,12 +38,12 @@ def test_rows_on_a_gpu_are_those_of_the_cpu(
     core = EngineCore(loaded.runner, prefill_tokens=64)
     prompts = [tuple(range(3, 3 + length)) for length in (1, 20, 70)]
     for job, (prompt, params) in enumerate(zip(prompts, PARAMS, strict=True)):
-        core.submit(job, [RowRequest(prompt, params, 12, frozenset(), num_logprobs=2)] * (1 + job))
+        core.submit(job, [SequenceRequest(prompt, params, 12, frozenset(), num_logprobs=2)] * (1 + job))
     tokens: dict[tuple[int, int], list[int]] = {}
     while core.has_work:
         for job, event in core.step():
             if isinstance(event, TokenEvent):
-                tokens.setdefault((job, event.row), []).append(event.token)
+                tokens.setdefault((job, event.sequence_index), []).append(event.token)
     for (job, _), found in tokens.items():
         assert found == list(generate(model, prompts[job], PARAMS[job], max_tokens=12))
     assert len(tokens) == 6
@@ -66,12 +66,12 @@ def test_a_graph_of_another_device_holds_nothing(cuda: PretendCuda) -> None:
 
 
 @pytest.mark.skipif(not hasattr(torch, "AcceleratorError"), reason="this torch has no error of its own for the device")
-@pytest.mark.parametrize("method", ["open_row", "copy_block", "run"])
+@pytest.mark.parametrize("method", ["open_slot", "copy_block", "run"])
 def test_a_fault_of_the_device_is_the_end_of_the_runner(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And one of too little memory is not."""
     runner = new_runner(new_model("grouped, tied"))
     calls = {
-        "open_row": lambda: runner.open_row(0, RowRequest((1,), PARAMS[0], 1, frozenset())),
+        "open_slot": lambda: runner.open_slot(0, SequenceRequest((1,), PARAMS[0], 1, frozenset())),
         "copy_block": lambda: runner.copy_block(0, 1),
         "run": lambda: runner.run([Segment((1,), 0, (0,))]),
     }

@@ -8,9 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.inference.engine.runner.protocol import BLOCK_SIZE, Draw, Segment
+from services.inference.engine.limits import BLOCK_SIZE
+from services.inference.engine.runner.protocol import Segment
 from services.inference.engine.runner.torch.runner import TorchRunner
-from services.inference.engine.types import RowRequest
+from services.inference.engine.types import SampledToken, SequenceRequest
 from shared.lm import (
     NO_TOKEN,
     Llama3Scaling,
@@ -64,14 +65,14 @@ def model(request: pytest.FixtureRequest) -> Transformer:
     return new_model(request.param)
 
 
-def new_runner(model: Transformer, *, max_rows: int = 5) -> TorchRunner:
+def new_runner(model: Transformer, *, num_slots: int = 5) -> TorchRunner:
     return TorchRunner(
-        model, num_blocks=NUM_BLOCKS, max_rows=max_rows, max_length=MAX_LENGTH, max_step_tokens=MAX_LENGTH
+        model, num_blocks=NUM_BLOCKS, num_slots=num_slots, max_length=MAX_LENGTH, max_step_tokens=MAX_LENGTH
     )
 
 
-def a_request(prompt: Sequence[int], *, num_logprobs: int | None = None, **values: float) -> RowRequest:
-    return RowRequest(tuple(prompt), SamplingParams(**values), 100, frozenset(), num_logprobs)  # type: ignore[arg-type]
+def a_request(prompt: Sequence[int], *, num_logprobs: int | None = None, **values: float) -> SequenceRequest:
+    return SequenceRequest(tuple(prompt), SamplingParams(**values), 100, frozenset(), num_logprobs)  # type: ignore[arg-type]
 
 
 def some_tokens(count: int, seed: int = 0) -> list[int]:
@@ -89,8 +90,8 @@ class Sequences:
         self._blocks: dict[int, list[int]] = {}
         self._targets: dict[int, int] = {}
 
-    def open(self, row: int, request: RowRequest) -> None:
-        self._runner.open_row(row, request)
+    def open(self, row: int, request: SequenceRequest) -> None:
+        self._runner.open_slot(row, request)
         self.tokens[row], self.done[row], self._blocks[row] = list(request.prompt_ids), 0, []
         self._targets[row] = len(request.prompt_ids)
 
@@ -104,10 +105,10 @@ class Sequences:
         draws = (row,) if self.done[row] == len(self.tokens[row]) else ()
         return Segment(tokens, start, list(self._blocks[row]), draws)
 
-    def run(self, segments: list[Segment]) -> list[Draw]:
-        draws = self._runner.run(segments).draws
+    def run(self, segments: list[Segment]) -> list[SampledToken]:
+        draws = self._runner.run(segments).sampled_tokens
         for draw in draws:
-            self.tokens[draw.row].append(draw.token)
+            self.tokens[draw.slot].append(draw.token)
         return draws
 
     def outputs(self, row: int) -> list[int]:
@@ -152,7 +153,7 @@ def test_a_row_is_the_same_to_the_last_bit_in_any_company(model, data):
     while len(actual) < 4:
         rows = data.draw(st.permutations([row, *data.draw(st.sets(st.integers(0, 4)))]))
         segments = [together.segment(other, data.draw(st.sampled_from([7, 16, 90]))) for other in dict.fromkeys(rows)]
-        actual += [draw.logprobs for draw in together.run(segments) if draw.row == row]
+        actual += [draw.logprobs for draw in together.run(segments) if draw.slot == row]
     assert actual == expected
 
 
@@ -164,19 +165,19 @@ def test_a_row_without_numbers_fails_alone_and_leaves_nothing_in_its_blocks():
     with torch.no_grad():
         model.model.embed_tokens.weight[96] = torch.nan
     runner = new_runner(model)
-    runner.open_row(0, a_request([96, 1], temperature=0.0))
-    runner.open_row(1, a_request([5, 6], temperature=0.0))
-    draws = runner.run([Segment([96, 1], 0, [3], (0,)), Segment([5, 6], 0, [4], (1,))]).draws
+    runner.open_slot(0, a_request([96, 1], temperature=0.0))
+    runner.open_slot(1, a_request([5, 6], temperature=0.0))
+    draws = runner.run([Segment([96, 1], 0, [3], (0,)), Segment([5, 6], 0, [4], (1,))]).sampled_tokens
     assert [draw.token for draw in draws] == [NO_TOKEN, expected[0]]
-    runner.open_row(0, a_request([5], temperature=0.0))
-    [draw] = runner.run([Segment([5], 0, [3], (0,))]).draws
+    runner.open_slot(0, a_request([5], temperature=0.0))
+    [draw] = runner.run([Segment([5], 0, [3], (0,))]).sampled_tokens
     assert draw.token == expected[1]
 
 
 def test_log_probabilities_of_a_prompt_are_those_of_the_model(model):
     prompt = some_tokens(90)
     runner = new_runner(model)
-    runner.open_row(0, a_request(prompt))
+    runner.open_slot(0, a_request(prompt))
     segments = [
         Segment(prompt[:50], 0, list(range(6)), (), prompt[1:51], 3),
         Segment(prompt[50:], 50, list(range(6)), (0,), prompt[51:], 3),
@@ -195,13 +196,13 @@ def test_choices_share_a_prompt_and_a_copied_block(model):
     requests = [a_request(prompt, temperature=1.5, seed=seed) for seed in (1, 2)]
     runner = new_runner(model)
     for row, request in enumerate(requests):
-        runner.open_row(row, request)
-    tokens = [[draw.token] for draw in runner.run([Segment(prompt, 0, [7, 9], (0, 1))]).draws]
+        runner.open_slot(row, request)
+    tokens = [[draw.token] for draw in runner.run([Segment(prompt, 0, [7, 9], (0, 1))]).sampled_tokens]
     runner.copy_block(9, 30)
     for step in range(3):
         steps = [Segment([tokens[row][-1]], 20 + step, [7, block], (row,)) for row, block in ((0, 9), (1, 30))]
-        for draw in runner.run(steps).draws:
-            tokens[draw.row].append(draw.token)
+        for draw in runner.run(steps).sampled_tokens:
+            tokens[draw.slot].append(draw.token)
     assert tokens == [list(generate(model, prompt, request.params, max_tokens=4)) for request in requests]
     assert tokens[0] != tokens[1]
 
@@ -210,8 +211,8 @@ def test_an_evicted_row_goes_on_as_if_nothing_had_been(model):
     request = a_request(some_tokens(30), temperature=1.3, seed=6, presence_penalty=1.0)
     expected = list(generate(model, request.prompt_ids, request.params, max_tokens=8))
     runner = new_runner(model)
-    runner.open_row(2, request, expected[:5])
-    [draw] = runner.run([Segment([*request.prompt_ids, *expected[:5]], 0, [1, 2, 3], (2,))]).draws
+    runner.open_slot(2, request, expected[:5])
+    [draw] = runner.run([Segment([*request.prompt_ids, *expected[:5]], 0, [1, 2, 3], (2,))]).sampled_tokens
     assert draw.token == expected[5]
 
 
@@ -228,5 +229,5 @@ def test_half_precision_gives_nearly_the_same_distribution(dtype):
 
 @pytest.mark.case("D57")
 def test_tf32_is_off_for_products_as_torch_has_it() -> None:
-    """docs/operations.md relies on that default: with TF32, float32 on a GPU would have the precision of float16."""
+    """docs/explanation/determinism.md relies on that default: TF32 gives float32 on a GPU the precision of float16."""
     assert torch.backends.cuda.matmul.allow_tf32 is False

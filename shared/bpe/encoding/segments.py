@@ -1,0 +1,164 @@
+"""Splitting a text into segments, which are added tokens and the plain text between them, and joining their ids."""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from shared.bpe.encoding.added_tokens import AddedTokenMatcher
+from shared.bpe.encoding.normalization import nfc, nfc_with_origins
+from shared.bpe.encoding.template import Ids
+from shared.bpe.errors import TokenizerError
+from shared.bpe.vocabulary import AddedToken, Vocabulary, encode_utf8
+
+AllowedSpecial = Collection[str] | Literal["all"]
+Layout = list[int | None]
+"""The segments of a text in order: the id of an added token, or None for plain text."""
+
+_PLAIN: Layout = [None]
+
+# NFC makes at least two bytes of three characters, as of U+03B9 U+0308 U+0301; a test looks at all of Unicode.
+_NFC_CHARACTERS, _NFC_BYTES = 3, 2
+
+
+class Segment(NamedTuple):
+    """A segment of a text as it is encoded: normalized, and with a space before it if the vocabulary adds one.
+
+    Attributes:
+        text: Its characters; those that an added token matched.
+        token: The added token, None for plain text.
+        origins: For each character, the (start, end) of the characters of the whole text that it came from; empty
+            unless requested.
+    """
+
+    text: str
+    token: AddedToken | None
+    origins: Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Matchers:
+    """Find the added tokens that are recognized: `verbatim` in the text as it is, `normalized` in its NFC.
+
+    Without a normalizer, the first finds all.
+    """
+
+    verbatim: AddedTokenMatcher
+    normalized: AddedTokenMatcher
+
+
+class Segmenter:
+    """Splits texts into segments, for one vocabulary.
+
+    Attributes:
+        special_tokens: Ids of the special tokens by content.
+        keeps_text: Whether the bytes that are encoded are those of the text, and every byte has a token.
+    """
+
+    def __init__(self, vocabulary: Vocabulary):
+        self._added = vocabulary.added
+        self._nfc = vocabulary.nfc
+        self._prefix_space = vocabulary.prefix_space
+        missing = vocabulary.missing_bytes
+        self._missing = re.compile(b"[" + re.escape(missing) + b"]") if missing else None
+        self.keeps_text = not (self._nfc or self._prefix_space or missing)
+        self.special_tokens: Mapping[str, int] = MappingProxyType({t.content: t.id for t in self._added if t.special})
+        self._matchers = lru_cache(maxsize=64)(self._build_matchers)
+
+    def matchers(self, allowed_special: AllowedSpecial) -> Matchers:
+        """Matchers for the allowed special tokens and for the added tokens that are not special.
+
+        Raises:
+            TokenizerError: `allowed_special` names something that is not a special token.
+        """
+        if allowed_special == "all":
+            return self._matchers(frozenset(self.special_tokens))
+        if isinstance(allowed_special, str):
+            raise TokenizerError(f'allowed_special must be "all" or a list of special tokens, not {allowed_special!r}')
+        for name in allowed_special:
+            if name not in self.special_tokens:
+                known = ", ".join(map(repr, islice(self.special_tokens, 20))) or "none"
+                raise TokenizerError(f"allowed_special names {name!r}, which is not a special token; known are {known}")
+        return self._matchers(frozenset(allowed_special))
+
+    def segments(self, text: str, matchers: Matchers, *, with_origins: bool) -> Iterator[Segment]:
+        """The segments of a text in order.
+
+        Raises:
+            TokenizerError: A character has a byte without a token.
+        """
+        for start, verbatim, token in matchers.verbatim.split(text):
+            origins = [(place, place + 1) for place in range(start, start + len(verbatim))] if with_origins else []
+            if token is not None:
+                yield Segment(verbatim, token, origins)
+                continue
+            normalized = nfc(verbatim) if self._nfc else verbatim
+            if with_origins and normalized != verbatim:
+                origins = [(start + first, start + last) for first, last in nfc_with_origins(verbatim)[1]]
+            for first, part, added in matchers.normalized.split(normalized):
+                origins_of_part = origins[first : first + len(part)]
+                yield Segment(part, added, origins_of_part) if added else self._plain(part, origins_of_part)
+
+    def split_plain(self, text: str, matchers: Matchers) -> tuple[list[bytes], Layout]:
+        """The plain segments of a text as UTF-8, and the layout of all its segments.
+
+        Raises:
+            TokenizerError: The text holds a lone surrogate, or a character with a byte without a token.
+        """
+        data = encode_utf8(text)
+        if self.keeps_text and not matchers.verbatim.may_occur_in(text):
+            return [data], _PLAIN
+        plain: list[bytes] = []
+        layout: Layout = []
+        for segment in self.segments(text, matchers, with_origins=False):
+            layout.append(None if segment.token is None else segment.token.id)
+            if segment.token is None:
+                plain.append(segment.text.encode())
+        return plain, layout
+
+    def split_plain_of_each(self, texts: Iterable[str], matchers: Matchers, layouts: list[Layout]) -> Iterator[bytes]:
+        """The plain segments of all texts as UTF-8; the layout of each text is appended to `layouts`."""
+        for index, text in enumerate(texts):
+            try:
+                plain, layout = self.split_plain(text, matchers)
+            except TokenizerError as error:
+                raise TokenizerError(f"text {index}: {error}") from None
+            layouts.append(layout)
+            yield from plain
+
+    def min_bytes(self, text: str, matchers: Matchers) -> int:
+        """The least number of bytes that are encoded of a text, without looking for tokens in it."""
+        kept = min(matchers.verbatim.count_kept(text), matchers.normalized.count_kept(text))
+        return kept * _NFC_BYTES // _NFC_CHARACTERS if self._nfc else kept
+
+    def _build_matchers(self, allowed: frozenset[str]) -> Matchers:
+        recognized = [t for t in self._added if not t.special or t.content in allowed]
+        if not self._nfc:
+            return Matchers(AddedTokenMatcher(recognized), AddedTokenMatcher([]))
+        normalized = (replace(t, content=nfc(t.content)) for t in recognized if t.normalized)
+        return Matchers(AddedTokenMatcher(t for t in recognized if not t.normalized), AddedTokenMatcher(normalized))
+
+    def _plain(self, text: str, origins: list[tuple[int, int]]) -> Segment:
+        if self._prefix_space and not text.startswith(" "):
+            text, origins = f" {text}", origins[:1] + origins
+        if self._missing is not None and (found := self._missing.search(text.encode())):
+            byte = found.group()[0]
+            character = next(character for character in text if byte in character.encode())
+            raise TokenizerError(
+                f"the text holds {character!r}, but the vocabulary has no token for its byte 0x{byte:02x}; remove the "
+                "character, or use a tokenizer with all 256 bytes"
+            )
+        return Segment(text, None, origins)
+
+
+def join_segments(layout: Layout, encoded: Iterator[Ids]) -> Ids:
+    """The ids of a text, those of its plain segments taken from an iterator."""
+    if layout == _PLAIN:
+        return next(encoded)
+    parts = [next(encoded) if token_id is None else np.array([token_id], np.uint32) for token_id in layout]
+    return np.concatenate(parts) if parts else np.empty(0, np.uint32)

@@ -1,0 +1,53 @@
+from typing import Literal
+
+import pytest
+import torch
+
+from shared.lm import Transformer
+from trainer.components.initialization import mimetic_attention_
+from trainer.components.model import new_model
+from trainer.settings.train import ModelSettings
+
+
+def attention_parts(model: Transformer, layer: int, head: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """W_q W_k^T of a head, and the sum over heads of W_o W_v: what the head looks for, what the layer passes on."""
+    c, attention = model.config, model.model.layers[layer].self_attn
+    group, d = c.num_heads // c.num_kv_heads, c.head_dim
+    query = attention.q_proj.weight[head * d : (head + 1) * d]
+    key = attention.k_proj.weight[(head // group) * d : (head // group + 1) * d]
+    passed_on = torch.zeros(c.d_model, c.d_model)
+    for h in range(c.num_heads):
+        value = attention.v_proj.weight[(h // group) * d : (h // group + 1) * d]
+        passed_on += attention.o_proj.weight[:, h * d : (h + 1) * d] @ value
+    return query.T @ key, passed_on
+
+
+@pytest.mark.parametrize("num_kv_heads", [4, 2, 1])
+def test_layers_pass_on_what_they_attend_to(num_kv_heads: int) -> None:
+    settings = ModelSettings(d_model=32, num_layers=2, num_heads=4, num_kv_heads=num_kv_heads, qk_norm=True)
+    model = new_model(settings, vocab_size=50, seed=0)
+    mimetic_attention_(model)
+    alike, passed_on = attention_parts(model, layer=1, head=0)
+    # A product W^T W is symmetric with no negative eigenvalue: likeness is never held against a token.
+    torch.testing.assert_close(alike, alike.T)
+    assert torch.linalg.eigvalsh(alike).min() > -1e-5
+    # With as many value channels as the stream has, all of it is passed on; with fewer, a projection of it.
+    torch.testing.assert_close(passed_on @ passed_on, passed_on, atol=1e-5, rtol=0)
+    assert round(passed_on.trace().item()) == num_kv_heads * 8
+
+
+@pytest.mark.parametrize(("initialization", "alike"), [("mimetic", True), ("normal", False)])
+def test_a_token_attends_to_its_like(initialization: Literal["normal", "mimetic"], alike: bool) -> None:
+    """In a text that repeats twenty tokens, what a head brings to a token is that token's own content."""
+    settings = ModelSettings(d_model=64, num_layers=1, num_heads=4, qk_norm=True, initialization=initialization)
+    model = new_model(settings, vocab_size=200, seed=0)
+    content = model.model.layers[0].input_layernorm(model.model.embed_tokens(torch.arange(20).repeat(3)[None]))
+    brought = model.model.layers[0].self_attn(content, model.model.rotary(torch.arange(60)))
+    likeness = torch.cosine_similarity(content[0, 40:], brought[0, 40:], dim=-1).mean()
+    assert likeness > 0.8 if alike else abs(likeness) < 0.3
+
+
+def test_the_seed_alone_decides() -> None:
+    settings = ModelSettings(d_model=32, num_layers=1, num_heads=2, initialization="mimetic")
+    first, second = (new_model(settings, vocab_size=50, seed=3).state_dict() for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)

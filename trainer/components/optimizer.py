@@ -1,0 +1,91 @@
+"""AdamW, and Muon with AdamW; weight decay on matrices only."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from trainer.errors import UsageError
+
+
+def build_optimizer(
+    model: nn.Module,
+    *,
+    learning_rate: float,
+    betas: tuple[float, float],
+    weight_decay: float,
+    name: Literal["adamw", "muon"] = "adamw",
+) -> torch.optim.Optimizer:
+    """An optimizer over every parameter of the model once (a tied one too).
+
+    Matrices and embeddings (two dimensions or more) decay; norm gains and biases do not (nanoGPT's
+    `configure_optimizers`): pulling a gain to zero only works against the normalization.
+
+    Args:
+        model: A Transformer, or a module around one.
+        learning_rate: For all parameters, see `set_learning_rate`.
+        betas: AdamW's.
+        weight_decay: Decoupled, as Loshchilov and Hutter 2019 (arXiv 1711.05101).
+        name: "muon" is for the matrices within blocks; embeddings, output projection and gains stay with AdamW.
+
+    Raises:
+        UsageError: this torch has no Muon.
+    """
+    parameters = [(path, p) for path, p in model.named_parameters() if p.requires_grad]
+    decayed = [(path, p) for path, p in parameters if p.ndim >= 2]
+    hidden = [p for path, p in decayed if name == "muon" and ".layers." in f".{path}"]
+    hidden_ids = {id(p) for p in hidden}
+    groups: list[dict[str, Any]] = [
+        {"params": [p for _, p in decayed if id(p) not in hidden_ids], "weight_decay": weight_decay},
+        {"params": [p for _, p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    # One kernel for the whole update; torch has it for CPU, CUDA and MPS.
+    adamw = torch.optim.AdamW(groups, lr=learning_rate, betas=betas, fused=True)
+    if name == "adamw":
+        return adamw
+    if not hasattr(torch.optim, "Muon"):
+        raise UsageError(
+            f"optimizer muon needs torch 2.9 or newer; this is {torch.__version__}: update it, or use adamw"
+        )
+    # This factor makes the update as long as AdamW's usually is, so that rate and decay can be the same: section 2.2 of
+    # Liu et al. 2025, "Muon is Scalable for LLM Training" (arXiv 2502.16982).
+    muon = torch.optim.Muon(hidden, lr=learning_rate, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
+    return JointOptimizer(muon, adamw)
+
+
+class JointOptimizer(torch.optim.Optimizer):
+    """Several optimizers over different parameters as one: groups and state of all, in one state dict."""
+
+    def __init__(self, *parts: torch.optim.Optimizer) -> None:
+        self._parts = parts
+        super().__init__([group for part in parts for group in part.param_groups], {})
+        self._share()
+
+    def _share(self) -> None:
+        """Make the parts work on this object's groups and state."""
+        first = 0
+        for part in self._parts:
+            count = len(part.param_groups)
+            part.param_groups = self.param_groups[first : first + count]
+            part.state = self.state
+            first += count
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:  # type: ignore[override]
+        """Update every parameter."""
+        loss = None if closure is None else torch.enable_grad()(closure)()
+        for part in self._parts:
+            part.step()
+        return loss
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over the state that `state_dict` gave."""
+        super().load_state_dict(state_dict)  # replaces groups and state by new objects
+        self._share()
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+    """Give every parameter group this rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate

@@ -1,0 +1,62 @@
+"""The options of `encode`, with the advice that `--help` shows."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from trainer.errors import UsageError
+from trainer.settings.fields import names_affecting, setting
+from trainer.settings.text import DocumentSettings
+
+TRAIN, VALIDATION = "train", "val"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class EncodeSettings(DocumentSettings):
+    """How text becomes token files."""
+
+    split: str = TRAIN
+    """What the text is for: `train`, or `val` for a validation file of its own."""
+
+    val_fraction: float | None = None
+    """Instead of a split: send this fraction of the documents to `val` and the rest to `train`. 0.01 to 0.1; a hundred
+    documents are enough. Where `val` would get none, since there are few documents, it gets this fraction of the text
+    from its end."""
+
+    seed: int = setting(0, minimum=0)
+    """Decides which documents go to `val`. The first one always goes to `train`."""
+
+    threads: int | None = setting(None, minimum=1, affects="machine")
+    """Threads that encode. Default: one for each core."""
+
+    resume: Annotated[bool, Parameter(negative="")] = setting(False, affects="watching")
+    """Continue after Ctrl-C, a full disk or a crash of the same command; input files that were finished are
+    kept."""
+
+    overwrite: Annotated[bool, Parameter(negative="")] = setting(False, affects="watching")
+    """Replace token files in the output directory, and what an interrupted run left there."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", self.split):
+            raise UsageError(f"split must be a name of letters, digits, - and _, such as {TRAIN!r}; got {self.split!r}")
+        if self.val_fraction is None:
+            return
+        if not 0.0 < self.val_fraction < 1.0:
+            raise UsageError(f"val_fraction must be between 0 and 1; got {self.val_fraction}")
+        if self.split != TRAIN:
+            raise UsageError(
+                f"val_fraction writes {TRAIN!r} and {VALIDATION!r}, so it cannot be combined with split {self.split!r}"
+            )
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the token files that are written."""
+        return (self.split,) if self.val_fraction is None else (TRAIN, VALIDATION)
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that the result depends on, which a resumed run must share."""
+        return {name: getattr(self, name) for name in sorted(names_affecting(type(self), "result"))}

@@ -1,0 +1,92 @@
+"""Settings of the model: its size as a whole, and every part of its shape."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from cyclopts import Group, Parameter
+
+from trainer.settings.fields import Settings, setting
+
+PresetName = Literal[
+    "stories260k",
+    "stories15m",
+    "stories42m",
+    "stories110m",
+    "tinystories-33m",
+    "cs336",
+    "nanogpt-char",
+    "smollm-135m",
+    "gpt2-small",
+    "gpt2-medium",
+    "gpt2-large",
+    "gpt2-xl",
+]
+
+
+@Parameter(name="*", group=Group("Scaling preset: one option that all sizes derive from", sort_key=1))
+@dataclass(frozen=True, kw_only=True)
+class ScalingSettings(Settings):
+    """What the model's shape, the batch, the learning rate and the number of steps derive from (`recipes.scaling`)."""
+
+    depth: int | None = None
+    """Layers; width, batch, learning rate and steps follow, and are printed with their sources. 4 to 8 for stories on a
+    CPU; 12 is GPT-2's smallest, for a GPU. Options that you set yourself take precedence."""
+
+    preset: PresetName | None = None
+    """A published shape instead of a depth; batch, learning rate and steps follow as well."""
+
+
+@Parameter(name="*", group=Group("Model: what is trained", sort_key=2))
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings(Settings):
+    """The shape of the Transformer."""
+
+    d_model: int = setting(256, minimum=1)
+    """Width of the residual stream. 128 is enough for toy languages, 256 for simple stories, 768 is GPT-2's smallest.
+    Parameters and time grow with its square. A multiple of 64 runs fastest."""
+
+    num_layers: int = setting(4, minimum=1)
+    """Depth. 4 to 8 for small models; width and depth are best increased together (d_model about 64 a layer)."""
+
+    num_heads: int | None = setting(None, minimum=1)
+    """Attention heads; must divide d_model. Default: one for each 64 of d_model."""
+
+    num_kv_heads: int | None = setting(None, minimum=1)
+    """Key/value heads; must divide num_heads. Fewer than num_heads (a quarter, say) shrink the cache that serving
+    needs, at a small loss of quality. Default: num_heads."""
+
+    d_ff: int | None = setting(None, minimum=1)
+    """Width of the SwiGLU layer. Default: 8/3 of d_model, rounded up to a multiple of 64, the usual choice. With
+    --activation silu the layer is 3/2 as wide, so that the parameters are as many."""
+
+    context_length: int = setting(256, minimum=1)
+    """The longest text the model can attend to, in tokens. Long enough for one of your documents: 256 for stories,
+    1024 for articles."""
+
+    qk_norm: bool = True
+    """Normalize queries and keys (Qwen3's architecture; without it, Llama's): learns faster at high learning rates,
+    with mimetic initialization above all, for a few percent of time."""
+
+    tie_embeddings: bool = True
+    """Use one matrix for input and output embeddings. Saves vocab_size x d_model parameters: right for small models."""
+
+    rope_theta: float = setting(100_000.0, minimum=1)
+    """Base of the rotary position embedding. 10000 is usual up to a context of about 4096; 100000 helps mimetic
+    initialization, and 500000 (Llama 3) serves longer contexts."""
+
+    initialization: Literal["normal", "mimetic"] = "mimetic"
+    """How weights are initialized. normal: as in GPT-2. mimetic: with attention that copies, so that names stay the
+    same within a text after a million tokens rather than many: what matters in short runs of small models."""
+
+    initializer_range: float = 0.04
+    """Standard deviation of initial weights. 0.02 is usual for large models; small ones start faster with 0.04."""
+
+    norm: Literal["pre", "post", "none"] = "pre"
+    """For experiments: RMSNorm before each part of a block (usual), after it as in the first Transformer, or none. A
+    model with this or one of the next two changed is a research checkpoint: only the trainer opens it."""
+
+    position: Literal["rope", "none"] = "rope"
+    """For experiments: rotary position embedding (usual), or none."""
+
+    activation: Literal["swiglu", "silu"] = "swiglu"
+    """For experiments: SwiGLU (usual), or SiLU without a gate, at equally many parameters."""

@@ -1,0 +1,164 @@
+"""Encoding inputs in chunks, on all processors; the ids come out in order."""
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from shared.bpe import SourceError, Tokenizer
+from shared.bpe.training import CHUNK_BYTES, Bytes, Errors, Source, Specials, escaped_characters, read_error
+from shared.system.thread_pool import Task, WorkPool
+from trainer.text.memory import EncodingMemory
+from trainer.text.sources import TEXT_BYTES, Input, Records
+from trainer.text.utf8 import CorpusError, has_text, valid_record, valid_utf8
+from trainer.tokens.token_file import Ids, dtype_for
+
+# Text of records that a thread takes at once.
+_RECORDS_BYTES = 3 << 18
+
+
+class EncodedChunk(NamedTuple):
+    """A part of an input, encoded.
+
+    Attributes:
+        ids: An end-of-text id wherever a document ends.
+        is_open: Whether anything but white space follows the last of these, or the beginning.
+        data: The bytes as they were read; empty for records.
+        text_bytes: Size of the text, for progress.
+        num_bytes: Bytes of text that the ids stand for; None if it takes their tokens to know.
+        replaced: Characters put in place of bytes that are not UTF-8.
+    """
+
+    ids: Ids
+    is_open: bool
+    data: bytes
+    text_bytes: int
+    num_bytes: int | None
+    replaced: int
+
+
+class EndOfInput(NamedTuple):
+    """Comes after the last chunk of each input."""
+
+
+class _Job(NamedTuple):
+    """Makes one chunk, and the size of its text in bytes."""
+
+    run: Callable[[], EncodedChunk | EndOfInput]
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class ParallelEncoder:
+    """Encodes texts and records.
+
+    Attributes:
+        tokenizer: The tokenizer.
+        separator: A special token that stands between documents of text; None if nothing in it is special.
+        end_of_text_id: The id after each record.
+        errors: Whether bytes that are not UTF-8 are an error or become U+FFFD.
+        memory: Limits of chunks and records.
+        threads: How many threads encode.
+    """
+
+    tokenizer: Tokenizer
+    separator: str | None
+    end_of_text_id: int
+    errors: Errors
+    memory: EncodingMemory
+    threads: int
+
+    def encode(self, inputs: Sequence[Input]) -> Generator[EncodedChunk | EndOfInput, None, None]:
+        """All chunks of the inputs, in order.
+
+        Raises:
+            CorpusError: If an input cannot be read, is not UTF-8, or has a part that does not fit into the memory;
+                chunks before it have been yielded.
+        """
+        # The encoder is built once, and not by every thread.
+        self.tokenizer.warm_up()
+        # One chunk that is as long as it may be, beside others of the usual size.
+        max_bytes = self.memory.part + 2 * self.threads * CHUNK_BYTES
+        yield from _in_order(self._jobs(inputs), self.threads, max_bytes)
+
+    def _jobs(self, inputs: Sequence[Input]) -> Iterator[_Job]:
+        for content in (each.content for each in inputs):
+            try:
+                yield from self._record_jobs(content) if isinstance(content, Records) else self._text_jobs(content)
+            except SourceError as error:
+                raise CorpusError(str(error)) from None
+            except OSError as error:
+                raise CorpusError(str(read_error(content.name, error))) from None
+            yield _Job(EndOfInput)
+
+    def _text_jobs(self, text: Source) -> Iterator[_Job]:
+        if self.tokenizer.can_split_bytes:
+            spellings = [] if self.separator is None else [self.separator.encode()]
+            for chunk in text.chunks(Specials(spellings), 0, self.memory.part):
+                yield _Job(partial(self._encode_text, text.name, chunk.offset, chunk.read), chunk.size)
+            return
+        chunker = self.tokenizer.chunker(allowed_special=() if self.separator is None else (self.separator,))
+        characters = escaped_characters(text, 0, self.memory.part)
+        offset = 0
+        for part in chunker.chunks(characters, name=text.name, longest=self.memory.part):
+            data = part.encode(errors="surrogateescape")
+            yield _Job(partial(self._encode_text, text.name, offset, partial(bytes, data)), len(data))
+            offset += len(data)
+
+    def _encode_text(self, name: str, offset: int, read: Callable[[], bytes | Bytes]) -> EncodedChunk:
+        raw = bytes(read())
+        data, replaced = valid_utf8(raw, name, offset, self.errors)
+        ids = self.tokenizer.encode_documents(data, self.separator, dtype_for(self.tokenizer.vocab_size))
+        separator = (self.separator or "").encode()
+        num_bytes = None
+        if self.tokenizer.can_split_bytes:
+            num_bytes = len(data) - len(separator) * int(np.count_nonzero(ids == self.end_of_text_id))
+        place = raw.rfind(separator) if separator else -1
+        is_open = has_text(raw[place + len(separator) :] if place >= 0 else raw)
+        return EncodedChunk(ids, is_open, raw, len(raw), num_bytes, replaced)
+
+    def _record_jobs(self, records: Records) -> Iterator[_Job]:
+        texts: list[str] = []
+        size, number = 0, 0
+        for number, text in enumerate(records.read(self.memory.record), start=1):
+            self.memory.check_record(records.name, number, text)
+            texts.append(text)
+            size += len(text) + TEXT_BYTES
+            if size >= _RECORDS_BYTES:
+                yield _Job(partial(self._encode_records, records.name, number + 1 - len(texts), texts), size)
+                texts, size = [], 0
+        if texts:
+            yield _Job(partial(self._encode_records, records.name, number + 1 - len(texts), texts), size)
+
+    def _encode_records(self, name: str, first: int, texts: list[str]) -> EncodedChunk:
+        replaced = 0
+        for index, text in enumerate(texts):
+            texts[index], count = valid_record(text, name, first + index, self.errors)
+            replaced += count
+        parts: list[Ids] = []
+        end_of_text = np.array([self.end_of_text_id], dtype=np.uint32)
+        for ids in self.tokenizer.encode_batch_to_numpy(texts, max_threads=1):
+            parts += (ids, end_of_text)
+        ids = np.concatenate(parts).astype(dtype_for(self.tokenizer.vocab_size))
+        text_bytes = sum(len(text.encode()) for text in texts)
+        num_bytes = None if self.tokenizer.vocabulary.alters_text else text_bytes
+        return EncodedChunk(ids, False, b"", text_bytes, num_bytes, replaced)
+
+
+def _in_order(jobs: Iterable[_Job], threads: int, max_bytes: int) -> Iterator[EncodedChunk | EndOfInput]:
+    """The results of jobs, in their order; only a few are started before their turn, or one that is large."""
+    waiting: deque[tuple[Task[EncodedChunk | EndOfInput], int]] = deque()
+    size = 0
+    with WorkPool(threads) as pool:
+        for job in jobs:
+            while waiting and (len(waiting) > 2 * threads or size + job.size > max_bytes):
+                task, done = waiting.popleft()
+                size -= done
+                yield pool.result(task)
+            waiting.append((pool.submit(job.run), job.size))
+            size += job.size
+        while waiting:
+            yield pool.result(waiting.popleft()[0])

@@ -1,0 +1,155 @@
+"""From settings to a run that is ready to train: everything is checked before the first file is written."""
+
+import logging
+from dataclasses import dataclass
+
+from shared.lm import Transformer
+from shared.system.folder_swap import remove
+from trainer.checkpoints.checkpoint import Checkpoint, load_newest_checkpoint
+from trainer.checkpoints.folders import link_best, list_checkpoints
+from trainer.checkpoints.resume import check_same_run, warn_of_other_machine
+from trainer.components.model import apply_recipe, model_config, new_model
+from trainer.compute.device import Device, choose_device, compute_deterministically
+from trainer.compute.processes import ONE_PROCESS, Processes, check_batch
+from trainer.errors import UsageError
+from trainer.estimate.estimate import Estimate, estimate_run, summary
+from trainer.estimate.fitting import check_fit
+from trainer.runs.folder import RunFolder
+from trainer.runs.trackers import require_trackers
+from trainer.settings.train import USUAL_WARMUP_STEPS, CheckpointSettings, TrainSettings
+from trainer.tokens.dataset import TrainingData, open_training_data
+from trainer.tokens.windows import ShuffledWindows
+from trainer.training.watching import Watcher
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that is ready to train.
+
+    Attributes:
+        settings: Its settings.
+        processes: Those that train together, each with a Run of its own.
+        device: Where this process computes.
+        data: What it trains on.
+        windows: The training tokens in the order of the run.
+        folder: Where it writes; locked, and empty unless the run is resumed.
+        estimate: What it takes.
+        model: With initial weights, in float32 on the CPU.
+        watcher: Evaluates the model and draws samples.
+        checkpoint: What the run is resumed from, if it is.
+    """
+
+    settings: TrainSettings
+    processes: Processes
+    device: Device
+    data: TrainingData
+    windows: ShuffledWindows
+    folder: RunFolder
+    estimate: Estimate
+    model: Transformer
+    watcher: Watcher
+    checkpoint: Checkpoint | None
+
+
+def prepare_run(settings: TrainSettings, processes: Processes = ONE_PROCESS, device: Device | None = None) -> Run:
+    """Check all that can be checked, open the data, initialize the model, and prepare the run's folder.
+
+    Sets torch's global random generators, which the initial weights come from.
+
+    Args:
+        settings: The run's settings.
+        processes: Those that train together; all of them call this.
+        device: From `join_processes`; None chooses it by the settings.
+
+    Raises:
+        UsageError: settings that do not fit together or the machine, an output folder that holds a run, or a checkpoint
+            that was made with other settings or data.
+        TrainerError: the data cannot be used, the output folder is in use, or there is no intact checkpoint to resume.
+    """
+    require_trackers(settings.watch)
+    if settings.machine.deterministic:
+        compute_deterministically()
+    if device is None:
+        device = choose_device(settings.machine.device, settings.machine.dtype, d_model=settings.model.d_model)
+    check_batch(settings, processes)
+    data = open_training_data(settings.data)
+    windows = ShuffledWindows(data.train, settings.model.context_length, settings.optimization.seed)
+    config = model_config(settings.model, data.tokenizer.vocab_size)
+    estimate = estimate_run(settings, config, device, processes=processes.count)
+    check_fit(settings, config, device, estimate.available, processes.count)
+    model = new_model(settings.model, config.vocab_size, settings.optimization.seed)
+    apply_recipe(model, settings.optimization, data.tokenizer.end_of_text_id)
+    watcher = Watcher(model, data, settings, device, processes)
+    folder = RunFolder(settings.output)
+    if processes.is_first:
+        prepare_folder(folder, settings.checkpoints)
+    processes.barrier()
+    checkpoint = None
+    if settings.checkpoints.resume:
+        checkpoint = load_newest_checkpoint(folder.checkpoints, processes)
+        check_same_run(checkpoint, settings, data.identity(), folder.settings_file)
+        warn_of_other_machine(checkpoint, settings, device, processes)
+    return Run(settings, processes, device, data, windows, folder, estimate, model, watcher, checkpoint)
+
+
+def prepare_folder(folder: RunFolder, settings: CheckpointSettings) -> None:
+    """Lock the folder for a new run or a resumed one; delete the run in it where the settings say `overwrite`.
+
+    Raises:
+        UsageError: there is a run and the settings say neither resume nor overwrite, or there is none to resume.
+        TrainerError: another process trains into the folder.
+    """
+    if settings.resume and not folder.path.is_dir():
+        raise UsageError(f"no run to resume in {folder.path}: give another --output, or omit --resume")
+    folder.path.mkdir(parents=True, exist_ok=True)
+    folder.lock()
+    holds_run = bool(list_checkpoints(folder.checkpoints)) or folder.model.exists()
+    if holds_run and settings.overwrite:
+        _delete_run(folder)
+    elif holds_run and not settings.resume:
+        raise UsageError(
+            f"{folder.path} already holds a run: resume it (`--config {folder.settings_file} --resume`), "
+            "replace it (--overwrite), or choose another --output"
+        )
+    folder.checkpoints.mkdir(exist_ok=True)  # now: a file in its place would be found hours later
+    for unfinished in folder.checkpoints.glob(".step-*.partial"):  # left by a process that was killed
+        remove(unfinished)
+    if not settings.resume:
+        folder.metrics_file.unlink(missing_ok=True)
+
+
+def _delete_run(folder: RunFolder) -> None:
+    for path in list_checkpoints(folder.checkpoints):
+        remove(path)
+    link_best(folder.checkpoints, None)
+    if (folder.model / "ownlm.json").is_file():  # any other folder of this name is not a run's
+        remove(folder.model)
+
+
+def log_plan(run: Run) -> None:
+    """Log what is about to happen: sizes, steps, memory and time."""
+    config, o = run.model.config, run.settings.optimization
+    parameters, tokens = config.num_parameters, len(run.data.train)
+    total = o.max_steps * run.settings.tokens_per_step
+    logger.info(
+        "model: %s parameters (%d layers, d_model %d, %d heads, context %d, vocabulary %s)",
+        *(f"{parameters:,}", config.num_layers, config.d_model, config.num_heads, config.context_length),
+        f"{config.vocab_size:,}",
+    )
+    validation = f"{len(run.data.validation):,}" if run.data.validation else "none"
+    logger.info("data: %s tokens for training, %s for validation", f"{tokens:,}", validation)
+    logger.info(
+        "plan: %s steps of %s tokens: %.1f times the data, %.1f tokens per parameter",
+        *(f"{o.max_steps:,}", f"{run.settings.tokens_per_step:,}", total / tokens, total / parameters),
+    )
+    if o.warmup_steps == o.usual_warmup_steps < USUAL_WARMUP_STEPS:
+        logger.info(
+            "warm-up: %d steps, the default for a run of %d; %d are usual in longer runs",
+            *(o.warmup_steps, o.max_steps, USUAL_WARMUP_STEPS),
+        )
+    for line in summary(run.estimate):
+        logger.info("%s", line)
+    if run.processes.count > 1:
+        logger.info("processes: %d, %s", run.processes.count, run.settings.machine.parallel)
