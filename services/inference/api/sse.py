@@ -13,7 +13,7 @@ import structlog
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
-from shared.http import ApiError, error_envelope, error_response, record_error
+from shared.http import ApiError, error_envelope, error_response, record_error, wait_for_disconnect
 
 _log = structlog.get_logger("ownlm.stream")
 
@@ -61,7 +61,7 @@ class EventStream(Response):
         """Serve the stream to its end, or until the client is gone."""
         self._task = task = asyncio.current_task()
         assert task is not None
-        departure = self._loop.create_task(_departure(receive))
+        departure = self._loop.create_task(wait_for_disconnect(receive))
         departure.add_done_callback(lambda _: self._give_up())
         self._look(send)
         try:
@@ -121,8 +121,3 @@ class EventStream(Response):
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-
-
-async def _departure(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -67,10 +67,10 @@ class RequestProtocol(HttpToolsProtocol):
         """Stop the timers, and notify every request without a complete response."""
         self._end_input()
         self._stop_reader_timer()
-        self._unset_keepalive_if_required()  # uvicorn leaves it, and with it all this, after a reset
+        self._unset_keepalive_if_required()  # uvicorn leaves it running after a reset, and it refers to the connection
         super().connection_lost(exc)
         _disconnect(self._answered)  # uvicorn notifies only the newest request of a pipeline
-        # A request references its connection: what is left of its body would wait for the garbage collector.
+        # A request refers to its connection: the rest of its body would wait for the garbage collector.
         self.cycle = self._answered = None  # type: ignore[assignment]
         self.pipeline.clear()
 
