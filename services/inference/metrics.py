@@ -1,4 +1,4 @@
-"""What the inference service measures besides its HTTP traffic."""
+"""Metrics of the inference service besides those of HTTP."""
 
 from collections.abc import Callable, Iterator
 
@@ -35,23 +35,25 @@ class InferenceMetrics(HttpMetrics):
     """Tokens and latencies.
 
     Args:
-        stats: Gives the engine's numbers at each scrape, and None while there is no engine.
-        model_process: Gives the id of the process that runs the model, and None while there is none.
+        stats: Returns the engine's numbers at each scrape; None while there is no engine.
+        worker_pid: Returns the id of the worker process; None while there is none.
     """
 
     def __init__(
-        self, stats: Callable[[], EngineStats | None], model_process: Callable[[], int | None] = lambda: None
+        self, stats: Callable[[], EngineStats | None], worker_pid: Callable[[], int | None] = lambda: None
     ) -> None:
         super().__init__()
-        # An id that no process has is one without measurements.
-        ProcessCollector(namespace="ownlm_model", pid=lambda: model_process() or "none", registry=self.registry)
+        # The collector reports nothing for an id without a process.
+        ProcessCollector(namespace="ownlm_model", pid=lambda: worker_pid() or "none", registry=self.registry)
         self.prompt_tokens = self._counter("ownlm_prompt_tokens", "Prompt tokens of answered requests")
-        self.cached_tokens = self._counter("ownlm_cached_prompt_tokens", "Those that the prefix cache had")
+        self.cached_tokens = self._counter("ownlm_cached_prompt_tokens", "Those that were in the prefix cache")
         self.generated_tokens = self._counter("ownlm_generated_tokens", "Tokens generated for clients")
-        self.cancelled = self._counter("ownlm_cancelled_requests", "Requests ended before their answer")
-        self.failed = self._counter("ownlm_failed_requests", "Requests that the engine could not finish")
+        self.cancelled = self._counter(
+            "ownlm_cancelled_requests", "Requests canceled before their response was complete"
+        )
+        self.failed = self._counter("ownlm_failed_requests", "Requests that the engine failed to finish")
         self.queue_seconds = self._histogram(
-            "ownlm_queue_seconds", "From a request's arrival to a sequence's place in the batch"
+            "ownlm_queue_seconds", "From a request's arrival to the admission of a sequence to the batch"
         )
         self.first_token_seconds = self._histogram(
             "ownlm_time_to_first_token_seconds", "From a request's arrival to its first token"
@@ -72,32 +74,41 @@ class InferenceMetrics(HttpMetrics):
 
 
 class _EngineCollector(Collector):
-    """The engine's own numbers, read once for each scrape, so that they fit together."""
+    """The engine's numbers, read once for each scrape, so that they are consistent."""
 
     def __init__(self, stats: Callable[[], EngineStats | None]) -> None:
         self._stats = stats
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what the engine holds and has counted; zeros while there is none."""
+        """Yield the engine's gauges and counters; zeros while there is no engine."""
         stats = self._stats() or EngineStats()
         gauges = {
-            "ownlm_waiting_rows": (stats.num_waiting, "Sequences waiting for a place in the batch"),
+            "ownlm_waiting_rows": (stats.num_waiting, "Sequences that wait for a slot of the batch"),
             "ownlm_running_rows": (stats.num_running, "Sequences in the batch"),
             "ownlm_kv_blocks": (stats.kv_blocks_total, "Blocks of the KV cache"),
             "ownlm_kv_blocks_used": (stats.kv_blocks_used, "Blocks that running sequences hold"),
-            "ownlm_kv_blocks_cached": (stats.kv_blocks_cached, "Free blocks in which prompts may be found again"),
+            "ownlm_kv_blocks_cached": (
+                stats.kv_blocks_cached,
+                "Unused blocks with content for prefix cache hits",
+            ),
         }
         counters = {
             "ownlm_prefix_tokens_looked_up": (
                 stats.prefix_tokens_looked_up,
                 "Prompt tokens looked up in the prefix cache",
             ),
-            "ownlm_prefix_tokens_hit": (stats.prefix_tokens_hit, "Prompt tokens found in the cache"),
+            "ownlm_prefix_tokens_hit": (stats.prefix_tokens_hit, "Prompt tokens that were prefix cache hits"),
             "ownlm_engine_prefill_tokens": (stats.prefill_tokens, "Prompt tokens computed"),
-            "ownlm_engine_generated_tokens": (stats.generated_tokens, "Tokens drawn, also those nobody waited for"),
-            "ownlm_engine_preemptions": (stats.preemptions, "Sequences that gave their blocks to older ones"),
+            "ownlm_engine_generated_tokens": (
+                stats.generated_tokens,
+                "Tokens sampled, also for canceled requests",
+            ),
+            "ownlm_engine_preemptions": (
+                stats.preemptions,
+                "Sequences that lost their blocks to older ones",
+            ),
             "ownlm_engine_steps": (stats.steps, "Steps of the model"),
-            "ownlm_engine_restarts": (stats.restarts, "Restarts of the model's process"),
+            "ownlm_engine_restarts": (stats.restarts, "Restarts of the worker process"),
         }
         for name, (value, description) in gauges.items():
             yield GaugeMetricFamily(name, description, value=value)

@@ -110,8 +110,8 @@ def serve() -> Iterator[Callable[[FastAPI], str]]:
     """Serve apps on real sockets from threads; gives each one's address, and waits until it is ready."""
     running: list[tuple[uvicorn.Server, threading.Thread]] = []
 
-    def start(app: FastAPI, *, wait: bool = True) -> str:
-        protocol = http_protocol(client_timeout=600)
+    def start(app: FastAPI, *, wait: bool = True, client_timeout: float = 600.0) -> str:
+        protocol = http_protocol(client_timeout=client_timeout)
         config = uvicorn.Config(app, port=0, http=protocol, log_config=None, timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run)

@@ -1,1 +1,1 @@
-"""The routes of the inference service: what they read, what they write, and how answers are streamed."""
+"""The HTTP API: a module for each route that generates, with its request, its response and its stream."""

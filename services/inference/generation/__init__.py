@@ -1,1 +1,1 @@
-"""From a validated request to the engine, and from its events to text."""
+"""From a validated request to the engine's sequences, and from their events to text."""

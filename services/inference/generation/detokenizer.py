@@ -1,4 +1,4 @@
-"""One answer as it grows: tokens become text, stop strings end it, and what they cut off is left out."""
+"""One choice as it is generated: tokens become text, and a stop string ends it."""
 
 from dataclasses import dataclass, field
 
@@ -9,18 +9,20 @@ from shared.bpe import StreamDecoder, Tokenizer
 
 @dataclass(slots=True)
 class Delta:
-    """What was added to an answer since the last delta; the last one has the finish reason.
+    """What was added to a choice since its last delta; the final one has the finish reason.
 
     Attributes:
-        text: The prompt first, where it is echoed.
-        tokens: The ids whose text, or its beginning, is in what has gone out by now.
-        offsets: For each of `tokens`, where its text begins, in characters of the generated text.
+        index: The choice.
+        text: The new text; starts with the prompt where it is echoed.
+        tokens: The ids whose text, or the start of it, has been released by now.
+        offsets: For each of `tokens`, where its text starts, in characters of the generated text.
         logprobs: For each of `tokens`, or empty.
-        prompt_logprobs: Of the prompt's tokens but the first, once, where they were asked for.
+        prompt_logprobs: Of the prompt's tokens but the first, once, if requested.
         finish_reason: "stop" or "length".
-        stop_reason: The stop string, or the id of the token, that ended the answer.
+        stop_reason: The stop string, or the id of the token, that ended the choice.
     """
 
+    index: int
     text: str = ""
     tokens: list[int] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
@@ -30,7 +32,7 @@ class Delta:
     stop_reason: str | int | None = None
 
     def extend(self, other: "Delta") -> None:
-        """Take what came next into this one."""
+        """Append the next delta of the same choice."""
         self.text += other.text
         self.tokens += other.tokens
         self.offsets += other.offsets
@@ -40,30 +42,31 @@ class Delta:
         self.finish_reason, self.stop_reason = other.finish_reason, other.stop_reason
 
 
-class Choice:
-    """Turns the tokens of one row into deltas.
+class Detokenizer:
+    """Turns the tokens of one sequence into deltas of a choice.
 
-    The decoder starts afresh after the prompt: bytes that would complete a character of the prompt come out as U+FFFD.
-    The text of special tokens is left out; those named in `special_stops` are tokens that end the answer. A stop string
-    ends it where it becomes complete after the first `min_tokens` tokens, wherever it began.
+    Decoding starts after the prompt: bytes that would complete a character of the prompt become U+FFFD. The text of
+    special tokens is omitted; those in `special_stops` end the choice. A stop string ends it where it becomes complete
+    after the first `min_tokens` tokens, wherever it started.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, stops: StopStrings, special_stops: dict[int, str], min_tokens: int = 0
+        self, index: int, tokenizer: Tokenizer, stops: StopStrings, special_stops: dict[int, str], min_tokens: int
     ) -> None:
+        self._index = index
         self._decoder = StreamDecoder(tokenizer, skip_special_tokens=True)
         self._matcher = StopMatcher(stops)
         self._special_stops = special_stops
         self._min_tokens = min_tokens
         self._num_tokens = 0
-        self._decoded = 0  # characters that the decoder gave
-        self._released = 0  # characters that went out
-        self._pending = Delta()  # tokens that have not
+        self._num_decoded = 0  # characters
+        self._num_released = 0  # characters
+        self._pending = Delta(index)  # tokens that are not released
 
     def feed(self, event: TokenEvent) -> Delta | None:
-        """Take one token; return a delta where there is new text or the answer is finished, else None.
+        """Take one token; return a delta if there is new text or the choice is finished, else None.
 
-        The answer may end here by a stop string while the row itself would go on.
+        The choice may end here by a stop string while its sequence still runs.
         """
         pending = self._pending
         start, text = self._decode(event)
@@ -72,10 +75,10 @@ class Choice:
         if event.logprobs is not None:
             pending.logprobs.append(event.logprobs)
         pending.text = self._release(text, event)
-        self._released += len(pending.text)
+        self._num_released += len(pending.text)
         if self._matcher.matched is not None:
             pending.finish_reason, pending.stop_reason = "stop", self._matcher.matched
-            self._hold_back(pending)
+            self._split(pending)
             return pending
         if event.finish_reason is not None:
             pending.finish_reason = event.finish_reason
@@ -84,33 +87,35 @@ class Choice:
             return pending
         if not pending.text:
             return None
-        self._pending = self._hold_back(pending) if start >= self._released else Delta()
+        self._pending = self._split(pending) if start >= self._num_released else Delta(self._index)
         return pending
 
     def _decode(self, event: TokenEvent) -> tuple[int, str]:
-        """Where this token's text begins, and the text that it makes certain."""
-        if event.finish_reason == "stop":  # a token that ends the answer is not part of its text: it comes after it
+        """Return where this token's text starts, and the text that no later byte can change any more."""
+        if event.finish_reason == "stop":  # a token that ends the choice is not part of its text: it comes after it
             text = self._decoder.finish()
-            return self._decoded + len(text), text
+            return self._num_decoded + len(text), text
         text = self._decoder.feed(event.token)
         if event.finish_reason is not None:
             text += self._decoder.finish()
         return self._decoder.start, text
 
     def _release(self, text: str, event: TokenEvent) -> str:
-        """What is certain to be part of the answer, now that this token has added a text."""
+        """Return the text that cannot become part of a stop string any more."""
         self._num_tokens += 1
-        self._decoded += len(text)
+        self._num_decoded += len(text)
         text = self._matcher.feed(text, may_end=self._num_tokens > self._min_tokens)
         if event.finish_reason is not None:
             text += self._matcher.finish()
         return text
 
-    def _hold_back(self, delta: Delta) -> Delta:
-        """Take the tokens out of `delta` whose text has not gone out, and return them."""
-        kept = len(delta.tokens)
-        while kept and delta.offsets[kept - 1] >= self._released:
-            kept -= 1
-        held = Delta(tokens=delta.tokens[kept:], offsets=delta.offsets[kept:], logprobs=delta.logprobs[kept:])
-        del delta.tokens[kept:], delta.offsets[kept:], delta.logprobs[kept:]
-        return held
+    def _split(self, delta: Delta) -> Delta:
+        """Move the tokens of `delta` whose text is not released into a new delta, and return that."""
+        count = len(delta.tokens)
+        while count and delta.offsets[count - 1] >= self._num_released:
+            count -= 1
+        rest = Delta(
+            self._index, tokens=delta.tokens[count:], offsets=delta.offsets[count:], logprobs=delta.logprobs[count:]
+        )
+        del delta.tokens[count:], delta.offsets[count:], delta.logprobs[count:]
+        return rest

@@ -1,4 +1,4 @@
-"""Load a model folder for serving: what requests need of it here, and the weights in a process of their own."""
+"""Load a model folder for serving: the tokenizer and the configuration here, the weights in a worker process."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,9 +12,10 @@ from shared.lm import GenerationDefaults, ModelConfig, ModelDescription, read_de
 
 @dataclass(frozen=True)
 class ServedModel:
-    """What requests need of a loaded model; the engine alone touches its weights.
+    """A loaded model as requests use it; the engine has its weights.
 
-    `process_id` is that of the process which runs the model now, where it has one of its own.
+    Attributes:
+        worker_pid: Returns the id of the current worker process, or None.
     """
 
     tokenizer: Tokenizer
@@ -24,35 +25,35 @@ class ServedModel:
     context_length: int
     device: str
     dtype: str
-    process_id: Callable[[], int | None] = lambda: None
+    worker_pid: Callable[[], int | None] = lambda: None
 
 
 class _Launcher:
-    """Starts the model's process, and others in its place."""
+    """Starts the worker process, and its replacements."""
 
     def __init__(self, config: EngineConfig, load_timeout: float | None) -> None:
         self._config = config
         self._load_timeout = load_timeout
-        self._newest: ModelProcess | None = None
+        self._worker: ModelProcess | None = None
 
-    def keep_to(self, ready: Ready) -> None:
-        """Start no other kind of process: one whose GPU is gone does not become one on the CPU."""
+    def pin(self, ready: Ready) -> None:
+        """Start replacements on the same device only: after a GPU failure they do not fall back to the CPU."""
         self._config = replace(self._config, device=ready.device, dtype=ready.dtype)
 
     def __call__(self) -> ModelProcess:
-        self._newest = ModelProcess(self._config, load_timeout=self._load_timeout)
-        return self._newest
+        self._worker = ModelProcess(self._config, load_timeout=self._load_timeout)
+        return self._worker
 
-    def process_id(self) -> int | None:
-        return self._newest.pid if self._newest is not None else None
+    def worker_pid(self) -> int | None:
+        return self._worker.pid if self._worker is not None else None
 
 
 def load_served_model(settings: InferenceSettings) -> ServedModel:
-    """Load everything, the weights in a process of their own meanwhile; blocks.
+    """Load the tokenizer and the configuration while a worker process loads the weights; blocks.
 
     Raises:
-        ModelFolderError: Names the file and the fault.
-        LoadError: What the model's process could not do, or the folder changed meanwhile.
+        ModelFolderError: A file is missing or invalid.
+        LoadError: The worker process failed, or the folder changed meanwhile.
     """
     config = EngineConfig(
         model_dir=settings.model_dir,
@@ -68,12 +69,12 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
     try:
         process = launch()
     except OSError as error:
-        raise LoadError(f"the model's process cannot be started: {error.strerror}", reported=True) from error
+        raise LoadError(f"cannot start the worker process: {error.strerror}", reported=True) from error
     try:
         folder = read_description(settings.model_dir)
         folder.tokenizer.warm_up()
         ready = process.wait_ready()
-        launch.keep_to(ready)
+        launch.pin(ready)
         _check_same(folder, ready, settings.model_dir)
     except Exception:
         process.close()
@@ -94,10 +95,10 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
         context_length=ready.context_length,
         device=ready.device,
         dtype=ready.dtype,
-        process_id=launch.process_id,
+        worker_pid=launch.worker_pid,
     )
 
 
 def _check_same(folder: ModelDescription, ready: Ready, model_dir: Path) -> None:
     if ready.identity != model_identity(folder.tokenizer.fingerprint, folder.config):
-        raise LoadError(f"{model_dir} was replaced while it was being loaded; start again", reported=True)
+        raise LoadError(f"{model_dir} was replaced while it was being loaded; restart the service", reported=True)

@@ -3,20 +3,20 @@
 from dataclasses import dataclass
 from typing import Any
 
-from services.inference.api.fields import ContinuationRequest
 from services.inference.generation.loading import ServedModel
+from services.inference.generation.request import GenerationRequest
 from shared.bpe import StreamDecoder, Tokenizer, TokenizerError
 from shared.http import ApiError
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt that was checked.
+    """A prompt that was checked and encoded.
 
     Attributes:
         ids: Its tokens, at least one.
-        text: What an answer that echoes it begins with.
-        offsets: Where each token begins in `text`, in characters; empty unless asked for.
+        text: What is put before a choice that echoes it.
+        offsets: Where each token starts in `text`, in characters; empty unless requested.
     """
 
     ids: tuple[int, ...]
@@ -24,11 +24,11 @@ class Prompt:
     offsets: tuple[int, ...]
 
 
-def read_prompts(request: ContinuationRequest, model: ServedModel) -> list[Prompt]:
-    """Encode a request's prompts, and check them. None is encoded before all have a length that may fit.
+def read_prompts(request: GenerationRequest, model: ServedModel) -> list[Prompt]:
+    """Encode a request's prompts, once the lengths of all of them may fit into the context.
 
     Raises:
-        ApiError: 400, naming the prompt, the limit and the value got.
+        ApiError: 400, with the prompt, the limit and the value.
     """
     prompts = request.prompts
     if not prompts:
@@ -42,32 +42,32 @@ def read_prompts(request: ContinuationRequest, model: ServedModel) -> list[Promp
     return [_prompt(prompt, field, request, model) for prompt, field in zip(prompts, fields, strict=True)]
 
 
-def _fewest_tokens(text: str, request: ContinuationRequest, model: ServedModel) -> int:
+def _fewest_tokens(text: str, request: GenerationRequest, model: ServedModel) -> int:
     try:
         return model.tokenizer.token_lower_bound(text, allowed_special=request.allowed_special or ())
     except TokenizerError as error:
         raise ApiError(400, str(error), param="allowed_special") from error
 
 
-def _prompt(prompt: str | list[int], field: str, request: ContinuationRequest, model: ServedModel) -> Prompt:
+def _prompt(prompt: str | list[int], field: str, request: GenerationRequest, model: ServedModel) -> Prompt:
     wants_offsets = bool(request.echo) and request.num_prompt_logprobs is not None
     try:
         if isinstance(prompt, str):
             ids, text, offsets = _encode(prompt, request, model.tokenizer, wants_offsets=wants_offsets)
         else:
-            ids, text = prompt, model.tokenizer.decode(prompt)  # refuses ids that are no tokens
+            ids, text = prompt, model.tokenizer.decode(prompt)  # raises for invalid ids
             offsets = _offsets(ids, model.tokenizer) if wants_offsets else []
     except TokenizerError as error:
         raise ApiError(400, f"{field}: {error}", param=field) from error
     if not ids:
-        message = f"{field}: it is empty, and there is no begin-of-text token to start from"
+        message = f"{field}: empty, and the tokenizer adds no begin-of-text token to start from"
         raise ApiError(400, message, param=field, code="empty_prompt")
     _check_length(len(ids), field, request, model)
     return Prompt(tuple(ids), text, tuple(offsets))
 
 
 def _encode(
-    text: str, request: ContinuationRequest, tokenizer: Tokenizer, *, wants_offsets: bool
+    text: str, request: GenerationRequest, tokenizer: Tokenizer, *, wants_offsets: bool
 ) -> tuple[list[int], str, list[int]]:
     special: dict[str, Any] = {
         "allowed_special": request.allowed_special or (),
@@ -80,7 +80,7 @@ def _encode(
 
 
 def _offsets(ids: list[int], tokenizer: Tokenizer) -> list[int]:
-    """Where each token begins in the decoded text; one inside a character, where that character begins."""
+    """Where each token starts in the decoded text: inside a character, where that character starts."""
     decoder = StreamDecoder(tokenizer, skip_special_tokens=False)
     offsets = []
     for token in ids:
@@ -90,13 +90,13 @@ def _offsets(ids: list[int], tokenizer: Tokenizer) -> list[int]:
 
 
 def _check_length(
-    number: int, field: str, request: ContinuationRequest, model: ServedModel, *, counted: str = ""
+    number: int, field: str, request: GenerationRequest, model: ServedModel, *, counted: str = ""
 ) -> None:
-    # A prompt that fills the context can be scored and not continued.
+    # A prompt that fills the context can be scored, but not continued.
     limit = model.context_length - (request.max_tokens != 0)
     if number > limit:
         message = (
             f"{field}: {counted}{number} tokens, the limit is {limit}: "
-            f"prompt and answer share a context of {model.context_length} tokens"
+            f"prompt and generated text share a context of {model.context_length} tokens"
         )
         raise ApiError(400, message, param=field, code="context_length_exceeded")

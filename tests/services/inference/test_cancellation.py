@@ -14,15 +14,15 @@ from tests.services.conftest import wait_until
 Start = Callable[..., tuple[str, Any]]
 
 STEP_SECONDS, MANY = 0.05, 9000
-LONGEST = STEP_SECONDS * MANY  # what an answer takes that nobody cancels, at least; what is cancelled ends much sooner
+LONGEST = STEP_SECONDS * MANY  # a request takes at least this long unless it is canceled
 
 
 @pytest.fixture
 def start(scripted: Any, serve: Any) -> Start:
-    def run(scripts: Any = None, **settings: Any) -> tuple[str, Any]:
+    def run(scripts: Any = None, client_timeout: float = 600.0, **settings: Any) -> tuple[str, Any]:
         app, runner = scripted(scripts or {}, **settings)
         runner.seconds = STEP_SECONDS
-        return serve(app), runner
+        return serve(app, client_timeout=client_timeout), runner
 
     return run
 
@@ -89,25 +89,25 @@ def test_one_of_several_choices_ends_alone(start: Start, metric: Any) -> None:
     assert len(runner.steps) < MANY
 
 
-def test_a_reader_that_stalls_is_given_up(start: Start, metric: Any) -> None:  # B34
-    url, runner = start(stream_send_timeout=0.5)
+def test_the_server_disconnects_a_reader_that_stalls(start: Start, metric: Any) -> None:  # B34
+    url, runner = start(client_timeout=0.5)
     runner.seconds = 0.0
     connection = send(url, prompt="p", max_tokens=9000, logprobs=None, stream=True, n=4)
     wait_rows(metric, url, running=4)
-    # 36,000 frames are more than the sockets' buffers hold. Nobody reads them.
+    # 36,000 events are more than the sockets' buffers hold, and the client reads none.
     wait_until(lambda: metric(url, "ownlm_http_requests_in_flight") == 1)
     wait_rows(metric, url, running=0)
     connection.close()
 
 
 @pytest.mark.case("D24")
-def test_every_row_that_got_a_place_counts_as_one_that_waited(scripted: Any, serve: Any, metric: Any) -> None:
+def test_every_sequence_that_got_a_slot_counts_as_one_that_waited(scripted: Any, serve: Any, metric: Any) -> None:
     app, runner = scripted({}, max_batch=3)
     url = serve(app)
     httpx.post(f"{url}/generate", json={"prompt": "p", "max_tokens": 2, "n": 3})
     assert metric(url, "ownlm_queue_seconds_count") == 3
     begun = runner.num_begun
-    runner.gate.clear()  # two rows get their places, and their client leaves before the step ends
+    runner.gate.clear()  # two sequences get their slots, and their client disconnects before the step ends
     connection = send(url, prompt="p", max_tokens=2, n=2)
     wait_until(lambda: runner.num_begun > begun)
     connection.close()

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from services.inference.engine import PromptEvent, RequestHandle, TokenEvent
 from services.inference.generation import timing as module
-from services.inference.generation.timing import Meter
+from services.inference.generation.timing import RequestTiming
 from services.inference.metrics import InferenceMetrics
 from shared.http.request_context import RequestContext, current_request
 from tests.services.conftest import wait_until
@@ -82,31 +82,32 @@ def test_a_full_queue_is_told_before_the_body_is_sent(scripted: Any, serve: Any,
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Set the time that meters and jobs see."""
+    """Set the time that `RequestTiming` and `RequestHandle` read."""
     now = SimpleNamespace(value=100.0)
     monkeypatch.setattr(module.time, "perf_counter", lambda: now.value)
     return lambda value: setattr(now, "value", value)
 
 
 def test_gaps_are_those_of_each_sequence(clock: Callable[[float], None]) -> None:
-    """Two rows take turns every 10 ms: each one's gaps are 20 ms, and the metrics count no others."""
+    """Two sequences take turns every 10 ms: each one's gaps are 20 ms, and the metrics count no others."""
     metrics = InferenceMetrics(lambda: None)
     context = RequestContext()
     token = current_request.set(context)
     try:
         clock(100.5)
-        job = RequestHandle(2, lambda _index: None)
-        meter = Meter(metrics, job)
+        handle = RequestHandle(2, lambda _index: None)
+        timing = RequestTiming(metrics)
+        handle.observer = timing.observe
         clock(101.0)
-        job.start(101.0)
+        handle.start(101.0)
         clock(101.2)
-        job.receive(PromptEvent(0, 0))
+        handle.receive(PromptEvent(0, 0))
         for step in range(6):
             clock(101.25 + step * 0.010)
-            job.receive(TokenEvent(step % 2, 7, None, "length" if step > 3 else None))
+            handle.receive(TokenEvent(step % 2, 7, None, "length" if step > 3 else None))
         clock(102.0)
-        meter.finish()
-        meter.note()
+        timing.finish()
+        timing.log(handle.started_at)
     finally:
         current_request.reset(token)
 
@@ -122,12 +123,12 @@ def test_gaps_are_those_of_each_sequence(clock: Callable[[float], None]) -> None
 
 def test_tokens_after_a_stop_string_are_not_measured(clock: Callable[[float], None]) -> None:
     metrics = InferenceMetrics(lambda: None)
-    job = RequestHandle(1, lambda _index: None)
-    Meter(metrics, job)
-    job.receive(TokenEvent(0, 7))
-    job.drop(0)
+    handle = RequestHandle(1, lambda _index: None)
+    handle.observer = RequestTiming(metrics).observe
+    handle.receive(TokenEvent(0, 7))
+    handle.drop(0)
     clock(500.0)
-    job.receive(TokenEvent(0, 7))
+    handle.receive(TokenEvent(0, 7))
     assert metrics.registry.get_sample_value("ownlm_time_between_tokens_seconds_count") == 0
 
 

@@ -129,7 +129,7 @@ def test_prompts_beyond_the_context_are_refused(client: TestClient, times: int) 
     for prompt in ("~" * CONTEXT * times, [126] * CONTEXT * times):
         status, error = refusal(client, prompt=prompt)
         assert (status, error["code"]) == (400, "context_length_exceeded")
-        assert f" tokens, the limit is {CONTEXT - 1}: prompt and answer share" in error["message"]
+        assert f" tokens, the limit is {CONTEXT - 1}: prompt and generated text share" in error["message"]
         if times == 1 or isinstance(prompt, list):
             assert error["message"].startswith(f"prompt: {CONTEXT * times} tokens")
 
@@ -220,7 +220,7 @@ def test_wrong_values_are_refused_by_field(client: TestClient, field: str, value
 
 def test_refusals_name_the_value_at_fault(client: TestClient) -> None:
     _, error = refusal(client, prompt="a", logit_bias={"5": 1, "x": 1})
-    assert error["message"].startswith('logit_bias: the key "x" is no token id')
+    assert error["message"].startswith('logit_bias: the key "x" is not a token id')
     _, error = refusal(client, prompt="a", stop=["x", "y" * 257])
     assert error["message"].startswith("stop[1]: string should have at most 256 characters (got")
 

@@ -6,17 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.inference.engine import TokenEvent, TokenLogprobs
-from services.inference.generation.detokenizer import Choice, Delta
+from services.inference.generation.detokenizer import Delta, Detokenizer
 from services.inference.generation.stop_strings import StopStrings
 from shared.bpe import StreamDecoder, Tokenizer
 from tests.services.conftest import character_places
 
 
 def test_text_comes_in_whole_characters_and_logprobs_in_real_bytes(pieces_tokenizer: Tokenizer) -> None:  # B39
-    choice = Choice(pieces_tokenizer, StopStrings([]), {})
+    detokenizer = Detokenizer(0, pieces_tokenizer, StopStrings([]), {}, 0)
     emoji = "\U0001f600".encode()
     logprobs = TokenLogprobs(-0.5, ((1, -0.5),))
-    deltas = [choice.feed(TokenEvent(0, byte, logprobs)) for byte in emoji]
+    deltas = [detokenizer.feed(TokenEvent(0, byte, logprobs)) for byte in emoji]
     assert deltas[:3] == [None, None, None]
     assert deltas[3] is not None
     assert (deltas[3].text, deltas[3].tokens) == ("\U0001f600", list(emoji))
@@ -24,25 +24,25 @@ def test_text_comes_in_whole_characters_and_logprobs_in_real_bytes(pieces_tokeni
 
 
 def test_an_incomplete_character_at_the_end_is_one_replacement_character(pieces_tokenizer: Tokenizer) -> None:  # B37
-    choice = Choice(pieces_tokenizer, StopStrings([]), {})
-    assert choice.feed(TokenEvent(0, 0xF0)) is None
-    delta = choice.feed(TokenEvent(0, 0x9F, finish_reason="length"))
+    detokenizer = Detokenizer(0, pieces_tokenizer, StopStrings([]), {}, 0)
+    assert detokenizer.feed(TokenEvent(0, 0xF0)) is None
+    delta = detokenizer.feed(TokenEvent(0, 0x9F, finish_reason="length"))
     assert delta is not None
     assert (delta.text, delta.finish_reason) == ("\ufffd", "length")
 
 
 def test_bytes_that_complete_a_character_of_the_prompt_are_replacements(pieces_tokenizer: Tokenizer) -> None:  # B42
-    choice = Choice(pieces_tokenizer, StopStrings([]), {})  # the prompt ended in F0 9F
-    deltas = [choice.feed(TokenEvent(0, token)) for token in (0x98, 0x80, ord("a"))]
+    detokenizer = Detokenizer(0, pieces_tokenizer, StopStrings([]), {}, 0)  # the prompt ended in F0 9F
+    deltas = [detokenizer.feed(TokenEvent(0, token)) for token in (0x98, 0x80, ord("a"))]
     assert "".join(delta.text for delta in deltas if delta is not None) == "\ufffd\ufffda"
 
 
 def test_text_is_linear_in_the_number_of_tokens(pieces_tokenizer: Tokenizer) -> None:  # B41
     def seconds(token: int, count: int) -> float:
-        choice = Choice(pieces_tokenizer, StopStrings([]), {})
+        detokenizer = Detokenizer(0, pieces_tokenizer, StopStrings([]), {}, 0)
         started = time.process_time()
         for _ in range(count):
-            choice.feed(TokenEvent(0, token))
+            detokenizer.feed(TokenEvent(0, token))
         return time.process_time() - started
 
     for token in (ord("7"), 0x80):
@@ -88,12 +88,12 @@ def test_deltas_add_up_to_the_answer_as_a_whole(pieces_tokenizer: Tokenizer, dat
     tokens = data.draw(st.lists(token, min_size=1, max_size=12))
     stops = data.draw(st.lists(st.text("abDEFHI\U0001f600é\ufffd", min_size=1, max_size=4), max_size=3))
     min_tokens = data.draw(st.integers(0, len(tokens)))
-    choice = Choice(pieces_tokenizer, StopStrings(stops), {}, min_tokens)
-    whole, fed, certain = Delta(), 0, ""
+    detokenizer = Detokenizer(0, pieces_tokenizer, StopStrings(stops), {}, min_tokens)
+    whole, fed, certain = Delta(0), 0, ""
     decoder = StreamDecoder(pieces_tokenizer, skip_special_tokens=True)
     for fed, token_id in enumerate(tokens, 1):
         logprobs = TokenLogprobs(-float(fed), ())
-        delta = choice.feed(TokenEvent(0, token_id, logprobs, "length" if fed == len(tokens) else None))
+        delta = detokenizer.feed(TokenEvent(0, token_id, logprobs, "length" if fed == len(tokens) else None))
         if delta is not None:
             assert delta.text or delta.finish_reason, "a delta says something"
             whole.extend(delta)
@@ -129,19 +129,19 @@ def held_back(text: str, stops: list[str]) -> int:
 def test_a_token_after_a_cut_character_begins_after_its_replacement(
     pieces_tokenizer: Tokenizer, tokens: list[int], text: str, offsets: list[int]
 ) -> None:
-    choice = Choice(pieces_tokenizer, StopStrings([]), {})
-    whole = Delta()
+    detokenizer = Detokenizer(0, pieces_tokenizer, StopStrings([]), {}, 0)
+    whole = Delta(0)
     for index, token in enumerate(tokens, 1):
-        delta = choice.feed(TokenEvent(0, token, None, "length" if index == len(tokens) else None))
-        whole.extend(delta or Delta())
+        delta = detokenizer.feed(TokenEvent(0, token, None, "length" if index == len(tokens) else None))
+        whole.extend(delta or Delta(0))
     assert (whole.text, whole.tokens, whole.offsets) == (text, tokens, offsets)
 
 
 @pytest.mark.case("D38")
 def test_the_token_that_ends_the_answer_begins_where_its_text_ends(pieces_tokenizer: Tokenizer) -> None:
     end = pieces_tokenizer.special_tokens["<|endoftext|>"]
-    choice = Choice(pieces_tokenizer, StopStrings([]), {})
-    assert choice.feed(TokenEvent(0, 0xC3)) is None
-    delta = choice.feed(TokenEvent(0, end, None, "stop"))
+    detokenizer = Detokenizer(0, pieces_tokenizer, StopStrings([]), {}, 0)
+    assert detokenizer.feed(TokenEvent(0, 0xC3)) is None
+    delta = detokenizer.feed(TokenEvent(0, end, None, "stop"))
     assert delta is not None
     assert (delta.text, delta.tokens, delta.offsets) == ("\ufffd", [0xC3, end], [0, 1])

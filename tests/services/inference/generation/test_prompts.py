@@ -1,7 +1,6 @@
 """What becomes of a prompt: special tokens in it, its length, its places."""
 
 import tracemalloc
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +8,9 @@ from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.inference.api.completions.schemas import CompletionRequest
-from services.inference.api.schemas import GenerateRequest
-from services.inference.generation.prepare import make_plan
-from services.inference.settings import InferenceSettings
+from services.inference.api.completions import CompletionRequest
+from services.inference.api.generate import GenerateRequest
+from services.inference.generation.prepare import prepare_request
 from shared.bpe import Tokenizer
 from shared.http import ApiError
 from tests.services.conftest import character_places
@@ -125,7 +123,8 @@ def test_a_text_that_can_never_fit_is_refused_and_not_encoded(
     assert (status, error["code"], error["param"]) == (400, "context_length_exceeded", field)
     assert error["message"].startswith(f"{field}: at least ")
     assert (
-        f"tokens, the limit is {CONTEXT - 1}: prompt and answer share a context of {CONTEXT} tokens" in error["message"]
+        f"tokens, the limit is {CONTEXT - 1}: prompt and generated text share a context of {CONTEXT} tokens"
+        in error["message"]
     )
 
 
@@ -138,7 +137,7 @@ def test_the_refusal_takes_no_memory(client: TestClient, request_: Any) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(ApiError, match="the limit is 127"):
-            make_plan(request_, model, InferenceSettings(model_dir=Path("x")), 16)
+            prepare_request(request_, model, 16)
         assert tracemalloc.get_traced_memory()[1] < 1_000_000, "an eighth of the text"
     finally:
         tracemalloc.stop()

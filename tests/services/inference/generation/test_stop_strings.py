@@ -102,7 +102,7 @@ def test_a_character_costs_a_step_or_two_however_long_the_stop_strings_are() -> 
             steps += 1
             return super().get(*arguments)
 
-    stops._next = [Counted(following) for following in stops._next]
+    stops._children = [Counted(children) for children in stops._children]
     matcher = StopMatcher(stops)
     text = ("a" * 254 + "x") * 40
     assert matcher.feed(text) == text

@@ -7,7 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
-from services.inference.api.completions.schemas import CompletionRequest, CompletionResponse
+from services.inference.api.completions import CompletionRequest, CompletionResponse
 from shared.bpe import Tokenizer
 
 CONTEXT = 128

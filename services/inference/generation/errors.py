@@ -1,4 +1,4 @@
-"""What the engine's errors are to HTTP clients."""
+"""HTTP errors for the engine's errors."""
 
 from services.inference.engine import (
     EngineError,
@@ -15,11 +15,10 @@ _STATUS: dict[type[EngineError], int] = {
     RequestTimeoutError: 504,
     RequestTooLargeError: 400,
 }
-_COME_AGAIN = {"Retry-After": "1"}
+_RETRY_AFTER = {"Retry-After": "1"}
 
 
-def as_api_error(error: EngineError) -> ApiError:
-    """The message has the true cause; 429 and 503 say when to come again, and what nobody foresaw is a 500."""
+def to_api_error(error: EngineError) -> ApiError:
+    """Keep the engine's message and code; 429 and 503 get `Retry-After`, and other errors are a 500."""
     status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
-    headers = _COME_AGAIN if status in (429, 503) else None
-    return ApiError(status, str(error), code=error.code, headers=headers)
+    return ApiError(status, str(error), code=error.code, headers=_RETRY_AFTER if status in (429, 503) else None)

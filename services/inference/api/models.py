@@ -1,0 +1,106 @@
+"""`GET /info` and `GET /v1/models`: the model that is served."""
+
+import time
+from typing import Literal
+
+from fastapi import FastAPI
+from pydantic import BaseModel, Field
+
+from services.inference.api.service import InferenceService
+from shared.http import ApiError, error_responses
+
+
+class InfoResponse(BaseModel):
+    """The model that is served, and its limits."""
+
+    service: Literal["inference"] = "inference"
+    version: str
+    model: str
+    fingerprint: str
+    parameters: int
+    vocab_size: int
+    context_length: int
+    device: str
+    dtype: str
+    defaults: dict[str, float | int]
+    limits: dict[str, int]
+
+
+class ModelCard(BaseModel):
+    """A model that is served."""
+
+    id: str
+    object: Literal["model"]
+    created: int = Field(description="When this server started, in seconds since 1970")
+    owned_by: str
+    max_model_len: int = Field(description="The most tokens of prompt and generated text together")
+
+
+class ModelList(BaseModel):
+    """All models that are served: one."""
+
+    object: Literal["list"]
+    data: list[ModelCard]
+
+
+def add_info_route(app: FastAPI, service: InferenceService) -> None:
+    """Add /info."""
+    settings = service.settings
+
+    @app.get("/info", tags=["operations"], responses=error_responses(503))
+    async def info() -> InfoResponse:
+        """The model being served, and the limits on requests."""
+        model = service.model
+        params = model.generation.params(seed=0)
+        return InfoResponse(
+            version=app.version,
+            model=settings.served_name,
+            fingerprint=model.tokenizer.fingerprint,
+            parameters=model.config.num_parameters,
+            vocab_size=model.config.vocab_size,
+            context_length=model.context_length,
+            device=model.device,
+            dtype=model.dtype,
+            defaults={
+                "max_tokens": settings.default_max_tokens,
+                "temperature": params.temperature,
+                "top_p": params.top_p,
+                "top_k": params.top_k,
+                "min_p": params.min_p,
+                "repetition_penalty": params.repetition_penalty,
+            },
+            limits={
+                "max_body_bytes": settings.max_body_bytes,
+                "max_choices": settings.max_choices,
+                "max_batch": settings.max_batch,
+                "max_queue": settings.max_queue,
+            },
+        )
+
+
+def add_model_routes(app: FastAPI, service: InferenceService) -> None:
+    """Add /v1/models."""
+    created = int(time.time())
+    name = service.settings.served_name
+
+    def card() -> ModelCard:
+        length = service.model.context_length
+        return ModelCard(id=name, object="model", created=created, owned_by="ownlm", max_model_len=length)
+
+    @app.get("/v1/models", responses=error_responses(503), tags=["OpenAI"])
+    async def list_models() -> ModelList:
+        """The model that is served."""
+        return ModelList(object="list", data=[card()])
+
+    @app.get("/v1/models/{model:path}", responses=error_responses(404, 422, 503), tags=["OpenAI"])
+    async def retrieve_model(model: str) -> ModelCard:
+        """The model of this name."""
+        if model != name:
+            raise model_not_found(model, name)
+        return card()
+
+
+def model_not_found(requested: str, served: str) -> ApiError:
+    """A 404 with the name that would be found."""
+    message = f"model: {requested[:200]!r} not found, this server serves {served!r}"
+    return ApiError(404, message, param="model", code="model_not_found")
