@@ -52,7 +52,7 @@ class Measurement:
         num_bytes: Of the text; 0 where none is read.
         peak: The most bytes of memory held, 0 if that was not looked at.
         equal: Whether the ids, or decoded bytes, are ours; None if there is nothing to compare.
-        common: The share of our tokens that were learnt too, from the same text.
+        common: The share of our tokens that were learned too, from the same text.
         distinct_words: In the text, as ours counts them.
         failure: Why there is nothing.
     """

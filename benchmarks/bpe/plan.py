@@ -56,7 +56,7 @@ class Inputs:
 
     @property
     def small(self) -> Path:
-        """Text that is learnt from in no time."""
+        """Text that is learned from in no time."""
         return self.folder / "small.txt"
 
 

@@ -1,7 +1,7 @@
 """How each package learns a vocabulary from a file.
 
 `train` imports the package itself, so that the first call of a process holds what its user waits for. Packages that
-read files are given the file, others the documents one by one. `tokens` gives the bytes of what was learnt.
+read files are given the file, others the documents one by one. `tokens` gives the bytes of what was learned.
 """
 
 from collections.abc import Callable, Iterable

@@ -53,7 +53,7 @@ def measure(folder: Path, names: list[str], *, batch: int, compiled: bool, round
                 "best_tokens_per_second": round(best, 1),
                 "tokens_per_processor_second": round(batch * CONTEXT / statistics.median(processor_seconds[name]), 1),
                 "gflops": round(median * flops[name] / 1e9, 1),
-                "utilisation": round(best * flops[name] / rate, 3),
+                "utilization": round(best * flops[name] / rate, 3),
             }
         )
     return results

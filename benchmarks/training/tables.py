@@ -25,7 +25,7 @@ def render(report: dict[str, Any]) -> str:
                     "best",
                     "a processor's second",
                     "GFLOP/s",
-                    "utilisation",
+                    "utilization",
                     "ownlm is",
                 ),
                 _steps(report["results"]),
@@ -42,5 +42,5 @@ def _steps(results: Sequence[dict[str, Any]]) -> Iterable[Sequence[object]]:
             *(r["trainer"], r["batch"], "compiled" if r["compiled"] else "eager"),
             *(f"{r['tokens_per_second']:,.0f}", f"{r['best_tokens_per_second']:,.0f}"),
             *(f"{r['tokens_per_processor_second']:,.0f}", f"{r['gflops']:.0f}"),
-            *(f"{r['utilisation']:.0%}", "" if r["trainer"] == "ownlm" else f"{ratio:.2f} times"),
+            *(f"{r['utilization']:.0%}", "" if r["trainer"] == "ownlm" else f"{ratio:.2f} times"),
         )

@@ -17,7 +17,7 @@ def judge(results: list[dict[str, Any]], overhead: dict[str, float], start_up_se
                 verdicts.append(
                     Verdict(f"{case}: {needed} times {peer['trainer']}", f"{ratio:.2f} times", ratio >= needed)
                 )
-        share = ours["utilisation"]
+        share = ours["utilization"]
         verdicts.append(Verdict(f"{case}: 80 % of the rate of products", f"{share:.1%}", share >= _UTILISATION))
     share = overhead["share"]
     verdicts.append(Verdict("data and logging below 1 % of a step", f"{share:.2%}", share < _OVERHEAD))

@@ -1,7 +1,7 @@
-"""GPT-2's byte alphabet: every byte as one printable character, so that JSON and text files can hold any token.
+"""GPT-2's byte alphabet: one printable character for every byte, so that JSON and text files can hold any token.
 
 The table is that of `bytes_to_unicode` in OpenAI's GPT-2 release (https://github.com/openai/gpt-2, src/encoder.py): the
-188 printable Latin-1 characters stand for themselves, the other 68 bytes take the code points from U+0100 on.
+188 printable Latin-1 characters stand for themselves, the other 68 bytes map to code points from U+0100 on.
 """
 
 import codecs
@@ -18,19 +18,21 @@ _ENCODING = codecs.charmap_build(_DECODING)
 
 
 def to_printable(token: bytes) -> str:
-    """The printable form of a token, one character a byte: `b" t"` gives `"Ġt"`."""
+    """The printable form of a token, one character for each byte.
+
+    >>> to_printable(b" t")
+    'Ġt'
+    """
     return codecs.charmap_decode(token, "strict", _DECODING)[0]
 
 
 def from_printable(text: str) -> bytes:
-    """The bytes behind a printable form.
+    """The bytes of a printable form.
 
     Raises:
-        TokenizerError: If a character is not in the alphabet.
+        TokenizerError: A character is not in the alphabet.
     """
     try:
         return codecs.charmap_encode(text, "strict", _ENCODING)[0]
     except UnicodeEncodeError as error:
-        raise TokenizerError(
-            f"{text!r} is not written in the byte-level alphabet: it holds {text[error.start]!r}"
-        ) from None
+        raise TokenizerError(f"{text!r} is not in the byte-level alphabet: it holds {text[error.start]!r}") from None

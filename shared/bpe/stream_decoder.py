@@ -1,4 +1,4 @@
-"""Text from ids as they come."""
+"""Text from a stream of ids."""
 
 import codecs
 
@@ -6,13 +6,17 @@ from shared.bpe.tokenizer import Tokenizer
 
 
 class StreamDecoder:
-    """Decodes ids one by one; what `feed` and `finish` return, joined, is what `decode` gives for all ids.
+    """Decodes ids one by one; the concatenated results of `feed` and `finish` equal `decode` of all ids.
 
-    Text is returned as soon as it is certain: bytes that may still become a character are held back, at most three.
+    Text is returned as soon as it is certain: up to three bytes of an incomplete character are held back.
 
     Attributes:
-        start: Where the latest id's text begins, in characters of the text of all ids; within a character, where that
-            character begins. An id without bytes begins where the one before it does, or where the text ends so far.
+        start: The offset, in characters, at which the text of the latest id begins; inside a character, the offset of
+            that character. An id without bytes begins where the one before it does, or at the end of the text so far.
+
+    >>> decoder = StreamDecoder(tokenizer)
+    >>> [decoder.feed(id) for id in tokenizer.encode("é!")], decoder.finish()
+    (['', 'é', '!'], '')
     """
 
     def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool = True):
@@ -23,10 +27,10 @@ class StreamDecoder:
         self.start = 0
 
     def feed(self, id: int) -> str:  # noqa: A002  # the name that the whole interface uses
-        """The text that an id makes certain, often empty.
+        """The text that becomes certain with this id; often empty.
 
         Raises:
-            TokenizerError: If the id is no token's.
+            TokenizerError: The id is not in the vocabulary.
         """
         data = self._tokenizer.decode_bytes([id], skip_special_tokens=self._skip_special_tokens)
         held = self._decoder.getstate()[0]
@@ -36,14 +40,14 @@ class StreamDecoder:
         return text
 
     def finish(self) -> str:
-        """The rest: U+FFFD if the last character never became complete."""
+        """The rest: U+FFFD if the last character is incomplete."""
         return self._decoder.decode(b"", final=True)
 
 
 def _num_cut_off(held: bytes, following: bytes) -> int:
-    """How many U+FFFD the first bytes of a character become, where the byte that follows is no part of it.
+    """How many U+FFFD the held bytes become if the following byte does not continue them.
 
-    One, but for two bytes of a surrogate: Python's decoder holds them back, and makes a U+FFFD of each.
+    One, except for two bytes of a surrogate: Python's decoder holds them back, and replaces each with U+FFFD.
     """
     if not held:
         return 0

@@ -1,4 +1,4 @@
-"""What a tokenizer is made of, as plain data: tokens, merges, added tokens and the pattern."""
+"""The data of a tokenizer: tokens, merges, added tokens and the pattern."""
 
 import hashlib
 import json
@@ -9,23 +9,23 @@ from functools import cached_property
 from shared.bpe.byte_alphabet import from_printable, to_printable
 from shared.bpe.errors import TokenizerError
 
-# Bytes that are in no UTF-8: 0xc0 and 0xc1 would begin overlong forms, those from 0xf5 on code points beyond U+10FFFF
-# (RFC 3629, section 3).
-IN_NO_TEXT = frozenset([0xC0, 0xC1, *range(0xF5, 0x100)])
-# What the tables for encoding have bits for (see `kernels.tables`), and eight times the largest vocabularies there are.
+# Bytes that never occur in UTF-8: 0xc0 and 0xc1 would begin overlong forms, those from 0xf5 on code points beyond
+# U+10FFFF (RFC 3629, section 3).
+INVALID_UTF8_BYTES = frozenset([0xC0, 0xC1, *range(0xF5, 0x100)])
+# Limits of the tables for encoding (see `kernels.tables`): eight times the largest vocabularies known.
 MAX_ID = (1 << 21) - 3
 MAX_MERGES = (1 << 22) - 1
 
 
 @dataclass(frozen=True)
 class AddedToken:
-    """A token matched in the text itself, outside the merges. Flags are named as in Hugging Face's tokenizer.json.
+    """A token matched in the text itself, without merges. Flags are named as in Hugging Face's tokenizer.json.
 
     Attributes:
-        special: A control token, recognised only where the caller allows it; other added tokens always are.
-        lstrip: Takes the white space to its left with it.
-        rstrip: Takes the white space to its right with it.
-        normalized: Looked for in the normalized text, and after those that are not.
+        special: A control token, recognized only if the caller allows it; other added tokens always are.
+        lstrip: Also matches the white space to its left.
+        rstrip: Also matches the white space to its right.
+        normalized: Searched for in the normalized text, after the others.
     """
 
     id: int
@@ -40,24 +40,24 @@ class AddedToken:
 class Vocabulary:
     """The immutable data of a byte-level BPE tokenizer, checked on construction.
 
-    An added token's text may not equal the printable form of an ordinary token, because tokenizer.json holds both kinds
-    under one key; but one token may have both roles, with one id and the same bytes. So every id has one spelling.
+    An added token's content may not equal the printable form of an ordinary token, because tokenizer.json keeps both
+    under one key; but one token may be both, with one id and the same bytes. So every id has one spelling.
 
     Attributes:
-        tokens: The ordinary tokens by id; ids may have holes. Text with bytes that have no token cannot be encoded.
-        merges: Pairs of ids in order of rank; what a pair merges to is the token of the joined bytes.
+        tokens: The ordinary tokens by id; ids may have gaps. Text with bytes that have no token cannot be encoded.
+        merges: Pairs of ids in order of rank; a pair merges to the token of its joined bytes.
         added: Added tokens, by id.
-        pattern: The regular expression that cuts text into pieces.
-        nfc: Text is brought to Unicode NFC before it is cut.
-        prefix_space: Plain text that does not begin with a space is given one: at its start, and after an added token.
-        ignore_merges: A piece that is a token as a whole needs no merges (Llama 3, tiktoken).
-        prefix: Ids put before a text under `add_special_tokens`, such as a begin-of-text id.
+        pattern: The regular expression that splits text into pretokens.
+        nfc: Text is normalized to Unicode NFC first.
+        prefix_space: A space is put before plain text that does not begin with one, also after an added token.
+        ignore_merges: A pretoken that is itself a token is not merged (Llama 3, tiktoken).
+        prefix: Ids put before a text with `add_special_tokens`, such as a begin-of-text id.
         suffix: Ids put after it.
-        bos: The begin-of-text token, where known.
-        eos: The end-of-text token, where known.
+        bos: The begin-of-text token, if known.
+        eos: The end-of-text token, if known.
 
     Raises:
-        TokenizerError: If the parts do not fit together.
+        TokenizerError: The parts do not fit together.
     """
 
     tokens: Mapping[int, bytes]
@@ -84,20 +84,20 @@ class Vocabulary:
 
     @cached_property
     def missing_bytes(self) -> bytes:
-        """The bytes that a text may have, but no token."""
-        return bytes(b for b in range(256) if b not in IN_NO_TEXT and bytes([b]) not in self.ids)
+        """The bytes that occur in UTF-8 but have no token."""
+        return bytes(b for b in range(256) if b not in INVALID_UTF8_BYTES and bytes([b]) not in self.ids)
 
     @property
     def alters_text(self) -> bool:
-        """Whether ids may stand for other text than that which they were made of, though no special token is allowed.
+        """Whether decoding the ids of a text may return another text, even if no special token is allowed.
 
-        A special token that strips white space does so only where it is allowed.
+        A special token strips white space only where it is allowed.
         """
         return self.nfc or self.prefix_space or any(not t.special and (t.lstrip or t.rstrip) for t in self.added)
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256, in hexadecimal, of everything that decides ids: see `Tokenizer.fingerprint`."""
+        """SHA-256, in hexadecimal, of everything that ids depend on: see `Tokenizer.fingerprint`."""
         content = {
             "pattern": self.pattern,
             "nfc": self.nfc,
@@ -106,7 +106,7 @@ class Vocabulary:
             "merges": self.merges,
             "added": [(t.id, t.content, t.special, t.lstrip, t.rstrip) for t in self.added],
         }
-        # Only where it counts, since token files carry fingerprints that were made without it.
+        # Only if it has an effect, since existing token files carry fingerprints that were made without it.
         if self.prefix_space:
             content["prefix_space"] = True
         normalized = [t.id for t in self.added if t.normalized]
@@ -119,7 +119,7 @@ class Vocabulary:
             seen: dict[bytes, int] = {}
             for token_id, token in self.tokens.items():
                 if token in seen:
-                    raise TokenizerError(f"the ids {seen[token]} and {token_id} both stand for the token {token!r}")
+                    raise TokenizerError(f"the ids {seen[token]} and {token_id} have the same token {token!r}")
                 seen[token] = token_id
         if b"" in self.ids:
             raise TokenizerError(f"the token with id {self.ids[b'']} is empty")
@@ -128,8 +128,8 @@ class Vocabulary:
         last = max((*self.tokens, *(token.id for token in self.added)))
         if last > MAX_ID or len(self.merges) > MAX_MERGES:
             raise TokenizerError(
-                f"ids up to {MAX_ID} and {MAX_MERGES} merges are supported; there are the id {last} and "
-                f"{len(self.merges)} merges"
+                f"ids up to {MAX_ID} and {MAX_MERGES} merges are supported; found the id {last} and {len(self.merges)} "
+                "merges"
             )
 
     def _check_added(self) -> None:
@@ -147,13 +147,13 @@ class Vocabulary:
             if not self._has_one_spelling(token):
                 raise TokenizerError(
                     f"the added token {token.content!r} has the id {token.id} or the spelling of an ordinary token "
-                    "with other bytes or another id; choose a text such as <|name|>"
+                    "with other bytes or another id; choose another content, such as <|name|>"
                 )
             seen[token.content] = token.id
             taken.add(token.id)
 
     def _has_one_spelling(self, token: AddedToken) -> bool:
-        """Whether no ordinary token has an added token's id or key, or the one that has both has its bytes too."""
+        """Whether no ordinary token has its id or key, or one has both, with the same bytes."""
         ordinary = self.tokens.get(token.id)
         if ordinary is not None:
             return ordinary == token.content.encode() and to_printable(ordinary) == token.content
@@ -173,15 +173,15 @@ class Vocabulary:
 
 
 def encode_utf8(text: str) -> bytes:
-    """Text as UTF-8.
+    """A text as UTF-8.
 
     Raises:
-        TokenizerError: If the text holds a lone surrogate, which has no UTF-8 form; names its position.
+        TokenizerError: The text holds a lone surrogate, which has no UTF-8 form; names its position.
     """
     try:
         return text.encode()
     except UnicodeEncodeError as error:
         raise TokenizerError(
             f"the text holds a lone surrogate, U+{ord(text[error.start]):04X}, at character {error.start}; "
-            "it is half of a UTF-16 pair and no character, so it cannot be encoded"
+            "it is half of a UTF-16 pair, not a character, and cannot be encoded"
         ) from None

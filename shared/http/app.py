@@ -7,13 +7,14 @@ from typing import Any
 from fastapi import FastAPI
 
 from shared.http.body_route import operation_id
+from shared.http.document import complete_document
 from shared.http.errors import ApiError, install_error_handlers
 from shared.http.lifecycle import Lifecycle
 from shared.http.metrics import HttpMetrics
 from shared.http.middleware.access_log import AccessLogMiddleware
 from shared.http.middleware.admission import AdmissionMiddleware
 from shared.http.middleware.api_keys import ApiKeys
-from shared.http.middleware.auth import AuthMiddleware, document_keys
+from shared.http.middleware.auth import AuthMiddleware
 from shared.http.middleware.body_limit import BodyLimitMiddleware, MemoryBudget
 from shared.http.middleware.cors import add_cors
 from shared.http.middleware.errors import ErrorMiddleware
@@ -77,11 +78,11 @@ def build_app(
     keys = ApiKeys.from_settings(settings)
     if keys is not None:
         app.add_middleware(AuthMiddleware, keys=keys)
-        document_keys(app)
     app.add_middleware(ErrorMiddleware, allowed_hosts=settings.hosts)
     add_cors(app, settings)
     if provider is not None:
         app.add_middleware(TracingMiddleware, provider=provider)
     app.add_middleware(AccessLogMiddleware, metrics=metrics)
+    complete_document(app, keys=keys is not None)
     add_probes(app, lifecycle, metrics)
     return app

@@ -1,4 +1,4 @@
-"""Routes whose bodies are read once, in one way whatever their size, and without holding up other requests."""
+"""Routes that read and validate a body once, the same way at any size, without blocking other requests."""
 
 import codecs
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,12 +17,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from shared.http.concurrency import in_thread
 from shared.http.errors import ApiError, error_response, shorten, validation_error
 
-# Up to this size JSON is read on the event loop: a few tenths of a millisecond, less than a thread costs under load.
+# Up to this size JSON is parsed on the event loop: a few tenths of a millisecond, less than a thread costs under load.
 _INLINE_BYTES = 1 << 16
-# Strings, and lists and objects, of a body. A parser makes them at a few million a second, and nothing else of this
-# process runs meanwhile, in whatever thread it is: they are counted before. Twice what any request of ours needs.
+# Strings, and lists and objects, in a body. 8 MB of empty lists take 0.7 s to parse, during which no other thread of
+# the process runs, so parts are counted first. A plain size limit would have to be half a megabyte for the same effect.
+# This is twice what any valid request needs.
 _MAX_PARTS = 1 << 17
-# Between numbers mostly, which take 10 to 80 ns each. Of token ids, more than a megabyte of text; raw bytes take more.
+# Mostly between numbers, which take 10 to 80 ns each. As token ids, several megabytes of text; raw bodies take more.
 _MAX_COMMAS = 1 << 21
 _OPENING = b"[{"
 _COUNTED_BYTES = 1 << 17  # at once, so that what is compared stays in the processor's cache
@@ -31,20 +32,20 @@ RawEndpoint = Callable[[bytes, Request], Awaitable[Response]]
 
 
 def operation_id(route: APIRoute) -> str:
-    """The name of a route in the OpenAPI document, after which generated clients name their functions."""
+    """The id of a route in the OpenAPI document, from which generated clients derive function names."""
     return route.name
 
 
 class BodyRoute(APIRoute):
     """A route for `async def endpoint(body: SomeModel, request: Request) -> Response`.
 
-    FastAPI declares and documents it. The body is read here: to solve dependencies and to look at a body three times
-    takes FastAPI longer than to encode a sentence.
+    FastAPI declares and documents it. The body is read here: resolving dependencies and reading a body three times
+    takes FastAPI longer than encoding a sentence.
 
     Args:
         path: The route's path.
         endpoint: Takes the validated body, annotated with its model, and the request.
-        raw: What answers bodies of other content types than JSON: functions of the bytes and the request.
+        raw: Handlers for content types other than JSON: functions of the bytes and the request.
         options: What FastAPI documents: `response_model`, `responses`, `tags`, `openapi_extra`.
     """
 
@@ -80,7 +81,7 @@ class BodyRoute(APIRoute):
         await response(scope, receive, send)
 
     def _raw_endpoint(self, scope: Scope) -> RawEndpoint | None:
-        """What answers this body as it is; None for JSON.
+        """The handler of raw bodies for this content type; None for JSON.
 
         Raises:
             ApiError: 415 for other content types and codings, 400 for query parameters beside JSON.
@@ -92,7 +93,7 @@ class BodyRoute(APIRoute):
         raw = self._raw.get(content_type)
         if raw is None and not _is_json(content_type):
             kinds = " or ".join(["application/json", *self._raw])
-            message = f"send the body with the header 'Content-Type: {kinds}' (content type got: {given or 'none'})"
+            message = f"send the body with the header 'Content-Type: {kinds}' (got {given or 'none'})"
             raise ApiError(415, message)
         if raw is None and scope["query_string"]:
             kinds = " and ".join(self._raw) or "no"
@@ -101,16 +102,16 @@ class BodyRoute(APIRoute):
 
 
 def add_body_routes(app: FastAPI, *routes: BodyRoute) -> None:
-    """Give an app its routes with bodies. They are found by their path alone, without FastAPI's router."""
+    """Add routes with bodies. They are found by their path alone, without FastAPI's router."""
     app.router.routes.extend(routes)  # for the OpenAPI document, and to refuse other methods
-    app.user_middleware.append(Middleware(_BodyRoutes, routes=routes))  # the last one is the innermost
+    app.user_middleware.append(Middleware(_BodyRouteMiddleware, routes=routes))  # the last one is the innermost
 
 
-class _BodyRoutes:
-    """Answers POST requests to its routes.
+class _BodyRouteMiddleware:
+    """Dispatches POST requests to its routes.
 
-    On their way to a route, requests pass three middlewares and a router of FastAPI's, all for what these routes have
-    not: dependencies, files, paths with parameters. That takes as long as to encode a sentence.
+    FastAPI's three middlewares and its router serve what these routes do not have: dependencies, files, path
+    parameters. They take as long as encoding a sentence.
     """
 
     def __init__(self, app: ASGIApp, routes: Sequence[BodyRoute]) -> None:
@@ -132,7 +133,7 @@ class _BodyRoutes:
 
 
 async def _read(receive: Receive) -> bytes:
-    """The body of a request; `BodyLimitMiddleware` raises where the client leaves within it."""
+    """The body of a request; `BodyLimitMiddleware` raises if the client disconnects within it."""
     message = await receive()
     body: bytes = message["body"]
     if not message.get("more_body"):
@@ -151,30 +152,29 @@ def _is_json(content_type: str) -> bool:
 
 
 def _refuse_coded_body(coding: str) -> None:
-    """Refuse a compressed body by what its header says, not by what its bytes look like as JSON, text or ids."""
+    """Refuse compressed bodies by their header, before their bytes are parsed as JSON, text or ids."""
     if coding.strip().lower() not in {"", "identity"}:
         message = f"send the body as it is, without Content-Encoding (got {shorten(coding)})"
         raise ApiError(415, message, headers={"Accept-Encoding": "identity"})
 
 
 def _parse(body: bytes) -> Any:
-    """Read JSON in UTF-8.
+    """Parse JSON in UTF-8.
 
     Raises:
-        ApiError: 422 for what is not JSON, or has too many parts.
+        ApiError: 422 for a body that is not JSON, has too many parts, or a number of more than 4,300 digits.
     """
-    if len(body) > _MAX_PARTS:
-        _check_parts(body)
+    _check_parts(body)
     try:
         return from_json(body.removeprefix(codecs.BOM_UTF8))  # some Windows programs write it
     except ValueError as error:
         if not body:
             raise ApiError(422, "the body is missing: send a JSON object") from None
-        raise ApiError(422, f"the body is not JSON in UTF-8: {error}") from None
+        raise ApiError(422, f"the body cannot be read as JSON in UTF-8: {error}") from None
 
 
 def _check_parts(body: bytes) -> None:
-    """Refuse what has too many parts, with steps that take a millisecond or a few each for several megabytes."""
+    """Refuse a body with too many parts, in steps that take a millisecond or a few each for several megabytes."""
     if len(body) <= min(_MAX_PARTS, _MAX_COMMAS):  # each takes a byte at least
         return
     if (
@@ -183,7 +183,7 @@ def _check_parts(body: bytes) -> None:
         and _count(body, b",") <= _MAX_COMMAS
     ):
         return
-    # Some of these may lie within strings. Without the escapes, strings are what lies between two quotes.
+    # Some of these may be within strings. Without the escapes, a string is what is between two quotes.
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     strings = _count(plain, b'"') // 2
     if strings > _MAX_PARTS:

@@ -153,7 +153,8 @@ def _path(error: Mapping[str, Any]) -> str:
         if isinstance(part, int):
             path += f"[{part}]"
         elif not part.startswith("("):
-            path += f".{part}" if path else part
+            name = part if len(part) <= _MAX_SHOWN_VALUE else part[:_MAX_SHOWN_VALUE] + "..."
+            path += f".{name}" if path else name
     return path
 
 

@@ -1,6 +1,6 @@
-"""The language model: its architecture, its weights, drawing tokens, and the folder that holds all of it.
+"""The language model: architecture, weights, sampling, and the model folder.
 
-What needs torch is imported when it is first asked for: a process that handles requests does without it.
+This is the public interface. What needs torch is imported on first use, since the HTTP process does without it.
 """
 
 from importlib import import_module

@@ -1,8 +1,8 @@
-"""What a model costs: parameters, floating-point operations of a training step, by component.
+"""The cost of a model by component: parameters, and floating-point operations (FLOPs) of a training step.
 
-Matrix products are counted as 2 x m x n x k, and nothing else is in a forward or backward pass: norms, activations and
-softmax are a few operations for each value, far below a percent. Causal attention is counted as if every token attended
-to every other, as CS336 and Kaplan et al. 2020 (arXiv 2001.08361) do: kernels that skip the masked half do less.
+A matrix product counts 2 x m x n x k. Nothing else is counted in a forward or backward pass: norms, activations and
+softmax take a few operations per value, far below one percent. Causal attention is counted as if every token attended
+to every other, as CS336 and Kaplan et al. 2020 (arXiv 2001.08361) do: kernels that skip the masked half need fewer.
 """
 
 from dataclasses import dataclass
@@ -11,23 +11,23 @@ from typing import Literal
 from shared.lm.config import ModelConfig
 
 BACKWARD_PER_FORWARD = 2
-"""A product's backward pass is two products of its size: the gradients of both factors."""
+"""The backward pass of a product is two products of its size: the gradients of both factors."""
 
 ADAMW_FLOPS = 14
-"""One parameter's operations in AdamW: its average 3 (two products, one sum) and that of its square 4, the step 5
-(root, epsilon, quotient, learning rate, difference), decay 2. Corrections of the averages' bias are one for all."""
+"""FLOPs per parameter in AdamW: first moment 3 (two products, one sum), second moment 4, step 5 (square root, epsilon,
+quotient, learning rate, difference), decay 2. The bias correction is the same for all parameters, and not counted."""
 
 MUON_STEPS = 5
 """Newton-Schulz iterations of Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon)."""
 
 MUON_FLOPS = 12
-"""One parameter's operations in Muon outside the iterations: average 3, look-ahead 3, norm and its quotient 3,
-decay 1, step 2."""
+"""FLOPs per parameter in Muon outside the iterations: momentum 3, Nesterov step 3, norm and quotient 3, decay 1,
+update 2."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The number of weights of each component; a tied output projection has none of its own.
+    """The number of parameters of each component; a tied output projection has none of its own.
 
     Attributes:
         embedding: [vocab_size, d_model].
@@ -45,13 +45,13 @@ class Parameters:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The sum."""
         return self.embedding + self.attention + self.feed_forward + self.norms + self.output
 
 
 @dataclass(frozen=True)
 class ForwardFlops:
-    """Operations of one forward pass, by component.
+    """FLOPs of one forward pass, by component.
 
     Attributes:
         projections: Queries, keys, values and the output of attention.
@@ -67,12 +67,12 @@ class ForwardFlops:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The sum."""
         return self.projections + self.scores + self.feed_forward + self.output
 
 
 def count_parameters(config: ModelConfig) -> Parameters:
-    """The number of weights by component; their sum is `config.num_parameters`."""
+    """The number of parameters by component; their sum is `config.num_parameters`."""
     c = config
     gains = (0 if c.norm == "none" else 2 * c.d_model) + (2 * c.head_dim if c.qk_norm else 0)
     embedding = c.vocab_size * c.d_model
@@ -86,12 +86,12 @@ def count_parameters(config: ModelConfig) -> Parameters:
 
 
 def forward_flops(config: ModelConfig, *, sequences: int = 1, length: int | None = None) -> ForwardFlops:
-    """Operations of a forward pass that gives the logits of every token.
+    """FLOPs of a forward pass that returns the logits of every token.
 
     Args:
         config: The model.
-        sequences: How many at once.
-        length: Tokens of each; the context length if None, and it may be more.
+        sequences: Batch size.
+        length: Tokens of each sequence; the context length if None. It may exceed that.
     """
     c = config
     length = length or c.context_length
@@ -105,7 +105,7 @@ def forward_flops(config: ModelConfig, *, sequences: int = 1, length: int | None
 
 
 def optimizer_flops(config: ModelConfig, optimizer: Literal["adamw", "muon"] = "adamw") -> int:
-    """Operations of one optimizer step: AdamW for every parameter, or Muon for the matrices within blocks."""
+    """FLOPs of one optimizer step: AdamW for every parameter, or Muon for the matrices within blocks."""
     if optimizer == "adamw":
         return ADAMW_FLOPS * config.num_parameters
     hidden = [shape for shapes in (_attention_shapes(config), _feed_forward_shapes(config)) for shape in shapes]
@@ -121,13 +121,13 @@ def _muon_flops(rows: int, columns: int) -> int:
 
 
 def _attention_shapes(config: ModelConfig) -> list[tuple[int, int]]:
-    """The matrices of one layer."""
+    """The shapes of the matrices of one layer."""
     queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     return [(queries, config.d_model), (keys, config.d_model), (keys, config.d_model), (config.d_model, queries)]
 
 
 def _feed_forward_shapes(config: ModelConfig) -> list[tuple[int, int]]:
-    """The matrices of one layer."""
+    """The shapes of the matrices of one layer."""
     up = [(config.d_ff, config.d_model)] * (2 if config.activation == "swiglu" else 1)
     return [*up, (config.d_model, config.d_ff)]
 

@@ -38,12 +38,12 @@ class Attention(nn.Module):
         window: CacheWindow | None = None,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """Map [B, T, d_model] to [B, T, d_model]; with a window, earlier tokens come from its cache.
+        """Map [B, T, d_model] to [B, T, d_model]; with a window, earlier tokens are read from its cache.
 
         Args:
             x: [B, T, d_model].
             rotation: From `RotaryEmbedding`; None for no position encoding.
-            window: Brings a mask of its own.
+            window: A view of the KV cache; has a mask of its own.
             mask: See `attend`.
         """
         queries, keys, values = (self._heads(project(x)) for project in (self.q_proj, self.k_proj, self.v_proj))
@@ -65,14 +65,14 @@ class Attention(nn.Module):
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, dropout: float = 0.0) -> Tensor:
-    """Mix values by softmax(queries · keys / sqrt(head_dim)).
+    """Scaled dot-product attention: softmax(queries · keys / sqrt(head_dim)) · values.
 
     Args:
         queries: [B, num_heads, T, head_dim].
-        keys: [B, num_kv_heads, S, head_dim]; heads of queries share them in consecutive groups.
+        keys: [B, num_kv_heads, S, head_dim]; consecutive query heads share one key head.
         values: As `keys`.
-        mask: bool [B, 1, T, S], or None: causal where S equals T, and everything is seen where T is 1.
-        dropout: Share of the attention weights that is set to 0, with T over 1.
+        mask: bool [B, 1, T, S], or None: causal if S equals T, unmasked if T is 1.
+        dropout: Probability that an attention weight is set to 0; only for T above 1.
 
     Returns:
         [B, num_heads, T, head_dim].
@@ -80,7 +80,7 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, d
     batch, num_heads, num_tokens, head_dim = queries.shape
     num_kv_heads = keys.shape[1]
     if num_tokens == 1:
-        # The heads of a group become rows of one product, so that no key is repeated: many times faster on a CPU.
+        # The heads of a group become rows of one product, so no key is copied: many times faster on a CPU.
         grouped = queries.reshape(batch, num_kv_heads, num_heads // num_kv_heads, head_dim)
         mixed = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask)
         return mixed.reshape(batch, num_heads, 1, head_dim)
@@ -96,12 +96,12 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, d
 
 
 def document_mask(tokens: Tensor, start: int) -> Tensor:
-    """A causal mask within documents: a token sees itself and what is before it in its own document.
+    """A causal mask within documents: a token attends to itself and to earlier tokens of its own document.
 
     Args:
         tokens: int64 [B, T], documents one after the other.
-        start: The id that opens a document. The end-of-text id that closes one document opens the next, so that a
-            document is scored as it will be generated: after that id, and nothing before it.
+        start: The id that begins a document. The end-of-text id of one document begins the next, so that a document is
+            scored as it is generated: after that id alone.
 
     Returns:
         bool [B, 1, T, T], for `attend`.

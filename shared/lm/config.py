@@ -1,4 +1,4 @@
-"""The architecture of a model, and its form in a Hugging Face `config.json`."""
+"""The architecture of a model, read from and written to a Hugging Face `config.json`."""
 
 import math
 from collections.abc import Mapping
@@ -19,33 +19,30 @@ Activation = Literal["swiglu", "silu"]
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """A Llama-shaped decoder: pre-norm RMSNorm, RoPE, grouped-query attention, SwiGLU.
+    """A Llama-style decoder (Llama, Mistral, Qwen2, Qwen3): pre-norm RMSNorm, RoPE, grouped-query attention, SwiGLU.
 
-    Llama, Mistral, Qwen2 and Qwen3 are such.
-
-    The last three switches are for experiments on the architecture. A model that uses one is a *research model*: no
+    The last three fields are for experiments on the architecture. A model that uses one is a *research model*: no
     format of Hugging Face can express it, so only the trainer opens it.
 
     Attributes:
-        vocab_size: Rows of the embedding; may exceed the tokenizer's ids (padding), never fall short of them.
-        context_length: The most tokens a sequence may have, prompt and output together.
+        vocab_size: Rows of the embedding; at least the tokenizer's ids, with padding rows beyond them.
+        context_length: The most tokens of a sequence, prompt and output together.
         d_model: Width of the residual stream.
         num_layers: Number of blocks.
         num_heads: Query heads of a block.
         num_kv_heads: Key and value heads; divides `num_heads`.
         head_dim: Channels of a head; even. `num_heads * head_dim` need not be `d_model`.
-        d_ff: Inner width of the feed-forward part.
+        d_ff: Hidden width of the feed-forward layer.
         norm_eps: Added to the mean square in RMSNorm.
         qk_norm: RMSNorm on each head's queries and keys before RoPE, as in Qwen3.
-        attention_bias: The projections that have a bias: none, those of queries, keys and values as in Qwen2, or the
-            output's too.
-        tie_embeddings: The output projection is the embedding itself.
+        attention_bias: The projections that have a bias: none, query, key and value as in Qwen2, or output too.
+        tie_embeddings: The output projection shares the weights of the embedding.
         rope: How positions are encoded.
         initializer_range: Standard deviation of the initial weights.
-        norm: RMSNorm before each part of a block and at the end; after each residual sum instead, as in the first
-            Transformer (Vaswani et al. 2017, arXiv 1706.03762), where there is none at the end; or nowhere.
+        norm: "pre": RMSNorm before each sublayer and at the end. "post": after each residual sum instead, as in the
+            first Transformer (Vaswani et al. 2017, arXiv 1706.03762), with none at the end. "none": no norm.
         position: "none" leaves the order of tokens to the causal mask (Kazemnejad et al. 2023, arXiv 2305.19466).
-        activation: "silu" is a feed-forward part of two matrices, without SwiGLU's gate.
+        activation: "silu" is a feed-forward layer of two matrices, without SwiGLU's gate.
 
     Raises:
         ModelConfigError: A value out of range, or values that contradict each other.
@@ -88,22 +85,22 @@ class ModelConfig:
                 f"num_heads ({self.num_heads}) must be a multiple of num_kv_heads ({self.num_kv_heads})"
             )
         if self.head_dim % 2:
-            raise ModelConfigError(f"head_dim must be even, since RoPE turns channels in pairs, got {self.head_dim}")
+            raise ModelConfigError(f"head_dim must be even, since RoPE rotates pairs of channels, got {self.head_dim}")
         if self.attention_bias == "qkv" and self.qk_norm:
             raise ModelConfigError(
-                "no architecture has both query/key norm and biases on queries, keys and values alone"
+                "qk_norm cannot be combined with attention_bias 'qkv': no architecture of Hugging Face has both"
             )
         if self.attention_bias and self.research_features:
             raise ModelConfigError(f"attention_bias cannot be combined with {', '.join(self.research_features)}")
         if self.family == "llama" and self.d_model % self.num_heads:
             raise ModelConfigError(
                 f"d_model ({self.d_model}) must be a multiple of num_heads ({self.num_heads}), even where head_dim is "
-                "given: transformers opens no Llama folder without it"
+                "given: transformers refuses other Llama models"
             )
 
     @property
     def family(self) -> str:
-        """The `model_type` that says all of this: Mistral is a Llama whose window is not used."""
+        """The Hugging Face `model_type`; a Mistral without a sliding window is a Llama."""
         if self.research_features:
             return RESEARCH_TYPE
         if self.attention_bias == "qkv":
@@ -112,14 +109,14 @@ class ModelConfig:
 
     @property
     def attention_biases(self) -> dict[str, int]:
-        """The projections of a block that have a bias, by their letters q, k, v and o, and their outputs."""
+        """The output widths of the projections that have a bias, by their letters q, k, v and o."""
         queries, keys = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         outputs = {"q": queries, "k": keys, "v": keys, "o": self.d_model}
         return {name: outputs[name] for name in self.attention_bias}
 
     @property
     def num_parameters(self) -> int:
-        """The number of weights, a tied embedding counted once."""
+        """The number of parameters; a tied embedding counts once."""
         attention = 2 * self.d_model * self.head_dim * (self.num_heads + self.num_kv_heads)
         attention += sum(self.attention_biases.values())
         norms = (0 if self.norm == "none" else 2 * self.d_model) + (2 * self.head_dim if self.qk_norm else 0)
@@ -129,7 +126,7 @@ class ModelConfig:
 
     @property
     def research_features(self) -> tuple[str, ...]:
-        """What Hugging Face's formats cannot express, in words; empty for a model that they can."""
+        """Descriptions of what Hugging Face's formats cannot express; empty for most models."""
         said = {
             ("norm", "post"): "post-norm",
             ("norm", "none"): "no RMSNorm",
@@ -143,11 +140,11 @@ class ModelConfig:
         """Read the `config.json` of a Llama, Mistral, Qwen2 or Qwen3, or a research model's.
 
         Args:
-            config: The parsed file. Both places of RoPE's settings are read: `rope_parameters` (transformers 5) and the
-                older `rope_theta` and `rope_scaling`.
+            config: The parsed file. RoPE's settings are read from `rope_parameters` (transformers 5) and from the older
+                `rope_theta` and `rope_scaling`.
 
         Raises:
-            ModelConfigError: The key and value that make this a model which this package cannot run exactly.
+            ModelConfigError: This package cannot run the model exactly; names the key and value.
         """
         reader = HFConfigReader(config)
         qk_norm = reader.family == "qwen3"
@@ -170,11 +167,9 @@ class ModelConfig:
         )
 
     def to_hf(self) -> dict[str, Any]:
-        """Return the `config.json` that transformers reads.
+        """Return the `config.json` that transformers reads, without token ids and dtype.
 
-        A research model's has a `model_type` of its own, so that it is refused there rather than run wrong.
-
-        Token ids and the dtype are not the architecture's: whoever writes the folder adds them.
+        A research model has a `model_type` of its own, so that transformers refuses it rather than run it wrong.
         """
         family, rope = self.family, rope_to_hf(self.rope)
         switches = {name: getattr(self, name) for name in ("qk_norm", *_SWITCHES)}
@@ -218,7 +213,7 @@ _SIZES = {
     "d_ff": "intermediate_size",
 }
 
-# Far above any model, and low enough that a damaged file is refused before anything of its size is built.
+# Far above any model, and low enough that a damaged file is refused before memory is allocated.
 _LARGEST = {
     "vocab_size": 1 << 24,
     "context_length": 1 << 24,

@@ -1,4 +1,4 @@
-"""What a model folder says of its model, weights apart: architecture, tokenizer, defaults and provenance. No torch."""
+"""Everything in a model folder but the weights: architecture, tokenizer, defaults and provenance. No torch."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -25,11 +25,11 @@ class ModelDescription:
     """A model folder without its weights, read and verified.
 
     Attributes:
-        path: Where it lies.
+        path: The folder.
         config: The model's architecture.
-        tokenizer: Its ids all have a row in the model's embedding.
+        tokenizer: Each of its ids has a row in the model's embedding.
         generation: Default sampling parameters and end-of-text ids.
-        provenance: The content of `ownlm.json`; empty where there is none.
+        provenance: The content of `ownlm.json`; empty if there is none.
     """
 
     path: Path
@@ -40,28 +40,28 @@ class ModelDescription:
 
 
 def read_description(path: str | Path, *, research: bool = False) -> ModelDescription:
-    """Read all of a model folder but its weights, ours or one from elsewhere, and verify it.
+    """Read and verify everything in a model folder but its weights; the folder may come from other programs.
 
-    Where it has a `checksums.json`, every file but the weights must have its sum (`StoredWeights` verifies those).
+    If it has a `checksums.json`, every file but the weights is compared with it (`StoredWeights` verifies those).
 
     Args:
         path: The folder.
-        research: Also take what only the trainer runs, see `ModelConfig.research_features`.
+        research: Accept research models too, see `ModelConfig.research_features`.
 
     Raises:
         ModelFolderError: Names the file and the fault.
     """
     try:
         return _read(Path(path), research=research)
-    except OSError as error:  # of asking what is there: a name that is too long, a folder that may not be searched
+    except OSError as error:  # from looking for files: a name that is too long, or missing permission
         raise ModelFolderError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def _read(path: Path, *, research: bool) -> ModelDescription:
     if not path.is_dir():
-        raise ModelFolderError(f"{path}: there is no such folder")
+        raise ModelFolderError(f"{path}: no such folder")
     if not (path / "config.json").exists():
-        raise ModelFolderError(f"{path}: this is no model folder, it has no config.json{_suggestion(path)}")
+        raise ModelFolderError(f"{path}: not a model folder, since it has no config.json{_suggestion(path)}")
     _verify(path)
     raw_config = read_json(path / "config.json")
     config = read_config(path, research=research)
@@ -77,8 +77,8 @@ def read_config(path: str | Path, *, research: bool = False) -> ModelConfig:
     """Read the architecture from a folder's `config.json`.
 
     Raises:
-        ModelFolderError: The file is missing or damaged, or asks for what cannot be run exactly; or it is a research
-            model's, and `research` is false.
+        ModelFolderError: The file is missing or damaged, or describes a model that cannot be run exactly, or a research
+            model while `research` is false.
     """
     file = Path(path) / "config.json"
     try:
@@ -94,9 +94,9 @@ def read_config(path: str | Path, *, research: bool = False) -> ModelConfig:
 
 
 def valid_tokens(tokenizer: Tokenizer, config: ModelConfig) -> NDArray[np.bool_]:
-    """Return bool [vocab_size]: True for the ids that stand for something in the tokenizer.
+    """Return bool [vocab_size]: True for the ids of the tokenizer.
 
-    The others (padding of the embedding, gaps) must never be drawn.
+    Other ids (padding rows of the embedding, gaps) must never be sampled.
     """
     mask = np.zeros(config.vocab_size, np.bool_)
     mask[list(tokenizer.tokens)] = True
@@ -104,7 +104,7 @@ def valid_tokens(tokenizer: Tokenizer, config: ModelConfig) -> NDArray[np.bool_]
 
 
 def check_vocabulary(place: Path, config: ModelConfig, tokenizer: Tokenizer) -> None:
-    """Refuse a model without a row for each of the tokenizer's ids; `place` is what the message blames."""
+    """Refuse a model without a row for each of the tokenizer's ids; the message begins with `place`."""
     if tokenizer.vocab_size > config.vocab_size:
         raise ModelFolderError(
             f"{place}: the model has {config.vocab_size} tokens, but the tokenizer has ids up to "
@@ -113,7 +113,7 @@ def check_vocabulary(place: Path, config: ModelConfig, tokenizer: Tokenizer) -> 
 
 
 def check_eos(place: Path, eos_token_ids: Iterable[int], config: ModelConfig) -> None:
-    """Refuse end-of-text ids outside of the vocabulary; `place` is what the message blames."""
+    """Refuse end-of-text ids outside of the vocabulary; the message begins with `place`."""
     for token in eos_token_ids:
         if not 0 <= token < config.vocab_size:
             raise ModelFolderError(
@@ -129,7 +129,7 @@ def _verify(path: Path) -> None:
 
 
 def _suggestion(path: Path) -> str:
-    """Names a model folder within, for those who gave the folder of a training run: its model or newest checkpoint."""
+    """Suggest a model folder inside the folder of a training run: its model or its newest checkpoint."""
     models = (file for file in path.glob("*/config.json") if ".aside" not in file.parent.name)  # moved out of the way
     checkpoints = path.glob(f"*/step-{'[0-9]' * 8}/config.json")
     inside = sorted(models)[:1] or sorted(checkpoints)[-1:]

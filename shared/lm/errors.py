@@ -1,4 +1,4 @@
-"""The errors of the language model, each with a message for people."""
+"""The exceptions of the language model."""
 
 
 class ModelConfigError(ValueError):
@@ -10,4 +10,4 @@ class ModelFolderError(ValueError):
 
 
 class SamplingError(ValueError):
-    """Sampling parameters out of range, or logits from which no token can be drawn."""
+    """Sampling parameters out of range, or logits from which no token can be sampled."""

@@ -1,4 +1,4 @@
-"""The model folder: a Hugging Face folder with weights, tokenizer, defaults and provenance, read and written whole."""
+"""The model folder: a Hugging Face folder with weights, tokenizer, generation defaults and provenance."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,14 +27,14 @@ class ModelFolder:
     """A model folder that was read and verified.
 
     Attributes:
-        path: Where it lies.
+        path: The folder.
         model: In evaluation mode.
         config: The model's architecture.
-        tokenizer: Its ids all have a row in the model's embedding.
+        tokenizer: Each of its ids has a row in the model's embedding.
         generation: Default sampling parameters and end-of-text ids.
         valid_tokens: bool [vocab_size] on the CPU, see `description.valid_tokens`.
-        provenance: The content of `ownlm.json`; empty where there is none.
-        notes: What was ignored, for people.
+        provenance: The content of `ownlm.json`; empty if there is none.
+        notes: What was ignored, as readable sentences.
     """
 
     path: Path
@@ -54,13 +54,13 @@ def load_model_folder(
     dtype: torch.dtype | None = None,
     research: bool = False,
 ) -> ModelFolder:
-    """Read a model folder, ours or one from elsewhere, and verify all of it.
+    """Read and verify a model folder, which may come from other programs.
 
     Args:
         path: The folder.
         device: Where the model goes.
-        dtype: What the weights are converted to; None keeps the file's.
-        research: Also open what only the trainer runs, see `ModelConfig.research_features`.
+        dtype: The dtype of the model; None keeps that of the file.
+        research: Accept research models too, see `ModelConfig.research_features`.
 
     Raises:
         ModelFolderError: Names the file and the fault.
@@ -92,25 +92,25 @@ def save_model_folder(
 ) -> None:
     """Write a model folder that this package and transformers open.
 
-    It is written under a temporary name beside `path`, synced, and renamed: a crash leaves the old folder or the new.
-    `checksums.json` holds the SHA-256 of every other file, and every reader of the folder verifies them.
+    It is written to a temporary folder beside `path`, synced, and renamed: a crash leaves the old folder or the new.
+    `checksums.json` holds the SHA-256 of every other file; every reader of the folder verifies them.
 
     Args:
         path: The folder.
         model: Its weights keep their dtype.
         tokenizer: The one that the model was trained with.
         generation: Defaults for generating.
-        provenance: What made the model, as JSON values; becomes `"training"` in `ownlm.json`.
+        provenance: How the model was made, as JSON values; written as `"training"` to `ownlm.json`.
         extra_files: Called with the temporary folder, to add files (a checkpoint's training state).
         overwrite: Whether to replace a folder that this function wrote earlier.
 
     Raises:
         TypeError: The model is another module, or is wrapped (compiled, distributed).
-        ModelFolderError: The folder exists, the parts contradict each other, or writing failed. `path` is then as it
-            was.
+        ModelFolderError: The folder exists, the parts contradict each other, or writing failed. `path` is then
+            unchanged.
     """
     if type(model) is not Transformer:
-        raise TypeError(f"only a Transformer itself can be saved, not a {type(model).__name__}, nor one inside it")
+        raise TypeError(f"expected a Transformer, found a {type(model).__name__}; pass the module inside the wrapper")
     path = Path(path)
     check_vocabulary(path, model.config, tokenizer)
     check_eos(path, generation.eos_token_ids, model.config)
@@ -139,13 +139,13 @@ def _check_replaceable(path: Path, *, overwrite: bool) -> None:
     if not path.exists():
         return
     if not path.is_dir():
-        raise ModelFolderError(f"{path}: is a file, so no folder can be written there")
+        raise ModelFolderError(f"{path}: expected a directory, found a file")
     if not any(path.iterdir()):
         return
     if not overwrite:
-        raise ModelFolderError(f"{path}: already exists; choose another folder, or ask for it to be overwritten")
+        raise ModelFolderError(f"{path}: already exists; choose another folder, or pass overwrite")
     if not (path / "ownlm.json").is_file():
-        raise ModelFolderError(f"{path}: is not overwritten, since it is not a model folder of ours (no ownlm.json)")
+        raise ModelFolderError(f"{path}: is not overwritten, since ownlm did not write it (it has no ownlm.json)")
 
 
 def _write_configs(folder: Path, model: Transformer, tokenizer: Tokenizer, generation: GenerationDefaults) -> None:

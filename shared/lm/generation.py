@@ -1,4 +1,4 @@
-"""Generating one sequence: for samples during training and for the terminal."""
+"""Generating one sequence, for samples during training and for the terminal."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -25,20 +25,20 @@ def generate(
 ) -> Iterator[int]:
     """Continue a prompt, one id at a time.
 
-    Ends after `max_tokens`, when the context is full, or where the model gives an id of `eos_token_ids`, which is not
+    Ends after `max_tokens`, when the context is full, or when the model samples an id of `eos_token_ids`, which is not
     yielded. The global random state is neither read nor changed.
 
     Args:
         model: On any device; the cache takes the weights' device and dtype.
         prompt_ids: At least one id, fewer than the context length.
-        params: How to draw.
+        params: Sampling parameters.
         max_tokens: The most ids to yield.
         eos_token_ids: Ids that end the sequence; pass none to ignore them.
         valid_tokens: bool [vocab_size], see `sample`.
 
     Raises:
         ValueError: The prompt is empty, too long, or holds an id outside of the vocabulary, or max_tokens is negative.
-        SamplingError: The model's logits are not numbers.
+        SamplingError: A logit is NaN or infinite.
     """
     config = model.config
     if not 1 <= len(prompt_ids) < config.context_length:
@@ -73,7 +73,7 @@ def _generate(
     while position + len(new) < length:
         token = sample(_next_logits(model, cache, new, position), [row], valid_tokens=valid_tokens)[0]
         if token == NO_TOKEN:
-            raise SamplingError(f"the model's logits after {position + len(new)} tokens are not finite numbers")
+            raise SamplingError(f"the model's logits after {position + len(new)} tokens are NaN or infinite")
         if token in eos_token_ids:
             return
         yield token
@@ -84,7 +84,7 @@ def _generate(
 
 @torch.inference_mode()
 def _next_logits(model: Transformer, cache: KVCache, new: list[int], position: int) -> Tensor:
-    """Feed the new tokens in pieces of bounded memory, and return the logits after the last one, [1, vocab_size]."""
+    """Run the new tokens in chunks of bounded memory, and return the logits after the last one, [1, vocab_size]."""
     device = cache.keys.device
     for start in range(0, len(new), _PREFILL_TOKENS):
         tokens = torch.tensor([new[start : start + _PREFILL_TOKENS]], device=device)

@@ -1,4 +1,4 @@
-"""A model's default way of generating, and its form in a Hugging Face `generation_config.json`."""
+"""Default sampling parameters of a model, and their form in a Hugging Face `generation_config.json`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from shared.lm.sampling_params import SamplingParams
 
 @dataclass(frozen=True)
 class GenerationDefaults:
-    """How a model generates where a request says nothing; the fields mean what they mean in `SamplingParams`.
+    """Sampling parameters for requests that do not set them; for the fields see `SamplingParams`.
 
     Attributes:
         eos_token_ids: Ids that end a sequence, in the order of the file.
@@ -30,7 +30,7 @@ class GenerationDefaults:
         self.params(seed=0)
 
     def params(self, *, seed: int) -> SamplingParams:
-        """Return these defaults as the parameters of one sequence."""
+        """Return these defaults as sampling parameters of one sequence."""
         return SamplingParams(
             temperature=self.temperature,
             top_p=self.top_p,
@@ -42,12 +42,12 @@ class GenerationDefaults:
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any], *, eos_token_ids: tuple[int, ...]) -> "GenerationDefaults":
-        """Read a `generation_config.json`; absent keys and nulls mean the neutral value.
+        """Read a `generation_config.json`; missing keys and nulls mean the neutral value.
 
-        `"do_sample": false` is greedy, whatever the temperature says.
+        `"do_sample": false` means greedy, whatever the temperature.
 
         Raises:
-            ModelFolderError: A value out of range, by key.
+            ModelFolderError: A value is out of range; names the key.
         """
         names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
         values = {name: config[name] for name in names if config.get(name) is not None}

@@ -1,10 +1,10 @@
-"""Whether there is a GPU for torch, and why not. torch is imported only to answer the second."""
+"""Whether torch can use a GPU, and if not, why. Only the second question imports torch."""
 
 import ctypes
 
 
 def has_cuda_driver() -> bool:
-    """Whether torch may see a GPU at all: it does so through this library, which NVIDIA's driver brings along."""
+    """Whether NVIDIA's driver is installed, by its library, without which torch finds no GPU."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -13,7 +13,7 @@ def has_cuda_driver() -> bool:
 
 
 def why_no_gpu() -> str | None:
-    """Why torch can use no CUDA device, in its own words; None where it can. `is_available` does not say."""
+    """Torch's reason why it cannot use a CUDA device; None if it can. `is_available` gives no reason."""
     import torch
 
     try:

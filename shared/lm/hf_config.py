@@ -1,4 +1,4 @@
-"""Reading the keys of a Hugging Face `config.json`: what cannot be run exactly is refused by key and value."""
+"""Reading the keys of a Hugging Face `config.json`; errors name the key and value that cannot be run exactly."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
@@ -9,7 +9,7 @@ from shared.lm.rope_config import RopeConfig
 from shared.system.errors import shown
 
 RESEARCH_TYPE = "ownlm_research"
-"""The `model_type` of models that Hugging Face's formats cannot express, and the key of what is special about them."""
+"""The `model_type` of models that Hugging Face's formats cannot express, and the key of their special fields."""
 
 ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
@@ -20,12 +20,12 @@ ARCHITECTURES = {
 }
 """The class of each `model_type` that can be read."""
 
-# Where a file does not say how wide a head is, these families divide the width by the heads; others have a default.
+# Without "head_dim", these families use the width divided by the number of heads; others have a default.
 _DERIVED_HEAD_DIM = ("llama", "mistral", "qwen2")
 
 
 class HFConfigReader:
-    """Typed access to a parsed `config.json`; the constructor refuses what cannot be run exactly.
+    """Typed access to a parsed `config.json`; the constructor refuses models that cannot be run exactly.
 
     Attributes:
         family: The `model_type`, one of `ARCHITECTURES`.
@@ -62,13 +62,13 @@ class HFConfigReader:
         return default if value is None else value
 
     def num_kv_heads(self, num_heads: int) -> int:
-        """Return the key and value heads: as many as query heads where a Llama file says nothing."""
+        """Return the number of key and value heads; in a Llama, it defaults to that of query heads."""
         if self._config.get("num_key_value_heads") is None and self.family == "llama":
             return num_heads
         return self.size("num_key_value_heads")
 
     def head_dim(self, d_model: int, num_heads: int) -> int:
-        """Return the channels of a head: `d_model / num_heads` where a file of most families says nothing."""
+        """Return the channels of a head; in most families, they default to `d_model / num_heads`."""
         if self._config.get("head_dim") is not None or self.family not in _DERIVED_HEAD_DIM:
             return self.size("head_dim")
         if d_model % num_heads:
@@ -79,13 +79,13 @@ class HFConfigReader:
         return d_model // num_heads
 
     def attention_bias(self) -> Literal["", "qkv", "qkvo"]:
-        """Return which projections have a bias: in Qwen2 always the same, in Llama and Qwen3 all or none."""
+        """Return which projections have a bias: always "qkv" in Qwen2, all or none in Llama and Qwen3."""
         if self.family == "qwen2":
             return "qkv"
         return "qkvo" if self.flag("attention_bias", default=False) else ""
 
     def switches(self, names: Collection[str]) -> dict[str, Any]:
-        """Return what a research model's file says of its architecture: all of `names`, and nothing else."""
+        """Return the special fields of a research model: all of `names`, and no others."""
         values = mapping(self._config, RESEARCH_TYPE)
         if set(values) != set(names) or type(values.get("qk_norm")) is not bool:
             raise ModelConfigError(
@@ -112,31 +112,31 @@ class HFConfigReader:
 
     def _refuse_what_we_cannot_run(self) -> None:
         if self.flag("mlp_bias", default=False):
-            self._refuse("mlp_bias", "biases in the feed-forward part are not supported")
+            self._refuse("mlp_bias", "biases in the feed-forward layer are not supported")
         if self.family in ("mistral", RESEARCH_TYPE) and self.flag("attention_bias", default=False):
             self._refuse("attention_bias", f"models of the type {self.family!r} have no biases")
         if self._config.get("hidden_act", "silu") != "silu":
             self._refuse("hidden_act", "only 'silu' is supported")
         self._refuse_sliding_windows()
         if self._config.get("partial_rotary_factor") not in (None, 1, 1.0):
-            self._refuse("partial_rotary_factor", "rotation of a part of the channels is not supported")
+            self._refuse("partial_rotary_factor", "rotating only some channels is not supported")
         if self._config.get("quantization_config") is not None:
             self._refuse("quantization_config", "quantized weights are not supported")
         if self._config.get("auto_map") is not None:
-            self._refuse("auto_map", "the model needs code from its folder, which is never run")
+            self._refuse("auto_map", "the model needs code from its folder, which is never executed")
 
     def _refuse_sliding_windows(self) -> None:
-        reason = "attention over a sliding window is not supported"
+        reason = "sliding-window attention is not supported"
         if self.flag("use_sliding_window", default=False):
             self._refuse("use_sliding_window", reason)
         layers = self._config.get("layer_types")
         if layers is not None and not isinstance(layers, list):
             raise ModelConfigError(f'"layer_types" must be a list, got {shown(layers)}')
         if any(layer != "full_attention" for layer in layers or ()):
-            self._refuse("layer_types", "only layers of 'full_attention' are supported")
+            self._refuse("layer_types", "only 'full_attention' layers are supported")
         if self.family == "mistral" and "sliding_window" not in self._config:
             raise ModelConfigError(
-                '"sliding_window" is missing, which in a Mistral means a window of 4096 tokens: ' + reason
+                '"sliding_window" is missing, which means a window of 4096 tokens in a Mistral: ' + reason
             )
         # Qwen's files carry a window that `use_sliding_window` switches on; in other files the key itself does.
         window = self._config.get("sliding_window")

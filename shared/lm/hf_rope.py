@@ -23,14 +23,14 @@ def read_rope(config: Mapping[str, Any]) -> RopeConfig:
     thetas = {key: positive(key, value) for key, value in found.items() if value is not None}
     scalings = {key: _read_scaling(key, value, config) for key, value in places.items() if value}
     if len(set(thetas.values())) > 1:
-        raise ModelConfigError(f"the places of rope_theta disagree: {thetas}")
+        raise ModelConfigError(f"the values of rope_theta disagree: {thetas}")
     if len(set(scalings.values())) > 1:
         raise ModelConfigError(f'"rope_parameters" and "rope_scaling" disagree: {shown(places)}')
     return RopeConfig(next(iter(thetas.values()), 10_000.0), next(iter(scalings.values()), None))
 
 
 def rope_to_hf(rope: RopeConfig) -> dict[str, Any]:
-    """Return the content of `rope_scaling`, which is that of `rope_parameters` but for the theta."""
+    """Return the content of `rope_scaling`, which equals `rope_parameters` without the theta."""
     scaling = rope.scaling
     if scaling is None:
         return {"rope_type": "default"}
@@ -41,13 +41,13 @@ def rope_to_hf(rope: RopeConfig) -> dict[str, Any]:
         factors = {"low_freq_factor": scaling.low_freq_factor, "high_freq_factor": scaling.high_freq_factor}
         return {"rope_type": "llama3", **both, **factors}
     betas = {"beta_fast": scaling.beta_fast, "beta_slow": scaling.beta_slow, "truncate": scaling.truncate}
-    # Not all readers know this key, so it stands only where it says something.
+    # Not all programs know this key, so it is written only if it has an effect.
     attention = {} if scaling.attention_factor is None else {"attention_factor": scaling.attention_factor}
     return {"rope_type": "yarn", **both, **betas, **attention}
 
 
 def mapping(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return an object of a parsed `config.json`; an empty one where there is none."""
+    """Return an object of a parsed `config.json`; an empty one if it is missing."""
     value = config.get(key)
     if value is None:
         return {}
@@ -60,7 +60,7 @@ def positive(key: str, value: object) -> float:
     """Return a positive number that a float can hold."""
     try:
         number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-    except OverflowError:  # JSON's whole numbers have no end
+    except OverflowError:  # whole numbers in JSON have no upper limit
         number = math.inf
     if not (math.isfinite(number) and number > 0):
         raise ModelConfigError(f'"{key}" must be a positive number, got {shown(value)}')
@@ -89,7 +89,7 @@ class _Values:
         return int(number)
 
     def optional(self, key: str) -> float | None:
-        """Return a positive number, or None where there is none."""
+        """Return a positive number, or None if it is missing."""
         return None if self._values.get(key) is None else self.number(key)
 
     def flag(self, key: str, *, default: bool) -> bool:
@@ -110,7 +110,7 @@ def _llama3(values: _Values, _config: Mapping[str, Any]) -> Llama3Scaling:
 
 
 def _yarn(values: _Values, config: Mapping[str, Any]) -> YarnScaling:
-    """As transformers reads it: without an original context, the context is what was not yet scaled."""
+    """As in transformers, the original context defaults to the context of the model."""
     factor = values.number("factor")
     attention_factor = values.optional("attention_factor")
     of_one, of_all = values.optional("mscale"), values.optional("mscale_all_dim")
@@ -133,7 +133,7 @@ _SCALINGS: dict[str, tuple[tuple[str, ...], Callable[[_Values, Mapping[str, Any]
     "llama3": (("factor", "low_freq_factor", "high_freq_factor", ORIGINAL), _llama3),
     "yarn": (_YARN_KEYS, _yarn),
 }
-"""The types that can be run: the keys of each, and its reader."""
+"""The supported types: their keys and readers."""
 
 
 def _read_scaling(place: str, values: Mapping[str, Any], config: Mapping[str, Any]) -> RopeScaling | None:
@@ -145,7 +145,7 @@ def _read_scaling(place: str, values: Mapping[str, Any], config: Mapping[str, An
     keys, read = _SCALINGS[kind]
     if unknown := sorted(set(values) - {"rope_type", "type", "rope_theta", *keys}):
         raise ModelConfigError(f'"{place}" has keys that are not supported with the type {kind!r}: {shown(unknown)}')
-    outside = config.get(ORIGINAL)  # where files of some models have it
+    outside = config.get(ORIGINAL)  # some models have it there
     if ORIGINAL in keys and outside is not None and outside != values.get(ORIGINAL, outside):
         raise ModelConfigError(
             f'"{ORIGINAL}" and "{place}.{ORIGINAL}" disagree: {shown(outside)}, {shown(values[ORIGINAL])}'

@@ -9,8 +9,8 @@ from shared.lm.config import ModelConfig
 class KVCache:
     """Keys and values of `num_slots` sequences of up to `max_length` tokens.
 
-    Both tensors are [num_layers, num_slots, num_kv_heads, max_length, head_dim]. A sequence owns a slot; a new sequence
-    in a used slot starts at position 0 and never sees what the slot held before.
+    Both tensors are [num_layers, num_slots, num_kv_heads, max_length, head_dim]. Each sequence has a slot of its own;
+    a new sequence in a used slot starts at position 0 and never reads what the slot held before.
 
     Raises:
         ValueError: A size below 1, or `max_length` beyond the model's context length.
@@ -38,14 +38,14 @@ class KVCache:
 
     @property
     def num_bytes(self) -> int:
-        """Memory of both tensors."""
+        """Bytes of both tensors."""
         return 2 * self.keys.numel() * self.keys.element_size()
 
     def open(self, slots: list[int], positions: list[int], num_tokens: int) -> "CacheWindow":
-        """Prepare one step in which row b writes `num_tokens` tokens to `slots[b]`, from `positions[b]` on.
+        """Prepare a step in which row b of the batch writes `num_tokens` tokens to `slots[b]`, from `positions[b]` on.
 
         Raises:
-            ValueError: A slot that does not exist or appears twice, or tokens outside of a slot. Nothing was written.
+            ValueError: A slot does not exist or appears twice, or tokens exceed a slot; the cache is then unchanged.
         """
         if len(set(slots)) != len(slots) or not all(0 <= slot < self.num_slots for slot in slots):
             raise ValueError(f"slots must be distinct and below {self.num_slots}, got {slots}")
@@ -53,7 +53,7 @@ class KVCache:
             if not 0 <= position <= self.max_length - num_tokens:
                 raise ValueError(
                     f"{num_tokens} tokens from position {position} on do not fit in slot {slot}, "
-                    f"which has room for {self.max_length}"
+                    f"which holds {self.max_length}"
                 )
         for slot, position in zip(slots, positions, strict=True):
             self._forget(slot, position)
@@ -61,19 +61,19 @@ class KVCache:
         return CacheWindow(self, slots, positions, num_tokens)
 
     def _forget(self, slot: int, position: int) -> None:
-        # Masked positions get weight 0, but 0 * NaN is NaN: what a failed sequence left must go before others read it.
+        # Masked positions get weight 0, but 0 * NaN is NaN: what a failed sequence left must be cleared.
         self.keys[:, slot, :, position : self._written[slot]] = 0
         self.values[:, slot, :, position : self._written[slot]] = 0
 
 
 class CacheWindow:
-    """One step's view of a cache: where its rows write, and what they attend to.
+    """The view of a cache during one step: where the rows write, and what they attend to.
 
     Attributes:
         positions: The position of each new token, [B, T].
-        length: Tokens of the longest row, this step's included.
-        mask: Who attends to whom, bool [B, 1, T, length]; None where causality alone says it (every row starts at 0, or
-            single tokens at one common position).
+        length: Tokens of the longest row, including those of this step.
+        mask: Attention mask, bool [B, 1, T, length]; None if `attend` needs none (every row starts at 0, or single
+            tokens at one common position).
     """
 
     def __init__(self, cache: KVCache, slots: list[int], starts: list[int], num_tokens: int) -> None:
@@ -90,7 +90,7 @@ class CacheWindow:
             self.mask = (torch.arange(self.length, device=device) <= self.positions.unsqueeze(-1)).unsqueeze(1)
 
     def update(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write this step's keys and values [B, num_kv_heads, T, head_dim], and return all that the rows hold.
+        """Write this step's keys and values [B, num_kv_heads, T, head_dim], and return all of the rows.
 
         Returns:
             Keys and values, [B, num_kv_heads, length, head_dim].

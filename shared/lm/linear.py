@@ -10,14 +10,14 @@ HAS_ONEDNN = hasattr(torch.ops.mkldnn, "_linear_pointwise")
 """Whether this build of torch has oneDNN's operator."""
 
 SMALLEST_PRODUCT = 1 << 26
-"""Multiplications from which the faster product makes up for its longer way through Python."""
+"""Multiplications from which the faster product outweighs its overhead in Python."""
 
 
 class Linear(nn.Linear):
     """`nn.Linear`, by default without bias, whose products in float32 training on a CPU are oneDNN's.
 
-    torch takes MKL's, which on AMD processors leave a tenth of the speed behind. Everything else, inference included,
-    is `nn.Linear`.
+    torch uses MKL, which is a tenth slower on AMD processors. In all other cases, including inference, it is
+    `nn.Linear`.
     """
 
     def __init__(self, in_features: int, out_features: int, *, bias: bool = False) -> None:
@@ -32,7 +32,7 @@ class Linear(nn.Linear):
 
 
 def has_fast_product(x: Tensor, weight: Tensor) -> bool:
-    """Whether `fast_product` may be used and gains: much to do in float32 on a CPU, no autocast, and oneDNN."""
+    """Whether `fast_product` applies and is faster: a large float32 product on a CPU with oneDNN, no autocast."""
     return (
         HAS_ONEDNN
         and x.device.type == "cpu"
@@ -43,7 +43,7 @@ def has_fast_product(x: Tensor, weight: Tensor) -> bool:
 
 
 def fast_product(x: Tensor, weight: Tensor) -> Tensor:
-    """`x @ weight.T` by oneDNN, no part of autograd: [..., out] of x [..., in] and weight [out, in] of any strides."""
+    """`x @ weight.T` by oneDNN, outside of autograd: [..., out] of x [..., in] and weight [out, in] of any strides."""
     product: Tensor = _compiled_product(x, weight) if torch.compiler.is_compiling() else _product(x, weight)
     return product
 
@@ -53,8 +53,7 @@ def _product(x: Tensor, weight: Tensor) -> Tensor:
     return product
 
 
-# torch.compile expects weights that were packed before where it meets oneDNN's operator, so it sees another one, whose
-# calls cost 0.1 ms more.
+# torch.compile expects packed weights in oneDNN's operator, so it gets a custom operator, whose calls cost 0.1 ms more.
 _compiled_product = torch.library.custom_op("ownlm::product", _product, mutates_args=())
 
 
@@ -64,7 +63,7 @@ def _(x: Tensor, weight: Tensor) -> Tensor:
 
 
 class _FastLinear(torch.autograd.Function):
-    """Products by oneDNN where it is faster. The weight's gradient is not among them: oneDNN would transpose copies."""
+    """Products by oneDNN, except the weight's gradient, for which oneDNN would transpose copies."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:

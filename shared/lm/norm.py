@@ -1,4 +1,4 @@
-"""Root-mean-square normalisation."""
+"""Root-mean-square normalization."""
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class RMSNorm(nn.Module):
-    """Scale the last dimension to a root mean square of 1, times a learnt gain (Zhang & Sennrich 2019, 1910.07467)."""
+    """Scale the last dimension to a root mean square of 1, times a learned gain (Zhang & Sennrich 2019, 1910.07467)."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()

@@ -7,7 +7,7 @@ from shared.lm.rope_config import RopeConfig, rope_frequencies
 
 
 class RotaryEmbedding(nn.Module):
-    """Turns positions into the cosines and sines that `rotate` applies, times what YaRN multiplies them by."""
+    """Computes the cosines and sines for `rotate` from positions, times the magnitude of YaRN."""
 
     frequencies: Tensor
 
@@ -18,7 +18,7 @@ class RotaryEmbedding(nn.Module):
         self.register_buffer("frequencies", torch.from_numpy(rope_frequencies(rope, head_dim)), persistent=False)
 
     def _apply(self, *args: object, **kwargs: object) -> "RotaryEmbedding":
-        # A model cast to bfloat16 keeps its frequencies in float32: rounded ones would put far positions turns away.
+        # A model cast to bfloat16 keeps its frequencies in float32: rounded ones would be wrong at distant positions.
         super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
         self.frequencies = torch.from_numpy(rope_frequencies(self._rope, self._head_dim)).to(self.frequencies.device)
         return self

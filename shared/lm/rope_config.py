@@ -1,4 +1,4 @@
-"""What a config says of rotary position embeddings, and the frequencies that follow from it. No torch."""
+"""The settings of rotary position embeddings, and the frequencies computed from them. No torch."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from shared.lm.errors import ModelConfigError
 
 Frequencies = NDArray[np.float32]
 
-# Far beyond any model, and near enough that float32 holds all that is computed from these numbers.
+# Far beyond any model, but all results computed from these fit into float32.
 _LARGEST_THETA = 1e30
 _LEAST_FACTOR, _LARGEST_FACTOR = 1e-6, 1e6
 _LONGEST_CONTEXT = 1 << 24
@@ -32,15 +32,15 @@ class LinearScaling:
 
 @dataclass(frozen=True)
 class Llama3Scaling:
-    """Llama 3.1's stretching of the slow frequencies, so that a model reaches further than it was first trained.
+    """Llama 3.1's scaling of the low frequencies, for a longer context than in the original training.
 
     Source: the `apply_scaling` of Meta's llama-models.
 
     Attributes:
-        factor: How many times longer the slow wavelengths become.
+        factor: Factor by which long wavelengths are stretched.
         low_freq_factor: Wavelengths above `original_context_length / low_freq_factor` are stretched in full.
-        high_freq_factor: Wavelengths below `original_context_length / high_freq_factor` stay as they are.
-        original_context_length: The context length of the first training, in tokens.
+        high_freq_factor: Wavelengths below `original_context_length / high_freq_factor` are unchanged.
+        original_context_length: The context length of the original training, in tokens.
     """
 
     factor: float
@@ -70,13 +70,13 @@ class Llama3Scaling:
 
 @dataclass(frozen=True)
 class YarnScaling:
-    """YaRN (Peng et al. 2023, arXiv 2309.00071): slow frequencies are divided, fast ones kept, and scores sharpened.
+    """YaRN (Peng et al. 2023, arXiv 2309.00071): low frequencies are divided, high ones kept, and scores scaled up.
 
     Attributes:
-        factor: How many times longer the slow wavelengths become.
-        original_context_length: The context length of the first training, in tokens.
-        attention_factor: What queries and keys are multiplied by; None takes the paper's 0.1 ln(factor) + 1.
-        beta_fast: Channels that turn this often or more within the original context stay as they are.
+        factor: Factor by which long wavelengths are stretched.
+        original_context_length: The context length of the original training, in tokens.
+        attention_factor: Factor of queries and keys; None for the paper's 0.1 ln(factor) + 1.
+        beta_fast: Channels that turn this often or more within the original context are unchanged.
         beta_slow: Those that turn this often or less are stretched in full.
         truncate: Whether the bounds between the two are rounded outward to whole channels.
     """
@@ -101,7 +101,7 @@ class YarnScaling:
 
     @property
     def magnitude(self) -> float:
-        """What queries and keys are multiplied by."""
+        """Factor of queries and keys."""
         return 0.1 * math.log(self.factor) + 1.0 if self.attention_factor is None else self.attention_factor
 
     def stretch(self, frequencies: Frequencies, theta: float) -> Frequencies:
@@ -110,7 +110,7 @@ class YarnScaling:
         low, high = self._pair(self.beta_fast, pairs, theta), self._pair(self.beta_slow, pairs, theta)
         if self.truncate:
             low, high = math.floor(low), math.ceil(high)
-        # The bounds are those of the reference implementation, which counts channels here, not pairs.
+        # The bounds of the reference implementation, which counts channels here, not pairs.
         low, high = max(low, 0), min(high, 2 * pairs - 1)
         width = (high - low) or 0.001
         stretched = ((np.arange(pairs, dtype=np.float32) - low) / width).clip(0.0, 1.0)
@@ -140,7 +140,7 @@ class RopeConfig:
 
     @property
     def magnitude(self) -> float:
-        """What rotated queries and keys are multiplied by: 1, but for YaRN."""
+        """Factor of rotated queries and keys: 1, except for YaRN."""
         return self.scaling.magnitude if isinstance(self.scaling, YarnScaling) else 1.0
 
 
@@ -150,7 +150,7 @@ def rope_frequencies(rope: RopeConfig, head_dim: int) -> Frequencies:
     Source: Su et al. 2021, "RoFormer" (arXiv 2104.09864).
     """
     exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
-    # The power is rounded once: NumPy's in float32 is off by more, and by something else on each processor.
+    # In float64, so that it is rounded once: NumPy's float32 power is less exact and differs between processors.
     powers = np.power(rope.theta, exponents, dtype=np.float64).astype(np.float32)
     frequencies: Frequencies = np.float32(1) / powers
     return frequencies if rope.scaling is None else rope.scaling.stretch(frequencies, rope.theta)

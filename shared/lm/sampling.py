@@ -1,6 +1,7 @@
-"""Drawing the next token of each row of a batch.
+"""Sampling the next token of each sequence of a batch.
 
-A row's draw depends on its own logits, parameters, seed and number of tokens so far, and on nothing else in the batch.
+The result depends on the sequence's own logits, parameters, seed and number of tokens so far, not on the rest of the
+batch.
 """
 
 import math
@@ -20,14 +21,14 @@ _LARGEST = torch.finfo(torch.float32).max
 
 @dataclass
 class SampledRow:
-    """One sequence that is being drawn: its parameters, and what it holds so far.
+    """The sampling parameters of one sequence, and its tokens so far.
 
     Attributes:
-        params: How its tokens are drawn.
+        params: Sampling parameters.
         prompt: The distinct ids of the prompt.
-        output: How often each id was drawn.
-        step: How many ids were drawn.
-        min_tokens: Steps before which no id of `stop_ids` is drawn.
+        output: How often each id was sampled.
+        step: The number of sampled ids.
+        min_tokens: Number of steps before which no id of `stop_ids` is sampled.
         stop_ids: Ids that end the sequence.
     """
 
@@ -39,50 +40,49 @@ class SampledRow:
     stop_ids: frozenset[int] = frozenset()
 
     def append(self, token: int) -> None:
-        """Take a drawn id into account for the next one."""
+        """Add a sampled id to the output."""
         self.output[token] += 1
         self.step += 1
 
 
 def sample(logits: Tensor, rows: Sequence[SampledRow], *, valid_tokens: Tensor | None = None) -> list[int]:
-    """Draw each row's next id; the caller appends them to the rows.
+    """Sample the next id of each sequence; the caller appends it to the row.
 
-    In this order: ids that must not be drawn are taken out, among them `stop_ids` before `min_tokens`; logit_bias is
-    added; the repetition, presence and frequency penalties apply; the likeliest id is taken, or the scores go through
-    temperature, top_k, top_p and min_p, each on the renormalised result of the one before, and an id is drawn. Bias and
+    In this order: ids that must not be sampled are masked, including `stop_ids` before `min_tokens`; logit_bias is
+    added; the repetition, presence and frequency penalties apply; then greedy takes the likeliest id, or temperature,
+    top_k, top_p and min_p apply, each to the renormalized result of the one before, and an id is sampled. Bias and
     min_tokens come before the penalties, since the bias is on the model's own logits; the rest is in the order of
     transformers' `generate`. Among equally likely tokens the lower ids are kept, and greedy takes the lowest.
 
     Args:
-        logits: [B, vocab_size], on any device, of any float dtype, taken as float32. The sum with the bias and what the
-            penalties make of it are float32 again, so that whether two scores are equal is not up to rounding; all else
-            is float64.
+        logits: [B, vocab_size], on any device, of any float dtype, converted to float32. Bias and penalties are rounded
+            to float32 too, so that rounding does not decide whether two scores are equal; all else is float64.
         rows: B rows.
-        valid_tokens: bool [vocab_size], False for ids that must never be drawn (padding of the embedding).
+        valid_tokens: bool [vocab_size], False for ids that must never be sampled (padding of the embedding).
 
     Returns:
-        B ids; `NO_TOKEN` for a row whose logits hold NaN or +inf, or nothing finite that may be drawn.
+        B ids; `NO_TOKEN` for a row whose logits hold NaN or +inf, or no finite value of an id that may be sampled.
     """
     scores = _on_cpu(logits, valid_tokens)
     # The greatest logit of a row is NaN, +inf or -inf exactly if the row cannot be used.
     usable = scores.amax(-1).isfinite()
     return [
-        _draw(row_scores, row) if is_usable else NO_TOKEN
+        _sample_one(row_scores, row) if is_usable else NO_TOKEN
         for row_scores, row, is_usable in zip(scores, rows, usable.tolist(), strict=True)
     ]
 
 
 def _on_cpu(logits: Tensor, valid_tokens: Tensor | None) -> Tensor:
-    """Return the logits as float32, without ids that must not be drawn.
+    """Return the logits as float32, with invalid ids masked.
 
-    On the CPU: a GPU has no sum of float64 in a fixed order, and raises where `torch.use_deterministic_algorithms` asks
-    for one; Apple's has no float64 at all.
+    On the CPU: a GPU has no deterministic cumulative sum in float64, and raises with
+    `torch.use_deterministic_algorithms`; Apple's GPUs have no float64 at all.
     """
     scores = logits.detach().float().cpu()
     return scores if valid_tokens is None else scores.masked_fill(~valid_tokens.cpu(), -torch.inf)
 
 
-def _draw(scores: Tensor, row: SampledRow) -> int:
+def _sample_one(scores: Tensor, row: SampledRow) -> int:
     scores = penalize(_bias(scores, row), row)
     if not scores.max().isfinite():
         return NO_TOKEN
@@ -95,7 +95,7 @@ def _draw(scores: Tensor, row: SampledRow) -> int:
 
 
 def _bias(scores: Tensor, row: SampledRow) -> Tensor:
-    """Add `logit_bias` to one row's logits [vocab_size], and take out ids that would end the sequence too early."""
+    """Add `logit_bias` to one row's logits [vocab_size], and mask ids that would end the sequence too early."""
     if row.params.logit_bias:
         ids, values = zip(*row.params.logit_bias, strict=True)
         scores = scores.index_add(0, _ids(ids, scores), torch.tensor(values, dtype=scores.dtype, device=scores.device))
@@ -105,7 +105,7 @@ def _bias(scores: Tensor, row: SampledRow) -> Tensor:
 
 
 def penalize(scores: Tensor, row: SampledRow) -> Tensor:
-    """Apply the three penalties to one row's logits [vocab_size]; computed in float64, given back as they came."""
+    """Apply the three penalties to one row's logits [vocab_size]; computed in float64, returned in the given dtype."""
     params, values = row.params, scores.double()
     if params.repetition_penalty != 1:
         seen = _ids(row.prompt | row.output.keys(), scores)
@@ -116,7 +116,7 @@ def penalize(scores: Tensor, row: SampledRow) -> Tensor:
         counts = torch.tensor(list(row.output.values()), dtype=values.dtype, device=scores.device)
         penalties = -params.presence_penalty - params.frequency_penalty * counts
         values = values.index_add(0, _ids(row.output, scores), penalties)
-    # A tiny penalty must not divide a logit to infinity, nor a large one multiply it to where nothing can be drawn.
+    # A tiny penalty must not divide a logit to infinity, nor a large one multiply it to infinity.
     values = torch.where(scores.isfinite(), values.clamp(-_LARGEST, _LARGEST), values)
     return values.to(scores.dtype)
 
@@ -126,9 +126,9 @@ def _ids(ids: Collection[int], scores: Tensor) -> Tensor:
 
 
 def distribution(scores: Tensor, params: SamplingParams) -> Tensor:
-    """Return how likely each token is drawn, from one row's penalized logits [vocab_size].
+    """Return the probability of each token, from the penalized logits [vocab_size] of one row.
 
-    In float64, and in units of the likeliest token's probability: they do not sum to 1.
+    In float64, relative to the probability of the likeliest token: they do not sum to 1.
     """
     scaled = (scores.double() - scores.max().double()) * (1 / params.temperature)
     weights = scaled.exp()
@@ -147,7 +147,7 @@ def _num_likeliest(scores: Tensor, weights: Tensor, params: SamplingParams) -> i
         return top_k
     total = weights.sum() if top_k == len(scores) else weights[scores.topk(top_k).indices].sum()
     wanted = params.top_p * total * (1 - TOP_P_SLACK)
-    # The likeliest few nearly always hold the mass that is wanted, and sorting a whole vocabulary takes far longer.
+    # Nearly always the likeliest few have the wanted mass, and sorting the whole vocabulary takes far longer.
     looked_at = min(_FIRST_LOOK, top_k)
     while True:
         cumulative = weights[scores.topk(looked_at).indices].cumsum(-1)
@@ -158,7 +158,7 @@ def _num_likeliest(scores: Tensor, weights: Tensor, params: SamplingParams) -> i
 
 
 def _likeliest(scores: Tensor, count: int) -> Tensor:
-    """Say which tokens are the `count` likeliest ones; among equal ones the lower ids are."""
+    """Return a mask of the `count` likeliest tokens; of equally likely ones, those with lower ids."""
     cut = scores.topk(count).values[-1]
     above, equal = scores > cut, scores == cut
     return above | (equal & (equal.cumsum(-1) <= count - above.sum()))
@@ -177,13 +177,14 @@ def top_logprobs(
 
     Args:
         logits: [B, vocab_size].
-        tokens: The drawn id of each row.
-        count: How many of the likeliest ids to return; at most all possible ones are.
-        valid_tokens: bool [vocab_size], as for `sample`; the others are left out, and the rest add up to 1.
+        tokens: The sampled id of each row.
+        count: Number of likeliest ids to return, or all possible ids if these are fewer.
+        valid_tokens: bool [vocab_size], as for `sample`; probabilities of valid ids sum to 1.
 
     Returns:
-        For each row, the drawn id's log-probability, and `count` pairs of id and log-probability, likeliest first and
-        among equally likely ones the lower id first, without impossible ids. All are finite, see `LOWEST_LOGPROB`.
+        For each row, the log-probability of the sampled id, and `count` pairs of id and log-probability, likeliest
+        first and of equally likely ones the lower id first, without impossible ids. All are finite, see
+        `LOWEST_LOGPROB`.
     """
     scores = _on_cpu(logits, valid_tokens)
     logprobs = scores.double().log_softmax(-1).clamp(min=LOWEST_LOGPROB)

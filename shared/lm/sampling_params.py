@@ -1,4 +1,4 @@
-"""How to draw tokens: the parameters, and what they may be."""
+"""Sampling parameters and their ranges."""
 
 from dataclasses import dataclass
 
@@ -6,13 +6,13 @@ from shared.lm.errors import SamplingError
 from shared.system.errors import shown
 
 NO_TOKEN = -1
-"""What is drawn for a row whose logits hold no number to draw by."""
+"""The result for a sequence from whose logits no token can be sampled: NaN, +inf, or nothing finite."""
 
 LOWEST_LOGPROB = -9999.0
-"""What log-probabilities are reported as at least, as OpenAI's API has it: JSON knows no infinity."""
+"""The lower bound of reported log-probabilities, as in OpenAI's API: JSON has no infinity."""
 
 TOP_P_SLACK = 1e-9
-"""The share of the mass by which top_p may be missed: the rounding of a sum in some order or other decides nothing."""
+"""Relative tolerance of top_p, so that the rounding of a sum, in whatever order, has no effect."""
 
 _GREEDY_BELOW = 1e-5
 _MIN_BIAS, _MAX_BIAS = -100.0, 100.0  # OpenAI's
@@ -20,19 +20,19 @@ _MIN_BIAS, _MAX_BIAS = -100.0, 100.0  # OpenAI's
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How to draw tokens.
+    """Sampling parameters of one sequence.
 
     Attributes:
-        temperature: 0 to 100. Logits are divided by it; 0 and all below 1e-5 take the likeliest token.
-        top_p: 0 to 1. Keeps the likeliest tokens until their sum reaches it, the one that crosses included; 1 keeps
-            all, 0 the likeliest alone.
-        top_k: Keeps the k likeliest tokens; 0 or -1 keeps all, and so does a k beyond the vocabulary.
-        min_p: 0 to 1. Keeps tokens at least this times as likely as the likeliest one; 0 keeps all.
+        temperature: 0 to 100. Logits are divided by it; below 1e-5, sampling is greedy.
+        top_p: 0 to 1. Keeps the likeliest tokens until their total probability reaches it, including the last one; 1
+            keeps all, 0 only the likeliest.
+        top_k: Keeps the k likeliest tokens; 0, -1 or a k beyond the vocabulary keeps all.
+        min_p: 0 to 1. Keeps tokens with at least this fraction of the highest probability; 0 keeps all.
         repetition_penalty: Above 0, to 10. Divides positive and multiplies negative logits of tokens in the prompt or
             the output (Keskar et al. 2019, arXiv 1909.05858); 1 changes nothing.
         presence_penalty: -2 to 2. Subtracted once from the logits of tokens in the output.
-        frequency_penalty: -2 to 2. Subtracted from a token's logit once for each time that it is in the output.
-        logit_bias: Pairs of an id and what is added to its logit before anything else, -100 to 100.
+        frequency_penalty: -2 to 2. Subtracted from a token's logit for each occurrence in the output.
+        logit_bias: Pairs of an id and a bias, -100 to 100, that is added to its logit before anything else.
         seed: 0 to 2**63 - 1. With equal logits, the same seed gives the same tokens.
 
     Raises:
@@ -66,7 +66,7 @@ class SamplingParams:
 
     @property
     def greedy(self) -> bool:
-        """Whether the likeliest token is always taken."""
+        """Whether the likeliest token is always chosen."""
         return self.temperature < _GREEDY_BELOW or self.top_p == 0 or self.top_k == 1
 
 

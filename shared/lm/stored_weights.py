@@ -22,7 +22,7 @@ from shared.system.errors import shown_name
 from shared.system.regular_file import open_regular
 from shared.system.thread_pool import WorkPool
 
-# NumPy has no bfloat16: it stands for its bits.
+# NumPy has no bfloat16: its bits are read as uint16.
 _DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
@@ -33,7 +33,7 @@ _WRAPPER_PREFIXES = ("_orig_mod.", "module.")
 
 
 class _Stored(NamedTuple):
-    """Where a tensor lies: its numbers begin at the byte `begin` of the file."""
+    """The location of a tensor: its data begin at byte `begin` of the file."""
 
     file: Path
     stream: BinaryIO
@@ -43,24 +43,24 @@ class _Stored(NamedTuple):
 
 
 class StoredWeights(Mapping[str, NDArray[np.float32]]):
-    """The weights in a model folder, by Hugging Face's names; each is read, in float32, whenever it is asked for.
+    """The weights in a model folder by Hugging Face's names; each access reads one from the file, as float32.
 
-    What is read lies in memory of its own, so that a caller decides how many weights are there at the same time. The
+    Each result has memory of its own, so the caller decides how many weights are in memory at the same time. The
     files stay open until the end of the `with` block. Where the folder has checksums, a thread compares the files with
-    them meanwhile, or the end of the block does where no thread starts: what was read is known to be what was written
-    when the block has ended without an error.
+    them meanwhile (or the end of the block, if no thread can be started): once the block has ended without an error,
+    the weights are verified.
 
     Args:
         folder: Holds `model.safetensors`, or `model.safetensors.index.json` and its shards.
-        config: What the weights must fit: those that it asks for are the keys, all of them and no others.
+        config: The architecture, which determines the keys: exactly the weights that it needs.
 
     Attributes:
-        notes: What was ignored, for people.
+        notes: What was ignored, as readable sentences.
 
     Raises:
-        ModelFolderError: Names the file and the fault: missing, cut or unlisted data; missing, unexpected or misshapen
-            tensors, or such of another dtype; an output projection that contradicts the config. When a weight is read:
-            it is not made of finite numbers. At the end of the block: a file differs from its checksum.
+        ModelFolderError: Names the file and the fault: missing, truncated or unlisted data; missing or unexpected
+            tensors, or a wrong shape or dtype; an output projection that contradicts the config. When a weight is read:
+            it is NaN or infinite. At the end of the block: a file differs from its checksum.
     """
 
     def __init__(self, folder: str | Path, config: ModelConfig) -> None:
@@ -104,7 +104,7 @@ class StoredWeights(Mapping[str, NDArray[np.float32]]):
         if self.dtype(name) == "BF16":  # the upper half of a float32
             numbers = (raw.astype(np.uint32) << 16).view(np.float32)
         else:
-            with np.errstate(over="ignore"):  # it is seen below
+            with np.errstate(over="ignore"):  # it is checked below
                 numbers = raw.astype(np.float32, copy=False)
         if not np.isfinite(numbers).all():
             was_finite = self.dtype(name) == "F64" and bool(np.isfinite(raw).all())
@@ -112,7 +112,7 @@ class StoredWeights(Mapping[str, NDArray[np.float32]]):
         return numbers
 
     def dtype(self, name: str) -> str:
-        """What a weight is stored as: "F64", "F32", "BF16" or "F16"."""
+        """The stored dtype of a weight: "F64", "F32", "BF16" or "F16"."""
         return self._stored[name].dtype
 
     def raw(self, name: str) -> NDArray[Any]:
@@ -122,13 +122,13 @@ class StoredWeights(Mapping[str, NDArray[np.float32]]):
         size = math.prod(stored.shape)
         numbers = np.fromfile(stored.stream, _DTYPES[stored.dtype], size)
         if len(numbers) < size:
-            raise ModelFolderError(f"{stored.file}: was cut short while it was read")
+            raise ModelFolderError(f"{stored.file}: was truncated while it was read")
         return numbers.reshape(stored.shape)
 
     def not_finite(self, name: str, dtype: str, *, was_finite: bool) -> ModelFolderError:
-        """The error of a weight that is not finite as `dtype`, whether or not it was before it was converted."""
-        fault = f"beyond the range of {dtype}" if was_finite else "not finite (NaN or infinity)"
-        return ModelFolderError(f"{self._stored[name].file}: {name} holds numbers that are {fault}")
+        """The error for a weight that is NaN or infinite in `dtype`; `was_finite` if the conversion made it so."""
+        fault = f"weights beyond the range of {dtype}" if was_finite else "NaN or infinite weights"
+        return ModelFolderError(f"{self._stored[name].file}: {name} holds {fault}")
 
     def _check_tied_output(self) -> None:
         if not np.array_equal(self[OUTPUT], self[EMBEDDING]):
@@ -155,23 +155,23 @@ def _verify(checksums: Checksums, opened: Mapping[str, int]) -> None:
 
 
 def _find_tensors(files: Mapping[Path, set[str] | None], streams: ExitStack) -> dict[str, _Stored]:
-    """Return what each name stands for; `streams` closes the files."""
+    """Return the location of each tensor; `streams` closes the files."""
     found: dict[str, _Stored] = {}
     for file, listed in files.items():
         tensors = _open(file, streams)
         if listed is not None and (absent := listed - tensors.keys()):
-            raise ModelFolderError(f"{file}: {INDEX_FILE} says that it holds {_list(absent)}, but it does not")
+            raise ModelFolderError(f"{file}: {INDEX_FILE} lists {_list(absent)}, which the file does not hold")
         found |= {name: tensors[name] for name in (tensors if listed is None else listed)}
     return found
 
 
 def _open(file: Path, streams: ExitStack) -> dict[str, _Stored]:
-    """Return a file's tensors. The library verifies it; its numbers are read here, since it reads no bfloat16."""
+    """Return the tensors of a file. safetensors validates it; the data are read here, since NumPy has no bfloat16."""
     try:
-        # Before the library, which calls every file that it cannot open absent.
+        # First, since safetensors reports every file that it cannot open as missing.
         stream = streams.enter_context(open_regular(file))
     except FileNotFoundError:
-        raise ModelFolderError(f"{file}: this shard is missing, though {INDEX_FILE} lists it") from None
+        raise ModelFolderError(f"{file}: this shard is missing, but {INDEX_FILE} lists it") from None
     except OSError as error:
         raise ModelFolderError(f"{file} cannot be read: {error.strerror}") from error
     try:
@@ -181,7 +181,7 @@ def _open(file: Path, streams: ExitStack) -> dict[str, _Stored]:
         header = json.loads(stream.read(header_size))
     except (SafetensorError, OSError, ValueError) as error:
         raise ModelFolderError(
-            f"{file}: cut short, damaged or not a safetensors file ({shown_name(str(error))})"
+            f"{file}: truncated, damaged or not a safetensors file ({shown_name(str(error))})"
         ) from error
     header.pop("__metadata__", None)
     return {
@@ -195,27 +195,27 @@ def _ignore_obsolete(stored: dict[str, _Stored]) -> tuple[str, ...]:
     obsolete = [name for name in stored if name.endswith(".rotary_emb.inv_freq")]
     for name in obsolete:
         del stored[name]
-    return (f"{len(obsolete)} rotary_emb.inv_freq tensors were ignored: config.json gives them",) if obsolete else ()
+    return (f"{len(obsolete)} rotary_emb.inv_freq tensors were ignored: config.json has them",) if obsolete else ()
 
 
 def _check(stored: Mapping[str, _Stored], expected: Mapping[str, tuple[int, ...]], files: Iterable[Path]) -> None:
     """Compare names, shapes and dtypes without reading data."""
     if wrapped := [name for name in stored if name.startswith(_WRAPPER_PREFIXES)]:
         raise ModelFolderError(
-            f"{stored[wrapped[0]].file}: {_list(wrapped)}: the names begin with a wrapper's prefix "
-            "(torch.compile or DistributedDataParallel): save the model inside the wrapper"
+            f"{stored[wrapped[0]].file}: {_list(wrapped)}: the names have the prefix of a wrapper "
+            "(torch.compile or DistributedDataParallel): save the module inside the wrapper"
         )
     first, *others = files
     places = f"{first} and {len(others)} more" if others else str(first)
     if missing := expected.keys() - stored.keys():
-        raise ModelFolderError(f"{places}: the weights lack {_list(missing)}, which config.json asks for")
+        raise ModelFolderError(f"{places}: the weights lack {_list(missing)}, which config.json requires")
     if unexpected := stored.keys() - expected.keys():
-        raise ModelFolderError(f"{places}: the weights hold {_list(unexpected)}, which config.json has no place for")
+        raise ModelFolderError(f"{places}: the weights hold {_list(unexpected)}, which config.json does not have")
     for name, shape in expected.items():
         file, _, dtype, stored_shape, _ = stored[name]
         if stored_shape != shape:
             raise ModelFolderError(
-                f"{file}: {name} has the shape {list(stored_shape)}, but config.json makes it {list(shape)}"
+                f"{file}: {name} has the shape {list(stored_shape)}, but config.json requires {list(shape)}"
             )
         if dtype not in _DTYPES:
             raise ModelFolderError(

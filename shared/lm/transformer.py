@@ -33,9 +33,9 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, each on a normalised copy of the residual stream.
+    """Attention and feed-forward, each on a normalized copy of the residual stream.
 
-    With post-norm each sum is normalised instead, by `post_attention_layernorm` and `post_feedforward_layernorm`.
+    With post-norm, each sum is normalized instead, by `post_attention_layernorm` and `post_feedforward_layernorm`.
     """
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
@@ -74,7 +74,7 @@ class Decoder(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         weight = torch.empty(config.vocab_size, config.d_model)
-        # To draw on the meta device, where there are no values, torch imports its compiler: that takes seconds.
+        # Initializing on the meta device makes torch import its compiler, which takes seconds.
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, _weight=weight if weight.is_meta else None)
         self.layers = nn.ModuleList(Block(config, layer) for layer in range(config.num_layers))
         self.norm = RMSNorm(config.d_model, config.norm_eps) if config.norm == "pre" else nn.Identity()
@@ -82,7 +82,7 @@ class Decoder(nn.Module):
         self.dropout = 0.0  # see Transformer.set_dropout
 
     def forward(self, tokens: Tensor, window: CacheWindow | None, mask: Tensor | None = None) -> Tensor:
-        """Map tokens [B, T] to the normalised residual stream [B, T, d_model]; `mask` as in `attend`."""
+        """Map tokens [B, T] to the normalized residual stream [B, T, d_model]; `mask` as in `attend`."""
         rotation = None
         if self.rotary is not None:
             positions = torch.arange(tokens.shape[1], device=tokens.device) if window is None else window.positions
@@ -99,12 +99,12 @@ class Transformer(nn.Module):
     A new model has random weights: normal with `initializer_range`, the two projections that add to the residual stream
     scaled down by sqrt(2 * num_layers), as GPT-2's are (Radford et al. 2019, section 2.3); gains are 1, biases 0.
 
-    Training mode and evaluation mode compute the same, but where `set_dropout` was called.
+    Training mode and evaluation mode compute the same, unless `set_dropout` was called.
 
     Attributes:
         config: The architecture.
-        document_start: The id that each document begins with, where a token is to see its own document only: attention
-            is then masked in every pass without a cache. None, the default, lets it see all before it.
+        document_start: The id that begins a document, if tokens may attend only to their own document: attention is
+            then masked in every pass without a cache. None, the default, for plain causal attention.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -117,7 +117,7 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw new random weights from torch's global generator; none on the meta device."""
+        """Initialize the weights from torch's global random generator; nothing happens on the meta device."""
         if self.model.embed_tokens.weight.is_meta:
             return
         std = self.config.initializer_range
@@ -131,9 +131,9 @@ class Transformer(nn.Module):
                 nn.init.normal_(parameter, std=residual_std if name.endswith(_RESIDUAL_PROJECTIONS) else std)
 
     def set_dropout(self, dropout: float) -> None:
-        """Drop this share of embeddings, attention weights and what a block adds (GPT-2's three places).
+        """Set the dropout of embeddings, attention weights and residual branches (GPT-2's three places).
 
-        Only in training mode, and never in a pass with a cache. Not a part of `config`: a finished model has none.
+        It applies only in training mode, and never in a pass with a cache. It is not part of `config`.
         """
         for module in self.modules():
             if isinstance(module, Decoder | Block | Attention):
@@ -146,7 +146,7 @@ class Transformer(nn.Module):
             tokens: int64 [B, T], T at most the context length.
 
         Returns:
-            [B, T, vocab_size]; position t has seen tokens 0 to t.
+            [B, T, vocab_size]; position t attends to tokens 0 to t.
 
         Raises:
             ValueError: More tokens than the context length.
@@ -166,15 +166,15 @@ class Transformer(nn.Module):
             tokens: int64 [B, T]. With a cache, these are the new tokens only.
             cache: Holds earlier tokens. Row b's tokens are written to it, attend to all earlier positions of its slot,
                 and to each other causally.
-            slots: int64 [B], each row's slot of the cache; 0 to B-1 where None.
-            positions: int64 [B], the position of each row's first token; 0 where None.
+            slots: int64 [B], the cache slot of each row; 0 to B-1 if None.
+            positions: int64 [B], the position of each row's first token; 0 if None.
 
         Returns:
             [B, T, d_model].
 
         Raises:
-            ValueError: More tokens than fit in the context or in a slot, or slots that do not exist or repeat. The
-                cache is unchanged then.
+            ValueError: More tokens than fit in the context or in a slot, or slots that do not exist or repeat; the
+                cache is then unchanged.
         """
         batch, num_tokens = tokens.shape
         if cache is None:

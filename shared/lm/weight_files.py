@@ -1,4 +1,4 @@
-"""Which files of a folder hold a model's weights. No torch."""
+"""Finding the weight files of a model folder. No torch."""
 
 from pathlib import Path
 
@@ -13,11 +13,12 @@ _LONGEST_NAME = 255  # of a file, in bytes, on all common file systems
 
 
 def find_weight_files(folder: Path) -> tuple[dict[Path, set[str] | None], tuple[str, ...]]:
-    """Return the files that hold the weights, each with the names that the index gives it, and notes on the others.
+    """Return the weight files, each with the tensor names that the index lists for it, and notes on other files.
+
+    The files themselves are not opened.
 
     Raises:
-        ModelFolderError: No weights, weights in another format, or an index that is damaged. The files themselves were
-            not opened.
+        ModelFolderError: There are no weights, they have another format, or the index is damaged.
     """
     single, index = folder / SINGLE_FILE, folder / INDEX_FILE
     if single.exists():
@@ -29,7 +30,7 @@ def find_weight_files(folder: Path) -> tuple[dict[Path, set[str] | None], tuple[
         hint = (
             f"; {', '.join(pickled)} is not read, since it may hold code: convert it to safetensors" if pickled else ""
         )
-        raise ModelFolderError(f"{folder}: there is no {SINGLE_FILE} and no {INDEX_FILE}{hint}")
+        raise ModelFolderError(f"{folder}: has neither {SINGLE_FILE} nor {INDEX_FILE}{hint}")
     others = sorted(path.name for path in folder.glob("*.safetensors") if path not in files)
     return files, tuple(f"{name} is not among the model's weight files and was ignored" for name in others)
 
@@ -43,7 +44,7 @@ def _read_index(index: Path) -> dict[str, set[str]]:
     for name, file in weight_map.items():
         if not _is_file_name(file):
             raise ModelFolderError(
-                f"{index}: {shown_name(name)} must be in a file of the same folder, got {shown(file)}"
+                f"{index}: {shown_name(name)} must name a file in the same folder, got {shown(file)}"
             )
         shards.setdefault(file, set()).add(name)
     return shards

@@ -9,7 +9,7 @@ OUTPUT = "lm_head.weight"
 
 
 def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each weight of a model, those of `Transformer.state_dict`; a tied output has none."""
+    """Return the shape of each weight, as in `Transformer.state_dict`; a tied output projection has none."""
     shapes: dict[str, tuple[int, ...]] = {EMBEDDING: (config.vocab_size, config.d_model)}
     for layer in range(config.num_layers):
         shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in _layer_shapes(config)}

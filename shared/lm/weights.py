@@ -1,4 +1,4 @@
-"""The weights of a model as torch's tensors, read and written: safetensors under Hugging Face's names."""
+"""Reading and writing the weights of a model as safetensors, by Hugging Face's names."""
 
 from pathlib import Path
 
@@ -22,19 +22,19 @@ def load_weights(
     device: torch.device | str = "cpu",
     dtype: torch.dtype | None = None,
 ) -> tuple[Transformer, tuple[str, ...]]:
-    """Build the model that a folder's safetensors files hold; everything is verified, and nothing is guessed.
+    """Build a model from the safetensors files of a folder, fully verified.
 
     Args:
         folder: Holds `model.safetensors`, or `model.safetensors.index.json` and its shards.
-        config: What the weights must fit.
+        config: The architecture.
         device: Where the model goes.
-        dtype: What the weights are converted to; None keeps the file's (the widest one where a file mixes them).
+        dtype: The dtype of the model; None keeps that of the file (the widest one if it mixes them).
 
     Returns:
-        The model in evaluation mode, and notes about what was ignored.
+        The model in evaluation mode, and notes on what was ignored.
 
     Raises:
-        ModelFolderError: See `StoredWeights`; or a weight is not finite, before or after it is converted.
+        ModelFolderError: See `StoredWeights`; or a weight is NaN or infinite, before or after conversion.
     """
     with StoredWeights(folder, config) as stored:
         target = dtype or _widest_dtype(stored)
@@ -57,8 +57,7 @@ def _read(stored: StoredWeights, name: str, device: torch.device | str, dtype: t
     numbers = torch.from_numpy(stored.raw(name))
     if stored.dtype(name) == "BF16":
         numbers = numbers.view(torch.bfloat16)
-    # A copy in any case: torch's own memory begins where its fastest code wants it to, NumPy's elsewhere, and how
-    # products are rounded may depend on that.
+    # Always a copy: torch's memory is aligned differently from NumPy's, and the rounding of products may depend on it.
     tensor = numbers.to(device, dtype, copy=True)
     if not tensor.isfinite().all():
         raise stored.not_finite(name, str(dtype), was_finite=bool(numbers.isfinite().all()))
@@ -69,12 +68,12 @@ def save_weights(model: Transformer, folder: Path) -> None:
     """Write `model.safetensors`; a tied model has one tensor for the embedding and the output.
 
     Raises:
-        ModelFolderError: A weight is not finite: such a file would be refused when it is read.
+        ModelFolderError: A weight is NaN or infinite; reading such a file would fail.
     """
     weights = {name: weight.detach().cpu().contiguous() for name, weight in model.state_dict().items()}
     for name, weight in weights.items():
         if not weight.isfinite().all():
-            raise ModelFolderError(f"the model is not saved: {name} holds numbers that are not finite")
+            raise ModelFolderError(f"the model was not saved: {name} holds NaN or infinite weights")
     save_file(weights, folder / SINGLE_FILE, metadata={"format": "pt"})
-    # safetensors makes private files; a model folder is read by other users too, those of containers for one.
+    # safetensors makes private files; a model folder is read by other users too, such as those of containers.
     (folder / SINGLE_FILE).chmod(0o644)

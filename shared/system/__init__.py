@@ -1,1 +1,1 @@
-"""What every part needs of the operating system: memory, processors, files, locks, threads."""
+"""Services of the operating system: memory, processors, files, locks, threads. Depends on nothing else here."""

@@ -1,4 +1,4 @@
-"""SHA-256 sums of a folder's files, in a file beside them: whether the folder is what was written. No torch."""
+"""SHA-256 checksums of a folder's files, in a file beside them: they detect damage and changes. No torch."""
 
 import errno
 import hashlib
@@ -15,20 +15,20 @@ CHECKSUMS_FILE = "checksums.json"
 
 _BLOCK_BYTES = 1 << 20
 _LARGEST_SMALL = 256 << 20  # bytes of a file that is read whole
-_LARGE = (".safetensors", ".pt")  # verified by their readers, not by those who need only the small files
+_LARGE = (".safetensors", ".pt")  # verified when they are read, not with the small files
 
 
 class ChecksumError(ValueError):
-    """A folder that is not what was written."""
+    """A folder differs from its checksums."""
 
 
 @dataclass(frozen=True)
 class Checksums:
-    """The sums of a folder.
+    """The checksums of a folder.
 
     Attributes:
         folder: The folder.
-        sums: SHA-256 in hexadecimal by file name; None where the folder has none, as folders from elsewhere.
+        sums: SHA-256 in hexadecimal by file name; None for a folder without checksums, as from other programs.
     """
 
     folder: Path
@@ -39,7 +39,7 @@ class Checksums:
         """Read a folder's `checksums.json`.
 
         Raises:
-            ChecksumError: It is there, but is no list of checksums.
+            ChecksumError: It exists but is not a list of checksums.
         """
         file = folder / CHECKSUMS_FILE
         try:
@@ -57,11 +57,11 @@ class Checksums:
         return cls(folder, sums)
 
     def verify(self, name: str, descriptor: int | None = None) -> None:
-        """Compare one file with its sum, where the folder has sums.
+        """Compare one file with its checksum, if the folder has checksums.
 
         Args:
-            name: Of the file.
-            descriptor: The open file, where its reader has it open already; its position stays.
+            name: The name of the file.
+            descriptor: The file, if it is open already; its position does not change.
 
         Raises:
             ChecksumError: Names the file and the fault.
@@ -70,7 +70,7 @@ class Checksums:
             return
         file = self.folder / name
         if name not in self.sums:
-            raise ChecksumError(f"{file} was added: {CHECKSUMS_FILE} does not list it")
+            raise ChecksumError(f"{file} is not listed in {CHECKSUMS_FILE}: it was added later")
         try:
             limit = sys.maxsize if name.endswith(_LARGE) else _LARGEST_SMALL
             found = _sha256(file, limit) if descriptor is None else _sha256_of_open(descriptor)
@@ -83,9 +83,7 @@ class Checksums:
             )
 
     def verify_small_files(self) -> None:
-        """Compare all files but weights and training state, which are large and verified when they are read.
-
-        Files that were added are not looked at.
+        """Compare all listed files but weights and training state, which are large and verified when they are read.
 
         Raises:
             ChecksumError: Names the file and the fault.
@@ -96,7 +94,7 @@ class Checksums:
 
 
 def write_checksums(folder: Path) -> None:
-    """Write down the sums of all files in a folder; it is complete with that."""
+    """Write the checksums of all files in a folder, as the last of its files."""
     files = (path for path in sorted(folder.iterdir()) if path.is_file() and path.name != CHECKSUMS_FILE)
     text = json.dumps({"sha256": {path.name: _sha256(path) for path in files}}, indent=2)
     (folder / CHECKSUMS_FILE).write_text(text + "\n", encoding="utf-8")
@@ -105,7 +103,7 @@ def write_checksums(folder: Path) -> None:
 def _sha256(path: Path, limit: int = sys.maxsize) -> str:
     with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size > limit:
-            raise OSError(errno.EFBIG, f"larger than the {limit:,} bytes that such a file may have", str(path))
+            raise OSError(errno.EFBIG, f"larger than the limit of {limit:,} bytes", str(path))
         return _sha256_of_open(file.fileno())
 
 

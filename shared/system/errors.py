@@ -1,4 +1,4 @@
-"""Errors in words, for people."""
+"""Readable error messages."""
 
 import reprlib
 
@@ -9,7 +9,7 @@ _SHORT.maxlevel = 3
 
 
 def describe(error: Exception) -> str:
-    """An error as a sentence: those that are written for people as they are, others with their type."""
+    """An error as a sentence: the message of a ValueError or OSError, others with their type."""
     if isinstance(error, ValueError | OSError) and str(error):
         return str(error)
     if isinstance(error, MemoryError):
@@ -20,24 +20,24 @@ def describe(error: Exception) -> str:
 
 
 def is_no_thread(error: Exception) -> bool:
-    """Whether this is what Python raises where no thread can be started, which has no class of its own."""
+    """Whether this is the error that Python raises if no thread can be started; it has no class of its own."""
     return isinstance(error, RuntimeError) and str(error) == "can't start new thread"
 
 
 def shown(value: object) -> str:
-    """A value from a file as a message shows it: its repr, cut where it is long, deep or wide."""
+    """A value from a file for a message: its repr, shortened if it is long or deep."""
     return _SHORT.repr(value)
 
 
 def shown_name(value: object) -> str:
-    """A name from a file as a message shows it: as it is where it is short and printable, else as any value."""
+    """A name from a file for a message: unchanged if it is short and printable, else as `shown`."""
     return value if isinstance(value, str) and value.isprintable() and len(value) <= 100 else shown(value)
 
 
 def printable(text: str) -> str:
-    """A text with escapes for what a terminal does not print, so that no name of a file can move its cursor.
+    """A text with unprintable characters escaped, so that no file name can control the terminal.
 
-    Lines stay lines, but those after the first are indented: none of them looks like a message of its own.
+    Newlines stay, but lines after the first are indented: none of them looks like a message of its own.
     """
     if text.isprintable():
         return text

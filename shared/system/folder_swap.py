@@ -1,4 +1,4 @@
-"""Replacing a folder in one step, so that a crash at any point leaves the old one or the new one."""
+"""Replacing a folder atomically: a crash at any point leaves the old one or the new one."""
 
 import ctypes
 import errno
@@ -15,10 +15,10 @@ _RENAME_EXCHANGE = 2
 
 @contextmanager
 def replace_folder(path: Path) -> Iterator[Path]:
-    """Give an empty temporary sibling of `path` to fill; on success it becomes `path`, synced to the disk.
+    """Yield an empty temporary sibling of `path` to fill; on success it becomes `path`, synced to the disk.
 
-    Where the body raises, the sibling is removed and `path` is as it was. What a killed process left is removed by the
-    next call. One process at a time may write to a path.
+    If the body raises, the sibling is removed and `path` is unchanged. What a killed process left is removed by the
+    next call. Only one process at a time may write to a path.
 
     Args:
         path: The folder to create, or to replace.
@@ -41,7 +41,7 @@ def replace_folder(path: Path) -> Iterator[Path]:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link or a folder, if there is one."""
+    """Remove a file, a link or a folder, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -49,7 +49,7 @@ def remove(path: Path) -> None:
 
 
 def _exchange(new: Path, old: Path) -> None:
-    """Swap two folders: atomically where Linux's renameat2 can, else by two renames."""
+    """Swap two folders: atomically by renameat2 on Linux, else by renames."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.renameat2(_AT_FDCWD, os.fsencode(new), _AT_FDCWD, os.fsencode(old), _RENAME_EXCHANGE) == 0:

@@ -1,4 +1,4 @@
-"""Keeping other processes out of a folder, by locks that end with the process that holds them, however it ends."""
+"""Advisory locks on files and folders, which the system releases when the holding process ends."""
 
 from typing import Literal
 
@@ -8,13 +8,13 @@ def lock(file: int, *, holder: Literal["file", "process"]) -> bool:
 
     Args:
         file: Its descriptor.
-        holder: Who has the lock. "file": whoever holds this descriptor, child processes that inherited it too, until
-            the last has closed it; folders can be locked so. "process": this process alone, until it ends or closes
-            any descriptor of the file, which must be open for writing; locking it again in this process succeeds.
+        holder: Who holds the lock. "file" (flock): all processes that have this descriptor, including children that
+            inherited it, until the last one closes it; works for folders too. "process" (lockf): this process alone,
+            until it ends or closes any descriptor of the file, which must be open for writing; locking it again in
+            this process succeeds.
 
     Returns:
-        False where somebody else has it. Nobody is kept out, and it is True, where the system or the file system
-        knows no such locks.
+        False if another holder has the lock. True without a lock where the system or the file system has none.
     """
     try:
         import fcntl

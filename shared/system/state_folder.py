@@ -1,4 +1,4 @@
-"""What an interrupted job leaves behind: a folder of its files, with a manifest that says how far they come."""
+"""The saved state of an interrupted job: a folder of its files, with a manifest of its progress."""
 
 import json
 import os
@@ -22,9 +22,9 @@ class StateFolder:
     """The folder of one job.
 
     Attributes:
-        path: Where it is; made when there is something to write.
-        identity: What must be the same for the job to go on: its input and its settings, by their names for people.
-        version: Of what the job saves.
+        path: The folder; created when there is something to write.
+        identity: What must be equal for the job to resume: its inputs and settings, by readable names.
+        version: Format version of what the job saves.
     """
 
     path: Path
@@ -33,38 +33,38 @@ class StateFolder:
 
     @property
     def manifest(self) -> Path:
-        """The file that is there if a job can go on."""
+        """The file that exists if a job can be resumed."""
         return self.path / "state.json"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the folder, and keep other processes out of it. If nothing comes into it, it is gone afterwards.
+        """Create the folder and lock it against other processes; it is removed afterwards if it is empty.
 
         Raises:
-            StateError: If another process works in it.
+            StateError: Another process holds the lock.
         """
         made = [path for path in (self.path, self.path.parent) if not path.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path, os.O_RDONLY)
         try:
             if not lock(handle, holder="file"):
-                raise StateError(f"another process works in {self.path}; wait for it, or take another output folder")
+                raise StateError(f"another process is using {self.path}; wait for it, or choose another output folder")
             yield
         finally:
             os.close(handle)
             for path in made:
-                with suppress(OSError):  # there is something in it, or it is gone
+                with suppress(OSError):  # not empty, or removed already
                     path.rmdir()
 
     def save(self, content: dict[str, Any]) -> None:
-        """Write the manifest; it is there whole, or the one before it."""
+        """Replace the manifest atomically."""
         write_text(self.manifest, to_json({"version": self.version, "identity": self.identity, **content}))
 
     def load(self) -> dict[str, Any]:
-        """What was saved.
+        """The saved content.
 
         Raises:
-            StateError: If nothing was saved, or it is of another input, of other settings or of another version.
+            StateError: Nothing was saved, or with another input, other settings or another version.
         """
         try:
             manifest = json.loads(read_regular(self.manifest, LARGEST_RECORD))
@@ -72,29 +72,29 @@ class StateFolder:
         except FileNotFoundError:
             raise StateError(f"there is nothing to resume: {self.manifest} does not exist") from None
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise StateError(f"{self.manifest} cannot be resumed from: {error}") from None
+            raise StateError(f"{self.manifest} cannot be read: {error}") from None
         if version != self.version:
             raise StateError(
-                f"{self.manifest} has version {version!r}, this program reads {self.version}; start anew without "
+                f"{self.manifest} has version {version!r}, this program reads {self.version}; start again without "
                 "--resume"
             )
         for key, value in self.identity.items():
             if identity.get(key) != value:
                 raise StateError(
-                    f"{self.manifest} is the state of another job: {_difference(key, identity.get(key), value)}. Give "
-                    "what was given then, or start anew without --resume"
+                    f"{self.manifest} belongs to another job: {_difference(key, identity.get(key), value)}. Use the "
+                    "same inputs and settings, or start again without --resume"
                 )
         return dict(manifest)
 
     def remove(self) -> None:
-        """Delete the manifest, and the folder if nothing else is in it; nothing happens if it is not there."""
+        """Delete the manifest if it exists, and the folder if it is then empty."""
         self.manifest.unlink(missing_ok=True)
         with suppress(OSError):
             self.path.rmdir()
 
 
 def _difference(key: str, before: Any, now: Any) -> str:
-    """What differs; of long lists only the first item that does."""
+    """What differs; of lists of equal length only the first item that does."""
     if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
         for one, other in zip(before, now, strict=True):
             if one != other:

@@ -1,8 +1,8 @@
-"""Threads that share work with the one that asks for it, none of which is waited for in vain.
+"""A thread pool that cannot hang if a thread does not start.
 
-`threading.Thread.start` waits until the thread says that it runs. One that has no memory for its first steps never
-does, so that a pool made of such threads may wait forever. Here the caller works too, and waits only for work that a
-thread has begun: a thread that does not start is one fewer.
+`threading.Thread.start` waits until the new thread signals that it runs. A thread that has no memory for its first
+steps never does, so a pool of such threads may wait forever. Here the caller works too, and waits only for tasks that a
+thread has begun: if a thread does not start, there is one fewer.
 """
 
 import _thread
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 class Task(Generic[T]):
-    """Work that was given to a pool. To say how it ended takes no memory, which may be what it ended for.
+    """A task of a pool. Recording its outcome allocates no memory, since it may have run out of memory.
 
     Attributes:
-        error: What it raised.
+        error: The exception that it raised, if any.
     """
 
     def __init__(self, work: Callable[[], T]) -> None:
@@ -32,16 +32,16 @@ class Task(Generic[T]):
 
     @property
     def is_done(self) -> bool:
-        """Whether it has ended, with a result or an error."""
+        """Whether it has finished, with a result or an error."""
         return not self._unfinished.locked()
 
     @property
     def is_running(self) -> bool:
-        """Whether it has begun and not ended."""
+        """Whether it has begun and not finished."""
         return self._is_begun and not self.is_done
 
     def run(self) -> None:
-        """Do the work; the error that it ends with, if any, is kept for the one who asks for the result."""
+        """Do the work, and keep its result or its error."""
         self._is_begun = True
         try:
             self._result = self._work()
@@ -51,26 +51,26 @@ class Task(Generic[T]):
             self._unfinished.release()
 
     def wait(self) -> None:
-        """Wait until it has ended."""
+        """Wait until it has finished."""
         with self._unfinished:
             pass
 
     def outcome(self) -> T:
-        """The result of work that has ended, or its error raised."""
+        """The result of a finished task; raises its error instead if it has one."""
         if self.error is not None:
             raise self.error
         return self._result
 
 
 class WorkPool:
-    """Up to `threads` threads, the caller's among them. Leaving it drops what is not begun, and waits for the rest.
+    """Up to `threads` threads, including the caller's. On exit, tasks that have not begun are dropped.
 
     Args:
         threads: At least 1.
     """
 
     def __init__(self, threads: int) -> None:
-        self._tasks: deque[Task[object]] = deque()  # not begun
+        self._tasks: deque[Task[object]] = deque()  # tasks that have not begun
         self._helpers = [_Helper(self._tasks) for _ in range(threads - 1)]
 
     def __enter__(self) -> Self:
@@ -82,9 +82,9 @@ class WorkPool:
             helper.wait()
 
     def submit(self, work: Callable[[], T], *, at_once: bool = False) -> Task[T]:
-        """Give the pool something to do, in another thread if there is one, else when a result is asked for.
+        """Add a task. It runs in another thread if there is one, else when a result is awaited.
 
-        `at_once` where the caller does something else meanwhile; else it takes one task itself, and threads the others.
+        With `at_once`, a thread starts for the first task too; else the caller is expected to run one itself.
         """
         task = Task(work)
         self._tasks.append(task)  # type: ignore[arg-type]  # a queue of all kinds
@@ -96,7 +96,7 @@ class WorkPool:
         return task
 
     def result(self, task: Task[T]) -> T:
-        """Wait for a task, and work on others meanwhile; what it gives, or the error that it ended with."""
+        """The result of a task; runs other tasks while waiting. Raises the task's error instead if it has one."""
         while not task.is_done:
             try:
                 other = self._tasks.popleft()
@@ -105,12 +105,12 @@ class WorkPool:
                 break
             other.run()
             if isinstance(other.error, KeyboardInterrupt | SystemExit):
-                raise other.error  # it was the caller that was meant
+                raise other.error  # signals are meant for the caller
         return task.outcome()
 
 
 class _Helper:
-    """A thread that works as long as there are tasks, and is started again when there are more."""
+    """A thread that runs while there are tasks, and is started again when there are more."""
 
     def __init__(self, tasks: deque[Task[object]]) -> None:
         self.is_idle = True
@@ -119,11 +119,11 @@ class _Helper:
 
     def start(self) -> None:
         self.is_idle = False
-        with suppress(MemoryError, RuntimeError):  # no memory, or no thread is allowed: the others do the work
+        with suppress(MemoryError, RuntimeError):  # out of memory or threads: the others do the work
             _thread.start_new_thread(self._work, ())
 
     def wait(self) -> None:
-        """Wait for the task that it has begun; one that never came to run has begun none."""
+        """Wait for the task that it has begun, if any."""
         with self._working:
             pass
 
@@ -132,17 +132,17 @@ class _Helper:
             while self._tasks:
                 try:
                     task = self._tasks.popleft()
-                except IndexError:  # another was faster
+                except IndexError:  # another thread took the last one
                     break
                 task.run()
         self.is_idle = True
 
 
 def in_order(work: Iterable[Callable[[], T]], threads: int) -> Iterator[T]:
-    """The results of work in its order, by so many threads; little of it is begun before its turn."""
+    """The results of `work` in order, computed by this many threads, which run only a little ahead."""
     work = iter(work)
     first = [*islice(work, 2)]
-    if threads == 1 or len(first) < 2:  # there is nothing to share
+    if threads == 1 or len(first) < 2:  # nothing to share
         for one in chain(first, work):
             yield one()
         return

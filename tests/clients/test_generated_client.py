@@ -27,8 +27,9 @@ pytestmark = [
     pytest.mark.skipif(not importlib.util.find_spec("openapi_python_client"), reason="ownlm[clients] is not installed"),
 ]
 
-# As docs/api.md has it: without this the generator leaves text/plain out, and says so.
+# As docs/reference/http-api.md has it: without this the generator leaves text/plain out, and says so.
 CONFIG = "content_type_overrides: {text/plain: application/octet-stream}\npost_hooks: []\n"
+URL = "http://localhost"
 
 
 def generated(app: FastAPI, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -49,10 +50,11 @@ def generated(app: FastAPI, folder: Path, monkeypatch: pytest.MonkeyPatch) -> An
 
 
 def client_of(made: Any, server: TestClient) -> Any:
-    while server.get("/readyz").status_code != 200:
+    while (status := server.get("/readyz").status_code) != 200:
+        assert status == 503
         time.sleep(0.01)
-    client = made.Client(base_url="http://testserver")
-    client.set_httpx_client(httpx.Client(transport=_Through(server), base_url="http://testserver"))
+    client = made.Client(base_url=URL)
+    client.set_httpx_client(httpx.Client(transport=_Through(server), base_url=URL))
     return client
 
 
@@ -76,7 +78,7 @@ def test_the_tokenizer_service(
     made = generated(app, tmp_path, monkeypatch)
     encode = importlib.import_module("made.api.default.encode")
     models, types = importlib.import_module("made.models"), importlib.import_module("made.types")
-    with TestClient(app) as server:
+    with TestClient(app, base_url=URL) as server:
         client = client_of(made, server)
         wanted = tokenizer.encode("Once upon é")
         assert encode.sync(client=client, body=models.EncodeRequest(text="Once upon é")).tokens == wanted
@@ -90,7 +92,7 @@ def test_the_inference_service(model_dir: Path, tmp_path: Path, monkeypatch: pyt
     generate = importlib.import_module("made.api.default.generate")
     completions = importlib.import_module("made.api.open_ai.completions")
     models = importlib.import_module("made.models")
-    with TestClient(app) as server:
+    with TestClient(app, base_url=URL) as server:
         client = client_of(made, server)
         answer = generate.sync(client=client, body=models.GenerateRequest(prompt="Once", max_tokens=3, seed=1))
         assert answer.usage.completion_tokens <= 3

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+DEPLOY = (ROOT / "docs" / "how-to" / "deploy.md").read_text(encoding="utf-8")
 
 pytestmark = pytest.mark.case("D56")
 
@@ -27,11 +27,11 @@ def test_no_container_can_take_all_of_the_host(name: str) -> None:
     assert service["tmpfs"][0] == "/tmp:size=64m"
     assert all("size=" in mount for mount in service["tmpfs"])
     assert service["logging"] == {"driver": "local"}, "which limits its files"
-    assert f"| `{variable}` | {memory} |" in OPERATIONS
+    assert f"| `{variable}` | {memory} |" in DEPLOY
 
 
 @pytest.mark.parametrize("name", ["train", "inference"])
 def test_on_a_gpu_host_there_is_more(name: str) -> None:
     service = services("docker-compose.gpu.yml")[name]
     assert service["mem_limit"] == f"${{{name.upper()}_MEMORY:-8g}}" == service["memswap_limit"]
-    assert "| 8g |" in OPERATIONS
+    assert "| 8g |" in DEPLOY

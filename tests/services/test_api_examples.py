@@ -1,4 +1,4 @@
-"""Every example of docs/api.md runs against both services and succeeds."""
+"""Every example of the pages on the HTTP API, and those of README.md, run against both services and succeed."""
 
 import re
 import shutil
@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-_DOCUMENT = Path(__file__).parents[2] / "docs" / "api.md"
+_ROOT = Path(__file__).parents[2]
+_PAGES = [*sorted((_ROOT / "docs" / "reference").glob("*-api.md")), _ROOT / "README.md"]
 _CURL = 'curl() { command curl -sS --fail-with-body --max-time 240 "$@" && echo; }\n'
 
 
 def examples(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", _DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    text = "\n".join(page.read_text(encoding="utf-8") for page in _PAGES)
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
@@ -32,7 +34,7 @@ def test_every_example_runs(process: Callable[..., Any], model_dir: Path, capsys
     def at_these(example: str) -> str:
         return re.sub(r"http://127\.0\.0\.1:\d+", lambda match: urls[match[0]], example)
 
-    shell, python = examples("sh"), examples("python")
+    shell, python = [example for example in examples("sh") if "curl " in example], examples("python")
     assert sum(example.count("curl ") for example in shell) >= 8
     assert len(python) >= 3
     for example in shell:
@@ -42,5 +44,5 @@ def test_every_example_runs(process: Callable[..., Any], model_dir: Path, capsys
         assert ran.stdout.strip(), example
         assert '"error"' not in ran.stdout, f"{example}\n{ran.stdout}"
     for example in python:
-        exec(compile(at_these(example), "docs/api.md", "exec"), {})
+        exec(compile(at_these(example), "an example", "exec"), {})
     assert capsys.readouterr().out.strip(), "the streams print what they read"

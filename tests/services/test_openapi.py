@@ -1,6 +1,8 @@
 """The OpenAPI documents, as programs read them that make clients of them."""
 
+import json
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +44,20 @@ def test_raw_bodies_are_bytes() -> None:
         assert content(path).keys() == {"application/json", kind}
         schema = content(path)[kind]["schema"]
         assert (schema["type"], schema["format"]) == ("string", "binary")
+
+
+def test_the_largest_seed_is_written_exactly() -> None:
+    """To a reader of the digits too: as a float, 2**63 is 9.223372036854776e+18 in JSON, which is 192 more."""
+    document = json.loads(json.dumps(DOCUMENTS["inference"]), parse_float=Decimal)
+    for name in ("GenerateRequest", "CompletionRequest"):
+        bounds = document["components"]["schemas"][name]["properties"]["seed"]["anyOf"][0]
+        assert (bounds["minimum"], bounds["exclusiveMaximum"]) == (0, 2**63)
+
+
+@pytest.mark.parametrize("service", DOCUMENTS)
+def test_whole_numbers_are_written_without_a_point(service: str) -> None:
+    def refuse(number: str) -> float:
+        assert not float(number).is_integer(), number
+        return float(number)
+
+    assert json.loads(json.dumps(DOCUMENTS[service]), parse_float=refuse) == DOCUMENTS[service]

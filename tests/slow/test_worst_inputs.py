@@ -48,21 +48,21 @@ TEXTS = {
 
 
 @contextmanager
-def neighbor(url: str) -> Iterator[list[float]]:
-    """Asks for /livez all the time, and collects how long that takes."""
-    seconds: list[float] = []
+def neighbor(url: str, process: psutil.Process) -> Iterator[list[tuple[float, float]]]:
+    """Asks for /livez all the time; collects how long the service works until it answers, and what a clock says."""
+    waits: list[tuple[float, float]] = []
     stop = threading.Event()
 
     def ask() -> None:
         with httpx.Client(timeout=60) as client:
             while not stop.wait(0.02):
-                started = time.perf_counter()
+                worked, started = processor_seconds(process), time.perf_counter()
                 assert client.get(f"{url}/livez").status_code == 200
-                seconds.append(time.perf_counter() - started)
+                waits.append((processor_seconds(process) - worked, time.perf_counter() - started))
 
     thread = threading.Thread(target=ask)
     thread.start()
-    yield seconds
+    yield waits
     stop.set()
     thread.join()
 
@@ -73,10 +73,10 @@ def processor_seconds(process: psutil.Process) -> float:
 
 
 def check(running: Any, name: str, request: Callable[[int], dict[str, Any]], path: str) -> None:
-    """Ask with each size, and compare the processor's time a byte."""
+    """Ask with each size, compare the processor's time a byte, and see that others are served meanwhile."""
     process = psutil.Process(running.popen.pid)
     costs = []
-    with httpx.Client(timeout=300) as client, neighbor(running.url) as waits:
+    with httpx.Client(timeout=300) as client, neighbor(running.url, process) as waits:
         for size in SIZES:
             given = request(size)
             rounds = []
@@ -86,10 +86,13 @@ def check(running: Any, name: str, request: Callable[[int], dict[str, Any]], pat
                 rounds.append(processor_seconds(process) - before)
                 assert status in {200, 400, 413, 422}, status
             costs.append(statistics.median(rounds))
+    waits.append((0.0, 0.0))  # where all was refused before /livez was asked for
+    worked, waited = map(max, zip(*waits, strict=True))
     shown = ", ".join(f"{size / 1e6:g} MB {cost * 1e3:.0f} ms" for size, cost in zip(SIZES, costs, strict=True))
-    print(f"{path} {name}: {shown}; /livez after {max(waits) * 1e3:.0f} ms at most")
+    print(f"{path} {name}: {shown}; /livez after {worked * 1e3:.0f} ms, {waited * 1e3:.0f} ms by the clock")
     assert costs[2] <= 8 * MOST_GROWTH * max(costs[1], 0.02), shown
-    assert max(waits) < 0.25
+    assert worked < 0.25
+    assert waited < 10  # without work too, however busy the machine is
 
 
 @pytest.fixture(params=["plain", "qwen"])

@@ -64,7 +64,7 @@ def run(job: Job, processes: Processes) -> None:
     """Take part in a run."""
     if processes.is_first:
         prepare(job)
-    processes.wait()
+    processes.barrier()
     trainer = Trainer(prepare_run(job.settings, processes))
     if job.fault and processes.rank == processes.count - 1:
         after = trainer._after

@@ -52,7 +52,7 @@ def least_limit(tmp_path: Path) -> int:
     (tmp_path / "small.txt").write_text("some words")
     refused = Done(tmp_path / "small.txt", tmp_path / "least", "--memory-limit", 1)
     assert refused.status == 1
-    assert "the memory limit of 1 bytes is too low: the program itself takes" in refused.errors
+    assert "the memory limit of 1 bytes is too low: the process itself uses" in refused.errors
     return refused.peak + 100 * MIB
 
 
@@ -109,7 +109,7 @@ def test_one_line_without_a_place_to_cut(tmp_path: Path, megabytes: int, charact
     limit = least_limit(tmp_path) + 5 * megabytes * MIB
     stopped = Done(path, tmp_path / "out", "--memory-limit", limit)
     assert stopped.status == 1
-    assert "Allow more (--memory-limit)" in stopped.errors
+    assert "Raise --memory-limit" in stopped.errors
     assert stopped.peak < limit
     limit = least_limit(tmp_path) + 14 * megabytes * MIB
     done = Done(path, tmp_path / "out", "--memory-limit", limit, vocab_size=300)
@@ -157,7 +157,7 @@ def test_files_that_unpack_to_a_thousand_times_their_size(
     else:
         assert status == 1
         assert name in errors
-        assert "(--memory-limit)" in errors
+        assert "--memory-limit" in errors
         assert not (tmp_path / "out").exists()
 
 
@@ -168,7 +168,7 @@ def test_encoding_says_what_its_limit_must_be(tmp_path: Path, tokenizer_folder: 
     status, errors, _ = run(*command, "--memory-limit", "100M", "--threads", 2)
     assert status == 1
     assert "the memory limit of 104,857,600 bytes is too low: the program itself takes" in errors
-    assert "allow more (--memory-limit), or fewer --threads" in errors
+    assert "raise it (--memory-limit), or use fewer --threads" in errors
 
 
 @pytest.mark.case("D31")

@@ -128,7 +128,7 @@ def load_newest_checkpoint(folder: Path, processes: Processes = ONE_PROCESS) -> 
         reason = f"all {len(paths)} in it are damaged" if paths else "it is empty"
         raise TrainerError(f"no checkpoint to resume from in {folder}: {reason}; start again with --overwrite")
     step = checkpoint.run.step
-    if processes.total([step]) != [step * processes.count]:
+    if processes.all_reduce([step]) != [step * processes.count]:
         raise TrainerError(f"{checkpoint.path} is the newest intact checkpoint here, but not for other processes")
     return checkpoint
 

@@ -22,7 +22,7 @@ from trainer.checkpoints.folders import (
 from trainer.checkpoints.resume import machine, result_settings
 from trainer.checkpoints.run_state import RunState
 from trainer.compute.device import Device
-from trainer.compute.parallel import whole_model, whole_state
+from trainer.compute.parallel import full_model, full_state
 from trainer.compute.processes import ONE_PROCESS, Processes
 from trainer.errors import DivergedError, TrainerError
 from trainer.runs.folder import RunFolder
@@ -59,8 +59,8 @@ class Saver:
             DivergedError: a weight is NaN or infinite; such a checkpoint would replace good ones.
             TrainerError: writing failed; names the newest checkpoint.
         """
-        model = whole_model(model)
-        optimizer_state = whole_state(optimizer.state_dict(), keep=self.processes.is_first)
+        model = full_model(model)
+        optimizer_state = full_state(optimizer.state_dict(), keep=self.processes.is_first)
         self._check_finite(model, state)
         folder = self.run.checkpoints
         if not self.processes.is_first:
@@ -85,7 +85,7 @@ class Saver:
         self.mark_best(state)
         return path
 
-    def go_on_from(self, checkpoint: Checkpoint) -> None:
+    def return_to(self, checkpoint: Checkpoint) -> None:
         """Return the run's folder to its state when a checkpoint was saved.
 
         Newer checkpoints are damaged, or one of them would have been loaded. They are moved aside, since the run will
@@ -99,7 +99,7 @@ class Saver:
     def _check_finite(self, model: Transformer, state: RunState) -> None:
         """Raise in all processes where a weight in any is NaN or infinite: raising in one would block the others."""
         bad = next((name for name, weight in model.named_parameters() if not weight.isfinite().all()), None)
-        if sum(self.processes.total([float(bad is not None)])):
+        if sum(self.processes.all_reduce([float(bad is not None)])):
             what = bad or "in another process"
             raise DivergedError(f"NaN or infinite weight after step {state.step}: {what}", state.step)
 
@@ -120,7 +120,7 @@ class Saver:
         Raises:
             TrainerError: writing failed; names the newest checkpoint, which holds the same model.
         """
-        model = whole_model(model)
+        model = full_model(model)
         if not self.processes.is_first:
             return
         make_way(self.run.model)

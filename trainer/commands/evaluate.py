@@ -19,16 +19,18 @@ def evaluate(
     settings: EvaluateSettings = _DEFAULTS,
     json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> None:
-    """Score text with a model: loss, perplexity and bits per byte, in all and for each source.
+    """Score text with a model: loss, perplexity and bits per byte, in total and for each source.
 
     Bits per byte compare models of different tokenizers; loss and perplexity only those of the same. How documents are
-    treated and where windows begin changes the figures: compare like with like, the table says what was done.
+    split into windows changes the figures: compare only figures with the same settings;
+    they are printed below the table.
     `evaluate-tokenizers` compares tokenizers without a model.
 
     Args:
-        model: A model folder: runs/first/model, any of a run's checkpoints, or one from elsewhere.
-        inputs: UTF-8 text files, plain or packed as .gz or .zst; .jsonl and .parquet files, each record of which is a
-            document; folders of these; globs in quotes; - for standard input; or token files, such as tokens/val.bin.
+        model: A model directory: runs/first/model, any of a run's checkpoints, or one from elsewhere.
+        inputs: UTF-8 text files, plain or compressed as .gz or .zst; .jsonl and .parquet files, each record of which is
+            a document; directories of these; globs in quotes; - for standard input; or token files, such as
+            tokens/val.bin.
         settings: What is scored, and how.
         json_output: Print JSON instead of a table.
     """

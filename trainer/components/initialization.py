@@ -16,7 +16,7 @@ def mimetic_attention_(model: Transformer) -> None:
     Keys start as copies of the queries' weights, so that a token attends to tokens like itself, and the output
     projection as the transpose of the value projection, so that what is attended to is added to the residual stream as
     it is. The demo model then learns to repeat a story's names within a million tokens; from plain random weights it
-    had not begun to after one and a half (docs/log.md).
+    had not begun to after one and a half (docs/lab/log.md).
 
     Source: Trockman and Kolter 2023, "Mimetic Initialization of Self-Attention Layers" (arXiv 2305.09828). Theirs draws
     the products of the weights near a multiple of the identity; ours makes them so outright.

@@ -78,7 +78,7 @@ class ParallelLoss:
         """Return what `TrainingLoss` returns."""
         return self._forward(*args, **kwargs)  # type: ignore[no-any-return] # nn.Module returns Any
 
-    def gathering(self, *, last: bool) -> AbstractContextManager[object]:
+    def gradient_sync(self, *, last: bool) -> AbstractContextManager[object]:
         """The context of one forward and backward pass: the processes exchange gradients in the last one of a step."""
         if self._sharded is not None:
             self._sharded.set_requires_gradient_sync(last)
@@ -113,22 +113,22 @@ def parallel_loss(
     )
 
 
-def gathering(loss: Callable[..., tuple[Tensor, Tensor]], *, last: bool) -> AbstractContextManager[object]:
-    """`ParallelLoss.gathering`; no effect for the loss of one process."""
-    return loss.gathering(last=last) if isinstance(loss, ParallelLoss) else nullcontext()
+def gradient_sync(loss: Callable[..., tuple[Tensor, Tensor]], *, last: bool) -> AbstractContextManager[object]:
+    """`ParallelLoss.gradient_sync`; no effect for the loss of one process."""
+    return loss.gradient_sync(last=last) if isinstance(loss, ParallelLoss) else nullcontext()
 
 
 # torch.distributed.checkpoint.state_dict could do this too, but reading an optimizer's state before the first step
 # makes it take one, so AdamW's step counter is off by one; and its keys are names, not numbers as for one process.
 
 
-def whole(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """Gather a sharded tensor (a DTensor), in all processes at once; any other tensor is returned as it is."""
     gather = getattr(tensor, "full_tensor", None)
     return tensor if gather is None else gather()
 
 
-def whole_model(model: Transformer) -> Transformer:
+def full_model(model: Transformer) -> Transformer:
     """The model with all its weights in this process: itself, or a copy where they are sharded.
 
     All processes call this at once; each holds the whole weights until it drops the copy.
@@ -137,7 +137,7 @@ def whole_model(model: Transformer) -> Transformer:
         return model
     with torch.device("meta"):
         copy = Transformer(model.config)
-    copy.load_state_dict({name: whole(weight) for name, weight in model.state_dict().items()}, assign=True)
+    copy.load_state_dict({name: full_tensor(weight) for name, weight in model.state_dict().items()}, assign=True)
     copy.document_start = model.document_start
     return copy.to(next(model.parameters()).device).eval()
 
@@ -147,7 +147,7 @@ def load_weights(model: Transformer, weights: Mapping[str, Tensor]) -> None:
     model.load_state_dict({name: _shard_like(own, weights[name]) for name, own in model.state_dict().items()})
 
 
-def whole_state(state: Any, *, keep: bool = True) -> Any:
+def full_state(state: Any, *, keep: bool = True) -> Any:
     """An optimizer's state dict with every sharded tensor gathered, on the CPU.
 
     All processes call this at once.
@@ -157,12 +157,12 @@ def whole_state(state: Any, *, keep: bool = True) -> Any:
         keep: Whether this process wants the result; else it gets None in place of the tensors.
     """
     if isinstance(state, dict):
-        return {key: whole_state(value, keep=keep) for key, value in state.items()}
+        return {key: full_state(value, keep=keep) for key, value in state.items()}
     if isinstance(state, list):
-        return [whole_state(value, keep=keep) for value in state]
+        return [full_state(value, keep=keep) for value in state]
     if not hasattr(state, "full_tensor"):
         return state
-    tensor = whole(state)
+    tensor = full_tensor(state)
     return tensor.cpu() if keep else None
 
 

@@ -77,7 +77,7 @@ class Processes:
             return mine, my_targets
         return torch.cat([mine, inputs[:1]]), torch.cat([my_targets, torch.full_like(targets[:1], IGNORED)])
 
-    def total(self, values: Sequence[float]) -> list[float]:
+    def all_reduce(self, values: Sequence[float]) -> list[float]:
         """The values summed over all processes, in float64: the same bits in each of them."""
         if self.count == 1:
             return list(values)
@@ -85,12 +85,12 @@ class Processes:
         dist.all_reduce(sums)
         return sums.tolist()
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """A barrier: return when all processes have called this."""
-        self.total([0.0])  # an empty sum would not wait
+        self.all_reduce([0.0])  # an empty sum would not wait
 
     def agree(self, values: Sequence[float], stop: StopRequest | None) -> tuple[list[float], int | None]:
-        """`total`, and the signal to stop that any of the processes has received, in one exchange.
+        """`all_reduce`, and the signal to stop that any of the processes has received, in one exchange.
 
         The end of the launcher counts as SIGTERM: nothing else would end this run.
         """
@@ -99,7 +99,7 @@ class Processes:
             return list(values), stop_signal
         if self.launcher is not None and os.getppid() != self.launcher:
             stop_signal = signal.SIGTERM
-        sums = self.total([*values, *(float(stop_signal == number) for number in _STOP_SIGNALS)])
+        sums = self.all_reduce([*values, *(float(stop_signal == number) for number in _STOP_SIGNALS)])
         noted = (number for number, votes in zip(_STOP_SIGNALS, sums[len(values) :], strict=True) if votes)
         return sums[: len(values)], next(noted, None)
 

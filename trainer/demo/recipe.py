@@ -20,7 +20,7 @@ def training_settings(data: Path, output: Path) -> TrainSettings:
     return TrainSettings(
         data=data,
         output=output,
-        # From plain random weights, or in larger batches, names change within a story (docs/log.md).
+        # From plain random weights, or in larger batches, names change within a story (docs/lab/log.md).
         model=ModelSettings(
             d_model=128,
             num_layers=4,

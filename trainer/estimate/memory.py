@@ -33,10 +33,10 @@ _COMPONENTS = {
 }
 
 # glibc leaves gaps where aligned blocks of many sizes come and go: what a step takes beside weights, gradients and
-# optimizer state grows to this much of itself within ten steps (docs/log.md has the measurements).
+# optimizer state grows to this much of itself within ten steps (docs/lab/log.md has the measurements).
 _GLIBC_GAPS = 0.75
 
-_ERROR = 0.1  # how far off the estimate may be (docs/log.md)
+_ERROR = 0.1  # how far off the estimate may be (docs/lab/log.md)
 
 _TRACED_TOKENS = 1 << 16  # at once; the loss goes through them 512 at a time, which takes a second for so many
 

@@ -42,7 +42,7 @@ class MeasuredSteps:
 def usual_utilization(device: Device) -> float:
     """The share of the rate of its matrix products that a training step reaches; small models reach less.
 
-    CPU: docs/log.md; in bfloat16 less, since products are faster and all else is not. GPUs: what nanochat and llm.c
+    CPU: docs/lab/log.md; in bfloat16 less, since products are faster and all else is not. GPUs: what nanochat and llm.c
     report for dense models of 100 million parameters and more.
     """
     return _UTILIZATION_ON_CPU[device.dtype] if device.torch_device.type == "cpu" else _UTILIZATION_ON_GPU

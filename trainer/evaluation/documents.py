@@ -1,4 +1,4 @@
-"""The documents of texts and token files, as ids, read a part at a time."""
+"""Reading the documents of texts and token files as ids, a part at a time."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ class Part(NamedTuple):
     """A part of a document, or all of it.
 
     Attributes:
-        source: The name of what it counts for.
-        ids: Without those that begin and end documents.
-        ends: Whether the document ends with it.
+        source: The name of the source that it counts for.
+        ids: The ids, without those that begin and end documents.
+        ends: Whether it is the last part of the document.
     """
 
     source: str
@@ -40,8 +40,8 @@ class OpenedFile:
     """A text or token file to be scored.
 
     Attributes:
-        source: The name of what it counts for, unless its records tell.
-        size: Its bytes of text; None where nobody knows.
+        source: The name of the source that it counts for, unless its records name another one.
+        size: Its bytes of text; None if unknown.
         read: Called for its documents.
     """
 
@@ -56,11 +56,11 @@ class DocumentReader:
 
     Attributes:
         tokenizer: The tokenizer.
-        separator: What stands between the documents of a text; None if every text is one document.
+        separator: What separates the documents of a text; None if every text is one document.
         text_field: Of JSON lines and parquet files.
         errors: Whether bytes that are not UTF-8 are an error or become U+FFFD.
-        memory: What a part of a text, or a record, may take.
-        by: What documents count for: `input`, as it was named; `file`, or else this field of their records.
+        memory: Limits for parts of a text and records.
+        by: The source that documents count for: `input`, as it was named; `file`; or else this field of their records.
     """
 
     tokenizer: Tokenizer
@@ -77,20 +77,20 @@ class DocumentReader:
             named: As in `open_inputs`, and token files: NAME.bin with the manifest NAME.json beside it.
 
         Raises:
-            UsageError: If nothing is named, or what is named is not there.
-            CorpusError: If a file may not be read.
+            UsageError: If nothing is named, or no file matches.
+            CorpusError: If a file does not exist or cannot be read.
             TokenFileError: If a token file is damaged, comes from another tokenizer, or has ids beyond the vocabulary.
         """
         if not named:
             raise UsageError(
-                "nothing to evaluate is given; name text or token files, a folder, or - for standard input"
+                "nothing to evaluate is given; name text or token files, a directory, or - for standard input"
             )
         return [opened for given in named for opened in self._open(given)]
 
     def _open(self, given: Path) -> Iterator[OpenedFile]:
         token_files = given.is_dir() and sorted(given.glob("*.bin"))
         if token_files:
-            raise UsageError(f"{given} is a folder of token files: name one of them, such as {token_files[-1]}")
+            raise UsageError(f"{given} is a directory of token files: name one of them, such as {token_files[-1]}")
         for path in expand(given):
             name = _name(path if self.by == "file" else given)
             if path.suffix == ".bin":
@@ -117,7 +117,7 @@ class DocumentReader:
             for end in np.flatnonzero(ids == file.manifest.end_of_text_id).tolist():
                 yield Part(name, ids[begin:end], ends=True)
                 begin = end + 1
-            # Behind the last document's end there is white space at most.
+            # After the end of the last document there is only white space, if anything.
             if begin < len(ids):
                 yield Part(name, ids[begin:], ends=False)
 
@@ -136,9 +136,9 @@ class DocumentReader:
         yield from self._encode(sources, texts)
 
     def _read_text(self, name: str, text: Source) -> Iterator[Part]:
-        """Documents are what lies between separators; behind the last one there is none but if it holds text."""
+        """Documents are what is between separators; after the last one there is none unless text follows."""
         is_open = False
-        for piece in self._pieces(text.name, text_blocks(text, self.separator, self.errors, self.memory.part)):
+        for piece in self._blocks(text.name, text_blocks(text, self.separator, self.errors, self.memory.part)):
             *whole, last = [piece] if self.separator is None else piece.split(self.separator)
             yield from self._encode([name] * len(whole), whole)
             is_open = has_text(last.encode()) or (is_open and not whole)
@@ -148,8 +148,8 @@ class DocumentReader:
         if is_open:
             yield Part(name, _NONE, ends=True)
 
-    def _pieces(self, name: str, text: Iterator[str]) -> Iterator[str]:
-        """A text cut where its tokens and its separators are not."""
+    def _blocks(self, name: str, text: Iterator[str]) -> Iterator[str]:
+        """A text in blocks, cut neither within a token nor within a separator."""
         if self.tokenizer.can_split_bytes:
             return text
         if self.separator is None:

@@ -30,11 +30,11 @@ _BATCH_TOKENS_ELSEWHERE = 32768
 
 @dataclass
 class SourceEvaluation:
-    """What the model makes of one source, as it is read.
+    """The scores of one source.
 
     Attributes:
-        evaluation: Sums over what was scored.
-        documents: That were read, to their ends.
+        evaluation: Sums over the scored tokens.
+        documents: How many documents were read to their ends.
     """
 
     evaluation: Evaluation = field(default_factory=Evaluation)
@@ -43,14 +43,14 @@ class SourceEvaluation:
 
 @dataclass(frozen=True)
 class EvaluationReport:
-    """What came of an evaluation.
+    """The result of an evaluation.
 
     Attributes:
         folder: The model.
         device: Where it ran.
-        windows: How documents became windows.
-        sources: By name, in the order in which they came.
-        seconds: That reading, encoding and scoring took.
+        windows: How documents were split into windows.
+        sources: By name, in the order in which they were read.
+        seconds: Time for reading, encoding and scoring.
     """
 
     folder: ModelFolder
@@ -69,7 +69,7 @@ class EvaluationReport:
 
 @dataclass(frozen=True)
 class WindowRules:
-    """How documents become windows.
+    """How documents are split into windows.
 
     Attributes:
         documents: `apart`, or `packed` one after the other.
@@ -78,7 +78,7 @@ class WindowRules:
         fill_last: See `WindowCutter`.
         begin_id: The id before the first token of a sequence, which lets it be scored; None if there is none.
         end_id: The id after each document of a packed sequence.
-        document_mask: Whether a token of a packed sequence sees its own document only.
+        document_mask: Whether a token of a packed sequence attends to its own document only.
         max_tokens: Of each source, the first ones; None for all.
     """
 
@@ -142,10 +142,10 @@ def evaluate_inputs(
         model: A model folder.
         inputs: As in `DocumentReader.open`.
         settings: How.
-        new_bar: Shows how far it is.
+        new_bar: Shows the progress.
 
     Raises:
-        UsageError: If the settings do not fit the model or the inputs, or there is no such device.
+        UsageError: If the settings do not fit the model or the inputs, or the device does not exist.
         ModelFolderError: If the model cannot be used.
         CorpusError: If a text cannot be read as UTF-8.
         TokenFileError: See `DocumentReader.open`.
@@ -186,7 +186,7 @@ def evaluate_inputs(
             done += part
         note = f"loss {done.loss:.4f} {done.tokens / (time.monotonic() - begin):,.0f} tok/s"
         report_progress(done.bytes, note)
-    report_progress(size or done.bytes, note)  # separators are no text, so that some of the size was left
+    report_progress(size or done.bytes, note)  # separators are not text, so that a part of the size is left
     report = EvaluationReport(folder, device, rules, sources, time.monotonic() - begin)
     _check(report)
     return report
@@ -205,10 +205,10 @@ def _rules(settings: ScoringSettings, folder: ModelFolder) -> WindowRules:
     longest = folder.config.context_length
     length = settings.window or longest
     if length > longest:
-        raise UsageError(f"window is {length}; the model sees {longest} tokens at most")
+        raise UsageError(f"window must be at most {longest}, the context length of the model; got {length}")
     stride = settings.stride or length
     if stride > length:
-        raise UsageError(f"stride is {stride}, more than the window of {length}: tokens would be left out")
+        raise UsageError(f"stride must be at most {length}, the window, so that no token is skipped; got {stride}")
     end_id = folder.tokenizer.end_of_text_id
     if settings.documents == "packed" and end_id is None:
         raise UsageError(
@@ -227,7 +227,7 @@ def _rules(settings: ScoringSettings, folder: ModelFolder) -> WindowRules:
 
 
 def _is_masked(settings: ScoringSettings, folder: ModelFolder) -> bool:
-    """What is asked for, else what `train` wrote into ownlm.json."""
+    """The setting, else what `train` wrote into ownlm.json."""
     if settings.document_mask is not None:
         return settings.document_mask
     training = folder.provenance.get("training", {}).get("settings", {})
@@ -235,7 +235,7 @@ def _is_masked(settings: ScoringSettings, folder: ModelFolder) -> bool:
 
 
 def _begin_id(tokenizer: Tokenizer, documents: str) -> int | None:
-    """What comes before a document: where they are packed, that is the end of another one."""
+    """The id before a document: where documents are packed, that is the end of another one."""
     has_own = documents == "apart" and tokenizer.bos_id is not None
     return tokenizer.bos_id if has_own else tokenizer.end_of_text_id
 
@@ -243,16 +243,14 @@ def _begin_id(tokenizer: Tokenizer, documents: str) -> int | None:
 def _check(report: EvaluationReport) -> None:
     total = report.total
     if not total.evaluation.tokens:
-        first = (
-            "" if report.windows.begin_id is not None else ", since nothing comes before the first one of a document"
-        )
+        why = "" if report.windows.begin_id is not None else "; without --begin, the first token of each is not scored"
         raise TrainerError(
-            f"there is no token to score in {', '.join(report.sources) or 'the inputs'} (documents: "
-            f"{total.documents}): give more text{first}"
+            f"there is no token to score in {', '.join(report.sources) or 'the inputs'}: need more text (documents "
+            f"found: {total.documents}{why})"
         )
     for name, source in report.sources.items():
         if source.evaluation.tokens and not math.isfinite(source.evaluation.nats):
             raise TrainerError(
-                f"the loss on {name} is {source.evaluation.loss}: the model in {report.folder.path} gives no finite "
-                "probabilities; its training has diverged, or its weights are damaged"
+                f"the loss on {name} is {source.evaluation.loss}: the probabilities of {report.folder.path} are NaN or "
+                "infinite; its training has diverged, or its weights are damaged"
             )

@@ -19,7 +19,7 @@ from trainer.evaluation.windows import Window
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-# Rows whose logits exist at once: on a CPU they stay within the cache, GPUs need many to be busy.
+# Rows of logits computed at once: on a CPU they fit into the cache, GPUs need many to be fully used.
 _ROWS_ON_CPU = 256
 _ROWS_ELSEWHERE = 4096
 

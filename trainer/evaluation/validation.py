@@ -39,19 +39,19 @@ def evaluate(
     begin_id: int | None = None,
     processes: Processes = ONE_PROCESS,
 ) -> Evaluation:
-    """Score every token once, in consecutive windows, which several processes share.
+    """Score every token once, in consecutive windows divided among the processes.
 
-    The result does not depend on `batch_size`, and neither the model's mode nor any random generator is changed.
+    The result does not depend on `batch_size`; the model's mode and the random generators stay as they are.
 
     Args:
         model: The model.
         blocks: The ids, 1-D, a part at a time.
         byte_lengths: From `token_byte_lengths`.
-        context_length: Length of a window; a token sees at most this much before it.
+        context_length: Length of a window; a token is predicted from at most so many.
         batch_size: Windows at once.
         device: Where the model is.
-        begin_id: The id that stands before the first token; without one, scoring starts at the second.
-        processes: Those that call this at once, each with the whole model; all get the same result.
+        begin_id: The id before the first token; without one, scoring starts at the second token.
+        processes: The processes that call this together, each with the whole model; all get the same result.
     """
     was_training = model.training
     model.eval()
@@ -63,5 +63,7 @@ def evaluate(
             total += score(model, batch, byte_lengths, device=device)[""]
     finally:
         model.train(was_training)
-    nats, num_tokens, text_nats, num_bytes = processes.total([total.nats, total.tokens, total.text_nats, total.bytes])
+    nats, num_tokens, text_nats, num_bytes = processes.all_reduce(
+        [total.nats, total.tokens, total.text_nats, total.bytes]
+    )
     return Evaluation(nats, int(num_tokens), text_nats, int(num_bytes))

@@ -36,9 +36,9 @@ class WindowCutter:
     Args:
         length: Inputs of a window.
         stride: From 1 to `length`; `length` cuts windows that do not overlap.
-        fill_last: Let the last window of a longer sequence reach back until it is full, as lm-evaluation-harness does
-            (`get_rolling_token_windows`), rather than begin where its turn is.
-        source: Goes into the windows.
+        fill_last: Start the last window of a longer sequence earlier, so that it is full, as lm-evaluation-harness does
+            (`get_rolling_token_windows`), rather than one stride after the previous one.
+        source: Set in the windows.
     """
 
     def __init__(self, length: int, stride: int, *, fill_last: bool = False, source: str = "") -> None:
@@ -47,11 +47,11 @@ class WindowCutter:
         self._fill_last = fill_last
         self._source = source
         self._tokens: Ids = np.empty(0, np.int64)
-        self._next = 1  # the place of the first target that is still to be scored
+        self._next = 1  # index of the first target that has not been scored
         self._is_first = True
 
     def feed(self, ids: Ids) -> Iterator[Window]:
-        """The windows that more of the sequence completes."""
+        """The windows that are complete after more of the sequence."""
         self._tokens = np.concatenate([self._tokens, ids])
         while len(self._tokens) - self._next >= (count := self._length if self._is_first else self._stride):
             end = self._next + count
@@ -61,7 +61,7 @@ class WindowCutter:
         self._tokens, self._next = self._tokens[unused:], self._next - unused
 
     def finish(self) -> Iterator[Window]:
-        """The last window, if targets are left for it."""
+        """The last window, if targets are left."""
         end = len(self._tokens)
         if end > self._next:
             turn = self._next + self._stride - 1 - self._length

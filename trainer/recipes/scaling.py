@@ -96,7 +96,7 @@ def _training(
     steps = given.get("max_steps") or max(1, round(tokens / (batch * config.context_length)))
     rate = _RATE_FACTOR * compute**_RATE_EXPONENT
     longest = replace(asked, max_steps=steps, warmup_steps=None).longest_warmup
-    limited = f", at most {_HIGHEST_RATE:g} (docs/log.md)" if rate > _HIGHEST_RATE else ""
+    limited = f", at most {_HIGHEST_RATE:g} (docs/lab/log.md)" if rate > _HIGHEST_RATE else ""
     derived += [
         Derived("max_steps", steps, budget),
         Derived(

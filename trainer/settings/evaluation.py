@@ -16,24 +16,24 @@ class ScoringSettings(Settings):
     """Which tokens are scored, given which."""
 
     documents: Literal["apart", "packed"] = "apart"
-    """`apart`: every document by itself; its tokens are scored, not its end. Compare models by it. `packed`: the
-    documents of a file one after another with an end-of-text id behind each, which is scored too, cut into windows
-    wherever they end: how `train` reads its data, and the number that it reports."""
+    """`apart`: every document by itself; its tokens are scored, its end is not. Use it to compare models. `packed`: the
+    documents of a file one after another with an end-of-text id after each, which is scored too, cut into windows
+    regardless of where they end: how `train` reads its data, and the number that it reports."""
 
     document_mask: bool | None = None
-    """For packed documents: let a token see its own document only. Default: as the model was trained."""
+    """For packed documents: let a token attend to its own document only. Default: as the model was trained."""
 
     window: int | None = setting(None, minimum=1)
     """The most tokens that a token is predicted from. Default: the model's context length."""
 
     stride: int | None = setting(None, minimum=1)
-    """Tokens by which the window moves on in longer documents, and which it scores: those before them in the window are
-    context. Half a window takes twice the time and gives a truer, lower loss. Default: window, so that windows do not
-    overlap."""
+    """Tokens by which the window moves in longer documents, and which are scored; those before them in the window are
+    context. Half a window takes twice the time and gives a more accurate, lower loss. Default: window, so that windows
+    do not overlap."""
 
     last_window: Literal["short", "full"] = "short"
-    """Where the last window of a longer document begins: `short` where its turn is, as in transformers' loop; `full`
-    early enough for it to be full, as in lm-evaluation-harness."""
+    """Where the last window of a longer document begins: `short`: one stride after the previous one, as in the loop of
+    transformers; `full`: early enough to be full, as in lm-evaluation-harness."""
 
     begin: bool = True
     """Put the tokenizer's begin-of-text id (else its end-of-text id) before the first token, so that it is scored too;
@@ -45,7 +45,7 @@ class ScoringSettings(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.document_mask and self.documents == "apart":
-            raise UsageError("document_mask is for --documents packed: those apart see only themselves anyway")
+            raise UsageError("document_mask is for --documents packed: documents apart are masked anyway")
 
 
 @Parameter(name="*", group=READING)
@@ -54,8 +54,8 @@ class ReadingSettings(DocumentSettings):
     """How inputs become documents."""
 
     by: str = "input"
-    """The rows of the table: `input`, as named; `file`, each file of a folder; or the name of a field of JSON lines and
-    parquet files, such as `source`, for a row for each of its values."""
+    """The rows of the table: `input`, as named; `file`, each file of a directory; or the name of a field of JSON lines
+    and parquet files, such as `source`, for a row for each of its values."""
 
 
 @Parameter(name="*", group=Group("Machine", sort_key=3))

@@ -7,7 +7,7 @@ from cyclopts import Group, Parameter
 
 from trainer.errors import UsageError
 from trainer.settings.fields import Settings, setting
-from trainer.text.sources import parse_limit
+from trainer.text.sizes import parse_limit
 
 READING = Group("How text is read", sort_key=2)
 

@@ -6,7 +6,7 @@ from cyclopts import Parameter
 
 from trainer.settings.fields import setting
 from trainer.settings.text import DocumentSettings
-from trainer.text.sources import parse_size
+from trainer.text.sizes import parse_size
 
 
 @Parameter(name="*")

@@ -1,1 +1,1 @@
-"""Text as it comes: files of several formats, packed or not, as documents."""
+"""Reading text: files of several formats, compressed or not, and the documents in them."""

@@ -1,4 +1,4 @@
-"""Reading what text comes in beside plain files: packed files and JSON lines."""
+"""Reading compressed files and JSON lines."""
 
 import gzip
 import io
@@ -13,13 +13,13 @@ from typing import Any, BinaryIO
 from trainer.text.utf8 import CorpusError
 
 _BLOCK_BYTES = 1 << 20
-# What json.loads takes at most, the line included: by a byte of it (text of ASCII and one emoji), and by a value.
-_MEMORY_OF_A_BYTE, _MEMORY_OF_A_VALUE = 9, 100
+# The most memory that json.loads takes, the line included: per byte of it (ASCII text with one emoji), and per value.
+_MEMORY_PER_BYTE, _MEMORY_PER_VALUE = 9, 100
 _NAMES_SHOWN = 20
 
 
-def unpacker(path: Path) -> Callable[[], BinaryIO] | None:
-    """What opens a packed file as what is in it; None for a file that is not packed, by its name."""
+def decompressor(path: Path) -> Callable[[], BinaryIO] | None:
+    """A function that opens a compressed file for reading its content; None for other files, judged by the name."""
     if path.suffix == ".gz":
         return lambda: gzip.open(path, "rb")  # type: ignore[return-value]  # it reads like one
     if path.suffix == ".zst":
@@ -38,32 +38,32 @@ def file_blocks(path: Path) -> Iterator[bytes]:
         yield from blocks(file)
 
 
-def unpacked_blocks(path: Path, unpack: Callable[[], BinaryIO]) -> Iterator[bytes]:
-    """The bytes in a packed file, all of its frames or members.
+def decompressed_blocks(path: Path, decompress: Callable[[], BinaryIO]) -> Iterator[bytes]:
+    """The decompressed bytes of a file, all of its frames or members.
 
     Raises:
-        CorpusError: If it is not packed as its name says, is cut off, or has something else behind what is packed.
+        CorpusError: If it is not in the format that its name says, is truncated, or has other data at its end.
     """
-    with _packing_errors(path), unpack() as file:
+    with _decompression_errors(path), decompress() as file:
         yield from blocks(file)
 
 
 def json_rows(
     path: Path, open_file: Callable[[], BinaryIO], field: str, label: str | None, memory: int
 ) -> Iterator[tuple[str, str]]:
-    """A text field, and another one to group by, of each line of a file of JSON objects; empty lines are left out.
+    """A text field, and another one to group by, of each line of a file of JSON objects; empty lines are skipped.
 
     Args:
-        path: What errors call it.
-        open_file: Opens it, unpacked.
+        path: For error messages.
+        open_file: Opens it, decompressed.
         field: The text's field.
-        label: The other field, whose value is given as text; empty if None.
+        label: The other field, whose value is returned as a string; empty if None.
         memory: Bytes that reading a line may take.
 
     Raises:
-        CorpusError: If a line is no JSON object, lacks one of the fields, or takes more memory; names the line.
+        CorpusError: If a line is not a JSON object, lacks one of the fields, or takes more memory; names the line.
     """
-    with _packing_errors(path), open_file() as file:
+    with _decompression_errors(path), open_file() as file:
         for number, line in enumerate(_lines(path, file, memory), start=1):
             if not line.strip():
                 continue
@@ -73,7 +73,7 @@ def json_rows(
                 raise CorpusError(f"{path}, line {number}, is not JSON: {error}") from None
             text = record.get(field) if isinstance(record, dict) else None
             if not isinstance(text, str):
-                there = f"it has {listed(record)}" if isinstance(record, dict) else "it is no object"
+                there = f"it has {listed(record)}" if isinstance(record, dict) else "expected an object"
                 raise CorpusError(
                     f"{path}, line {number}, has no text in the field {field!r} ({there}); name it with --text-field"
                 )
@@ -85,47 +85,47 @@ def json_rows(
 
 
 def too_large(what: str, size: str) -> CorpusError:
-    """What to say of a part of a file that does not fit into the memory that reading may take."""
+    """The error for a part of a file that does not fit into the memory that reading may take."""
     return CorpusError(
-        f"{what} has {size} bytes, which must be in memory as a whole, and the memory limit leaves no room for them; "
-        "allow more (--memory-limit), or take out what is not text"
+        f"{what} has {size} bytes, which must be in memory at once and do not fit into the memory limit; raise it "
+        "(--memory-limit), or remove what is not text"
     )
 
 
 def _lines(path: Path, file: BinaryIO, memory: int) -> Iterator[bytes]:
-    longest = memory // _MEMORY_OF_A_BYTE
+    longest = memory // _MEMORY_PER_BYTE
     number = 0
     while line := file.readline(longest + 1):
         number += 1
         if len(line) > longest:
             raise too_large(f"{path}, line {number},", f"more than {longest:,}")
-        if len(line) * _MEMORY_OF_A_VALUE > memory:
+        if len(line) * _MEMORY_PER_VALUE > memory:
             values = sum(map(line.count, (b",", b"[", b"{")))
-            if len(line) * _MEMORY_OF_A_BYTE + values * _MEMORY_OF_A_VALUE > memory:
+            if len(line) * _MEMORY_PER_BYTE + values * _MEMORY_PER_VALUE > memory:
                 raise too_large(f"{path}, line {number},", f"{len(line):,}")
         yield line
 
 
 def listed(names: Iterable[str]) -> str:
-    """The first of the names, as they may stand in a message."""
+    """The first of the names, shortened for a message."""
     shown = [repr(name[:_NAMES_SHOWN]) for name in islice(names, _NAMES_SHOWN + 1)]
     return ", ".join(shown[:_NAMES_SHOWN] + ["…"] * (len(shown) > _NAMES_SHOWN)) or "none"
 
 
 def _open_zstandard(path: Path) -> BinaryIO:
-    # Not the zstandard package: at the end of its input it does not say whether a frame was whole.
+    # Not the zstandard package: at the end of its input it does not report whether a frame was complete.
     import pyarrow
 
     return io.BufferedReader(pyarrow.CompressedInputStream(path, "zstd"))
 
 
 @contextmanager
-def _packing_errors(path: Path) -> Iterator[None]:
-    """Turn what the packing libraries raise into a message that names the file."""
-    advice = "it is cut off or damaged, or not packed as its name says"
-    if unpacker(path) and not path.stat().st_size:  # which the libraries take for packed nothing
-        raise CorpusError(f"{path} cannot be unpacked: it has 0 bytes; {advice}")
+def _decompression_errors(path: Path) -> Iterator[None]:
+    """Turn the exceptions of the compression libraries into an error that names the file."""
+    advice = "it is truncated or damaged, or not in the format that its name says"
+    if decompressor(path) and not path.stat().st_size:  # which the libraries accept as compressed nothing
+        raise CorpusError(f"{path} cannot be decompressed: it has 0 bytes; {advice}")
     try:
         yield
     except (OSError, EOFError, zlib.error) as error:
-        raise CorpusError(f"{path} cannot be unpacked: {' '.join(str(error).split())}; {advice}") from None
+        raise CorpusError(f"{path} cannot be decompressed: {' '.join(str(error).split())}; {advice}") from None

@@ -1,15 +1,15 @@
-"""What encoding may take of a memory limit."""
+"""How much of the memory limit encoding may use."""
 
 from shared.bpe import TooLongError
 from shared.system.memory import resident_memory, total_memory
 from trainer.errors import TrainerError
 from trainer.text.utf8 import CorpusError
 
-# Whatever the text: buffers, and libraries that are loaded on the way; and for each thread its cache of pieces.
+# Needed for any text: buffers, and libraries that are loaded later; and the pretoken cache of each thread.
 _RESERVE_BYTES = 64 << 20
 _THREAD_BYTES = 64 << 20
-# What text with no place to cut takes at most, by its bytes: up to 32 to encode it (one piece, or pieces as strings of
-# Python's), and up to 28 to read the next one meanwhile (a JSON line that is an array of empty arrays).
+# The most that each byte of text without a place to cut takes: up to 32 bytes to encode it (one pretoken, or pretokens
+# as Python strings), and up to 28 to read the next one meanwhile (a JSON line that is an array of empty arrays).
 _BYTES_PER_BYTE = 64
 _LEAST_PART = 1 << 20
 
@@ -18,15 +18,15 @@ class EncodingMemory:
     """The memory that is left for text that must be read or encoded as a whole.
 
     Args:
-        limit: Bytes that the process may hold; half of what there is if None.
-        threads: That encode, each with caches of its own.
+        limit: Bytes that the process may hold; half of the machine's memory if None.
+        threads: How many threads encode, each with its own caches.
 
     Attributes:
-        part: Bytes of text that may be encoded as one.
+        part: Bytes of text that may be encoded at once.
         record: Bytes of memory that reading a record may take.
 
     Raises:
-        TrainerError: If the limit is too low for anything.
+        TrainerError: If the limit is too low for any text.
     """
 
     def __init__(self, limit: int | None, threads: int):
@@ -35,7 +35,7 @@ class EncodingMemory:
         if limit is not None and left < _LEAST_PART * _BYTES_PER_BYTE:
             raise TrainerError(
                 f"the memory limit of {limit:,} bytes is too low: the program itself takes {taken:,} with {threads} "
-                f"threads, and the text at least {_LEAST_PART * _BYTES_PER_BYTE:,}; allow more (--memory-limit), or "
+                f"threads, and the text at least {_LEAST_PART * _BYTES_PER_BYTE:,}; raise it (--memory-limit), or use "
                 "fewer --threads"
             )
         self.part = max(_LEAST_PART, left // _BYTES_PER_BYTE)

@@ -1,4 +1,4 @@
-"""Reading parquet files, a few rows at a time: as many as fit into memory."""
+"""Reading parquet files, as many rows at a time as fit into memory."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,14 +10,14 @@ from trainer.text.utf8 import CorpusError
 
 _BLOCK_BYTES = 1 << 20
 _ROWS = 1024  # read together at most
-_SHARE_OF_A_PAGE = 4  # of the memory: a page is there packed and unpacked, and its text once more, four times as wide
+_SHARE_OF_A_PAGE = 4  # of the memory: a page exists compressed, decompressed, and as strings four times as wide
 
 
 def parquet_rows(path: Path, column: str, label: str | None, memory: int) -> Iterator[tuple[str, str]]:
     """As `json_rows`, of the columns of a parquet file.
 
     Raises:
-        CorpusError: If it is no such file, lacks one of the columns, has something else than text in the first, or
+        CorpusError: If it is not a parquet file, lacks one of the columns, has values other than text in the first, or
             takes more memory.
     """
     import pyarrow
@@ -34,22 +34,22 @@ def parquet_rows(path: Path, column: str, label: str | None, memory: int) -> Ite
                     for text, value in zip(_values(path, number, column, batch), labels, strict=True):
                         number += 1
                         if not isinstance(text, str):
-                            what = f"{type(text).__name__} in the column {column!r}, not text"
-                            raise CorpusError(f"{path}, row {number}, holds {what}")
+                            found = type(text).__name__
+                            raise CorpusError(f"{path}, row {number}, column {column!r}: expected text, found {found}")
                         yield text, value
-    except (pyarrow.ArrowException, OSError, ValueError) as error:  # of values: damaged pages and names
+    except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: damaged pages and names
         raise CorpusError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
 
 
 def _check_columns(path: Path, there: Sequence[str], column: str, label: str | None) -> None:
     if column not in there:
-        raise CorpusError(f"{path} has no column {column!r}, it has {listed(there)}; name one with --text-field")
+        raise CorpusError(f"{path} has no column {column!r} (it has {listed(there)}); name one with --text-field")
     if label is not None and label not in there:
-        raise CorpusError(f"{path} has no column {label!r} to group by, it has {listed(there)}")
+        raise CorpusError(f"{path} has no column {label!r} to group by (it has {listed(there)})")
 
 
 def _rows_at_once(path: Path, columns: Sequence[str], memory: int) -> list[int]:
-    """How many rows of each row group fit into so many bytes, whatever they hold."""
+    """How many rows of each row group fit into so many bytes, whatever their values are."""
     with path.open("rb") as file:
         pages = largest_pages(file, columns)
     if max(pages, default=0) > memory:
@@ -62,4 +62,4 @@ def _values(path: Path, number: int, column: str, batch: Any) -> list[Any]:
         return batch.column(column).to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError as error:
         rows = f"rows {number + 1:,} to {number + len(batch):,}"
-        raise CorpusError(f"{path}, among {rows}, is not UTF-8 in the column {column!r}: {error.reason}") from None
+        raise CorpusError(f"{path}, {rows}, column {column!r}: not UTF-8: {error.reason}") from None

@@ -1,8 +1,8 @@
 """The sizes of a parquet file's pages, which decide what memory reading it takes.
 
-A page is unpacked as a whole, and no value is longer than the page that it lies in (a dictionary is a page too), but it
-may come any number of times. pyarrow gives the sums of the footer only, and ends the process where a footer is damaged,
-so footer and headers are read here: structs of Thrift's compact protocol
+A page is decompressed as a whole, and no value is longer than the page that it is in (a dictionary is a page too), but
+it may occur any number of times. pyarrow exposes only the sums in the footer, and aborts the process where a footer is
+damaged, so footer and headers are read here: structs of Thrift's compact protocol
 (https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md), as
 https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift defines them.
 """
@@ -17,18 +17,18 @@ _TAIL_BYTES = 8  # of the file: the footer's size, and "PAR1"
 # The numbers of fields.
 _ROW_GROUPS, _COLUMNS, _META_DATA = 4, 1, 3
 _PATH, _CHUNK_BYTES, _FIRST_DATA_PAGE, _DICTIONARY_PAGE = 3, 7, 9, 11
-_UNPACKED_SIZE, _PACKED_SIZE = 2, 3
+_UNCOMPRESSED_SIZE, _COMPRESSED_SIZE = 2, 3
 
 
 class PageError(ValueError):
-    """A footer or headers that are not those of a parquet file."""
+    """A footer or page header that is not valid in a parquet file."""
 
 
 def largest_pages(file: BinaryIO, columns: Collection[str]) -> list[int]:
-    """For each row group, the bytes that one page of each of the columns takes in memory, at most.
+    """For each row group, the most bytes that one page of each of the columns takes in memory.
 
     Raises:
-        PageError: If the file is not what it should be.
+        PageError: If the footer or a page header is damaged.
     """
     file.seek(-_TAIL_BYTES, os.SEEK_END)
     size = int.from_bytes(file.read(4), "little")
@@ -55,12 +55,12 @@ def _page_sizes(file: BinaryIO, chunk: dict[int, Any]) -> Iterator[int]:
     thrift = _Thrift(file, begin + chunk[_CHUNK_BYTES])
     while file.tell() < thrift.end:
         header = thrift.struct()
-        yield max(header[_PACKED_SIZE], header[_UNPACKED_SIZE])
-        file.seek(thrift.checked(header[_PACKED_SIZE]), os.SEEK_CUR)
+        yield max(header[_COMPRESSED_SIZE], header[_UNCOMPRESSED_SIZE])
+        file.seek(thrift.checked(header[_COMPRESSED_SIZE]), os.SEEK_CUR)
 
 
 class _Thrift:
-    """Values in a part of a file, one after the other."""
+    """Reads the values in a part of a file, one after the other."""
 
     def __init__(self, file: BinaryIO, end: int):
         self.end = end
@@ -77,9 +77,11 @@ class _Thrift:
         return fields
 
     def checked(self, size: int) -> int:
-        """A size, if so many bytes are left."""
+        """A size, checked against the bytes that are left."""
         if not 0 <= size <= self.end - self._file.tell():
-            raise PageError(f"its footer or the header of a page is damaged: {size:,} bytes more are not there")
+            raise PageError(
+                f"its footer or the header of a page is damaged: it needs {size:,} more bytes than the file has"
+            )
         return size
 
     def _value(self, kind: int, depth: int) -> Any:  # noqa: PLR0911  # one for each kind
@@ -103,7 +105,7 @@ class _Thrift:
             return self._byte()
         if kind == _DOUBLE:
             return self._file.read(self.checked(8))
-        raise PageError(f"its footer or the header of a page is damaged: there is no value of kind {kind}")
+        raise PageError(f"its footer or the header of a page is damaged: unknown type {kind}")
 
     def _byte(self) -> int:
         return self._file.read(self.checked(1))[0]
@@ -115,7 +117,7 @@ class _Thrift:
             value |= (byte & 127) << shift
             if byte < 128:
                 return value
-        raise PageError("its footer or the header of a page is damaged: a number has more than 64 bits")
+        raise PageError("its footer or the header of a page is damaged: a varint has more than 64 bits")
 
 
 def _signed(value: int) -> int:

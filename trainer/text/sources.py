@@ -1,4 +1,4 @@
-"""What the command line names as text: files of several formats, folders, globs and standard input."""
+"""The text that the command line names: files of several formats, directories, globs and standard input."""
 
 import glob
 import os
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from shared.bpe.training import Blocks, Source, TextFile, Texts, changed, version_of
 from trainer.errors import UsageError
-from trainer.text.formats import blocks, file_blocks, json_rows, unpacked_blocks, unpacker
+from trainer.text.formats import blocks, decompressed_blocks, decompressor, file_blocks, json_rows
 from trainer.text.parquet import parquet_rows
 from trainer.text.utf8 import CorpusError, check_signature
 
@@ -20,14 +20,13 @@ T = TypeVar("T")
 STANDARD_INPUT = (Path("-"), Path("/dev/stdin"))
 
 _BLOCK_BYTES = 1 << 20
-# What a short text takes beside its characters, so that many of them count too.
+# What a short text takes in memory besides its characters, so that many of them count too.
 TEXT_BYTES = 64
-# What reading a record may always take: pages of a parquet file have some megabytes.
+# What reading a record may always take: pages of a parquet file are some megabytes.
 _LEAST_MEMORY = 32 << 20
-_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _TEXT_SUFFIXES = {".txt", ".text", ".md", ".rst"}
 _RECORD_SUFFIXES = {".jsonl", ".ndjson", ".parquet"}
-_PACKED_SUFFIXES = {".gz", ".zst"}
+_COMPRESSED_SUFFIXES = {".gz", ".zst"}
 
 
 @dataclass(frozen=True)
@@ -35,9 +34,9 @@ class Records:
     """A file of records, each with the text of one document.
 
     Attributes:
-        name: What errors call it.
-        version: As of a `Source`.
-        rows: Called for the texts, from the first one on, each with the value of another field if one is named. Takes
+        name: For error messages.
+        version: As in `Source`.
+        rows: Called for the texts from the first one on, each with the value of another field if one is named. Takes
             the field, and the bytes of memory that reading a record may take.
     """
 
@@ -55,9 +54,9 @@ class Input:
     """Something that text is read from.
 
     Attributes:
-        path: As it was given, or as it was found in a folder.
+        path: As it was given, or as it was found in a directory.
         content: How it is read.
-        is_plain: Whether its bytes are those of the text.
+        is_plain: Whether the bytes of the file are those of the text.
     """
 
     path: Path
@@ -69,20 +68,20 @@ def open_inputs(named: Sequence[Path], *, text_field: str) -> list[Input]:
     """The inputs that the command line names.
 
     Args:
-        named: Files; folders, whose text files are taken, those of their folders too; globs; or `-`, standard input.
+        named: Files; directories, whose text files are taken, recursively; globs; or `-`, standard input.
         text_field: The field of JSON lines and the column of parquet files that holds the text.
 
     Raises:
-        UsageError: If nothing is named, or what is named is not there.
-        CorpusError: If a file may not be read, or is packed in a way that is not known.
+        UsageError: If nothing is named, or no file matches.
+        CorpusError: If a file does not exist, cannot be read, or is compressed in an unknown way.
     """
     if not named:
-        raise UsageError("no text files are given; name at least one, a folder, or - for standard input")
+        raise UsageError("no text files are given; name at least one file, a directory, or - for standard input")
     return [_open(path, text_field) for given in named for path in expand(given)]
 
 
 def open_sources(named: Sequence[Path], *, text_field: str, separator: str | None) -> list[Source]:
-    """`open_inputs` for what does not ask which records there are.
+    """`open_inputs` where the boundaries of records do not matter.
 
     Args:
         named: As in `open_inputs`.
@@ -94,7 +93,7 @@ def open_sources(named: Sequence[Path], *, text_field: str, separator: str | Non
 
 
 def total_size(named: Sequence[Path]) -> int | None:
-    """The bytes of text that the command line names; None where they are known only when all has been read."""
+    """The bytes of text that the command line names; None if they are known only after reading."""
     paths = [path for given in named for path in expand(given)]
     return size_on_disk(named) if all(path.is_file() and _is_plain(path) for path in paths) else None
 
@@ -104,34 +103,12 @@ def size_on_disk(named: Sequence[Path]) -> int:
     return sum(path.stat().st_size for given in named for path in expand(given) if path.is_file())
 
 
-def parse_size(text: str) -> int:
-    """Bytes in a number such as `500M`, `8G` or `1_000_000`; units are powers of 1024.
-
-    Raises:
-        UsageError: If it is not such a number.
-    """
-    number = text.strip().upper().removesuffix("B").removesuffix("I")
-    unit = _UNITS.get(number[-1:], 1)
-    try:
-        size = int(float(number.rstrip("KMGT")) * unit)
-    except (ValueError, OverflowError):
-        size = 0
-    if size <= 0:
-        raise UsageError(f"{text!r} is not a size; write 500M, 8G or a number of bytes")
-    return size
-
-
-def parse_limit(text: str | None) -> int | None:
-    """`parse_size` of an option that may not have been given."""
-    return None if text is None else parse_size(text)
-
-
 def expand(given: Path) -> list[Path]:
-    """The files that something on the command line stands for.
+    """The files that an argument stands for.
 
     Raises:
-        UsageError: If a folder or a glob stands for none.
-        CorpusError: If it is not there, or may not be read.
+        UsageError: If a directory or a glob has none.
+        CorpusError: If it does not exist or cannot be read.
     """
     if given in STANDARD_INPUT or given.is_file():
         return [given]
@@ -139,7 +116,9 @@ def expand(given: Path) -> list[Path]:
         paths = sorted(path for path in _files_in(given) if path.is_file() and _is_known(path))
         if not paths:
             known = ", ".join(sorted(_TEXT_SUFFIXES | _RECORD_SUFFIXES))
-            raise UsageError(f"the folder {given} holds no text files ({known}, and those packed as .gz or .zst)")
+            raise UsageError(
+                f"the directory {given} contains no text files ({known}, plain or compressed as .gz or .zst)"
+            )
         return paths
     if glob.has_magic(str(given)):
         # Path.glob takes no absolute pattern.
@@ -163,13 +142,13 @@ def _files_in(folder: Path) -> Iterator[Path]:
 
 def _is_known(path: Path) -> bool:
     suffixes = path.suffixes
-    if suffixes and suffixes[-1] in _PACKED_SUFFIXES:
+    if suffixes and suffixes[-1] in _COMPRESSED_SUFFIXES:
         suffixes = suffixes[:-1]
     return bool(suffixes) and suffixes[-1] in _TEXT_SUFFIXES | _RECORD_SUFFIXES
 
 
 def _is_plain(path: Path) -> bool:
-    return path.suffix.lower() not in _PACKED_SUFFIXES | _RECORD_SUFFIXES
+    return path.suffix.lower() not in _COMPRESSED_SUFFIXES | _RECORD_SUFFIXES
 
 
 def _open(path: Path, text_field: str) -> Input:
@@ -182,14 +161,14 @@ def _open(path: Path, text_field: str) -> Input:
             beginning = file.read(8)
     except OSError as error:
         raise CorpusError(f"{path} cannot be read: {error.strerror}") from None
-    name, unpack, version = path.name.lower(), unpacker(path), version_of(path)
+    name, decompress, version = path.name.lower(), decompressor(path), version_of(path)
     if name.endswith(".parquet"):
         return Input(path, _records(path, version, lambda *args: parquet_rows(path, text_field, *args)))
-    if name.removesuffix(path.suffix if unpack else "").endswith((".jsonl", ".ndjson")):
-        lines = unpack or (lambda: path.open("rb"))
+    if name.removesuffix(path.suffix if decompress else "").endswith((".jsonl", ".ndjson")):
+        lines = decompress or (lambda: path.open("rb"))
         return Input(path, _records(path, version, lambda *args: json_rows(path, lines, text_field, *args)))
-    if unpack:
-        parts = partial(unpacked_blocks, path, unpack)
+    if decompress:
+        parts = partial(decompressed_blocks, path, decompress)
         return Input(path, Blocks(str(path), lambda: _unchanged(path, version, parts()), version=version))
     check_signature(path, beginning)
     return Input(path, TextFile(path), is_plain=True)
@@ -203,7 +182,7 @@ def _records(path: Path, version: str, rows: Callable[[str | None, int], Iterato
 
 
 def _unchanged(path: Path, version: str, parts: Iterator[T]) -> Iterator[T]:
-    """The parts of a file; an error at the end if it was written to meanwhile."""
+    """The parts of a file; an error at the end if the file was written to while it was read."""
     yield from parts
     if version_of(path) != version:
         raise changed(str(path))
@@ -214,11 +193,11 @@ def _without_records(records: Records, separator: str | None) -> Texts:
 
 
 def _together(texts: Iterable[str], separator: str | None) -> Iterator[bytes]:
-    """Documents as UTF-8, many at once where something may stand between them that no word crosses."""
+    """Documents as UTF-8, many at once where there is a separator to put between them, which no pretoken crosses."""
     gathered: list[bytes] = []
     size = 0
     for text in texts:
-        # A lone surrogate stays wrong, for the counting to find.
+        # A lone surrogate stays invalid, for the counting to find.
         gathered.append(text.encode(errors="surrogatepass"))
         size += len(gathered[-1]) + TEXT_BYTES
         if separator is None or size >= _BLOCK_BYTES:

@@ -1,1 +1,1 @@
-"""Learning a tokenizer from text, and comparing tokenizers."""
+"""Training a tokenizer on text, and comparing tokenizers."""

@@ -17,7 +17,8 @@ from trainer.errors import TrainerError, UsageError
 from trainer.settings.tokenizer_comparison import ComparisonSettings
 from trainer.text.documents import whole_documents
 from trainer.text.memory import EncodingMemory
-from trainer.text.sources import TEXT_BYTES, open_inputs, parse_size
+from trainer.text.sizes import parse_size
+from trainer.text.sources import TEXT_BYTES, open_inputs
 
 _BATCH_CHARACTERS = 4 << 20  # of documents that are encoded together
 

@@ -9,7 +9,8 @@ import numpy as np
 from shared.bpe import Tokenizer, TooLongError, encode_utf8
 from shared.bpe.training import Chunk, Errors, Source, Specials
 from trainer.errors import UsageError
-from trainer.text.sources import open_sources, parse_size, size_on_disk
+from trainer.text.sizes import parse_size
+from trainer.text.sources import open_sources, size_on_disk
 from trainer.text.utf8 import valid_utf8
 
 _FILE_BYTES = 1 << 20  # of a file that is named

@@ -1,6 +1,7 @@
 """One pass of encoding: sends documents to their token files, and saves which inputs are finished."""
 
 import hashlib
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,8 @@ from trainer.tokens.splitting import is_validation, place_to_cut
 from trainer.tokens.token_file import Ids, Manifest, Source
 from trainer.tokens.writer import TokenFileWriter, WriteError, Written
 
-# How often finished inputs are saved: bringing many small ones to the disk one by one would take longer than encoding.
+# How often finished inputs are saved, after the first: bringing many small ones to the disk one by one would take
+# longer than encoding them.
 _SAVE_SECONDS = 5.0
 _IDS_AT_ONCE = 1 << 20
 
@@ -69,7 +71,7 @@ class EncodingPass:
         self._state = state
         self._current = _Current()
         self._documents = sum(source.documents for source in finished.sources)
-        self._saved = time.monotonic()
+        self._saved = -math.inf
 
     def take(self, item: EncodedChunk | EndOfInput) -> None:
         """Write the next chunk.

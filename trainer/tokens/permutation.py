@@ -1,4 +1,4 @@
-"""Shuffling without a list: where each number goes in a random-looking order is computed from the number alone."""
+"""Shuffling without a list: the place of each number in a pseudorandom order is computed from the number alone."""
 
 import numpy as np
 import numpy.typing as npt
@@ -6,7 +6,7 @@ import numpy.typing as npt
 Numbers = npt.NDArray[np.uint64]
 
 ROUNDS = 8
-"""Keys that a permutation takes. Four rounds are enough in theory, for large domains; small ones gain from more."""
+"""Rounds of a permutation, each with a key. Four are enough in theory for large domains; small ones gain from more."""
 
 
 def permute(numbers: Numbers, count: int, keys: Numbers) -> Numbers:

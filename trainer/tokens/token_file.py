@@ -1,7 +1,7 @@
-"""Token files, as they are read: a flat array of ids, and a JSON manifest that says what they are.
+"""Reading token files: a flat array of ids, and a JSON manifest that describes it.
 
-They are read, never mapped: a file that is cut off while it is mapped ends the process by a signal (SIGBUS), and pages
-of a map stay in the process's memory.
+They are read, never mapped: truncating a file while it is mapped kills the process with SIGBUS, and mapped pages count
+as memory of the process.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _BLOCK_IDS = 1 << 20
 
 
 class TokenFileError(TrainerError):
-    """A token file that is missing, damaged, in the way, or made with another tokenizer."""
+    """A token file that is missing, damaged, already there, or made with another tokenizer."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Source:
 
     Attributes:
         path: As it was given.
-        bytes: Its size, packed if it is packed.
+        bytes: Its size, compressed if it is compressed.
         sha256: Of these bytes.
         documents: Documents found in it.
-        ends_with_separator: Whether a separator ends it. Where none does, its last end-of-text id stands for none.
+        ends_with_separator: Whether it ends with a separator. If not, no separator belongs to its last end-of-text id.
     """
 
     path: str
@@ -50,7 +50,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a token file holds.
+    """The manifest of a token file.
 
     Attributes:
         version: Of this format.
@@ -78,16 +78,16 @@ class Manifest:
 
 
 class TokenFile:
-    """A token file, open for reading; it stays the same file where another one takes its place.
+    """A token file, open for reading; it stays the same file if another one replaces it on disk.
 
     Attributes:
         path: The array's path.
-        manifest: What it holds.
+        manifest: Its manifest.
         dtype: Of the ids.
 
     Args:
         path: The array's path.
-        manifest: What it holds.
+        manifest: Its manifest.
 
     Raises:
         OSError: The file cannot be opened.
@@ -107,7 +107,7 @@ class TokenFile:
         Args:
             folder: The folder.
             name: The split, such as "train".
-            fingerprint: That of the tokenizer in use, if the tokens must be its.
+            fingerprint: That of the tokenizer that the tokens must come from, if any.
 
         Raises:
             TokenFileError: If either file is missing or they do not fit together, or the tokenizer is another one.
@@ -116,8 +116,8 @@ class TokenFile:
         manifest = _read_manifest(path.with_suffix(".json"))
         if fingerprint is not None and fingerprint != manifest.fingerprint:
             raise TokenFileError(
-                f"{path} was made with another tokenizer: its fingerprint is {manifest.fingerprint}, that of the "
-                f"tokenizer {fingerprint}; encode the text again"
+                f"{path} was made with another tokenizer, with fingerprint {manifest.fingerprint}; the one in use has "
+                f"{fingerprint}; encode the text again"
             )
         dtype = dtype_for(manifest.vocab_size)
         if manifest.dtype != dtype.name:
@@ -131,8 +131,8 @@ class TokenFile:
             raise TokenFileError(f"{path} cannot be read: {error.strerror}") from None
         if size != manifest.count * dtype.itemsize or not size:
             raise TokenFileError(
-                f"{path} has {size} bytes, but its manifest tells of {manifest.count} tokens of {dtype.itemsize} "
-                "bytes each, and there must be at least one; encode the text again"
+                f"{path} has {size} bytes, but its manifest says {manifest.count} tokens of {dtype.itemsize} bytes, "
+                "and there must be at least one; encode the text again"
             )
         try:
             return cls(path, manifest)
@@ -164,11 +164,11 @@ class TokenFile:
         return np.concatenate(list(self.blocks()))
 
     def read(self, start: int, stop: int) -> Ids:
-        """The ids from one place to before another, both within the file; read-only.
+        """The ids from `start` to before `stop`, both within the file; read-only.
 
         Raises:
-            TokenFileError: If the file was changed since it was opened: it has become shorter, cannot be read any more,
-                or an id is beyond the vocabulary (names its place).
+            TokenFileError: If the file was changed since it was opened: it is shorter, cannot be read any more, or has
+                an id beyond the vocabulary (names its index).
         """
         wanted = (stop - start) * self.dtype.itemsize
         try:
@@ -176,7 +176,7 @@ class TokenFile:
         except OSError as error:
             raise TokenFileError(f"{self.path} cannot be read: {error.strerror}") from None
         if len(data) < wanted:
-            raise TokenFileError(f"{self.path} was cut short while it was read: it holds no {stop:,} tokens any more")
+            raise TokenFileError(f"{self.path} was cut short while it was read: it has fewer than {stop:,} tokens now")
         ids = np.frombuffer(data, self.dtype)
         if len(ids) and ids.max() >= self.manifest.vocab_size:
             place = int((ids >= self.manifest.vocab_size).argmax())
@@ -187,14 +187,14 @@ class TokenFile:
         return ids
 
     def blocks(self, stop: int | None = None) -> Iterator[Ids]:
-        """The ids, or those before a place, a part at a time."""
+        """All ids, or those before `stop`, a part at a time."""
         end = len(self) if stop is None else min(stop, len(self))
         for start in range(0, end, _BLOCK_IDS):
             yield self.read(start, min(start + _BLOCK_IDS, end))
 
 
 def dtype_for(vocab_size: int) -> "np.dtype[np.unsignedinteger[Any]]":
-    """The narrowest of uint16 and uint32 that holds the ids below `vocab_size`, little-endian."""
+    """The smaller of uint16 and uint32 that can hold ids below `vocab_size`, little-endian."""
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
@@ -225,6 +225,6 @@ def _read_manifest(path: Path) -> Manifest:
         value = getattr(manifest, key)
         if type(value) is not int or value < 0:
             raise TokenFileError(
-                f"the manifest {path} is damaged: {key} is {value!r}, not a whole number; encode the text again"
+                f"the manifest {path} is damaged: {key} is {value!r}, not a non-negative integer; encode the text again"
             )
     return manifest

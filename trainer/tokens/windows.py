@@ -19,11 +19,11 @@ from trainer.tokens.token_file import TokenFile
 
 @dataclass(frozen=True)
 class ShuffledWindows:
-    """An endless sequence of windows, epoch after epoch, each a pure function of (seed, its place in the sequence).
+    """An endless sequence of windows, epoch after epoch, each a pure function of (seed, its index in the sequence).
 
-    In every epoch each token but the file's first is a target exactly once. Each epoch cuts the file at places of its
-    own and shuffles the windows anew. Nothing is kept in memory, however large the file, and a run that resumes at some
-    step sees what the uninterrupted run would have seen, with no state to save.
+    In every epoch each token but the file's first is a target exactly once. Each epoch cuts the file at different
+    places and shuffles the windows again. Nothing is kept in memory, however large the file, and a run that resumes at
+    some step sees what the uninterrupted run would have seen, without any saved state.
 
     Attributes:
         tokens: The token file.
@@ -38,21 +38,21 @@ class ShuffledWindows:
     def __post_init__(self) -> None:
         if len(self.tokens) <= self.length:
             raise TrainerError(
-                f"{self.tokens.path}: {len(self.tokens)} tokens are too few for one window of context_length "
-                f"{self.length} and its last target; give more text or a context_length below {len(self.tokens)}"
+                f"{self.tokens.path}: need at least {self.length + 1} tokens, found {len(self.tokens)}; "
+                "lower --context-length, or give more text"
             )
 
     @property
     def per_epoch(self) -> int:
-        """Windows of an epoch. The first and the last two may be short, so there is one more than would be needed."""
+        """Windows of an epoch. The first and the last two may be short, so that there is one more than necessary."""
         return -(-self._targets // self.length) + 1
 
     def batch(self, index: int, size: int) -> tuple[Tensor, Tensor]:
         """The windows `index * size` to `(index + 1) * size - 1` of the sequence.
 
         Returns:
-            Inputs and targets, both int64 [size, length]; targets are the inputs one position on. A short window is
-            filled up at its end with the input 0 and the target -100, which is not scored.
+            Inputs and targets, both int64 [size, length]; targets are the inputs shifted by one. A short window is
+            padded at its end with the input 0 and the target -100, which is not scored.
 
         Raises:
             TokenFileError: See `TokenFile.read`.
@@ -82,7 +82,7 @@ class ShuffledWindows:
         return places
 
     def _cut(self, window: int, first_length: int) -> int:
-        """Where a window begins: the first one is `first_length` long, and the last two share what is left."""
+        """Where a window begins: the first one has `first_length` inputs, and the last two share what is left."""
         if window < self.per_epoch - 1:
             return 0 if window == 0 else first_length + (window - 1) * self.length
         if window == self.per_epoch:
@@ -92,6 +92,6 @@ class ShuffledWindows:
 
 @lru_cache(maxsize=8)
 def _epoch(seed: int, epoch: int) -> tuple[Numbers, int]:
-    """An epoch's keys for its order, and a random number for its cuts."""
+    """An epoch's keys for its order, and a random number for where it is cut."""
     *keys, offset = np.random.SeedSequence((seed, epoch)).generate_state(ROUNDS + 1, np.uint64)
     return np.array(keys), int(offset)

@@ -13,7 +13,7 @@ from trainer.components.loss import IGNORED
 from trainer.components.optimizer import set_learning_rate
 from trainer.components.schedule import scheduled_learning_rate
 from trainer.compute.device import Device
-from trainer.compute.parallel import gathering, whole
+from trainer.compute.parallel import full_tensor, gradient_sync
 from trainer.compute.processes import ONE_PROCESS, Processes
 from trainer.console.signals import StopRequest
 from trainer.errors import DivergedError
@@ -84,7 +84,7 @@ def accumulate_gradients(
     total = torch.zeros((), device=device.torch_device, dtype=exact)
     for first in range(0, len(inputs), batch_size):
         some_inputs, some_targets = inputs[first : first + batch_size], targets[first : first + batch_size]
-        with gathering(loss_function, last=first + batch_size >= len(inputs)):
+        with gradient_sync(loss_function, last=first + batch_size >= len(inputs)):
             with device.autocast():
                 loss, nats = loss_function(
                     some_inputs.to(device.torch_device),
@@ -141,7 +141,7 @@ def training_steps(
             z_loss=o.z_loss,
             processes=processes,
         )
-        norm = whole(nn.utils.clip_grad_norm_(model.parameters(), max_norm)) / processes.count
+        norm = full_tensor(nn.utils.clip_grad_norm_(model.parameters(), max_norm)) / processes.count
         rate = state.learning_rate_scale * scheduled_learning_rate(state.step, o)
         state.step += 1
         batch = _read_ahead(windows, settings, state)  # while a GPU is still computing

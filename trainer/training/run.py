@@ -85,7 +85,7 @@ def prepare_run(settings: TrainSettings, processes: Processes = ONE_PROCESS, dev
     folder = RunFolder(settings.output)
     if processes.is_first:
         prepare_folder(folder, settings.checkpoints)
-    processes.wait()
+    processes.barrier()
     checkpoint = None
     if settings.checkpoints.resume:
         checkpoint = load_newest_checkpoint(folder.checkpoints, processes)

@@ -94,7 +94,7 @@ class Trainer:
         if checkpoint.random is not None:
             restore_random_state(checkpoint.random)
         self.state, self.saved_step = checkpoint.run, None
-        self.saver.go_on_from(checkpoint)
+        self.saver.return_to(checkpoint)
 
     def _start(self) -> None:
         """Restore the checkpoint of a resumed run, and record what the run is started with."""
@@ -234,7 +234,7 @@ class Trainer:
     def _interrupted(self, signal_number: int) -> InterruptedRunError:
         """Save a checkpoint, and name it in the error."""
         self._save_checkpoint()
-        self.processes.wait()  # until it is written
+        self.processes.barrier()  # until it is written
         path = checkpoint_path(self.run.folder.checkpoints, self.state.step)
         return InterruptedRunError(f"stopped after step {self.state.step}; saved {path}", signal_number)
 

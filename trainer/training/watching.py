@@ -5,7 +5,7 @@ import logging
 from shared.lm import GenerationDefaults, SamplingError, Transformer
 from shared.lm.folder import valid_token_mask
 from trainer.compute.device import Device
-from trainer.compute.parallel import whole_model
+from trainer.compute.parallel import full_model
 from trainer.compute.processes import ONE_PROCESS, Processes
 from trainer.evaluation.sampling import encode_prompt, sample_text
 from trainer.evaluation.validation import Evaluation, evaluate, token_byte_lengths
@@ -53,7 +53,7 @@ class Watcher:
             return None
         limit = self._settings.watch.eval_tokens
         return evaluate(
-            whole_model(self._model),
+            full_model(self._model),
             self._data.validation.blocks(limit or None),
             self._byte_lengths,
             context_length=self._settings.model.context_length,
@@ -69,7 +69,7 @@ class Watcher:
         None in ranks other than 0, and where probabilities are NaN: then the loss of the next step will be, too, and
         count as divergence.
         """
-        model = whole_model(self._model)
+        model = full_model(self._model)
         if not self._processes.is_first:
             return None
         watch = self._settings.watch

@@ -12,6 +12,7 @@ from services.inference.generation.request import GenerationRequest
 from services.inference.generation.stop_strings import StopStrings
 from services.inference.settings import InferenceSettings
 from shared.http import ApiError, request_started
+from shared.http.errors import shorten
 from shared.lm import SamplingParams
 
 _SAMPLING_FIELDS = (
@@ -71,7 +72,7 @@ def check_num_sequences(request: GenerationRequest, settings: InferenceSettings)
         ApiError: 400, if it has more than can ever run or wait here.
     """
     if request.num_choices > settings.max_choices:
-        message = f"n: {request.num_choices} choices, the limit is {settings.max_choices} (OWNLM_MAX_CHOICES)"
+        message = f"n: {shorten(request.num_choices)} choices, the limit is {settings.max_choices} (OWNLM_MAX_CHOICES)"
         raise ApiError(400, message, param="n")
     prompts, limit = len(request.prompts), settings.max_batch + settings.max_queue
     if prompts * request.num_choices > limit:
@@ -141,9 +142,9 @@ def _check_aliases(request: GenerationRequest) -> None:
     """Refuse a second name of a field with another value than the first."""
     if request.best_of not in (None, request.num_choices):
         message = f"best_of: all choices are returned, so it must equal n, which is {request.num_choices}"
-        raise ApiError(400, f"{message} (got {request.best_of})", param="best_of")
+        raise ApiError(400, f"{message} (got {shorten(request.best_of)})", param="best_of")
     if request.max_completion_tokens not in (None, request.max_tokens):
-        message = f"max_completion_tokens: must equal max_tokens (got {request.max_completion_tokens})"
+        message = f"max_completion_tokens: must equal max_tokens (got {shorten(request.max_completion_tokens)})"
         raise ApiError(400, message, param="max_completion_tokens")
 
 
@@ -152,12 +153,12 @@ def _max_tokens(request: GenerationRequest, num_prompt_tokens: int, context_leng
     max_tokens = min(default, room) if request.max_tokens is None else request.max_tokens
     if max_tokens > room:
         message = (
-            f"max_tokens: {max_tokens} tokens, the limit is {room}: "
+            f"max_tokens: {shorten(max_tokens)} tokens, the limit is {room}: "
             f"the context has {context_length} tokens, {num_prompt_tokens} of them are the prompt's"
         )
         raise ApiError(400, message, param="max_tokens", code="context_length_exceeded")
     if (request.min_tokens or 0) > max_tokens:
-        message = f"min_tokens: {request.min_tokens} tokens, the limit is max_tokens, which is {max_tokens}"
+        message = f"min_tokens: {shorten(request.min_tokens)} tokens, the limit is max_tokens, which is {max_tokens}"
         raise ApiError(400, message, param="min_tokens")
     return max_tokens
 
@@ -181,5 +182,4 @@ def _sampling_params(request: GenerationRequest, model: ServedModel) -> Sampling
 
 
 def _unknown_token(token: int, model: ServedModel) -> str:
-    shown = token if token.bit_length() <= 64 else f"a number of {token.bit_length()} bits"
-    return f"{shown} is not a token id; ids go from 0 to {model.config.vocab_size - 1}"
+    return f"{shorten(token)} is not a token id; ids go from 0 to {model.config.vocab_size - 1}"

@@ -1,7 +1,7 @@
 """Finding added tokens in a text as Hugging Face's tokenizers does.
 
-Those that are matched in the text as it is come first; those marked `normalized` are looked for in what is left between
-them. Either kind is found leftmost first, and of those that begin at one place the longest.
+Tokens matched in the text as it is come first; those marked `normalized` are searched for in the text between them. Of
+either kind, the leftmost match wins, and of those that begin at one place the longest.
 """
 
 import re
@@ -26,7 +26,7 @@ class Match:
 
 
 class AddedTokenMatcher:
-    """Finds the given added tokens, in whatever order they are declared."""
+    """Finds the given added tokens; their order does not matter."""
 
     def __init__(self, tokens: Iterable[AddedToken]):
         by_content = {token.content: token for token in tokens}
@@ -42,14 +42,14 @@ class AddedTokenMatcher:
         return bool(self._passes)
 
     def may_occur_in(self, text: str) -> bool:
-        """Whether a text holds what one of the tokens begins with: quick, and mostly false."""
+        """Whether a text holds the first character of one of the tokens: a quick test, mostly false."""
         return any(character in text for character in self._first_characters)
 
     def count_kept(self, text: str) -> int:
-        """How many characters of a text are kept at least: one of the tokens may strip any amount of white space."""
+        """The least number of characters that are kept: one of the tokens may strip any amount of white space."""
         if not self._strips:
             return len(text)
-        # Most of these are in no text, which is seen sooner than counted.
+        # Most of these occur in no text, and `in` is faster than `count`.
         return len(text) - sum(text.count(space) for space in _WHITE_SPACE if space in text)
 
     def find(self, text: str) -> Iterator[Match]:
@@ -72,10 +72,10 @@ class AddedTokenMatcher:
             yield position, text[position:], None
 
     def undecided_from(self, text: str) -> int:
-        """Where an added token may begin that only text still to come decides; `len(text)` if nowhere."""
+        """The first place where text still to come may complete an added token; `len(text)` if there is none."""
         for start in range(max(0, len(text) - self._longest + 1), len(text)):
             ending = text[start:]
-            # The first content beyond it in the order of characters; those that go on from it come at once.
+            # The next content in lexicographic order; contents that begin with `ending` follow it immediately.
             following = bisect_right(self._contents, ending)
             if following < len(self._contents) and self._contents[following].startswith(ending):
                 return start
@@ -83,7 +83,7 @@ class AddedTokenMatcher:
 
 
 class _Pass:
-    """The added tokens of one kind."""
+    """The added tokens of one kind, searched for in one pass."""
 
     def __init__(self, tokens: Sequence[AddedToken]):
         self._tokens = {token.content: token for token in tokens}

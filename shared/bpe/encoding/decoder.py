@@ -1,4 +1,4 @@
-"""Ids to bytes, compiled."""
+"""Ids to bytes, by compiled kernels."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from shared.bpe.kernels.tables import join_tokens
 
 Ids = Sequence[int] | npt.NDArray[np.integer[Any]]
 
-# Ids that are decoded at once: in memory that is in the processor's cache still when it is used again.
+# Ids that are decoded at once, so that their memory is still in the processor's cache when it is used again.
 _BLOCK = 1 << 15
 
 
@@ -20,7 +20,7 @@ class Decoder:
 
     Args:
         tokens: All tokens by id, added ones included.
-        control_ids: Those that can be skipped.
+        control_ids: Ids that can be skipped.
     """
 
     def __init__(self, tokens: Mapping[int, bytes], control_ids: Collection[int]):
@@ -31,9 +31,9 @@ class Decoder:
         self._kinds[list(control_ids)] = CONTROL
 
     def join(self, ids: Ids, *, skip_control: bool, limit: int) -> bytes | None:
-        """The bytes of ids; None if one is not the id of a token, or not an integer: the caller finds out which.
+        """The bytes of ids; None if one is not an integer or not in the vocabulary, which the caller then reports.
 
-        Ends early where they are more than `limit` bytes.
+        Ends early if they exceed `limit` bytes.
         """
         parts = []
         total = 0
@@ -52,9 +52,9 @@ class Decoder:
 
 
 def _as_array(ids: Ids) -> npt.NDArray[np.int64] | None:
-    """Ids as an array, None if some are not plain integers that fit one."""
+    """Ids as an array; None if some are not plain integers of at most 64 bits."""
     if isinstance(ids, np.ndarray):
-        # A boolean is no id; of the unsigned, only 64 bits could wrap around.
+        # Booleans are not ids; of the unsigned types, only 64 bits could overflow.
         if ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.dtype == np.uint64:
             return None
         return np.ascontiguousarray(ids, np.int64)

@@ -1,4 +1,4 @@
-"""Plain text to ids, compiled: what the kernels need between calls, and which thread has it."""
+"""Plain text to ids, by compiled kernels: their caches and buffers, and which thread uses them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -22,21 +22,21 @@ from shared.system.thread_pool import in_order
 
 Ids = npt.NDArray[np.uint32]
 
-# Entries of the cache and words of its store. Each is replaced by the next once it fills: 0.2, 1.3, 10 and 48 MB.
+# Entries of the cache, and 64-bit words of its store. A full cache is replaced by the next: 0.2, 1.3, 10 and 48 MB.
 _CACHE_SIZES = ((1 << 12, 1 << 12), (1 << 15, 1 << 15), (1 << 18, 1 << 18), (1 << 20, 1 << 21))
 _CUTS = 1 << 11
-# Bytes that one call of a kernel is given where texts are many, and that make another thread worth its start.
+# Bytes of short texts that are encoded by one call, and that make another thread worth starting.
 _SHARE = 3 << 18
-# Bytes between two cuts of a long text.
-_BLOCK = 1 << 18
-# Bytes of a text that is encoded with as little around it as can be.
+# Bytes of a long text that are encoded by one call.
+_PART = 1 << 18
+# Bytes up to which a text is encoded with the least overhead.
 MAX_SHORT = 1 << 16
-# Ids for which there is memory that is used again: fresh memory costs more than the copy out of it.
+# Ids for which a buffer is reused: new memory costs more than the copy out of the buffer.
 _SMALL = 1 << 20
 
 
 class _Workspace:
-    """What one thread at a time uses: a cache that grows with what it meets, and scratch."""
+    """The cache of pretokens, which grows, and the buffers that one thread at a time uses."""
 
     def __init__(self, tables: Tables, pattern: int):
         self._tables = tables
@@ -50,7 +50,7 @@ class _Workspace:
         self.grow()
 
     def grow(self) -> None:
-        """Take the next larger cache, with what is known; the largest stays as it is."""
+        """Move to the next larger cache; the largest one is final."""
         if self._level + 1 == len(_CACHE_SIZES):
             self.cache.counters[1] = np.iinfo(np.int64).max
             return
@@ -66,7 +66,7 @@ class _Workspace:
         self._place = self._call.num_arguments - 7
 
     def encode_short(self, data: bytes) -> Ids:
-        """The ids of at most MAX_SHORT bytes, in memory that the next call uses again."""
+        """The ids of at most MAX_SHORT bytes, in memory that the next call overwrites."""
         length = len(data)
         self._view[:length] = data
         call, start, count = self._call, 0, 0
@@ -83,10 +83,10 @@ class _Workspace:
 
 
 class Encoder:
-    """Cuts plain text into pieces and merges them. Any number of threads may share one; none waits for another.
+    """Splits plain text into pretokens and merges each. Any number of threads may share one; none waits for another.
 
     Args:
-        vocabulary: Tokens, merges and pattern. Added tokens and normalization are the caller's.
+        vocabulary: Tokens, merges and pattern. Added tokens and normalization are left to the caller.
     """
 
     def __init__(self, vocabulary: Vocabulary):
@@ -97,18 +97,18 @@ class Encoder:
         self._idle: list[_Workspace] = []
 
     def encode_short(self, data: bytes) -> Ids:
-        """The ids of at most MAX_SHORT bytes of UTF-8 by a named pattern, with as little around them as can be."""
+        """The ids of at most MAX_SHORT bytes of UTF-8, by a named pattern, with the least overhead."""
         workspace = self._take_workspace()
         ids = workspace.encode_short(data).copy()
         self._idle.append(workspace)
         return ids
 
     def encode_each(self, texts: Iterable[bytes], *, max_threads: int | None = None) -> Iterator[Ids]:
-        """The ids of each text, UTF-8, in order; few of the texts are held at a time, and all share one `TimeBudget`.
+        """The ids of each text, in order; few of the texts are held at a time, and all share one `TimeBudget`.
 
         Args:
-            texts: The texts.
-            max_threads: Use no more than these, and no more than there are processors.
+            texts: UTF-8.
+            max_threads: The most threads; never more than there are processors.
         """
         threads = available_processors() if max_threads is None else min(available_processors(), max_threads)
         budget = TimeBudget()
@@ -116,17 +116,17 @@ class Encoder:
         return chain.from_iterable(in_order(work, threads))
 
     def encode_long(self, data: npt.NDArray[np.uint8]) -> Ids:
-        """The ids of a long text, UTF-8, by a named pattern: blocks of it on all processors."""
+        """The ids of a long text, UTF-8, by a named pattern, on all processors."""
         bounds = [0]
         nothing = np.empty(0, np.uint8), np.zeros(1, np.int64)
         while bounds[-1] < len(data):
-            bounds.append(next_cut(data, bounds[-1] + _BLOCK, len(data), character_classes(), *nothing))
+            bounds.append(next_cut(data, bounds[-1] + _PART, len(data), character_classes(), *nothing))
         whole = np.zeros(1, np.int64)
 
         def encode(start: int, end: int) -> Ids:
             return self.encode_parts(data[start:end].data, whole, whole + (end - start))[0]
 
-        # Pages that no id is written to are never taken: this costs less than to keep the ids of all blocks.
+        # Pages that are never written to cost nothing, so this is cheaper than keeping the ids of all parts.
         out, count = np.empty(len(data), np.uint32), 0
         for ids in in_order((partial(encode, *block) for block in pairwise(bounds)), available_processors()):
             out[count : count + len(ids)] = ids
@@ -144,15 +144,15 @@ class Encoder:
         dtype: npt.DTypeLike = np.uint32,
         budget: TimeBudget | None = None,
     ) -> tuple["npt.NDArray[np.unsignedinteger[Any]]", npt.NDArray[np.int64]]:
-        """The ids of texts that lie in a buffer, and where those of each end; on the caller's thread.
+        """The ids of texts in a buffer, and where those of each text end; on the caller's thread.
 
         Args:
             data: UTF-8.
-            starts: Where each text begins.
-            ends: Where each text ends.
-            terminator: An id to put after each text but the last.
-            dtype: Of the ids.
-            budget: What a custom pattern may take, for other texts too; None for these alone.
+            starts: The first byte of each text.
+            ends: The byte behind each text.
+            terminator: An id to put after each text but the last; -1 for none.
+            dtype: The type of the ids.
+            budget: Processor time of a custom pattern for these texts and others; None for these alone.
         """
         array = np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
         size = len(array) + len(ends) + SLACK
@@ -212,8 +212,8 @@ class Encoder:
         """`encode_texts` for a custom pattern, which only the `regex` package can run."""
         filled = 0
         for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-            pieces = split(self._expression, data[start:end].tobytes().decode(), budget)
-            cuts = start + np.cumsum([len(piece.encode()) for piece in pieces], dtype=np.int64)
+            pretokens = split(self._expression, data[start:end].tobytes().decode(), budget)
+            cuts = start + np.cumsum([len(pretoken.encode()) for pretoken in pretokens], dtype=np.int64)
             filled = encode_pieces(self._tables, workspace.cache, data, start, cuts, len(cuts), out, filled)
             _check_memory(filled, end - start)
             if workspace.cache.counters[0] >= workspace.cache.counters[1]:
@@ -224,20 +224,20 @@ class Encoder:
             id_ends[index] = filled
 
     def _take_workspace(self) -> _Workspace:
-        """A workspace that nobody else uses, to be put back to the idle ones; one that was interrupted is not."""
+        """An unused workspace. The caller returns it to the idle ones, unless it was interrupted."""
         try:
-            return self._idle.pop()  # atomic, as is appending
+            return self._idle.pop()  # atomic, like append
         except IndexError:
             return _Workspace(self._tables, self._pattern)
 
 
 def _check_memory(filled: int, length: int) -> None:
     if filled == NO_MEMORY:
-        raise MemoryError(f"a text of {length:,} bytes has a piece too long for the memory that is left")
+        raise MemoryError(f"a text of {length:,} bytes has a pretoken too long for the available memory")
 
 
 def _shares(texts: Iterable[bytes]) -> Iterator[Sequence[bytes]]:
-    """Consecutive texts of about _SHARE bytes together."""
+    """Groups of consecutive texts, of about _SHARE bytes each."""
     share: list[bytes] = []
     size = 0
     for text in texts:

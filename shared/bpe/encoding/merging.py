@@ -1,6 +1,6 @@
-"""Byte-pair merging of one piece: always the pair of lowest rank, and of equal ranks the leftmost.
+"""Byte-pair merging of one pretoken: always the pair of lowest rank, and of equal ranks the leftmost.
 
-Ranks are the order in which merges were learnt (Sennrich et al. 2016, https://arxiv.org/abs/1508.07909, algorithm 1).
+Ranks are the order in which merges were trained (Sennrich et al. 2016, https://arxiv.org/abs/1508.07909, algorithm 1).
 """
 
 from collections.abc import Mapping
@@ -10,17 +10,17 @@ from itertools import pairwise
 # A pair of ids -> (rank of the merge, id of the merged token).
 MergeTable = Mapping[tuple[int, int], tuple[int, int]]
 
-# Above this length the heap is faster than scanning the piece once for each merge.
+# Above this length the heap is faster than scanning the pretoken once for each merge.
 _SHORT = 128
 
 
-def merge_piece(ids: list[int], merges: MergeTable) -> list[int]:
-    """Merge the ids of a piece's bytes until no pair of neighbours has a merge."""
+def merge_pretoken(ids: list[int], merges: MergeTable) -> list[int]:
+    """Merge the ids of a pretoken's bytes until no pair of adjacent ids has a merge."""
     return merge_by_scanning(ids, merges) if len(ids) <= _SHORT else merge_by_heap(ids, merges)
 
 
 def merge_by_scanning(ids: list[int], merges: MergeTable) -> list[int]:
-    """`merge_piece` in quadratic time."""
+    """`merge_pretoken` in quadratic time."""
     ids = list(ids)
     while True:
         candidates = [(merges[pair], position) for position, pair in enumerate(pairwise(ids)) if pair in merges]
@@ -31,7 +31,7 @@ def merge_by_scanning(ids: list[int], merges: MergeTable) -> list[int]:
 
 
 def merge_by_heap(ids: list[int], merges: MergeTable) -> list[int]:
-    """`merge_piece` in time n log n: neighbours are linked, and pairs wait in a heap, where they may go out of date."""
+    """`merge_pretoken` in time n log n: a linked list of ids, and a heap of pairs, some of them outdated."""
     alive: list[int | None] = list(ids)
     end = len(ids)
     following = list(range(1, end + 1))
@@ -43,7 +43,7 @@ def merge_by_heap(ids: list[int], merges: MergeTable) -> list[int]:
         left, right = alive[position], following[position]
         if left is None or right == end:
             return None
-        return merges.get((left, alive[right]))  # type: ignore[arg-type]  # what follows a living token is alive
+        return merges.get((left, alive[right]))  # type: ignore[arg-type]  # what follows a live token is alive
 
     while heap:
         rank, merged, position = heappop(heap)

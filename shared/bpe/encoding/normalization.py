@@ -1,4 +1,4 @@
-"""Unicode NFC in linear time, and where every character of it came from."""
+"""Unicode NFC in linear time, with the origin of every character."""
 
 import unicodedata
 from functools import cache
@@ -6,25 +6,25 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-# `unicodedata.normalize` orders marks by insertion, in the square of a run's length. Longer runs come to it in order.
+# `unicodedata.normalize` sorts marks by insertion, in quadratic time; longer runs are sorted before.
 _LONG_RUN = 128
-# The only characters that are no marks but become marks when decomposed (UAX 15, non-starter decompositions).
+# The only characters that are not marks but become marks when decomposed (UAX 15, non-starter decompositions).
 _PAIRS_OF_MARKS = {"\u0f73": "\u0f71\u0f72", "\u0f75": "\u0f71\u0f74", "\u0f81": "\u0f71\u0f80"}
 # Characters that any character decomposes into, at most (UAX 15, table of expansion factors).
 _LONGEST_DECOMPOSITION = 4
 
 
 def nfc(text: str) -> str:
-    """What `unicodedata.normalize("NFC", text)` gives, which takes hours for a few megabytes of marks out of order."""
+    """`unicodedata.normalize("NFC", text)`, which itself takes hours for some megabytes of unordered marks."""
     if unicodedata.is_normalized("NFC", text):
         return text
     return unicodedata.normalize("NFC", _with_long_runs_in_order(text) if len(text) > _LONG_RUN else text)
 
 
 def nfc_with_origins(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """NFC of a text, and for each of its characters the (start, end) of the characters of the text it came from.
+    """NFC of a text, and for each of its characters the (start, end) of the characters that it came from.
 
-    The text is taken in clusters, the shortest parts that normalize alone as they do together.
+    The text is split into clusters: the shortest parts that normalize independently.
     """
     normalized: list[str] = []
     origins: list[tuple[int, int]] = []
@@ -41,7 +41,7 @@ def nfc_with_origins(text: str) -> tuple[str, list[tuple[int, int]]]:
 
 
 def _joins(text: str, start: int, end: int) -> bool:
-    """Whether the cluster `text[start:end]` goes on with the character behind it."""
+    """Whether the cluster `text[start:end]` includes the character behind it."""
     character = text[end]
     if character.isascii():
         return False
@@ -55,7 +55,7 @@ def _joins(text: str, start: int, end: int) -> bool:
 
 
 def _with_long_runs_in_order(text: str) -> str:
-    """An equivalent text, whose long runs of marks are in canonical order: a stable sort by combining class."""
+    """An equivalent text with long runs of marks in canonical order: a stable sort by combining class."""
     for pair, marks in _PAIRS_OF_MARKS.items():
         text = text.replace(pair, marks)
     characters = np.frombuffer(bytearray(text, "utf-32-le"), "<u4")
@@ -69,5 +69,5 @@ def _with_long_runs_in_order(text: str) -> str:
 
 @cache
 def _combining_classes() -> npt.NDArray[np.uint8]:
-    """The canonical combining class of every character: 0 unless it is a mark that others may change places with."""
+    """The canonical combining class of every character; 0 for all but marks that can be reordered."""
     return np.fromiter(map(unicodedata.combining, map(chr, range(0x110000))), np.uint8, 0x110000)

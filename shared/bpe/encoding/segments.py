@@ -15,6 +15,7 @@ from shared.bpe.encoding.normalization import nfc, nfc_with_origins
 from shared.bpe.encoding.template import Ids
 from shared.bpe.errors import TokenizerError
 from shared.bpe.vocabulary import AddedToken, Vocabulary, encode_utf8
+from shared.system.errors import shown
 
 AllowedSpecial = Collection[str] | Literal["all"]
 Layout = list[int | None]
@@ -83,7 +84,8 @@ class Segmenter:
         for name in allowed_special:
             if name not in self.special_tokens:
                 known = ", ".join(map(repr, islice(self.special_tokens, 20))) or "none"
-                raise TokenizerError(f"allowed_special names {name!r}, which is not a special token; known are {known}")
+                reason = f"which is not a special token; known are {known}"
+                raise TokenizerError(f"allowed_special names {shown(name)}, {reason}")
         return self._matchers(frozenset(allowed_special))
 
     def segments(self, text: str, matchers: Matchers, *, with_origins: bool) -> Iterator[Segment]:

@@ -1,4 +1,4 @@
-"""The memory that a text lies in."""
+"""The UTF-8 bytes of a string, without a copy where possible."""
 
 import ctypes
 
@@ -14,7 +14,7 @@ _as_utf8.restype = ctypes.c_void_p
 
 
 def utf8_of(text: str) -> npt.NDArray[np.uint8]:
-    """Text as UTF-8. ASCII is not copied: keep the text as long as the array.
+    """A text as UTF-8. ASCII is not copied: keep the text as long as the array.
 
     Raises:
         TokenizerError: As `encode_utf8`.

@@ -1,4 +1,4 @@
-"""The bytes of ids, with errors that say which id is wrong."""
+"""The bytes of ids, with errors that name the invalid id."""
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -8,12 +8,13 @@ from operator import index as as_index
 from typing import TYPE_CHECKING
 
 from shared.bpe.errors import TextTooLongError, TokenizerError
+from shared.system.errors import shown
 
 # Numba takes a while to import, and the kernels to load.
 if TYPE_CHECKING:
     from shared.bpe.encoding.decoder import Decoder
 
-# Ids up to this number are looked up one by one, which takes less time than to call compiled code.
+# Up to this many ids, looking them up one by one is faster than calling compiled code.
 _FEW = 1 << 8
 
 
@@ -22,7 +23,7 @@ class TokenBytes:
 
     Args:
         tokens: All tokens by id, added ones included.
-        control_ids: Those that can be skipped.
+        control_ids: Ids that can be skipped.
     """
 
     def __init__(self, tokens: Mapping[int, bytes], control_ids: Collection[int]):
@@ -33,8 +34,8 @@ class TokenBytes:
         """The bytes of ids, joined.
 
         Raises:
-            TokenizerError: If one is no token's; names its index.
-            TextTooLongError: If they are more than `max_bytes`.
+            TokenizerError: An id is not in the vocabulary; names its index.
+            TextTooLongError: The bytes exceed `max_bytes`.
         """
         limit = sys.maxsize if max_bytes is None else max_bytes
         joined = self._join(ids, skip_control, limit)
@@ -43,7 +44,7 @@ class TokenBytes:
         return joined
 
     def _join(self, ids: Sequence[int], skip_control: bool, limit: int) -> bytes:
-        """Join them, or only as many as show that they are more than `limit` bytes."""
+        """All bytes, or just enough to exceed `limit`."""
         skipped = self._control_ids if skip_control else frozenset()
         if len(ids) <= _FEW and set(map(type, ids)) <= {int}:
             with suppress(KeyError):
@@ -51,7 +52,7 @@ class TokenBytes:
         joined = self._decoder.join(ids, skip_control=skip_control, limit=limit)
         if joined is not None:
             return joined
-        # Integers of other types, or an id that is wrong: one by one, to say which.
+        # Integers of other types, or an invalid id: one by one, to name it.
         checked = [self._check(token_id, f"token {index}") for index, token_id in enumerate(ids)]
         return b"".join([self._tokens[token_id] for token_id in checked if token_id not in skipped])
 
@@ -59,7 +60,7 @@ class TokenBytes:
         """The bytes of one id.
 
         Raises:
-            TokenizerError: If it is no token's.
+            TokenizerError: It is not in the vocabulary.
         """
         return self._tokens[self._check(token_id, "the token")]
 
@@ -71,13 +72,13 @@ class TokenBytes:
 
     def _check(self, token_id: object, what: str) -> int:
         try:
-            number = as_index(token_id)  # type: ignore[arg-type]  # what is no integer raises TypeError
+            number = as_index(token_id)  # type: ignore[arg-type]  # anything but an integer raises TypeError
         except TypeError:
-            raise TokenizerError(f"{what} is {token_id!r}, which is not an integer") from None
+            raise TokenizerError(f"{what} is {shown(token_id)}, which is not an integer") from None
         if isinstance(token_id, bool):
-            raise TokenizerError(f"{what} is {token_id!r}, which is not an integer")
+            raise TokenizerError(f"{what} is {shown(token_id)}, which is not an integer")
         if number not in self._tokens:
             last = max(self._tokens)
             reason = "no token has that id" if 0 <= number <= last else f"ids are 0 to {last}"
-            raise TokenizerError(f"{what} is {number}, but {reason}")
+            raise TokenizerError(f"{what} is {shown(number)}, but {reason}")
         return number

@@ -1,4 +1,4 @@
-"""What a file is that is not what was asked for, by its first bytes, and what to do about it."""
+"""Recognizing files that are not a tokenizer, by their first bytes, with advice for each."""
 
 import re
 
@@ -6,18 +6,18 @@ _FIRST = 1 << 10
 _NO_TEXT = (
     (
         rb"\x80[\x02-\x05]",
-        "is a Python pickle, which may run code and is never opened; give what it holds to Tokenizer.from_vocab",
+        "is a Python pickle, which may run code and is never opened; pass its content to Tokenizer.from_vocab",
     ),
-    (rb"\x1f\x8b|\x28\xb5\x2f\xfd|\xfd7zXZ|BZh", "is compressed; unpack it first"),
+    (rb"\x1f\x8b|\x28\xb5\x2f\xfd|\xfd7zXZ|BZh", "is compressed; decompress it first"),
     (rb"PK\x03\x04", "is a zip archive, such as PyTorch writes, and not a tokenizer"),
-    (rb"GGUF", "is a GGUF file, whose tokenizer is not read; take the tokenizer.json of the model that it was made of"),
+    (rb"GGUF", "is a GGUF file, which is not supported; use the tokenizer.json of the model that it was made from"),
     (rb"\xff\xfe|\xfe\xff", "is UTF-16; write it as UTF-8"),
     (rb"\xef\xbb\xbf", "begins with a byte-order mark; write it as UTF-8 without one"),
     (
         rb"version https://git-lfs",
-        "is by line 1 a Git LFS pointer; fetch the file itself with `git lfs pull`",
+        "is a Git LFS pointer (see line 1); fetch the file itself with `git lfs pull`",
     ),
-    (rb"\s*<(?i:!doctype|html)", "is by line 1 a web page: the download went wrong"),
+    (rb"\s*<(?i:!doctype|html)", "is a web page (see line 1): the download failed"),
     (rb"\n.{1,3}\n.{1,2}<(unk|pad|s)>", "is a SentencePiece model; only byte-level BPE is supported"),
 )
 _NO_JSON = (
@@ -25,21 +25,21 @@ _NO_JSON = (
     (
         rb"[A-Za-z0-9+/]+=* \d+\r?\n",
         "is a tiktoken rank file, which holds no pattern: open it with Tokenizer.from_tiktoken, or on a command line "
-        "under a name like llama3.tiktoken that says the pattern",
+        "with a file name that names the pattern, such as llama3.tiktoken",
     ),
     (
         rb"#version|(?![\[{\"])\S+ \S+\r?\n",
-        "is a list of merges; give the vocabulary first and this file second: Tokenizer.from_files(vocab, merges)",
+        "is a list of merges; pass the vocabulary first and this file second: Tokenizer.from_files(vocab, merges)",
     ),
 )
 
 
 def known_kind(data: bytes, *, expects_json: bool = False) -> str | None:
-    """What is known of a file that is no text of a tokenizer's, or no JSON, as the end of a sentence.
+    """What a file is instead of a tokenizer, as the rest of a sentence that begins with its name; None if unknown.
 
     Args:
         data: The file, or its first kilobyte.
-        expects_json: Whether JSON was asked for, so that lists of ranks or merges are strange too.
+        expects_json: Whether the file should be JSON, so that lists of ranks or merges are reported too.
     """
     kinds = (*_NO_TEXT, *_NO_JSON) if expects_json else _NO_TEXT
     first = data[:_FIRST]

@@ -1,4 +1,4 @@
-"""GPT-2's two files: vocab.json with ids, merges.txt with one merge a line."""
+"""GPT-2's two files: vocab.json with ids, merges.txt with one merge per line."""
 
 from pathlib import Path
 
@@ -14,16 +14,16 @@ from shared.bpe.vocabulary import AddedToken, Vocabulary
 def read(vocab_path: Path, merges_path: Path) -> Vocabulary:
     """Read a vocabulary with GPT-2's pattern.
 
-    Entries that are neither a byte nor in a merge can only be meant as control tokens, like `<|endoftext|>`.
+    Entries that are neither a byte nor in a merge must be special tokens, like `<|endoftext|>`.
 
     Raises:
-        TokenizerError: If a file is missing or damaged; names it and the line or entry.
+        TokenizerError: A file is missing or damaged; names it and the line or entry.
     """
     vocab = parse_vocab(vocab_path, read_json(vocab_path))
     if not merges_path.exists():
         raise TokenizerError(
             f"{merges_path} cannot be read: No such file or directory; {vocab_path} needs its merges there, or as the "
-            "second file of Tokenizer.from_files"
+            "second argument of Tokenizer.from_files"
         )
     lines = [line.removesuffix("\r") for line in read_text(merges_path).split("\n")]
     # A merge has a space in it and so has the header, but only the header begins with this word.

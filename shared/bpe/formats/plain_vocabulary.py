@@ -1,4 +1,4 @@
-"""A vocabulary from plain data: tokens with their ids, merges in order, and special tokens."""
+"""A vocabulary from plain Python data: tokens with their ids, merges in order, and special tokens."""
 
 import operator
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ def from_plain(
 
 
 def _key(key: Any) -> Any:
-    """A key as JSON would hold it: tokens in their printable form, and ids in digits, NumPy's integers too."""
+    """A key in the form of JSON: tokens in their printable form, ids (also NumPy's) as digits."""
     if isinstance(key, str | bytes):
         return _printable(key)
     try:

@@ -8,18 +8,18 @@ from typing import Any
 
 from shared.bpe.byte_alphabet import CHARACTER_TO_BYTE, from_printable, to_printable
 from shared.bpe.errors import TokenizerError
-from shared.bpe.vocabulary import IN_NO_TEXT
+from shared.bpe.vocabulary import INVALID_UTF8_BYTES
 from shared.system.errors import shown
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
-_BYTES_OF_TEXT = frozenset(character for character, byte in CHARACTER_TO_BYTE.items() if byte not in IN_NO_TEXT)
+_BYTES_OF_TEXT = frozenset(character for character, byte in CHARACTER_TO_BYTE.items() if byte not in INVALID_UTF8_BYTES)
 
 
 def parse_vocab(path: Path | str, vocab: Any) -> dict[str, int]:
-    """Ids by printable form, from these or from printable forms by id: whole numbers from 0 on, each given once.
+    """Ids by printable form, from a mapping in either direction.
 
     Raises:
-        TokenizerError: If they are not.
+        TokenizerError: An id is not a whole number from 0 on, or is given twice.
     """
     if not isinstance(vocab, Mapping):
         raise TokenizerError(f"{path}: the vocabulary must be a JSON object of tokens and ids")
@@ -28,7 +28,7 @@ def parse_vocab(path: Path | str, vocab: Any) -> dict[str, int]:
     seen: dict[int, str] = {}
     for text, token_id in vocab.items():
         if type(token_id) is not int or token_id < 0:
-            raise TokenizerError(f"{path}: the id of {shown(text)} is {shown(token_id)}, not a whole number from 0 on")
+            raise TokenizerError(f"{path}: the id of {shown(text)} is {shown(token_id)}, not a whole number >= 0")
         if token_id in seen:
             raise TokenizerError(
                 f"{path}: the id {shown(token_id)} is given to both {shown(seen[token_id])} and {shown(text)}"
@@ -41,7 +41,7 @@ def parse_tokens(path: Path | str, vocab: Mapping[str, int]) -> dict[int, bytes]
     """Ordinary tokens by id, from their printable forms.
 
     Raises:
-        TokenizerError: If an entry is not written in the byte-level alphabet.
+        TokenizerError: An entry is not in the byte-level alphabet.
     """
     try:
         return {token_id: from_printable(text) for text, token_id in vocab.items()}
@@ -55,13 +55,13 @@ def parse_merges(
     """Pairs of printable forms from merges written `"a b"` or `["a", "b"]`.
 
     Args:
-        path: Named in errors.
+        path: The file in error messages.
         merges: The merges in order.
         vocab: Ids by printable form.
-        first: The number that errors give to the first merge.
+        first: The number of the first merge in error messages.
 
     Raises:
-        TokenizerError: If a merge is no pair or a part of it no token; names the merge by its number.
+        TokenizerError: A merge is not a pair of tokens; names its number.
     """
     pairs = []
     for number, merge in enumerate(merges, start=first):
@@ -71,7 +71,8 @@ def parse_merges(
         for part in (*parts, "".join(parts)):
             if part not in vocab:
                 raise TokenizerError(
-                    f"{path}: merge {number}, {shown(merge)}, needs the token {shown(part)}, which the vocabulary lacks"
+                    f"{path}: merge {number}, {shown(merge)}, needs the token {shown(part)}, which is missing in the "
+                    "vocabulary"
                 )
         pairs.append((parts[0], parts[1]))
     return pairs
@@ -80,7 +81,7 @@ def parse_merges(
 def ordinary_entries(
     vocab: Mapping[str, int], merges: Iterable[tuple[str, str]], added: Container[str]
 ) -> dict[str, int]:
-    """The entries that merging may give: all but the added tokens; these too if they are part of merges, or a byte."""
+    """The entries that merging may produce: all but added tokens, unless these are in merges or are single bytes."""
     merged = {text for left, right in merges for text in (left, right, left + right)}
     return {
         text: token_id
@@ -93,7 +94,7 @@ def _invert(path: Path | str, vocab: Mapping[str, str]) -> dict[str, int]:
     ids: dict[str, int] = {}
     for number, text in vocab.items():
         if not _NUMBER.fullmatch(number):
-            raise TokenizerError(f"{path}: the id of {shown(text)} is {shown(number)}, not a whole number from 0 on")
+            raise TokenizerError(f"{path}: the id of {shown(text)} is {shown(number)}, not a whole number >= 0")
         if text in ids:
             raise TokenizerError(f"{path}: the ids {ids[text]} and {number} are both given to {shown(text)}")
         ids[text] = int(number)

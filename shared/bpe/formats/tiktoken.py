@@ -1,4 +1,4 @@
-"""tiktoken's rank files: a line for each token, its bytes in base64 and its rank, which is also its id."""
+"""tiktoken's rank files: one line per token, with its bytes in base64 and its rank, which is also its id."""
 
 import base64
 import binascii
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from shared.bpe.encoding.merging import merge_piece
+from shared.bpe.encoding.merging import merge_pretoken
 from shared.bpe.errors import TokenizerError
 from shared.bpe.formats.reading import read_text
 from shared.bpe.patterns.named import check_tiktoken, resolve_pattern
@@ -19,17 +19,17 @@ _RANK = re.compile("[0-9]{1,18}")
 def read(path: Path, *, pattern: str, special_tokens: Mapping[str, int]) -> Vocabulary:
     """Read a rank file.
 
-    A token whose bytes tiktoken's merging does not bring together is reached only as a whole piece.
+    A token that tiktoken's merging does not produce is found only as a whole pretoken.
 
     Raises:
-        TokenizerError: If a line is damaged, and names it; if a byte has no token; if the parts do not fit together; or
-            tiktoken reads the pattern in its own way.
+        TokenizerError: A line is damaged (names it), a byte has no token, the parts do not fit together, or the pattern
+            means something else to tiktoken.
     """
     ids = _read_ranks(path)
     _check_bytes(f"{path}:", ids)
     for text, token_id in special_tokens.items():
         if type(token_id) is not int or token_id < 0:
-            raise TokenizerError(f"the special token {text!r} has the id {token_id!r}, not a whole number from 0 on")
+            raise TokenizerError(f"the special token {text!r} has the id {token_id!r}, not a whole number >= 0")
     try:
         expression = resolve_pattern(pattern)
         check_tiktoken(expression)
@@ -48,10 +48,10 @@ def read(path: Path, *, pattern: str, special_tokens: Mapping[str, int]) -> Voca
 
 
 def write(path: Path, vocabulary: Vocabulary) -> None:
-    """Write a rank file, and PATH.json with what it cannot hold: the pattern and the special tokens.
+    """Write a rank file, and PATH.json with the pattern and the special tokens, which it cannot hold.
 
     Raises:
-        TokenizerError: If the vocabulary has no such form.
+        TokenizerError: The vocabulary has no such form.
     """
     _check_exportable(vocabulary)
     ranks = sorted(vocabulary.tokens.items())
@@ -66,7 +66,7 @@ def _read_ranks(path: Path) -> dict[bytes, int]:
     lines: dict[int, int] = {}
     text = read_text(path)
     if text.lstrip().startswith("{"):
-        raise TokenizerError(f"{path} holds JSON, and is no rank file; open it with Tokenizer.from_files")
+        raise TokenizerError(f"{path} is JSON, not a rank file; open it with Tokenizer.from_files")
     for number, line in enumerate(text.splitlines(), start=1):
         fields = line.split()
         if not fields:
@@ -99,15 +99,15 @@ def _check_bytes(what: str, ids: Mapping[bytes, int]) -> None:
 def _merges(ids: Mapping[bytes, int]) -> list[tuple[int, int]]:
     """The merges that tiktoken makes, at most one for each token, in order of rank.
 
-    tiktoken joins neighbours whose bytes together are a token, lowest rank first, and of equal ranks the leftmost.
-    Many pairs may spell one token, but merging ever meets one of them: as long as nothing is joined over the edges of
-    some bytes, what happens between the edges is what happens to these bytes alone. So two neighbours that spell a
-    token are what merging leaves of the token's bytes before its last step. All tokens joined on the way are shorter,
-    though their ranks may be higher than the token's own.
+    tiktoken merges adjacent tokens whose joined bytes are a token, lowest rank first, and of equal ranks the leftmost.
+    Many pairs may spell one token, but merging reaches only one of them: as long as nothing is merged across the edges
+    of some bytes, merging between the edges is the same as merging these bytes alone. So the pair that makes a token is
+    what merging leaves of the token's bytes before its last step. All tokens merged before are shorter, though their
+    ranks may be higher than the token's own.
     """
     table: dict[tuple[int, int], tuple[int, int]] = {}
     for token, token_id in sorted(ids.items(), key=lambda entry: len(entry[0])):
-        parts = merge_piece([ids[token[place : place + 1]] for place in range(len(token))], table)
+        parts = merge_pretoken([ids[token[place : place + 1]] for place in range(len(token))], table)
         if len(parts) == 2:
             table[parts[0], parts[1]] = (token_id, token_id)
     return sorted(table, key=table.__getitem__)
@@ -130,13 +130,13 @@ def _check_exportable(vocabulary: Vocabulary) -> None:
     _check_bytes("a tiktoken file cannot hold this vocabulary:", vocabulary.ids)
     if _merges(vocabulary.ids) != [*vocabulary.merges]:
         raise TokenizerError(
-            "a tiktoken file takes ids for ranks, but these ids do not follow the order of the merges; "
-            "save tokenizer.json instead"
+            "in a tiktoken file, ids are ranks, but these ids are not in the order of the merges; save tokenizer.json "
+            "instead"
         )
-    # A rank file's tokens are all found as whole pieces.
+    # tiktoken finds every token of a rank file as a whole pretoken.
     merged = {tokens[left] + tokens[right] for left, right in vocabulary.merges}
     whole = next((token for token in tokens.values() if len(token) > 1 and token not in merged), None)
     if whole is not None and not vocabulary.ignore_merges:
         raise TokenizerError(
-            f"no merge gives the token {whole!r}, but tiktoken finds it as a whole piece; save tokenizer.json instead"
+            f"no merge gives the token {whole!r}, but tiktoken finds it as a whole pretoken; save tokenizer.json"
         )

@@ -1,4 +1,4 @@
-"""The few keys of tokenizer_config.json that say what tokens are for."""
+"""The keys of tokenizer_config.json that name the begin- and end-of-text tokens."""
 
 from pathlib import Path
 from typing import Any, TypedDict
@@ -10,7 +10,7 @@ from shared.system.errors import shown
 
 
 class Roles(TypedDict):
-    """The tokens that begin and end a text, where known."""
+    """The tokens that begin and end a text, if known."""
 
     bos: str | None
     eos: str | None
@@ -20,7 +20,7 @@ def read_roles(folder: Path) -> Roles:
     """`bos_token` and `eos_token` of a folder's tokenizer_config.json, if there is one.
 
     Raises:
-        TokenizerError: If the file is damaged or a value is no token.
+        TokenizerError: The file is damaged, or a value is not a token.
     """
     path = folder / "tokenizer_config.json"
     if not path.exists():
@@ -42,7 +42,7 @@ def to_config(vocabulary: Vocabulary) -> dict[str, Any]:
 
 def _content(path: Path, config: dict[str, Any], key: str) -> str | None:
     value = config.get(key)
-    # Older files hold an added token as an object.
+    # In older files, an added token is an object.
     content = value.get("content") if isinstance(value, dict) else value
     if content is not None and not isinstance(content, str):
         raise TokenizerError(f"{path}: {key} must be a token, not {shown(value)}")

@@ -1,7 +1,7 @@
 """Hugging Face's tokenizer.json, for byte-level BPE.
 
-Whatever in the file would change ids in a way that this package does not follow is refused by name. `truncation` and
-`padding` are ignored: they shape batches, not tokens, and transformers sets them anew in every call.
+Anything in the file that would change ids in a way that this package does not support is refused by name. `truncation`
+and `padding` are ignored: they shape batches, not tokens, and transformers sets them in every call.
 """
 
 from collections.abc import Mapping
@@ -23,9 +23,9 @@ from shared.bpe.vocabulary import AddedToken, Vocabulary
 from shared.system.errors import shown
 from shared.system.files import to_json, write_text
 
-# One piece for the whole text: the ByteLevel pre-tokenizer with use_regex false.
+# The whole text is one pretoken: the ByteLevel pre-tokenizer with use_regex false.
 _WHOLE = r"[\s\S]+"
-# Digits, without and with `individual_digits`, and then GPT-2's pattern, to which digits are where its text ends.
+# Digits, without and with `individual_digits`, then GPT-2's pattern, for which the text ends before digits.
 _DIGITS = [
     digits + r"""|'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+"""
     for digits in (r"\p{N}+", r"\p{N}")
@@ -37,7 +37,7 @@ def read(path: Path) -> Vocabulary:
     """Read a tokenizer.json, and the tokenizer_config.json beside it for the tokens that begin and end a text.
 
     Raises:
-        TokenizerError: If the file is missing, damaged, or describes what would not be matched exactly.
+        TokenizerError: The file is missing, damaged, or describes a tokenizer that would not be matched exactly.
     """
     content = read_json(path)
     roles = read_roles(path.parent)
@@ -86,7 +86,7 @@ def _parse(path: Path, content: dict[str, Any], bos: str | None, eos: str | None
 def _check_model(model: dict[str, Any]) -> None:
     if model.get("type", "BPE") != "BPE":
         raise TokenizerError(f"model.type is {shown(model['type'])}; only byte-level BPE is supported")
-    # An unknown token would stand for bytes that have none: text with such bytes is refused.
+    # unk_token is ignored: text with bytes that have no token is refused.
     for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
         if model.get(key):
             raise TokenizerError(f"model.{key} is {shown(model[key])}; only byte-level BPE without it is supported")
@@ -111,7 +111,7 @@ def _parse_pre_tokenizer(pre_tokenizer: Any) -> tuple[str, bool]:
     names = [step["type"] for step in steps]
     if names not in (["ByteLevel"], ["Split", "ByteLevel"], ["Digits", "ByteLevel"]):
         raise TokenizerError(
-            f"pre_tokenizer is {_names(steps)}; only ByteLevel, alone or behind one Split or Digits, is supported"
+            f"pre_tokenizer is {_names(steps)}; only ByteLevel, alone or after one Split or Digits, is supported"
         )
     cut, byte_level = steps[0], steps[-1]
     prefix_space = bool(byte_level.get("add_prefix_space", True))
@@ -120,7 +120,7 @@ def _parse_pre_tokenizer(pre_tokenizer: Any) -> tuple[str, bool]:
         return (PATTERNS["gpt2"] if use_regex else _WHOLE), prefix_space
     if prefix_space:
         raise TokenizerError(
-            f"pre_tokenizer.add_prefix_space is true behind {names[0]}, where it puts a space before every piece; "
+            f"pre_tokenizer.add_prefix_space is true after {names[0]}, where it puts a space before every pretoken; "
             "it is supported for ByteLevel alone"
         )
     if use_regex != (names[0] == "Digits"):
@@ -136,7 +136,7 @@ def _parse_split(step: dict[str, Any]) -> str:
     if not isinstance(pattern, dict) or not isinstance(pattern.get("Regex"), str):
         raise TokenizerError(f"pre_tokenizer Split has the pattern {shown(pattern)}; only a Regex is supported")
     expression = read_expression(pattern["Regex"])
-    # Removed with invert keeps the matches alone: the same, where everything is matched.
+    # "Removed" with invert keeps only the matches: the same, if everything is matched.
     behavior, invert = step.get("behavior"), bool(step.get("invert"))
     if behavior != "Isolated" and not (behavior == "Removed" and invert and is_named(expression)):
         raise TokenizerError(
@@ -156,12 +156,12 @@ def _parse_added(entries: Any, vocab: Mapping[str, int]) -> tuple[AddedToken, ..
             raise TokenizerError(f"{where} must be an object with a content")
         content, token_id = entry["content"], entry.get("id")
         if type(token_id) is not int or token_id < 0:
-            raise TokenizerError(f"{where} {shown(content)} has the id {shown(token_id)}, not a whole number from 0 on")
+            raise TokenizerError(f"{where} {shown(content)} has the id {shown(token_id)}, not a whole number >= 0")
         if entry.get("single_word"):
             raise TokenizerError(f"{where} {shown(content)} is single_word; that is not supported")
         if vocab.get(content, token_id) != token_id:
             raise TokenizerError(
-                f"{where} {shown(content)} has the id {shown(token_id)}, but {vocab[content]} in the vocabulary"
+                f"{where} {shown(content)} has the id {shown(token_id)}, but the id {vocab[content]} in the vocabulary"
             )
         tokens.append(AddedToken(token_id, content, **{flag: bool(entry.get(flag)) for flag in _FLAGS}))
     return tuple(sorted(tokens, key=lambda token: token.id))
@@ -189,12 +189,14 @@ def _parse_template(post_processor: Any, added_ids: set[int]) -> tuple[tuple[int
         raise TokenizerError("post_processor TemplateProcessing is damaged") from None
     for token_id in before + after:
         if type(token_id) is not int or token_id not in added_ids:
-            raise TokenizerError(f"post_processor TemplateProcessing uses the id {token_id}, which no added token has")
+            raise TokenizerError(
+                f"post_processor TemplateProcessing uses the id {token_id}, which is not an added token"
+            )
     return tuple(before), tuple(after)
 
 
 def _steps(component: Any, name: str, members: str) -> list[dict[str, Any]]:
-    """A component as the list of its steps, a Sequence opened and null left out."""
+    """A component as the list of its steps: a Sequence is flattened, null is empty."""
     if component is None:
         return []
     if isinstance(component, dict) and component.get("type") == "Sequence":
@@ -210,16 +212,16 @@ def _names(steps: list[dict[str, Any]]) -> str:
 
 
 def _without_model(content: dict[str, Any]) -> str:
-    """What a file is that has no model, and what to do."""
+    """What a file without a model is, and what to do."""
     if "tokenizer_class" in content or "model_type" in content:
-        return "it is a configuration, without tokens; the tokenizer.json beside it has them"
+        return "it is a configuration without tokens; open the tokenizer.json beside it"
     if {"vocab", "merges"} <= content.keys():
-        return "it holds vocab and merges without a model; give both to Tokenizer.from_vocab"
+        return "it holds vocab and merges without a model; pass both to Tokenizer.from_vocab"
     kinds = set(map(type, content.values()))
     if kinds in ({int}, {str}):
         return (
             "it is a vocabulary without merges, such as GPT-2's vocab.json; name the two files vocab.json and "
-            "merges.txt, or give both: Tokenizer.from_files(vocab, merges)"
+            "merges.txt, or pass both: Tokenizer.from_files(vocab, merges)"
         )
     return "model must be an object; is this a tokenizer.json?"
 
@@ -227,7 +229,7 @@ def _without_model(content: dict[str, Any]) -> str:
 def _to_hf(vocabulary: Vocabulary) -> dict[str, Any]:
     vocab = printable_vocab(vocabulary.tokens)
     texts = {token_id: text for text, token_id in vocab.items()}
-    # Added tokens stand in the vocabulary too, or Hugging Face would give them the next free ids instead of their own.
+    # Added tokens are also in the vocabulary, or Hugging Face would assign them the next free ids.
     vocab |= {token.content: token.id for token in vocabulary.added}
     return {
         "version": "1.0",

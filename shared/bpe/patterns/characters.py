@@ -1,4 +1,4 @@
-r"""Reading the characters and sets of characters of a pattern: the lower half of `pattern_grammar`."""
+r"""Parsing the characters and character classes of a pattern: the lower half of `grammar`."""
 
 import re
 import unicodedata
@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from shared.bpe.errors import TokenizerError
 
-# Groups and classes within each other.
+# Nesting of groups and classes.
 _MAX_DEPTH = 50
 _SHOWN = 200
 _SHOWN_NAME = 30
@@ -34,10 +34,10 @@ _OTHER_CASES = {"s": "\u017f", "k": "\u212a"}
 
 
 class CharacterReader:
-    """A place in a pattern, and what is read from it on.
+    """A position in a pattern, and the parsers of characters from there on.
 
     Attributes:
-        not_in_tiktoken: The first construct that tiktoken reads otherwise or not at all; None if there is none.
+        not_in_tiktoken: The first construct that tiktoken reads differently or not at all; None if there is none.
     """
 
     def __init__(self, pattern: str):
@@ -66,7 +66,7 @@ class CharacterReader:
         pattern = self._pattern if len(self._pattern) <= _SHOWN else f"{self._pattern[:_SHOWN]}..."
         raise TokenizerError(
             f"the regular expression {pattern!r} is not supported: {what} near character {max(1, self._at)}; a pattern "
-            "may hold only what Hugging Face's tokenizers and Python's regex read alike"
+            "may use only what Hugging Face's tokenizers and Python's regex read alike"
         )
 
     def _differs(self, what: str) -> None:
@@ -75,7 +75,7 @@ class CharacterReader:
     def _enter(self) -> None:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
-            self._refuse(f"more than {_MAX_DEPTH} groups and classes within each other")
+            self._refuse(f"more than {_MAX_DEPTH} levels of groups and classes")
 
     def _literal(self, character: str) -> str:
         """A character outside of brackets."""
@@ -86,7 +86,7 @@ class CharacterReader:
     def _meet(self, letter: str) -> None:
         """Refuse two letters in a row that Oniguruma also finds as one character."""
         if self._letter + letter in _LIGATURES:
-            self._refuse(f"{self._letter + letter!r} where case is ignored, which is one character too")
+            self._refuse(f"{self._letter + letter!r} where case is ignored, which also matches one character")
         self._letter = letter
 
     def _cases(self, character: str) -> str:
@@ -109,7 +109,7 @@ class CharacterReader:
             self._at = found.end()
             code = int(found[found.lastindex or 0], 16)
             if 0xD800 <= code < 0xE000 or code > 0x10FFFF:
-                self._refuse(f"'\\{found[0]}', which is no character")
+                self._refuse(f"'\\{found[0]}', which is not a character")
             return chr(code)
         character = self._next()
         if character in {"e", "<", ">"}:
@@ -141,7 +141,7 @@ class CharacterReader:
         found = _PROPERTY.match(self._pattern, self._at)
         if found is None:
             name = self._pattern[self._at - 1 :].partition("}")[0][:_SHOWN_NAME]
-            self._refuse(f"'\\{name}' (properties are \\p{{L}}, \\p{{Lu}}, \\p{{Han}} and the like)")
+            self._refuse(f"'\\{name}' (supported are properties such as \\p{{L}}, \\p{{Lu}} and \\p{{Han}})")
         self._at = found.end()
         if found[1]:
             self._differs(r"\p{^")
@@ -195,7 +195,7 @@ class CharacterReader:
         high = self._character_escape() if self._take("\\") else self._plain_member(is_first=False)
         members.add(high)
         if high < low:
-            self._refuse(f"the range {low!r} to {high!r}, whose ends are in the wrong order")
+            self._refuse(f"the range {low!r} to {high!r}, whose ends are reversed")
         if not self._ignores_case:
             return f"{self._cases(low)}-{self._cases(high)}"
         if not high.isascii():
@@ -206,11 +206,11 @@ class CharacterReader:
         """A character of a class that is not escaped."""
         character = self._next()
         if not character:
-            self._refuse("a '[' without its ']'")
+            self._refuse("a '[' without a ']'")
         if character in "[]" or (character == "&" and self._peek() == "&"):
-            self._refuse(f"{character!r} where a character should be (which is written \\{character})")
+            self._refuse(f"{character!r} in place of a character (escape it: \\{character})")
         if character == "-" and (self._peek() == "-" or (self._peek() != "]" and not is_first)):
-            self._refuse("'-' in the midst of a class (the character is written \\-)")
+            self._refuse("'-' inside a class (escape it: \\-)")
         if character == "~" == self._peek():
             self._differs("~~")
         return character

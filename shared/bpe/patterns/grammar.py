@@ -1,8 +1,8 @@
-r"""Reading a custom pattern as Hugging Face's tokenizers does, and writing it for the `regex` package.
+r"""Parsing a custom pattern as Hugging Face's tokenizers does, and translating it for the `regex` package.
 
-tokenizers runs patterns by Oniguruma, tiktoken by fancy-regex, and we by `regex`; one text may mean three things. So a
-pattern is read by a grammar of what is known to have one meaning in Oniguruma: what `regex` would read otherwise is
-translated, and what is not in the grammar is refused by name.
+tokenizers runs patterns with Oniguruma, tiktoken with fancy-regex, and this package with `regex`; one expression may
+mean three things. So a pattern is parsed by a grammar of what has one known meaning in Oniguruma: what `regex` would
+read differently is translated, and what is not in the grammar is refused by name.
 
 Source: Oniguruma 6.9, doc/RE; where it is silent, tokenizers itself, against which the tests hold every construct.
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from shared.bpe.patterns.characters import WORD_ALONE, CharacterReader
 
-# What all repeats multiply to: `regex` writes them out when it compiles.
+# Limit of the product of nested repeats, which `regex` expands when it compiles.
 _MAX_SIZE = 1 << 16
 
 _REPEAT = re.compile(r"[*+?]|\{([0-9]{0,6})(,?)([0-9]{0,6})\}")
@@ -35,10 +35,9 @@ class Translation(NamedTuple):
     """A pattern for the `regex` package.
 
     Attributes:
-        expression: What has the same matches in version 1 of `regex` as the pattern has in Oniguruma; it captures
-            nothing.
-        is_nullable: Whether it may match the empty text.
-        not_in_tiktoken: The first construct that tiktoken reads otherwise or not at all; None if there is none.
+        expression: Has the same matches in version 1 of `regex` as the pattern has in Oniguruma; without captures.
+        is_nullable: Whether it may match the empty string.
+        not_in_tiktoken: The first construct that tiktoken reads differently or not at all; None if there is none.
     """
 
     expression: str
@@ -47,10 +46,10 @@ class Translation(NamedTuple):
 
 
 def translate(pattern: str) -> Translation:
-    """Read a pattern as Oniguruma does.
+    """Parse a pattern as Oniguruma does.
 
     Raises:
-        TokenizerError: If it is not valid, or holds what is not supported; names the construct and its place.
+        TokenizerError: It is not valid or not supported; names the construct and its position.
     """
     return _PatternReader(pattern).read()
 
@@ -60,11 +59,11 @@ class _Node(NamedTuple):
 
     Attributes:
         expression: For `regex`.
-        is_nullable: Whether it may match the empty text.
-        is_plain: Whether there are only characters, classes and alternatives of them in it.
-        is_empty: Whether it only looks at what is around and matches no character.
+        is_nullable: Whether it may match the empty string.
+        is_plain: Whether it consists of characters, classes and alternatives of them only.
+        is_empty: Whether it matches no character, as anchors and lookarounds do.
         runs_on: Whether it begins with a repeat of `.` without an upper bound.
-        size: Characters and classes, each as often as it is repeated.
+        size: Number of characters and classes when all repeats are expanded.
     """
 
     expression: str
@@ -76,14 +75,14 @@ class _Node(NamedTuple):
 
 
 class _PatternReader(CharacterReader):
-    """A recursive descent."""
+    """A recursive descent parser."""
 
     def read(self) -> Translation:
         node = self._alternatives()
         if self._at < len(self._pattern):
-            self._refuse("a ')' without its '('")
+            self._refuse("a ')' without a '('")
         if node.is_nullable:
-            self._differs("a match of the empty text")
+            self._differs("a match of the empty string")
         return Translation(node.expression, node.is_nullable, self.not_in_tiktoken)
 
     def _alternatives(self) -> _Node:
@@ -112,7 +111,7 @@ class _PatternReader(CharacterReader):
             node = self._repeated()
             if nodes and is_empty and node.runs_on:
                 # Oniguruma looks for it at the beginning of lines only.
-                self._refuse("a repeat of '.' behind what matches no character")
+                self._refuse("a repeat of '.' after something that matches no character")
             is_empty &= node.is_empty
             nodes.append(node)
         return _Node(
@@ -131,7 +130,7 @@ class _PatternReader(CharacterReader):
             return atom
         repeat = found[0]
         if atom.is_nullable:
-            self._refuse(f"the repeat {repeat!r} of what may match the empty text")
+            self._refuse(f"the repeat {repeat!r} of something that may match the empty string")
         low, high = self._bounds(found)
         self._at = found.end()
         text = atom.expression + (repeat if len(repeat) == 1 else f"{{{low},{'' if high is None else high}}}")
@@ -150,9 +149,9 @@ class _PatternReader(CharacterReader):
                     self._refuse(f"{repeat + '+'!r}")
                 text, size = f"(?:{text})+", 2 * size
         if size > _MAX_SIZE:
-            self._refuse(f"repeats of more than {_MAX_SIZE:,} characters in all")
+            self._refuse(f"repeats that expand to more than {_MAX_SIZE:,} characters")
         if _REPEAT.match(self._pattern, self._at):
-            self._refuse(f"{self._peek()!r} behind a repeat")
+            self._refuse(f"{self._peek()!r} after a repeat")
         runs_on = atom.runs_on or (high is None and atom.expression.strip("(?:>)") == ".")
         return _Node(text, low == 0, is_plain=False, runs_on=runs_on, size=size)
 
@@ -162,13 +161,13 @@ class _PatternReader(CharacterReader):
             return int(found[0] == "+"), 1 if found[0] == "?" else None
         least, comma, most = found.groups()
         if not least and not most:
-            self._refuse(f"{found[0]!r}, which is no repeat (a brace is written \\{{)")
+            self._refuse(f"{found[0]!r}, which is not a repeat (escape the brace: \\{{)")
         if not least:
             self._differs(found[0])
         low = int(least or 0)
         high = low if not comma else int(most) if most else None
         if high is not None and high < low:
-            self._refuse(f"the repeat {found[0]!r}, whose bounds are in the wrong order")
+            self._refuse(f"the repeat {found[0]!r}, whose bounds are reversed")
         self._meet(self._letter)
         return low, high
 
@@ -186,7 +185,7 @@ class _PatternReader(CharacterReader):
         if character in _ANCHORS:
             return self._anchor(character)
         if character in "*+?{":
-            self._refuse(f"{character!r} with nothing to repeat (the character is written \\{character})")
+            self._refuse(f"{character!r} with nothing to repeat (escape it: \\{character})")
         return _Node(self._literal(character))
 
     def _escape(self) -> _Node:
@@ -216,11 +215,11 @@ class _PatternReader(CharacterReader):
         self._enter()
         node = self._alternatives()
         if not self._take(")"):
-            self._refuse("a '(' without its ')'")
+            self._refuse("a '(' without a ')'")
         self._depth -= 1
         self._ignores_case = outside
         if kind in {"(?<=", "(?<!"} and not node.is_plain:
-            self._refuse(f"{kind!r} with more in it than characters, classes and alternatives of them")
+            self._refuse(f"{kind!r} with anything but characters, classes and alternatives of them in it")
         looks = kind not in {"(?:", "(?>"}
         return _Node(
             f"{kind}{node.expression})",

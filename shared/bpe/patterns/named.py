@@ -1,4 +1,4 @@
-r"""The patterns that cut text into pieces, which no token ever crosses.
+r"""The patterns that split text into pretokens; no token ever spans two of them.
 
 Sources of the named patterns, all read by the `regex` package in its default (V0) mode:
 
@@ -57,26 +57,28 @@ _TIKTOKEN_SPELLINGS = {
     ): "cl100k",
 }
 
-# Seconds of processor time for what is cut by a custom pattern: at all, for each text, and for each of its characters.
+# Seconds of processor time that a custom pattern may take: in any case, for each text, and for each of its characters.
 # Patterns that do not backtrack take a tenth of it at most.
 _SECONDS = 1.0
 _SECONDS_PER_TEXT = 50e-6
 _SECONDS_PER_CHARACTER = 5e-6
-# Matches between two looks at the clock, each of which costs as much as some matches.
+# Matches between two readings of the clock, each of which costs as much as some matches.
 _MATCHES_AT_ONCE = 1000
 
 
 def resolve_pattern(pattern: str) -> str:
-    """The regular expression meant by a name, by tiktoken's spelling of a named pattern, or by a regular expression.
+    """The regular expression for a name, for tiktoken's spelling of a named pattern, or for a regular expression.
 
     Raises:
-        TokenizerError: If it looks like a name, but is none; else as in `read_expression`.
+        TokenizerError: It looks like a name, but there is no such pattern; else as in `read_expression`.
+
+    >>> resolve_pattern("gpt3")
+    Traceback (most recent call last):
+    shared.bpe.errors.TokenizerError: unknown pattern 'gpt3'; give one of gpt2, cl100k, o200k, llama3, qwen or ...
     """
     expression = PATTERNS.get(_TIKTOKEN_SPELLINGS.get(pattern, pattern), pattern)
     if expression.isalnum():
-        raise TokenizerError(
-            f"there is no pattern {pattern!r}; give one of {', '.join(PATTERNS)} or a regular expression"
-        )
+        raise TokenizerError(f"unknown pattern {pattern!r}; give one of {', '.join(PATTERNS)} or a regular expression")
     return read_expression(expression)
 
 
@@ -84,8 +86,7 @@ def read_expression(expression: str) -> str:
     """A regular expression, as Hugging Face's tokenizers reads it: that of a named pattern if it has the same matches.
 
     Raises:
-        TokenizerError: If the text is empty, not a valid regular expression, or one that may be read in several ways;
-            names the construct.
+        TokenizerError: It is empty, not a valid regular expression, or ambiguous; names the construct.
     """
     if not expression:
         raise TokenizerError(f"the pattern is empty; give one of {', '.join(PATTERNS)} or a regular expression")
@@ -95,18 +96,18 @@ def read_expression(expression: str) -> str:
 
 
 def check_tiktoken(expression: str) -> None:
-    """Refuse an expression that tiktoken would not read as Hugging Face's tokenizers does.
+    """Refuse an expression that means something else to tiktoken than to Hugging Face's tokenizers.
 
     Raises:
-        TokenizerError: Names what it would read otherwise.
+        TokenizerError: Names the construct.
     """
     construct = None if is_named(expression) else translate(expression).not_in_tiktoken
     if construct is not None:
-        raise TokenizerError(f"the pattern {expression!r} has another meaning to tiktoken: {construct}")
+        raise TokenizerError(f"the pattern {expression!r} means something else to tiktoken: {construct}")
 
 
 def is_named(expression: str) -> bool:
-    """Whether this is the expression of a named pattern, whose cuts are known to be local (see `chunks`)."""
+    """Whether this is the expression of a named pattern, whose boundaries are known to be local (see `chunks`)."""
     return expression in PATTERNS.values()
 
 
@@ -114,8 +115,8 @@ class TimeBudget:
     """Processor time that the texts of one call share for a custom pattern. Any number of threads may share one.
 
     Attributes:
-        granted: Seconds for all texts so far.
-        characters: Of all texts so far.
+        granted: Seconds granted for all texts so far.
+        characters: Characters of all texts so far.
     """
 
     def __init__(self) -> None:
@@ -133,41 +134,44 @@ class TimeBudget:
             return self._left
 
     def spend(self, seconds: float) -> None:
-        """Take what a text has used."""
+        """Subtract what a text has used."""
         with self._lock:
             self._left -= seconds
 
 
 def split(expression: str, text: str, budget: TimeBudget | None = None) -> list[str]:
-    """Cut text into pieces; joined again they are the text. What a custom pattern leaves unmatched is a piece too.
+    """Split a text into pretokens, whose concatenation is the text; what a custom pattern does not match is one too.
 
     Args:
-        expression: Of the pattern.
+        expression: The regular expression of the pattern.
         text: The text.
-        budget: What a custom pattern may take for this text and others together; None for this text alone.
+        budget: Processor time of a custom pattern for this text and others together; None for this text alone.
 
     Raises:
-        TokenizerError: If a custom pattern takes too much time or memory.
+        TokenizerError: A custom pattern takes too much time or memory.
+
+    >>> split(PATTERNS["gpt2"], "It's 12 o'clock")
+    ['It', "'s", ' 12', ' o', "'", 'clock']
     """
     compiled = _compile(expression)
     if is_named(expression):
         # Every character is a letter, a number, white space or none of these, and each of them begins a match.
         return compiled.findall(text)
-    pieces: list[str] = []
+    pretokens: list[str] = []
     end = 0
     for start, stop in _matches(compiled, text, budget or TimeBudget()):
         if start > end:
-            pieces.append(text[end:start])
+            pretokens.append(text[end:start])
         if stop > start:
-            pieces.append(text[start:stop])
+            pretokens.append(text[start:stop])
         end = stop
     if end < len(text):
-        pieces.append(text[end:])
-    return pieces
+        pretokens.append(text[end:])
+    return pretokens
 
 
 def _matches(compiled: "regex.Pattern[str]", text: str, budget: TimeBudget) -> Iterator[tuple[int, int]]:
-    """Where a custom pattern matches, as Oniguruma does: behind an empty match, one character is left out."""
+    """Where a custom pattern matches, as in Oniguruma: behind an empty match, one character is skipped."""
     granted = budget.grant(text)
     started = time.thread_time()
     try:
@@ -195,19 +199,19 @@ def _matches_until(
             else:
                 return
         except TimeoutError:
-            # Its clock is that of all threads together, so it may ring too early: go on unless the time is up.
+            # regex counts the time of all threads, so it may end too early: continue unless the time is really up.
             continue
         except MemoryError:
-            raise _too_costly("the memory there is", text, begin, len(text)) from None
+            raise _too_costly("the available memory", text, begin, len(text)) from None
 
 
 def _too_costly(limit: str, text: str, place: int, characters: int) -> TokenizerError:
-    """The error for text of so many characters, of which `text` is all or a part."""
+    """The error for a text of this many characters, of which `text` is all or a part."""
     where = f"a text of {characters:,} characters, near character {place:,}"
     if characters > len(text):
         where = f"{characters:,} characters in all, near character {place:,} of a part of {len(text):,}"
     return TokenizerError(
-        f"the tokenizer's pattern took more than {limit} for {where}: it tries too many ways to match such a text"
+        f"the tokenizer's pattern took more than {limit} for {where}: it backtracks too much on such a text"
     )
 
 

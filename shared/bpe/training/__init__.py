@@ -1,6 +1,6 @@
 """Training a vocabulary: sources of text, pretoken counts in bounded memory, and merges.
 
-This is the public interface; the modules are private. Ideas and figures: docs/design.md, "How the tokenizer is fast".
+This is the public interface; the modules are private. Ideas and figures: docs/explanation/tokenizer.md.
 """
 
 from shared.bpe.errors import SourceError, TooLongError, TrainingStoppedError

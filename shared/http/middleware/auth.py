@@ -1,16 +1,12 @@
 """Require an API key."""
 
 from collections.abc import Iterable
-from typing import Any
 
-from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared.http.errors import ApiError, error_response
 from shared.http.middleware.api_keys import ApiKeys
 from shared.http.probes import HEALTH_PATHS
-
-_ENVELOPE = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorEnvelope"}}}
 
 
 class AuthMiddleware:
@@ -30,25 +26,6 @@ class AuthMiddleware:
             await self._app(scope, receive, send)
             return
         await error_response(_unauthorized(key))(scope, receive, send)
-
-
-def document_keys(app: FastAPI) -> None:
-    """Document in OpenAPI which operations need a key, and the response without one."""
-    build_document = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            document = build_document()
-            document["components"]["securitySchemes"] = {"ApiKey": {"type": "http", "scheme": "bearer"}}
-            refusal = {"description": "The API key is missing or unknown", "content": _ENVELOPE}
-            for path, calls in document["paths"].items():
-                for call in calls.values() if path not in HEALTH_PATHS else ():
-                    call["security"] = [{"ApiKey": []}]
-                    call["responses"]["401"] = refusal
-        assert app.openapi_schema is not None
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]
 
 
 def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:

@@ -1,30 +1,30 @@
-"""Limits on request bodies and answers: of each, and of all that are in memory at the same time."""
+"""Size limits for request bodies and responses: for each, and for all in memory together."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.http.errors import CLIENT_CLOSED_REQUEST, ApiError, error_response, server_refusal
 
-# What a request may hold without a share of the common budget, so that small requests are served beside large ones.
+# What a request may hold outside of the common budget, so that small requests are served beside large ones.
 _FREE_BYTES = 1 << 16
 _SENT_AT_ONCE = 1 << 18
 
 
 class MemoryBudget:
-    """Bytes of large bodies and answers that a process holds at most, over all its requests.
+    """The most bytes of large bodies and responses that a process holds, over all its requests.
 
     Attributes:
-        held: Those that it holds now.
+        held: The bytes held now.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self.held = 0
 
-    def take(self, size: int) -> None:
-        """Take `size` bytes more.
+    def acquire(self, size: int) -> None:
+        """Take `size` more bytes.
 
         Raises:
-            ApiError: 503 with `Retry-After`, where they are not to be had now; 400, where they never are.
+            ApiError: 503 with `Retry-After`, if they are not available now; 400, if they exceed the whole budget.
         """
         if size > self._max_bytes:
             message = f"the answer has {size:,} bytes, the limit is {self._max_bytes:,} (OWNLM_MAX_BYTES_IN_FLIGHT)"
@@ -38,21 +38,21 @@ class MemoryBudget:
         self.held += size
 
     def count(self, size: int) -> None:
-        """Count `size` bytes more that it is too late to refuse: beyond the limit, others are refused meanwhile."""
+        """Count `size` bytes that can no longer be refused; beyond the limit, others are refused meanwhile."""
         self.held += size
 
-    def give_back(self, size: int) -> None:
-        """Return what was taken."""
+    def release(self, size: int) -> None:
+        """Return `size` bytes."""
         self.held -= size
 
 
 class BodyLimitMiddleware:
-    """Answers 413 to bodies over `max_bytes`, and 503 where `budget` has no room for a body or an answer.
+    """Answers 413 to bodies over `max_bytes`, and 503 if `budget` has no room for a body or a response.
 
-    The length is checked by `Content-Length` where it is given, and while reading. Large answers are sent in parts, as
-    the client takes them, and count until they are sent. So does each large part of a stream, of which only the first
-    can still be refused. Pure ASGI, so that it neither buffers a stream nor hides that a client has left. `Connection:
-    close` makes the server drop what the client still sends.
+    The length is checked by `Content-Length` if it is present, and while reading. Large responses are sent in parts,
+    as the client reads them, and count until they are sent; so does each large part of a stream, of which only the
+    first can still be refused. Pure ASGI, so that it neither buffers a stream nor hides a disconnect. `Connection:
+    close` makes the server discard what the client still sends.
     """
 
     def __init__(self, app: ASGIApp, max_bytes: int, budget: MemoryBudget) -> None:
@@ -61,7 +61,7 @@ class BodyLimitMiddleware:
         self._budget = budget
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, counting what it sends and gets."""
+        """Serve one request, counting the bytes of its body and its response."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -106,8 +106,8 @@ class _Exchange:
         """The next part of the body.
 
         Raises:
-            ApiError: 499 where the client leaves within it, what the server refuses the request with, 503 where all
-                bodies are too large together.
+            ApiError: 499 if the client disconnects within it, the error with which the server refuses the request, or
+                503 if all bodies together are too large.
         """
         message = await self._receive()
         refusal = server_refusal(self._scope)
@@ -117,7 +117,7 @@ class _Exchange:
             self._hold(len(message.get("body", b"")))
             self._is_complete = not message.get("more_body", False)
         elif not self._is_complete:
-            raise ApiError(CLIENT_CLOSED_REQUEST, "the client left before its request was complete")
+            raise ApiError(CLIENT_CLOSED_REQUEST, "the client disconnected before its request was complete")
         return message
 
     async def send(self, message: Message) -> None:
@@ -131,7 +131,7 @@ class _Exchange:
         start, self._start = self._start, None
         counted = max(0, len(message.get("body", b"")) - _SENT_AT_ONCE)
         try:
-            self._budget.take(counted) if start is not None else self._budget.count(counted)
+            self._budget.acquire(counted) if start is not None else self._budget.count(counted)
         except ApiError as error:
             self._is_refused = True
             await error_response(error)(self._scope, self._receive, self._send)
@@ -143,7 +143,7 @@ class _Exchange:
                 message = await self._send_in_parts(message)
             await self._send(message)
         finally:
-            self._budget.give_back(counted)
+            self._budget.release(counted)
 
     async def _send_in_parts(self, message: Message) -> Message:
         """Send all but the last part, which is returned."""
@@ -155,7 +155,7 @@ class _Exchange:
 
     def end(self) -> None:
         """Give back what was held."""
-        self._budget.give_back(self._held)
+        self._budget.release(self._held)
         self._held = 0
 
     def _hold(self, size: int) -> None:
@@ -165,5 +165,5 @@ class _Exchange:
         before = max(0, self.received - _FREE_BYTES)
         self.received += size
         size = max(0, self.received - _FREE_BYTES) - before
-        self._budget.take(size)
+        self._budget.acquire(size)
         self._held += size

@@ -1,4 +1,4 @@
-"""Connections leave some file descriptors to the service, and their end is logged once a minute."""
+"""Connections leave some file descriptors to the service, and running out of them is logged once a minute."""
 
 import asyncio
 import resource
@@ -7,28 +7,26 @@ from typing import Any
 
 import structlog
 
-from shared.http.server.protocol import RequestProtocol
-
 _log = structlog.get_logger("ownlm.descriptors")
 
-# For what the service opens while it runs: a process in place of one that ended, files that changed.
+# For what the service opens while it runs: a process that replaces another, files that changed.
 _RESERVED = 16
 _LOG_SECONDS = 60.0
-_EXHAUSTED = "socket.accept() out of system resource"  # what asyncio says, thousands of times
+_EXHAUSTED = "socket.accept() out of system resource"  # asyncio's message, thousands of times
 
 _silent_until = 0.0
 
 
-class ReservingProtocol(RequestProtocol):
-    """Closes a connection that takes one of the last descriptors; those that were accepted before go on."""
+def is_reserved(connection: Any) -> bool:
+    """Whether a connection's socket has one of the last descriptors; None, for no socket, has not.
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """The system gives the lowest free number: a high one says that few are left."""
-        super().connection_made(transport)
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        if transport.get_extra_info("socket").fileno() >= limit - _RESERVED:
-            _log_exhaustion(limit)
-            transport.abort()
+    The system assigns the lowest free number: a high one means that few are left.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if connection is None or connection.fileno() < limit - _RESERVED:
+        return False
+    _log_exhaustion(limit)
+    return True
 
 
 def log_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Structured logging: the services' own lines and those of the libraries, in one format on standard output."""
+"""Structured logging: lines of the services and of libraries, in one format on standard output."""
 
 import contextlib
 import io
@@ -21,7 +21,7 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARN
 
 
 class _StandardOutput(io.RawIOBase):
-    """Standard output for whole lines; a full disk or a reader that has left must not fail the request it tells of."""
+    """Standard output for whole lines; a full disk or a closed pipe must not fail the request that is logged."""
 
     def write(self, line: Any) -> int:
         with contextlib.suppress(OSError):
@@ -31,10 +31,10 @@ class _StandardOutput(io.RawIOBase):
 
 
 def configure_logging(level: str, style: Literal["console", "json"]) -> None:
-    """Send structlog and the standard library's loggers to standard output, for people or as JSON lines.
+    """Send structlog and the standard library's loggers to standard output, as readable or JSON lines.
 
-    The services' own lines do not pass through `logging`: at thousands of requests a second its records cost more than
-    the requests.
+    The services' own lines bypass `logging`: at thousands of requests a second its records cost more than the
+    requests.
     """
     shared: list[Processor] = [
         structlog.stdlib.add_log_level,
@@ -46,7 +46,7 @@ def configure_logging(level: str, style: Literal["console", "json"]) -> None:
     if style == "json":
         final = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_json)]
     elif sys.stdout.isatty():
-        # Prettier tracebacks show the variables of each frame, and with them the text of users, which no log may hold.
+        # Plain tracebacks: others show the variables of each frame, which may hold the text of users.
         final = [
             _escape,
             structlog.dev.ConsoleRenderer(colors=True, exception_formatter=structlog.dev.plain_traceback),
@@ -69,12 +69,12 @@ def configure_logging(level: str, style: Literal["console", "json"]) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(_LEVELS[level])
-    logging.getLogger("numba").setLevel(logging.WARNING)  # at debug level its compiler tells each of its steps
-    logging.getLogger("uvicorn.error").addFilter(_is_news)
+    logging.getLogger("numba").setLevel(logging.WARNING)  # at debug level its compiler logs each step
+    logging.getLogger("uvicorn.error").addFilter(_is_not_redundant)
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """Leave out that a response stays incomplete: a stream that fails ends so, and its request's line says why."""
+def _is_not_redundant(record: logging.LogRecord) -> bool:
+    """Skip uvicorn's line on an incomplete response: a failed stream ends so, and its request's line has the reason."""
     return record.getMessage() != "ASGI callable returned without completing response."
 
 
@@ -86,7 +86,7 @@ def _add_request_id(_logger: Any, _method: str, event: MutableMapping[str, Any])
 
 
 def _plain_line(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
-    """A line as structlog's renderer for people writes it, in a tenth of its time: it is on each request's way."""
+    """A line like structlog's console renderer, in a tenth of the time: one is written for each request."""
     stamp, level, logger = event.pop("timestamp"), event.pop("level"), event.pop("logger", "")
     what, exception = printable(str(event.pop("event"))), event.pop("exception", None)
     fields = " ".join([f"{name}={_shown(value)}" for name, value in event.items()])
@@ -106,7 +106,7 @@ def _shown(value: Any) -> str:
 def _json(event: Any, default: Callable[[Any], Any]) -> bytes:
     try:
         return orjson.dumps(event, default=default)
-    except TypeError:  # a lone surrogate or a huge integer, which only the standard library writes
+    except TypeError:  # a lone surrogate or a huge integer, which orjson refuses
         return json.dumps(event, default=default).encode()
 
 

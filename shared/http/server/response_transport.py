@@ -1,4 +1,4 @@
-"""What one response writes to: the connection's transport, with an end of its own."""
+"""The transport that one response writes to: the connection's, with its own way to close."""
 
 import asyncio
 import sys
@@ -10,13 +10,13 @@ _CHUNKED = b"transfer-encoding: chunked\r\n"
 class ResponseTransport:
     """A connection's transport, as one response uses it.
 
-    uvicorn writes the head by itself. Here it waits for what follows at once, which saves a system call and wakes the
-    client once, and leaves alone at the end of the event loop's turn if nothing does.
+    uvicorn writes the head separately. Here it is held back until the body follows, which saves a system call and wakes
+    the client once, or until the end of the event loop's turn.
 
     Args:
         transport: The connection's own.
         loop: Its event loop.
-        close: Closes the connection once all is written.
+        close: Closes the connection after all data is written.
     """
 
     def __init__(
@@ -26,10 +26,10 @@ class ResponseTransport:
         self._loop = loop
         self._close = close
         self._has_begun = False
-        self._head = b""  # that waits for the body
+        self._head = b""  # held back for the body
 
     def write(self, data: bytes) -> None:
-        """Write, or hold back where this is the head."""
+        """Write, or hold back the head."""
         if self._head:
             data, self._head = self._head + data, b""
             self._transport.write(data)
@@ -41,12 +41,12 @@ class ResponseTransport:
             self._loop.call_soon(self._flush)
 
     def close(self) -> None:
-        """Close the connection once all is written."""
+        """Close the connection after all data is written."""
         self._flush()
         self._close()
 
     def is_closing(self) -> bool:
-        """Whether the connection closes, or is closed."""
+        """Whether the connection is closing or closed."""
         return self._transport.is_closing()
 
     def _flush(self) -> None:
@@ -56,15 +56,15 @@ class ResponseTransport:
 
 
 class UnchunkedTransport(ResponseTransport):
-    """The same for HTTP/1.0, which has no chunks: there the end of the connection is that of the answer.
+    """The same for HTTP/1.0, which has no chunks: closing the connection ends the response.
 
-    uvicorn sends chunks to such clients too, each in one write of its own (RFC 9112, 6.1 forbids them).
+    uvicorn sends chunks to such clients too, each in one write (RFC 9112, 6.1 forbids them).
     """
 
     _is_chunked = False
 
     def write(self, data: bytes) -> None:
-        """Write a head, or what a chunk holds."""
+        """Write a head, or the content of a chunk."""
         if self._is_chunked:
             size, _, rest = data.partition(b"\r\n")
             data = rest[: int(size or b"0", 16)]
@@ -75,7 +75,7 @@ class UnchunkedTransport(ResponseTransport):
 
 
 def unacknowledged_bytes(transport: asyncio.BaseTransport) -> int:
-    """What the system has sent or will send and the peer has not acknowledged; 0 where the system does not say."""
+    """Bytes in the system's send buffer that the peer has not acknowledged; 0 where the system does not report them."""
     connection = transport.get_extra_info("socket")
     if connection is None or sys.platform != "linux":
         return 0

@@ -1,7 +1,7 @@
-"""Several processes of a service behind one port: started, watched, replaced and ended by the process that is run.
+"""Several worker processes of a service behind one port, and their supervisor, which starts, replaces and ends them.
 
-The supervisor listens and hands its socket to the workers, each of which accepts from it: connections that wait survive
-a worker. A worker that took another's place accepts only once it can serve.
+The supervisor listens and passes its socket to the workers, each of which accepts from it: connections in the backlog
+survive a worker. A replacement accepts only once it is ready. Ready workers send heartbeats; one that stops is killed.
 """
 
 import asyncio
@@ -23,17 +23,18 @@ from prometheus_client.multiprocess import mark_process_dead
 from shared.system.errors import describe
 
 _LINK = "_OWNLM_WORKER"
-_READY = b"r"
+_HEARTBEAT = b"."
+_HEARTBEAT_SECONDS = 1.0
+_HUNG_SECONDS = 60.0  # without a heartbeat; a loaded machine may stall an event loop for some seconds
 _MAX_DEATHS = 3
 _DEATHS_WITHIN_SECONDS = 60.0
-_KILL_AFTER_SECONDS = 5.0  # beyond the time that a worker has to end
-_RETRY_SECONDS = 0.25  # before another attempt to start a worker; doubles with each
+_KILL_AFTER_SECONDS = 5.0  # beyond the time that a worker has for its shutdown
+_RETRY_SECONDS = 0.25  # before starting a worker is retried; doubles with each attempt
 _MAX_RETRY_SECONDS = 30.0
 
-_log = structlog.get_logger("ownlm.workers")
-
-
 EXIT_FAILED = 1
+
+_log = structlog.get_logger("ownlm.workers")
 
 
 class WorkersFailedError(Exception):
@@ -42,11 +43,11 @@ class WorkersFailedError(Exception):
 
 @dataclass(frozen=True)
 class WorkerLink:
-    """What a worker has of its supervisor.
+    """A worker's connection to its supervisor.
 
     Attributes:
         listener: The socket to accept from.
-        is_first: Whether no other worker is there to serve while this one loads.
+        is_first: Whether no other worker serves while this one loads.
     """
 
     listener: socket.socket
@@ -55,22 +56,23 @@ class WorkerLink:
 
     @classmethod
     def from_environment(cls) -> "WorkerLink | None":
-        """The link of this process, where it is a worker."""
-        given = os.environ.pop(_LINK, None)
-        if given is None:
+        """The link of this process; None if it is not a worker."""
+        value = os.environ.pop(_LINK, None)
+        if value is None:
             return None
-        listener, supervisor, is_first = map(int, given.split())
+        listener, supervisor, is_first = map(int, value.split())
         link = cls(socket.socket(fileno=listener), bool(is_first), socket.socket(fileno=supervisor))
         link._supervisor.setblocking(False)
         return link
 
-    def tell_ready(self) -> None:
-        """Say that this worker serves."""
+    def send_heartbeats(self) -> None:
+        """Report that this worker is ready, and from now on once a second that its event loop runs."""
         with contextlib.suppress(OSError):
-            self._supervisor.send(_READY)
+            self._supervisor.send(_HEARTBEAT)
+        asyncio.get_running_loop().call_later(_HEARTBEAT_SECONDS, self.send_heartbeats)
 
     def is_orphan(self) -> bool:
-        """Whether the supervisor is gone, by whatever end."""
+        """Whether the supervisor has ended."""
         try:
             return self._supervisor.recv(1) == b""
         except BlockingIOError:
@@ -82,27 +84,36 @@ class WorkerLink:
 def supervise(listener: socket.socket, workers: int, shutdown_timeout: float) -> int:
     """Serve with `workers` processes until SIGTERM or Ctrl-C, and return the exit code.
 
-    A worker that ends is replaced. A second signal ends all at once.
+    A worker that ends or hangs is replaced. A second signal kills all workers.
 
     Args:
-        listener: A socket that listens.
-        workers: How many processes.
-        shutdown_timeout: Seconds that a worker takes at most to end.
+        listener: A listening socket.
+        workers: The number of processes.
+        shutdown_timeout: Seconds that a worker has for its shutdown.
 
     Raises:
-        WorkersFailedError: When three workers died within a minute, or not even the first can be started.
+        WorkersFailedError: Three workers died within a minute, or the first one cannot be started.
     """
     with tempfile.TemporaryDirectory(prefix="ownlm-metrics-") as metrics_folder:
         return asyncio.run(_Supervisor(listener, workers, shutdown_timeout, metrics_folder).run())
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class _Worker:
     process: Process
     link: socket.socket
+    is_ready: bool = False
 
-    async def ended(self) -> int:
-        """Wait for its end; the exit code, negative for a signal."""
+    async def wait(self) -> int:
+        """Wait for its end, and kill it if its heartbeats stop; the exit code, negative for a signal."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(OSError):
+            try:
+                while await asyncio.wait_for(loop.sock_recv(self.link, 4096), _HUNG_SECONDS if self.is_ready else None):
+                    self.is_ready = True
+            except TimeoutError:
+                _log.error("a worker hangs", pid=self.process.pid, seconds_without_heartbeat=_HUNG_SECONDS)
+                _send(self, signal.SIGKILL)
         code = await self.process.wait()
         self.link.close()
         return code
@@ -122,15 +133,16 @@ class _Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
-        # The first one finds out whether there is anything to serve, and compiles for the others.
+        # The first one checks whether the model can be loaded, and compiles the kernels for the others.
         try:
             first = await self._start(is_first=True)
-        except (OSError, RuntimeError) as error:  # no descriptor, memory, process or thread is left
+        except (OSError, RuntimeError) as error:  # out of descriptors, memory, processes or threads
             reason = getattr(error, "strerror", None) or describe(error)
             raise WorkersFailedError(f"no worker can be started: {reason}") from error
-        if await loop.sock_recv(first.link, 1) != _READY:
-            code = await first.ended()
+        if await loop.sock_recv(first.link, 1) != _HEARTBEAT:
+            code = await first.wait()
             return code if code >= 0 else EXIT_FAILED
+        first.is_ready = True
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._keep(first))
@@ -138,17 +150,17 @@ class _Supervisor:
                     group.create_task(self._keep())
         except* WorkersFailedError as failed:
             self._stop()
-            await asyncio.gather(*(worker.ended() for worker in self._running))
+            await asyncio.gather(*(worker.wait() for worker in self._running))
             raise failed.exceptions[0] from None
         return 0
 
     async def _start_another(self) -> _Worker | None:
-        """Start a worker, however often it takes: that the system has no room for one is no death. None at the end."""
+        """Start a worker, retrying while the system lacks resources, which is not a death. None at shutdown."""
         seconds = _RETRY_SECONDS
         while not self._stopping.is_set():
             try:
                 return await self._start()
-            except (OSError, RuntimeError) as error:  # no descriptor, memory, process or thread is left
+            except (OSError, RuntimeError) as error:  # out of descriptors, memory, processes or threads
                 _log.error("a worker cannot be started", reason=describe(error), retry_seconds=seconds)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), seconds)
@@ -170,7 +182,7 @@ class _Supervisor:
                     "PROMETHEUS_MULTIPROC_DIR": self._metrics_folder,
                 },
                 pass_fds=descriptors,
-                process_group=0,  # Ctrl-C is for the supervisor, which tells the workers
+                process_group=0,  # Ctrl-C reaches only the supervisor, which then ends the workers
             )
             on_failure.pop_all()
         worker = _Worker(process, ours)
@@ -180,9 +192,9 @@ class _Supervisor:
         return worker
 
     async def _keep(self, worker: _Worker | None = None) -> None:
-        """Have a worker, and others in its place, until the service stops."""
+        """Keep one worker running, replacing it when it ends, until the service stops."""
         while worker := worker or await self._start_another():
-            code = await worker.ended()
+            code = await worker.wait()
             self._running.discard(worker)
             mark_process_dead(worker.process.pid, self._metrics_folder)  # type: ignore[no-untyped-call]
             if self._stopping.is_set():
@@ -200,7 +212,7 @@ class _Supervisor:
             )
 
     def _on_signal(self, number: signal.Signals) -> None:
-        """The first signal asks for an orderly end; the second one ends all at once."""
+        """The first signal begins an orderly shutdown; the second one kills all workers."""
         if not self._stopping.is_set():
             self._stop()
             return

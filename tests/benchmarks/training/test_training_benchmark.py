@@ -9,13 +9,13 @@ from benchmarks.training.shape import D_FF, LAYERS, VOCAB_SIZE, WIDTH
 from benchmarks.training.targets import judge
 
 
-def result(trainer: str, tokens_per_second: float, utilisation: float = 0.9) -> dict[str, object]:
+def result(trainer: str, tokens_per_second: float, utilization: float = 0.9) -> dict[str, object]:
     return {
         "trainer": trainer,
         "batch": 8,
         "compiled": False,
         "tokens_per_second": tokens_per_second,
-        "utilisation": utilisation,
+        "utilization": utilization,
     }
 
 

@@ -74,7 +74,7 @@ def test_bodies_are_read_alike_at_any_size(client: TestClient, pad: int) -> None
     body = json.dumps({"text": "x" * pad})
     for encoding in ("utf-16", "utf-16-le", "utf-32"):
         response = client.post("/encode", content=body.encode(encoding), headers=JSON)
-        assert (response.status_code, "not JSON in UTF-8" in response.text) == (422, True)
+        assert (response.status_code, "cannot be read as JSON in UTF-8" in response.text) == (422, True)
     wide = body[:-1] + f', "return_pieces": {2**64}}}'
     response = client.post("/encode", content=wide, headers=JSON)
     assert (response.status_code, response.json()["error"]["param"]) == (422, "return_pieces")

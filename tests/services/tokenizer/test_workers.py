@@ -70,6 +70,20 @@ def test_a_folder_that_cannot_be_served_is_told_once(process: Callable[..., Any]
 
 
 @pytest.mark.slow
+def test_a_worker_that_hangs_is_killed_and_replaced(start: Callable[..., Any]) -> None:
+    """Takes the minute after which it counts as hung."""
+    service = start(2)
+    hung = worker_ids(service)[0]
+    os.kill(hung, signal.SIGSTOP)
+    wait_until(lambda: hung not in worker_ids(service) and len(worker_ids(service)) == 2)
+    service.terminate()
+    code, stdout, _ = service.wait_exit()
+    assert code == 0
+    lines = [json.loads(line) for line in stdout.splitlines()]
+    assert [line["pid"] for line in lines if line["event"] == "a worker hangs"] == [hung]
+
+
+@pytest.mark.slow
 def test_three_deaths_within_a_minute_end_the_service(start: Callable[..., Any]) -> None:
     service = start(2)
     for _ in range(3):

@@ -95,10 +95,10 @@ def test_every_place_of_the_rope_settings_is_read(rope):
         ({"hidden_act": "gelu"}, "\"hidden_act\" is 'gelu'"),
         ({"sliding_window": 64}, '"sliding_window" is 64'),
         ({"use_sliding_window": True}, '"use_sliding_window" is True'),
-        ({"layer_types": ["full_attention", "sliding_attention"]}, "only layers of 'full_attention'"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "only 'full_attention' layers"),
         ({"partial_rotary_factor": 0.5}, '"partial_rotary_factor" is 0.5'),
         ({"quantization_config": {"bits": 4}}, "quantized weights are not supported"),
-        ({"auto_map": {"AutoModel": "evil.Model"}}, "never run"),
+        ({"auto_map": {"AutoModel": "evil.Model"}}, "never executed"),
         ({"rope_scaling": {"rope_type": "foo", "factor": 2.0}}, "\"rope_scaling\" has the type 'foo'"),  # B94
         ({"rope_parameters": {"rope_type": "foo"}}, "\"rope_parameters\" has the type 'foo'"),  # B94
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "\"rope_scaling\" has the type 'dynamic'"),
@@ -142,14 +142,14 @@ def test_what_cannot_be_run_exactly_is_refused_by_key_and_value(changes, message
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({**MISTRAL, "sliding_window": 64}, '"sliding_window" is 64: attention over a sliding window'),
+        ({**MISTRAL, "sliding_window": 64}, '"sliding_window" is 64: sliding-window attention'),
         ({key: value for key, value in MISTRAL.items() if key != "sliding_window"}, '"sliding_window" is missing'),
         ({**MISTRAL, "sliding_window": "no"}, '"sliding_window" must be a whole number'),
         ({**MISTRAL, "attention_bias": True}, "\"attention_bias\" is True: models of the type 'mistral' have no"),
         ({**MISTRAL, "num_key_value_heads": None}, '"num_key_value_heads" is missing'),
         ({**QWEN2, "num_key_value_heads": None}, '"num_key_value_heads" is missing'),
         ({**QWEN2, "use_sliding_window": True, "sliding_window": 64}, '"use_sliding_window" is True'),
-        ({**QWEN2, "layer_types": ["full_attention", "sliding_attention"]}, "only layers of 'full_attention'"),
+        ({**QWEN2, "layer_types": ["full_attention", "sliding_attention"]}, "only 'full_attention' layers"),
     ],
 )
 def test_what_other_families_cannot_do_is_refused_too(config, message):
@@ -188,7 +188,7 @@ def test_the_original_context_may_stand_outside_of_the_scaling():
         ({"model_type": []}, r'"model_type" must be one of .* got \[\]'),
         ({"model_type": {"a": 1}}, '"model_type" must be one of'),
         ({"layer_types": 5}, '"layer_types" must be a list, got 5'),
-        ({"layer_types": [["full_attention"]]}, "only layers of 'full_attention'"),
+        ({"layer_types": [["full_attention"]]}, "only 'full_attention' layers"),
         ({"rms_norm_eps": float("inf")}, '"rms_norm_eps" must be a positive number, got inf'),
         ({"rms_norm_eps": 10**400}, '"rms_norm_eps" must be a positive number, got 1000.*000$'),
         ({"rms_norm_eps": 1e39}, "norm_eps must be a number from 1e-30 to 1, got 1e.39"),  # no float32

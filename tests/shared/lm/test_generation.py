@@ -113,5 +113,5 @@ def test_a_broken_model_is_an_error_not_an_endless_token(make_model):
     """B48."""
     model = make_model()
     model.model.norm.weight[0] = torch.nan
-    with pytest.raises(SamplingError, match="after 2 tokens are not finite"):
+    with pytest.raises(SamplingError, match="after 2 tokens are NaN or infinite"):
         next(generate(model, [1, 2], GREEDY, max_tokens=5))

@@ -66,7 +66,7 @@ def test_what_is_not_finite_is_refused_when_it_is_read(model, tmp_path, dtype, v
     with StoredWeights(tmp_path, model.config) as stored:
         for name in stored.keys() - {NAME}:
             assert np.isfinite(stored[name]).all()
-        with pytest.raises(ModelFolderError, match=rf"model\.safetensors: {NAME} holds numbers that are not finite"):
+        with pytest.raises(ModelFolderError, match=rf"model\.safetensors: {NAME} holds NaN or infinite weights"):
             stored[NAME]
 
 
@@ -74,7 +74,7 @@ def test_what_float32_cannot_hold_is_refused_as_such(model, tmp_path):
     weights = cast(model.state_dict(), torch.float64)
     weights[NAME][3, 4] = 1e39
     store(tmp_path, weights)
-    message = f"{NAME} holds numbers that are beyond the range of float32"
+    message = f"{NAME} holds weights beyond the range of float32"
     with StoredWeights(tmp_path, model.config) as stored, pytest.raises(ModelFolderError, match=message):
         stored[NAME]
 
@@ -94,7 +94,7 @@ def test_a_file_that_is_cut_meanwhile_is_refused(model, tmp_path):
     file = tmp_path / "model.safetensors"
     with StoredWeights(tmp_path, model.config) as stored:
         file.write_bytes(file.read_bytes()[:5000])
-        with pytest.raises(ModelFolderError, match=r"model\.safetensors: was cut short while it was read"):
+        with pytest.raises(ModelFolderError, match=r"model\.safetensors: was truncated while it was read"):
             dict(stored)
 
 

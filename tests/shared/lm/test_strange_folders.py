@@ -100,7 +100,7 @@ def test_a_file_of_gigabytes_is_not_read(folder: Path, has_sums: bool) -> None:
     message = refusal(folder)
     assert message is not None
     assert "config.json" in message
-    assert f"cannot be read: larger than the {256 << 20 if has_sums else 16 << 20:,} bytes" in message
+    assert f"cannot be read: larger than the limit of {256 << 20 if has_sums else 16 << 20:,} bytes" in message
 
 
 @pytest.mark.parametrize("shard", ["x" * 5000, "", "..", "a\0b", "\ud800", "b\nc", "/etc/passwd", 5, None, []])
@@ -112,7 +112,7 @@ def test_a_shard_that_can_be_no_file_beside_the_index_is_refused(folder: Path, s
     message = refusal(folder)
     assert message is not None
     if shard != "..":  # which is a directory
-        assert f"{index}: model.norm.weight must be in a file of the same folder" in message
+        assert f"{index}: model.norm.weight must name a file in the same folder" in message
 
 
 def test_an_index_of_nothing_is_named(folder: Path) -> None:
@@ -124,7 +124,7 @@ def test_an_index_of_nothing_is_named(folder: Path) -> None:
 def test_a_folder_of_an_impossible_name_is_refused() -> None:
     with pytest.raises(ModelFolderError, match="cannot be read: File name too long"):
         read_description("x" * 5000)
-    with pytest.raises(ModelFolderError, match="there is no such folder"):
+    with pytest.raises(ModelFolderError, match="no such folder"):
         read_description("a\0b")
 
 

@@ -116,7 +116,7 @@ def test_a_loaded_model_does_not_depend_on_its_file(model, tmp_path):
 def test_names_of_wrapped_models_are_refused_with_the_reason(model, tmp_path, prefix):
     """B80."""
     store(tmp_path, {prefix + name: weight for name, weight in model.state_dict().items()})
-    with pytest.raises(ModelFolderError, match="begin with a wrapper's prefix"):
+    with pytest.raises(ModelFolderError, match="have the prefix of a wrapper"):
         load_weights(tmp_path, model.config)
 
 
@@ -132,7 +132,7 @@ def test_missing_unexpected_and_misshapen_tensors_are_named(model, tmp_path):
         load_weights(tmp_path, model.config)
     store(tmp_path, {**weights, name: torch.zeros(48, 31)})
     with pytest.raises(
-        ModelFolderError, match=rf"{name} has the shape \[48, 31\], but config.json makes it \[48, 32\]"
+        ModelFolderError, match=rf"{name} has the shape \[48, 31\], but config.json requires \[48, 32\]"
     ):
         load_weights(tmp_path, model.config)
     store(tmp_path, {**weights, name: torch.zeros(48, 32, dtype=torch.int8)})
@@ -153,7 +153,7 @@ def test_weights_that_are_not_finite_are_refused_both_ways(model, tmp_path, valu
     weights = {name: weight.clone() for name, weight in model.state_dict().items()}
     weights["model.layers.0.mlp.down_proj.weight"][3, 4] = value
     store(tmp_path, weights)
-    with pytest.raises(ModelFolderError, match=r"layers\.0\.mlp\.down_proj\.weight holds numbers that are not finite"):
+    with pytest.raises(ModelFolderError, match=r"layers\.0\.mlp\.down_proj\.weight holds NaN or infinite weights"):
         load_weights(tmp_path, model.config)
     model.load_state_dict(weights)
     with pytest.raises(ModelFolderError, match=r"not saved: model\.layers\.0\.mlp\.down_proj\.weight"):
@@ -164,7 +164,7 @@ def test_weights_that_a_conversion_would_make_infinite_are_refused(model, tmp_pa
     weights = {**model.state_dict(), "model.norm.weight": torch.full((32,), 1e5)}
     store(tmp_path, weights)
     load_weights(tmp_path, model.config, dtype=torch.bfloat16)
-    with pytest.raises(ModelFolderError, match=r"model\.norm\.weight holds numbers that are beyond .* torch\.float16"):
+    with pytest.raises(ModelFolderError, match=r"model\.norm\.weight holds weights beyond .* torch\.float16"):
         load_weights(tmp_path, model.config, dtype=torch.float16)
 
 
@@ -193,7 +193,7 @@ def test_damaged_shards_are_refused_by_name(model, tmp_path):
     first, second = store_shards(tmp_path, model.state_dict())
     whole = second.read_bytes()
     second.write_bytes(whole[:-1000])
-    with pytest.raises(ModelFolderError, match=f"{second.name}: cut short"):
+    with pytest.raises(ModelFolderError, match=f"{second.name}: truncated"):
         load_weights(tmp_path, model.config)
     second.unlink()
     with pytest.raises(ModelFolderError, match=f"{second.name}: this shard is missing"):
@@ -203,7 +203,7 @@ def test_damaged_shards_are_refused_by_name(model, tmp_path):
     content = json.loads(index.read_text())
     content["weight_map"]["model.absent"] = first.name
     index.write_text(json.dumps(content))
-    with pytest.raises(ModelFolderError, match=rf"{first.name}: .* holds model\.absent, but it does not"):
+    with pytest.raises(ModelFolderError, match=rf"{first.name}: .* lists model\.absent, which the file does not hold"):
         load_weights(tmp_path, model.config)
 
 
@@ -222,7 +222,7 @@ def test_a_file_that_is_cut_short_is_refused(model, tmp_path, cut):
     save_weights(model, tmp_path)
     file = tmp_path / "model.safetensors"
     file.write_bytes(file.read_bytes()[:cut])
-    with pytest.raises(ModelFolderError, match="cut short, damaged or not a safetensors file"):
+    with pytest.raises(ModelFolderError, match="truncated, damaged or not a safetensors file"):
         load_weights(tmp_path, model.config)
 
 

@@ -46,7 +46,7 @@ def test_only_small_files_have_a_limit(tmp_path: Path) -> None:
     checksums = Checksums(tmp_path, dict.fromkeys(names, sums.stdout.split()[0]))
     checksums.verify("model.safetensors")
     checksums.verify("state.pt")
-    with pytest.raises(ChecksumError, match=r"vocab\.json, .*larger than the 268,435,456 bytes"):
+    with pytest.raises(ChecksumError, match=r"vocab\.json, .*larger than the limit of 268,435,456 bytes"):
         checksums.verify("vocab.json")
 
 
@@ -61,7 +61,7 @@ def test_an_open_file_is_verified_as_it_is_and_stays_where_it_was(folder: Path) 
 
 def test_a_file_that_is_not_listed_is_no_part_of_what_was_written(folder: Path) -> None:
     (folder / "added.json").touch()
-    with pytest.raises(ChecksumError, match=r"added\.json was added: checksums\.json does not list it"):
+    with pytest.raises(ChecksumError, match=r"added\.json is not listed in checksums\.json: it was added later"):
         Checksums.read(folder).verify("added.json")
 
 

@@ -37,14 +37,14 @@ def test_another_job_is_refused_with_what_differs(tmp_path: Path, identity: dict
 
 def test_another_version_is_refused(tmp_path: Path) -> None:
     StateFolder(tmp_path, {}).save({})
-    with pytest.raises(StateError, match="has version 1, this program reads 2; start anew without --resume"):
+    with pytest.raises(StateError, match="has version 1, this program reads 2; start again without --resume"):
         StateFolder(tmp_path, {}, version=2).load()
 
 
 def test_a_lock_keeps_others_out_and_leaves_no_folder(tmp_path: Path) -> None:
     folder = StateFolder(tmp_path / "out/state", {})
     with folder.locked():
-        with pytest.raises(StateError, match="another process works in"), folder.locked():
+        with pytest.raises(StateError, match="another process is using"), folder.locked():
             pass
         assert folder.path.exists()
     assert not (tmp_path / "out").exists()

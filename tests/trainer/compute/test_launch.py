@@ -19,5 +19,5 @@ def test_only_training_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rank_and_count() == (1, 2)
     check_command("train")
     for command in ("encode", None):
-        with pytest.raises(UsageError, match="torchrun is for `train`"):
+        with pytest.raises(UsageError, match="torchrun works with `train` only"):
             check_command(command)

@@ -289,7 +289,7 @@ def test_evaluation_shared_unevenly_equals_one_process(monkeypatch: pytest.Monke
         )
 
     alone = score(ONE_PROCESS, 3)
-    monkeypatch.setattr(Processes, "total", lambda _self, values: list(values))
+    monkeypatch.setattr(Processes, "all_reduce", lambda _self, values: list(values))
     parts = [score(Processes(rank, 2), 2) for rank in range(2)]
     assert parts[0].tokens > parts[1].tokens
     assert parts[0].tokens + parts[1].tokens == alone.tokens == len(tokens) - 1
@@ -343,12 +343,12 @@ def test_without_torchrun_nothing_is_joined(monkeypatch: pytest.MonkeyPatch) -> 
         with join_processes(MachineSettings(device="cpu")) as (processes, device):
             assert (processes.rank, processes.count, str(device.torch_device)) == (0, 1, "cpu")
             assert not torch.distributed.is_initialized()
-            assert processes.total([1.5]) == [1.5]
+            assert processes.all_reduce([1.5]) == [1.5]
 
 
 def test_the_end_of_the_launcher_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     processes = Processes(0, 2, launcher=-1)
-    monkeypatch.setattr(Processes, "total", lambda _self, values: list(values))
+    monkeypatch.setattr(Processes, "all_reduce", lambda _self, values: list(values))
     assert processes.agree([1.0], None) == ([1.0], signal.SIGTERM)
     processes = Processes(0, 2, launcher=os.getppid())
     assert processes.agree([1.0], None) == ([1.0], None)

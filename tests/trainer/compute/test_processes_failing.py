@@ -21,8 +21,8 @@ _MINUTE = 60
     ("fault", "reason"),
     [
         ("error", "the disk of this process is gone"),
-        pytest.param("SIGKILL", "lost another one", marks=pytest.mark.slow),
-        pytest.param("exit", "lost another one", marks=pytest.mark.slow),
+        pytest.param("SIGKILL", "lost another process", marks=pytest.mark.slow),
+        pytest.param("exit", "lost another process", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])

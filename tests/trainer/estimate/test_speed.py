@@ -14,7 +14,7 @@ from trainer.settings.train import TrainSettings
 def test_in_bfloat16_less_of_the_faster_products_is_expected(
     settings: TrainSettings, monkeypatch: pytest.MonkeyPatch, dtype: str, share: float
 ) -> None:
-    """What a step does beside products takes as long in either precision (docs/log.md has the measurements)."""
+    """What a step does beside products takes as long in either precision (docs/lab/log.md has the measurements)."""
     monkeypatch.setattr("trainer.estimate.estimate.matmul_rate", lambda *_: 1e11)
     found = estimate_run(settings, model_config(settings.model, 290), choose_device("cpu", dtype), processes=2)
     assert found.speed.flops_per_second == 2 * share * 1e11

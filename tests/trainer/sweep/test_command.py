@@ -13,7 +13,7 @@ import pytest
 TINY = [
     *("--d-model", 32, "--num-layers", 2, "--num-heads", 2, "--d-ff", 48, "--context-length", 16, "--batch-size", 4),
     *("--device", "cpu", "--threads", 1, "--log-interval", 1, "--eval-tokens", 200, "--sample-prompt", "the"),
-    *("--warmup-steps", 2, "--checkpoint-interval", 50, "--sample-interval", 0, "--sample-tokens", 5),
+    *("--warmup-steps", 2, "--checkpoint-interval", 50, "--sample-tokens", 5),
 ]
 
 
@@ -61,7 +61,8 @@ def wait_for(path: Path, steps: int) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
 def test_a_stopped_sweep_goes_on(number: signal.Signals, token_folder: Path, tmp_path: Path) -> None:
     """In its second of three runs, which ends with the sweep and saves; the result is the uninterrupted one."""
-    command = ["sweep", "--data", token_folder, *TINY, "--max-steps", 400, "--grid", "seed=1,2,3"]
+    options = [*TINY, "--max-steps", 400, "--sample-interval", 0, "--grid", "seed=1,2,3"]
+    command = ["sweep", "--data", token_folder, *options]
     output = tmp_path / "sweep"
     process = start(*command, "--output", output)
     wait_for(output / "seed=2" / "metrics.jsonl", 60)
@@ -69,7 +70,7 @@ def test_a_stopped_sweep_goes_on(number: signal.Signals, token_folder: Path, tmp
     _, errors = process.communicate()
     assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number), errors
     if number != signal.SIGKILL:
-        assert "stopped in seed=2; 1 of 3 runs are done\ngo on with the same command" in errors
+        assert "stopped in seed=2; 1 of 3 runs are done\n  go on with the same command" in errors
     done = run(*command, "--output", output)  # at once: it waits until the orphan has saved
     assert done.returncode == 0, done.stderr
     assert "run 1/3 seed=1: finished already" in done.stderr
@@ -90,7 +91,8 @@ def test_a_crash_and_a_divergence_do_not_end_a_sweep(token_folder: Path, tmp_pat
     """A prompt that the context cannot hold fails one run, a rate of 10,000 makes another diverge."""
     prompts = f'sample_prompt=["the", "{"the cat sees a dog " * 10}"]'
     grid = ["--grid", "learning_rate=0.01,1e4", "--grid", prompts]
-    done = run("sweep", "--data", token_folder, "--output", tmp_path / "s", *TINY, "--max-steps", 20, *grid)
+    options = [*TINY, "--max-steps", 20, "--sample-interval", 10]
+    done = run("sweep", "--data", token_folder, "--output", tmp_path / "s", *options, *grid)
     assert done.returncode == 0, done.stderr
     runs = json.loads((tmp_path / "s" / "sweep.json").read_text())["runs"]
     assert runs[0]["status"] == "finished"

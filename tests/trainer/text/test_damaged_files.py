@@ -105,7 +105,7 @@ def test_packed_files_that_are_cut_off_are_refused_by_name(
     tmp_path: Path, command: Callable[[Path], object], name: str, damage: str
 ) -> None:
     (tmp_path / name).write_bytes(DAMAGES[damage](pack(name, content_of(name))))
-    message = "cannot be unpacked: .*; it is cut off or damaged"
+    message = "cannot be decompressed: .*; it is truncated or damaged"
     if damage == "a wrong byte":  # which is found at the end in the worst case, when a line has been read
         message += "|, line .* is not JSON|is not UTF-8"
     with pytest.raises(CorpusError, match=rf"{name}.*({message})"):
@@ -123,7 +123,7 @@ def test_a_held_out_file_is_unpacked_too(tmp_path: Path, text_file: Path, name: 
     assert report.held_out is not None
     assert b"".join(report.held_out.parts) == content_of(name)
     (tmp_path / name).write_bytes(pack(name, content_of(name))[:-1])
-    with pytest.raises(CorpusError, match=f"{name} cannot be unpacked"):
+    with pytest.raises(CorpusError, match=f"{name} cannot be decompressed"):
         train_tokenizer([text_file], tmp_path / "other", VocabSettings(vocab_size=300, held_out=str(tmp_path / name)))
 
 
@@ -145,7 +145,7 @@ def test_a_frame_of_a_window_that_is_too_large_is_refused(tmp_path: Path) -> Non
     parameters = zstandard.ZstdCompressionParameters(window_log=30)
     with zstandard.open(tmp_path / "a.txt.zst", "wb", zstandard.ZstdCompressor(compression_params=parameters)) as file:
         file.write(b"text")
-    with pytest.raises(CorpusError, match=r"a\.txt\.zst cannot be unpacked: .*too much memory"):
+    with pytest.raises(CorpusError, match=r"a\.txt\.zst cannot be decompressed: .*too much memory"):
         read_whole(tmp_path / "a.txt.zst")
 
 
@@ -272,7 +272,7 @@ def test_text_in_parquet_that_is_not_utf8_is_named(tmp_path: Path) -> None:
         2, pyarrow.py_buffer(b"\0\0\0\0\1\0\0\0\3\0\0\0"), pyarrow.py_buffer(b"a\xff\xfe")
     )
     parquet.write_table(pyarrow.table({"text": wrong}), tmp_path / "a.parquet")
-    with pytest.raises(CorpusError, match=r"a\.parquet, among rows 1 to 2, is not UTF-8 in the column 'text'"):
+    with pytest.raises(CorpusError, match=r"a\.parquet, rows 1 to 2, column 'text': not UTF-8"):
         read_whole(tmp_path / "a.parquet")
 
 

@@ -98,14 +98,18 @@ def test_a_page_that_unpacks_to_a_thousand_times_its_size_is_refused_unread(tmp_
 @pytest.mark.parametrize(
     ("column", "label", "message"),
     [
-        ("body", None, "has no column 'body', it has 'text', 'number', 'list', 'struct'; name one with --text-field"),
+        (
+            "body",
+            None,
+            r"has no column 'body' \(it has 'text', 'number', 'list', 'struct'\); name one with --text-field",
+        ),
         ("text", "kind", "has no column 'kind' to group by"),
-        ("number", None, "row 1, holds int in the column 'number', not text"),
-        ("list", None, "row 1, holds list in the column 'list', not text"),
-        ("struct", None, "row 1, holds dict in the column 'struct', not text"),
+        ("number", None, "row 1, column 'number': expected text, found int"),
+        ("list", None, "row 1, column 'list': expected text, found list"),
+        ("struct", None, "row 1, column 'struct': expected text, found dict"),
     ],
 )
-def test_what_is_no_text_is_named(tmp_path: Path, column: str, label: str | None, message: str) -> None:
+def test_what_is_not_text_is_named(tmp_path: Path, column: str, label: str | None, message: str) -> None:
     parquet.write_table(TABLE, tmp_path / "a.parquet")
     with pytest.raises(CorpusError, match=rf"a\.parquet.*{message}"):
         [*parquet_rows(tmp_path / "a.parquet", column, label, 1 << 30)]
@@ -113,5 +117,5 @@ def test_what_is_no_text_is_named(tmp_path: Path, column: str, label: str | None
 
 def test_a_missing_text_is_named(tmp_path: Path) -> None:
     parquet.write_table(pyarrow.table({"text": ["a", None]}), tmp_path / "a.parquet")
-    with pytest.raises(CorpusError, match=r"a\.parquet, row 2, holds NoneType in the column 'text', not text"):
+    with pytest.raises(CorpusError, match=r"a\.parquet, row 2, column 'text': expected text, found NoneType"):
         [*parquet_rows(tmp_path / "a.parquet", "text", None, 1 << 30)]

@@ -17,7 +17,7 @@ from pyarrow import parquet
 from shared.bpe import train_bpe
 from trainer.errors import UsageError
 from trainer.settings.vocab import VocabSettings
-from trainer.text.sources import open_inputs, parse_size, total_size
+from trainer.text.sources import open_inputs, total_size
 from trainer.text.utf8 import CorpusError
 from trainer.tokenizer.report import TokenizerReport
 from trainer.tokenizer.train import train_tokenizer
@@ -64,7 +64,7 @@ def test_parquet(tmp_path: Path) -> None:
     parquet.write_table(pyarrow.table({"body": DOCUMENTS}), tmp_path / "a.parquet")
     report = learn(tmp_path, tmp_path / "a.parquet", text_field="body")
     assert report.tokenizer.fingerprint == expected(DOCUMENTS)
-    with pytest.raises(CorpusError, match="no column 'text', it has 'body'"):
+    with pytest.raises(CorpusError, match=r"no column 'text' \(it has 'body'\)"):
         learn(tmp_path, tmp_path / "a.parquet", overwrite=True)
 
 
@@ -115,7 +115,7 @@ def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("name", ["a.txt.gz", "a.jsonl.gz", "a.txt.zst"])
 def test_what_is_not_packed_as_it_says_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"plain text")
-    with pytest.raises(CorpusError, match=f"{name} cannot be unpacked"):
+    with pytest.raises(CorpusError, match=f"{name} cannot be decompressed"):
         learn(tmp_path, tmp_path / name)
 
 
@@ -139,14 +139,3 @@ def test_the_report_is_kept_beside_the_tokenizer(tmp_path: Path) -> None:
     assert sum(saved["tokens_by_kind"].values()) == saved["reached_size"] == len(report.tokenizer)
     tokens = report.tokenizer.encode("the cat sat on the mat")
     assert saved["held_out_bytes_per_token"] == pytest.approx(22 / len(tokens))
-
-
-@pytest.mark.parametrize(("text", "size"), [("500M", 500 << 20), ("8g", 8 << 30), ("1.5GiB", 3 << 29), ("1000", 1000)])
-def test_sizes(text: str, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "x", "-1G", "0", "8Q"])
-def test_wrong_sizes_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="not a size"):
-        parse_size(text)

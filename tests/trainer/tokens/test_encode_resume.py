@@ -269,7 +269,7 @@ def test_two_runs_do_not_share_a_folder(tmp_path: Path, tokenizer: Tokenizer, in
     def encode_again(_: int) -> None:
         if not tried:
             tried.append(1)
-            with pytest.raises(StateError, match="another process works in"):
+            with pytest.raises(StateError, match="another process is using"):
                 encode_files(inputs, tokenizer, tmp_path / "out", EncodeSettings(overwrite=True))
 
     encode_files(inputs, tokenizer, tmp_path / "out", progress=encode_again)

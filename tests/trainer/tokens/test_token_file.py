@@ -153,7 +153,9 @@ def test_a_file_that_is_cut_off_while_it_is_open_is_told(tmp_path: Path, size: i
     file = write(tmp_path)
     os.truncate(file.path, size)
     for read in (file.verify, lambda: file.read(1, 3), lambda: file.tokens, lambda: list(file.blocks(2))):
-        with pytest.raises(TokenFileError, match=r"train\.bin was cut short while it was read: it holds no \d tokens"):
+        with pytest.raises(
+            TokenFileError, match=r"train\.bin was cut short while it was read: it has fewer than \d tokens"
+        ):
             read()
 
 

@@ -145,7 +145,7 @@ def test_validation_text_shorter_than_a_window(
         train(short)
         assert metrics(short)[-1]["validation_loss"] > 0
         return
-    with pytest.raises(TrainerError, match=r"val.bin holds 1 tokens; to score one takes two"):
+    with pytest.raises(TrainerError, match=r"val.bin: need at least 2 tokens, found 1"):
         train(short)
     assert not short.output.exists()
 
@@ -291,7 +291,7 @@ def test_an_id_beyond_the_vocabulary_is_refused_before_the_first_step(
 def test_a_prompt_that_fills_the_context_is_refused_before_the_first_step(
     settings: TrainSettings, change: Change
 ) -> None:
-    with pytest.raises(UsageError, match="must hold one more"):
+    with pytest.raises(UsageError, match="need a prompt of at most 15 tokens"):
         train(change(settings, sample_prompt="the cat sees the dog " * 10, sample_interval=9))
     assert not settings.output.exists()
 

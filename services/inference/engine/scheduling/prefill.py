@@ -1,4 +1,4 @@
-"""How the prompts share a step. See docs/engine.md for the policy and its bounds."""
+"""How the prompts share a step. See docs/explanation/engine.md for the policy."""
 
 from services.inference.engine.limits import BLOCK_SIZE, num_blocks_of
 from services.inference.engine.scheduling.batch import ScheduledSequence

@@ -10,7 +10,7 @@ from services.inference.engine.scheduling.waiting import WaitingQueue
 
 
 class Scheduler:
-    """Gives sequences slots, blocks and a share of each step. See docs/engine.md for the policy and its bounds.
+    """Gives sequences slots, blocks and a share of each step. See docs/explanation/engine.md for the policy.
 
     Args:
         runner: Opens and closes slots; its sizes are the limits.

@@ -225,6 +225,25 @@ def test_refusals_name_the_value_at_fault(client: TestClient) -> None:
     assert error["message"].startswith("stop[1]: string should have at most 256 characters (got")
 
 
+LARGEST = 10**4300 - 1  # more digits are not read
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *({name: LARGEST} for name in ("n", "best_of", "max_tokens", "max_completion_tokens", "min_tokens")),
+        {"prompt": [LARGEST]},
+        {"stop_token_ids": [LARGEST]},
+        {"allowed_special": ["9" * 4300]},
+        {"9" * 4300: 1},
+    ],
+)
+def test_a_long_value_does_not_crowd_out_what_is_wrong_with_it(client: TestClient, fields: dict[str, Any]) -> None:
+    _, error = refusal(client, **{"prompt": "a", **fields})
+    assert len(error["message"]) < 300
+    assert "9" * 110 not in error["message"]
+
+
 def test_ids_of_the_prompt_that_are_no_tokens_are_refused_by_index(client: TestClient) -> None:  # B23
     _, error = refusal(client, prompt=[65, 66, 100_000])
     assert "2" in error["message"]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.bpe.encoding.merging import MergeTable, merge_by_heap, merge_by_scanning, merge_piece
+from shared.bpe.encoding.merging import MergeTable, merge_by_heap, merge_by_scanning, merge_pretoken
 
 A = ord("a")
 # B18: (a,a) -> aa, (aa,a) -> aaa, (aa,aa) -> aaaa; expected ids computed with tokenizers 0.23.3.
@@ -13,7 +13,7 @@ B18: MergeTable = {(A, A): (0, 256), (256, A): (1, 257), (256, 256): (2, 258)}
 B18_EXPECTED = [[97], [256], [257], [258], [256, 257], [258, 256], [258, 257], [258, 258]]
 
 
-@pytest.mark.parametrize("merge", [merge_by_scanning, merge_by_heap, merge_piece])
+@pytest.mark.parametrize("merge", [merge_by_scanning, merge_by_heap, merge_pretoken])
 @pytest.mark.parametrize("n", range(1, 9))
 def test_B18_lowest_rank_first_from_the_left(merge, n: int) -> None:
     assert merge([A] * n, B18) == B18_EXPECTED[n - 1]
@@ -35,7 +35,7 @@ def test_heap_equals_scanning(ids: list[int], seed: int) -> None:
 def test_long_piece_takes_about_linear_time() -> None:
     def seconds(length: int) -> float:
         start = time.thread_time()
-        merge_piece([A] * length, B18)
+        merge_pretoken([A] * length, B18)
         return time.thread_time() - start
 
     # A quadratic merge would take 256 times as long.

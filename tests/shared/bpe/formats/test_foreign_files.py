@@ -33,13 +33,13 @@ def by_ranks(path: Path) -> Tokenizer:
 
 BINARY = [
     *((pickle.dumps(VOCAB, protocol), "Python pickle.*Tokenizer.from_vocab") for protocol in (2, 3, 4, 5)),
-    (gzip.compress(b"{}", mtime=0), "is compressed; unpack it"),
+    (gzip.compress(b"{}", mtime=0), "is compressed; decompress it"),
     (a_zip(), "is a zip archive"),
     (b"GGUF\x03\0\0\0", "GGUF.*tokenizer.json"),
     (json.dumps(VOCAB).encode("utf-16"), "UTF-16; write it as UTF-8"),
     (json.dumps(VOCAB).encode("utf-8-sig"), "byte-order mark; write it as UTF-8 without"),
     (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "git lfs pull"),
-    (b"<!DOCTYPE html>\n<html>", "by line 1 a web page"),
+    (b"<!DOCTYPE html>\n<html>", "a web page"),
     (b"\n<html lang=en>", "a web page"),
     (SENTENCEPIECE, "SentencePiece model; only byte-level BPE"),
 ]
@@ -81,7 +81,7 @@ def test_what_is_no_tokenizer_json_is_named(data: bytes, message: str, tmp_path:
 
 def test_json_is_no_rank_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("{}")
-    with pytest.raises(TokenizerError, match=r"file holds JSON.*Tokenizer\.from_files"):
+    with pytest.raises(TokenizerError, match=r"file is JSON.*Tokenizer\.from_files"):
         by_ranks(tmp_path / "file")
 
 

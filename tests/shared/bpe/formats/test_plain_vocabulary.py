@@ -105,7 +105,7 @@ def test_what_learning_gives_makes_the_same_tokenizer(small: Tokenizer) -> None:
 @pytest.mark.parametrize(
     ("vocab", "merges", "special_tokens", "message"),
     [
-        (BYTES, [(b"a", b"b")], None, "merges: merge 0, .* needs the token 'ab', which the vocabulary lacks"),
+        (BYTES, [(b"a", b"b")], None, "merges: merge 0, .* needs the token 'ab', which is missing in the vocabulary"),
         (BYTES, [(b"a",)], None, "merges: merge 0 must be two tokens"),
         (BYTES, [3], None, "merges: merge 0 must be two tokens"),
         (BYTES | {256: b"a"}, [], None, "vocab: the ids 97 and 256 are both given to 'a'"),

@@ -73,7 +73,7 @@ def test_a_pattern_that_tiktoken_reads_in_its_own_way_is_refused(tmp_path: Path)
     path = tmp_path / "ranks"
     path.write_text("\n".join(BYTES), encoding="utf-8")
     assert Tokenizer.from_tiktoken(path, pattern=r"\p{L}+|\P{L}", special_tokens={}).encode("ab ") == [*b"ab "]
-    with pytest.raises(TokenizerError, match=r"ranks: the pattern .* has another meaning to tiktoken: \^"):
+    with pytest.raises(TokenizerError, match=r"ranks: the pattern .* means something else to tiktoken: \^"):
         Tokenizer.from_tiktoken(path, pattern="^a|.", special_tokens={})
 
 
@@ -207,8 +207,8 @@ def test_B99_what_a_rank_file_cannot_hold_is_refused(qwen: Tokenizer, gpt2: Toke
     gpt2.to_tiktoken(tmp_path / "gpt2")
     for pattern, message in (
         ("cl100k", "'cl100k', which would be read as a name"),
-        (r"\w+|\W", r"has another meaning to tiktoken: \w"),
-        ("a{1,3}+|.", "has another meaning to tiktoken: {1,3}+"),
+        (r"\w+|\W", r"means something else to tiktoken: \w"),
+        ("a{1,3}+|.", "means something else to tiktoken: {1,3}+"),
     ):
         with pytest.raises(TokenizerError, match=re.escape(message)):
             Tokenizer(replace(gpt2.vocabulary, pattern=pattern)).to_tiktoken(tmp_path / "other")

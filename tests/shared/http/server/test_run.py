@@ -7,7 +7,7 @@ from typing import Any
 
 import uvicorn
 
-from shared.http.server.run import several
+from shared.http.server.run import duplicate
 
 
 def test_connections_that_wait_are_accepted_together(build: Any) -> None:
@@ -41,7 +41,7 @@ def test_connections_that_wait_are_accepted_together(build: Any) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
         address = listener.getsockname()
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, loop="uvloop"))
-        thread = threading.Thread(target=server.run, args=[several(listener)])
+        thread = threading.Thread(target=server.run, args=[duplicate(listener)])
         thread.start()
         first = connect("/hold")
         assert begun.wait(240)

@@ -1,4 +1,4 @@
-"""Runs steps with torch, on any device: the runner for CUDA. It has been run on CPU only; see docs/operations.md.
+"""Runs steps with torch, on any device: the runner for CUDA. It has been run on CPU only; see docs/how-to/deploy.md.
 
 A step is cut into *tiles* of a fixed number of tokens: parts of prompts, generated tokens, and padding in the last
 one. All tiles have the same shapes, so

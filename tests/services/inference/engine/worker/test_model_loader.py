@@ -117,7 +117,7 @@ def test_ids_that_the_tokenizer_does_not_know_are_never_drawn(
     draws = runner.run([Segment([1, 2], 0, [0], sample_slots=tuple(range(64)))]).sampled_tokens
     assert min(draw.token for draw in draws) >= 0
     assert max(draw.token for draw in draws) < tokenizer.vocab_size
-    # What docs/api.md says of log-probabilities: padding has no part in them. The oracle is torch's softmax.
+    # docs/reference/generate-api.md: padding has no part in log-probabilities. The oracle is torch's softmax.
     with torch.no_grad():
         logits = model.float()(torch.tensor([[1, 2]]))[0, -1]
     among_ids = logits[: tokenizer.vocab_size].log_softmax(-1)

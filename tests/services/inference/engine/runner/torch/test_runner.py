@@ -229,5 +229,5 @@ def test_half_precision_gives_nearly_the_same_distribution(dtype):
 
 @pytest.mark.case("D57")
 def test_tf32_is_off_for_products_as_torch_has_it() -> None:
-    """docs/operations.md relies on that default: with TF32, float32 on a GPU would have the precision of float16."""
+    """docs/explanation/determinism.md relies on that default: TF32 gives float32 on a GPU the precision of float16."""
     assert torch.backends.cuda.matmul.allow_tf32 is False

@@ -1,0 +1,95 @@
+"""The commands in the documentation work."""
+
+import contextlib
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import cyclopts
+import pytest
+
+from tests.docs.pages import DOCS, examples, pages, run_page
+from trainer.cli import app
+from trainer.tokens.token_file import TokenFileError
+
+TUTORIAL = DOCS / "tutorial.md"
+HOW_TO = sorted((DOCS / "how-to").glob("*.md"))
+
+
+def trainer_commands(text: str) -> list[list[str]]:
+    """What follows `-m trainer` or `ownlm`, up to the end of the command."""
+    joined = re.sub(r"\$\w+", "pre", text.replace("\\\n", " "))  # $norm, of a loop over architectures
+    found = re.findall(r"(?:-m trainer|^ownlm) ([^\n|;&]*)", joined, re.MULTILINE)
+    return [shlex.split(command, comments=True) for command in found]
+
+
+COMMANDS = [
+    pytest.param(command, id=f"{example.place} {command[0]}")
+    for page in pages()
+    for example in examples(page)
+    if example.language in ("sh", "text")
+    for command in trainer_commands(example.text)
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_of_the_trainer_has_options_that_exist(command: list[str]) -> None:
+    command = ["/dev/stdin" if word == "-" else word for word in command]
+    while "--config" in command:  # which may hold all that is required
+        place = command.index("--config")
+        command = command[:place] + command[place + 2 :]
+    with contextlib.suppress(cyclopts.MissingArgumentError, TokenFileError):  # the scaling presets read the token files
+        app.parse_args(command, print_error=False, exit_on_error=False)
+
+
+def test_there_are_many() -> None:
+    assert len(COMMANDS) > 20
+
+
+def test_the_tutorial_with_a_small_model(tmp_path: Path) -> None:
+    run_page(TUTORIAL, tmp_path, small=True, until="trainer generate")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
+def test_the_tutorial_as_written(tmp_path: Path) -> None:
+    run_page(TUTORIAL, tmp_path, small=False)
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the how-tos start from: texts, tokenizers, token files and a run."""
+    folder = tmp_path_factory.mktemp("workspace")
+    run_page(TUTORIAL, folder, small=True, until="trainer train")
+    stories = (folder / "stories.txt").read_text(encoding="utf-8")[:20_000].split("<|endoftext|>\n")[:-1]
+    (folder / "web.txt").write_text("\n".join(stories), encoding="utf-8")
+    records = [{"text": text, "source": "ab"[number % 2]} for number, text in enumerate(stories)]
+    (folder / "web.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    for name in ("corpus/one.txt", "corpus/two.txt"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("\n".join(stories[:10]), encoding="utf-8")
+    for name in ("stories-tokenizer", "web-tokenizer"):
+        shutil.copytree(folder / "tokenizer", folder / name)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
+@pytest.mark.parametrize("page", HOW_TO, ids=lambda page: page.stem)
+def test_a_how_to(page: Path, workspace: Path, tmp_path: Path) -> None:
+    if page.stem == "train-on-your-text":  # which makes its own tokenizer, token files and run
+        shutil.copytree(
+            workspace, tmp_path / "own", ignore=lambda folder, names: {"tokenizer", "tokens", "runs", ".bin"} & {*names}
+        )
+    else:
+        shutil.copytree(workspace, tmp_path / "own")
+    run_page(page, tmp_path / "own", small=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["reference/files.md", "reference/recipes.md", "explanation/tokenizer.md"])
+def test_examples_elsewhere(page: str, workspace: Path, tmp_path: Path) -> None:
+    shutil.copytree(workspace, tmp_path / "own")
+    run_page(DOCS / page, tmp_path / "own", small=True)
