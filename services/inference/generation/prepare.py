@@ -11,8 +11,7 @@ from services.inference.generation.prompts import Prompt, read_prompts
 from services.inference.generation.request import GenerationRequest
 from services.inference.generation.stop_strings import StopStrings
 from services.inference.settings import InferenceSettings
-from shared.http import ApiError, request_started
-from shared.http.errors import shorten
+from shared.http import ApiError, request_started, shorten
 from shared.lm import SamplingParams
 
 _SAMPLING_FIELDS = (
