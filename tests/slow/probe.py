@@ -3,8 +3,8 @@
     python tests/slow/probe.py PORT PID ...
 
 asks each service in turn, over a new connection each time, until standard input ends. It prints as JSON what each
-answer took, in seconds, and how much of that the event loop of the service and the probe waited for a processor: on a
-busy machine nearly all of it.
+answer took, in seconds, and how much of that the probe and the thread of the service that waited longest waited for a
+processor: on a busy machine nearly all of it. The event loop also waits for threads that have the interpreter lock.
 """
 
 import json
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PAUSE = 0.02
@@ -55,18 +55,28 @@ def probing(services: Sequence[tuple[str, int]]) -> Iterator[Probe]:
     probe.answers = json.loads(output)
 
 
-def waited(process: str) -> float:
-    """Seconds that a process's first thread could have run and did not, since it began (schedstat of proc(5))."""
-    return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
+def waits(process: str) -> dict[str, float]:
+    """Seconds that each thread of a process could have run and did not, since it began (schedstat of proc(5))."""
+    found = {}
+    for task in Path(f"/proc/{process}/task").iterdir():
+        with suppress(OSError):  # the thread has ended
+            found[task.name] = int((task / "schedstat").read_text().split()[1]) / 1e9
+    return found
+
+
+def waited(before: dict[str, float], after: dict[str, float]) -> float:
+    """Seconds that the thread that waited longest has waited between two looks."""
+    return max(after[task] - before.get(task, 0) for task in after)
 
 
 def ask(port: str, pid: str) -> tuple[float, float]:
-    before = waited(pid) + waited("self")
+    service, own = waits(pid), waits("self")
     started = time.perf_counter()
     with socket.create_connection(("127.0.0.1", int(port)), timeout=60) as connection:
         connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert connection.recv(1000).startswith(b"HTTP/1.1 200")
-    return time.perf_counter() - started, waited(pid) + waited("self") - before
+    seconds = time.perf_counter() - started
+    return seconds, waited(service, waits(pid)) + waited(own, waits("self"))
 
 
 def main(services: Sequence[str]) -> None:
