@@ -1,7 +1,7 @@
 """Kernels to machine code, by Numba. Imported only where no object file is found.
 
 Each kernel becomes a function that Numba's other functions can call. Around each there is one more for Python, which
-takes its arguments from an array of words (see `compiling`).
+takes its arguments from a frame of words (see `compiling`).
 """
 
 # Numba is untyped, and its insides are what this is about.
@@ -118,7 +118,7 @@ def _numba_type(kind: types.Argument | types.Result) -> Any:
     if isinstance(kind, types.Array):
         return numba.types.Array(numba.from_dtype(kind.dtype), 1, "C", readonly=kind.readonly)
     if isinstance(kind, types.UniTuple):
-        return numba.types.UniTuple(_numba_type(kind.element), kind.count)
+        return numba.types.UniTuple(_numba_type(kind.element), len(kind.names))
     if isinstance(kind, types.NamedTuple):
         return numba.types.NamedTuple([_numba_type(field) for field in kind.fields], kind.kind)
     return numba.types.void if kind == types.void else numba.from_dtype(kind.dtype)
@@ -137,7 +137,7 @@ def _define_entry(context, module, kernel: Kernel, compilation) -> None:
     _, result = convention.call_function(builder, function, signature.return_type, signature.args, arguments)
     results = []
     if isinstance(kernel.result, types.UniTuple):
-        results = [builder.extract_value(result, index) for index in range(kernel.result.count)]
+        results = [builder.extract_value(result, index) for index in range(len(kernel.result.names))]
     elif kernel.result != types.void:
         results = [result]
     for value in results:

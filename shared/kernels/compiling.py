@@ -1,13 +1,14 @@
 """Kernels: functions that Numba compiles for one signature, and how Python calls them.
 
 A kernel runs without the interpreter lock. Its machine code comes from the object file of its package, so that a
-process which finds it there never imports the compiler. Numbers, addresses and lengths are handed over in one array of
-words, in the order of the arguments, and results come back behind them; a float is the word with its bits:
+process that finds it there never imports the compiler. Arguments are passed in one block of memory, the *frame*: eight
+bytes for each number, for the address of each array and for its size, in the order of the arguments, and the results
+after them:
 
-    words    a number | address of an array | its length | ... | result | ...
+    frame    a number | address of an array | its size | ... | result | ...
 
-Called by another kernel, a kernel is an ordinary function of the compiled code. No index of an array in a kernel may be
-negative: there it would not count from the end.
+Called by another kernel, a kernel is an ordinary function of the compiled code. No array index in a kernel may be
+negative: compiled code does not count from the end.
 """
 
 import ctypes
@@ -20,8 +21,7 @@ import numpy as np
 
 from shared.kernels import object_file, types
 
-_WORD_MASK = (1 << 64) - 1
-_FLOATS = {"float32": (struct.Struct("<f"), 4), "float64": (struct.Struct("<d"), 8)}
+_WORD_BYTES = 8
 
 
 class Kernel:
@@ -59,17 +59,37 @@ class Kernel:
         return Call(self, words, values)
 
     @cached_property
+    def argument_words(self) -> "WordBlock":
+        """The names and types of the words of its arguments."""
+        code = self.function.__code__
+        named = zip(code.co_varnames[: code.co_argcount], self.arguments, strict=True)
+        return WordBlock([word for name, kind in named for word in _named_words(name, kind)])
+
+    @cached_property
+    def result_words(self) -> "WordBlock":
+        """The names and types of its results: those that its `UniTuple` gives, or `value` for a single number."""
+        if isinstance(self.result, types.UniTuple):
+            return WordBlock([(name, self.result.element) for name in self.result.names])
+        return WordBlock([] if self.result == types.void else [("value", self.result)])
+
+    @cached_property
+    def frame(self) -> "type[ctypes.Structure]":
+        """The memory of one call."""
+        fields = [("arguments", self.argument_words.structure), ("results", self.result_words.structure)]
+        return type("Frame", (ctypes.Structure,), {"_fields_": fields})
+
+    @cached_property
     def machine_code(self) -> Callable[[Any], None]:
         """What runs, loaded when it is first needed."""
         prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
         return prototype(object_file.of(self.package).address_of(self.symbol))
 
-    def _words(self, value: Any, kind: types.Argument) -> Iterator[int]:
+    def _words(self, value: Any, kind: types.Argument) -> Iterator[float]:
         if isinstance(kind, types.NamedTuple):
             for field, field_kind in zip(value, kind.fields, strict=True):
                 yield from self._words(field, field_kind)
         elif isinstance(kind, types.Scalar):
-            yield _bits_of(float(value), kind) if kind.name in _FLOATS else int(value)
+            yield float(value) if kind.dtype.kind == "f" else int(value)
         else:
             is_fit = isinstance(value, np.ndarray) and value.dtype == kind.dtype and value.flags.c_contiguous
             if not is_fit or not (kind.readonly or value.flags.writeable):
@@ -79,28 +99,74 @@ class Kernel:
             yield value.size
 
 
-class Call:
-    """The words of one call.
+class WordBlock:
+    """The layout of numbers of which each takes eight bytes.
+
+    Args:
+        words: The name and type of each, in order.
 
     Attributes:
-        words: The arguments, which may be changed between two runs, and the results.
-        num_arguments: The words that are arguments.
+        packer: Reads and writes all of them at once.
+        structure: Reads and writes them by name; any other name is an `AttributeError`.
     """
 
-    def __init__(self, kernel: Kernel, words: list[int], values: tuple[Any, ...]):
-        self.num_arguments = len(words)
-        self._result = kernel.result
-        self._values = values  # kept alive: the words are addresses of them
-        num_results = self._result.count if isinstance(self._result, types.UniTuple) else 1
-        self.words = (ctypes.c_int64 * (len(words) + num_results))(*words)
-        self.run_only = partial(kernel.machine_code, self.words)
+    def __init__(self, words: list[tuple[str, types.Scalar]]):
+        formats, fields = ["@"], []
+        for name, kind in words:
+            padding = _WORD_BYTES - kind.dtype.itemsize
+            formats.append(f"{kind.dtype.char}{padding}x")
+            fields.append((name, np.ctypeslib.as_ctypes_type(kind.dtype)))
+            if padding:
+                fields.append((f"_after_{name}", ctypes.c_char * padding))
+        self.packer = struct.Struct("".join(formats))
+        self.structure: Any = type("Words", (ctypes.Structure,), {"__slots__": (), "_fields_": fields})
+
+
+def _named_words(name: str, kind: types.Argument) -> Iterator[tuple[str, types.Scalar]]:
+    if isinstance(kind, types.NamedTuple):
+        for field_name, field in zip(kind.kind._fields, kind.fields, strict=True):  # type: ignore[attr-defined]
+            yield from _named_words(f"{name}_{field_name}", field)
+    elif isinstance(kind, types.Array):
+        yield f"{name}_address", types.int64
+        yield f"{name}_size", types.int64
+    else:
+        yield name, kind
+
+
+class Call:
+    """One call of a kernel, with memory of its own for arguments and results.
+
+    Attributes:
+        arguments: The arguments by name, which may be set between two runs: a number by its own name, an array `x` by
+            `x_address` and `x_size`.
+        results: The results of the last run, by the names in `Kernel.result_words`.
+        run_only: Runs it and returns nothing.
+    """
+
+    def __init__(self, kernel: Kernel, words: list[float], values: tuple[Any, ...]):
+        frame = kernel.frame()
+        kernel.argument_words.packer.pack_into(frame, 0, *words)
+        self._frame: Any = frame
+        self._kernel = kernel
+        self._values = values  # kept alive: the frame holds addresses of them
+        self.run_only = partial(kernel.machine_code, ctypes.byref(frame))
+
+    @cached_property
+    def arguments(self) -> Any:  # noqa: D102  # see the class
+        return self._frame.arguments
+
+    @cached_property
+    def results(self) -> Any:  # noqa: D102  # see the class
+        return self._frame.results
 
     def run(self) -> Any:
-        """The results."""
+        """Run it; returns the result, or a tuple where there are several."""
         self.run_only()
-        if isinstance(self._result, types.UniTuple):
-            return tuple(_as_python(word, self._result.element) for word in self.words[self.num_arguments :])
-        return _as_python(self.words[self.num_arguments], self._result)
+        kernel = self._kernel
+        results = kernel.result_words.packer.unpack_from(self._frame, kernel.argument_words.packer.size)
+        if isinstance(kernel.result, types.UniTuple):
+            return results
+        return results[0] if results else None
 
 
 def compiled(
@@ -114,18 +180,3 @@ def compiled(
         inline: Put it into its callers whatever LLVM thinks of its size: a call hands over seven values for each array.
     """
     return lambda function: Kernel(function, result, arguments, inline=inline)
-
-
-def _as_python(word: int, kind: types.Scalar) -> Any:
-    if kind == types.void:
-        return None
-    if kind == types.boolean:
-        return bool(word)
-    if kind.name in _FLOATS:
-        layout, size = _FLOATS[kind.name]
-        return layout.unpack((word & _WORD_MASK).to_bytes(8, "little")[:size])[0]
-    return word if kind == types.int64 else word & _WORD_MASK
-
-
-def _bits_of(value: float, kind: types.Scalar) -> int:
-    return int.from_bytes(_FLOATS[kind.name][0].pack(value), "little")

@@ -33,10 +33,10 @@ class Array:
 
 @dataclass(frozen=True)
 class UniTuple:
-    """Several results of one type."""
+    """Several results of one type, of which each has a name."""
 
     element: Scalar
-    count: int
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)

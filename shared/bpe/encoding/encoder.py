@@ -62,23 +62,21 @@ class _Workspace:
         self._call = encode_text.prepare(
             self._tables, self.cache, self._pattern, character_classes(), self._text, 0, 0, self.cuts, self.out, 0
         )
-        # The words that change from call to call: start, end, after two arrays the ids so far, and both results.
-        self._place = self._call.num_arguments - 7
+        self._arguments, self._results = self._call.arguments, self._call.results
 
     def encode_short(self, data: bytes) -> Ids:
         """The ids of at most MAX_SHORT bytes, in memory that the next call overwrites."""
         length = len(data)
         self._view[:length] = data
-        call, start, count = self._call, 0, 0
+        start = count = 0
         while start < length:
-            words, place = call.words, self._place
-            words[place], words[place + 1], words[place + 6] = start, length, count
-            call.run_only()
-            start, count = words[place + 7], words[place + 8]
+            arguments, results = self._arguments, self._results
+            arguments.start, arguments.end, arguments.filled = start, length, count
+            self._call.run_only()
+            start, count = results.reached, results.filled
             if start < length:
                 _check_memory(count, length)
                 self.grow()
-                call = self._call
         return self.out[:count]
 
 

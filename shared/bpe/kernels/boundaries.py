@@ -61,7 +61,7 @@ def special_beginnings(data, base, end, specials, offsets):
     return mask
 
 
-@compiled(types.UniTuple(types.int64, 2), BYTES, types.int64, types.int64, BYTES, INT64S)
+@compiled(types.UniTuple(types.int64, ("begin", "length")), BYTES, types.int64, types.int64, BYTES, INT64S)
 def find_special(data, begin, end, specials, offsets):
     """The place and length of the first special token in `data[begin:end]`; `end` and 0 if there is none."""
     if offsets.size > 1:

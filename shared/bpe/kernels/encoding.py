@@ -205,7 +205,10 @@ def encode_pieces(
     return filled
 
 
-@compiled(types.UniTuple(int64, 2), TABLES, CACHE, int64, BYTES, BYTES, int64, int64, INT64S, UINT32S, int64)
+@compiled(
+    types.UniTuple(int64, ("reached", "filled")),
+    *(TABLES, CACHE, int64, BYTES, BYTES, int64, int64, INT64S, UINT32S, int64),
+)
 def encode_text(
     tables: Tables,
     cache: Cache,

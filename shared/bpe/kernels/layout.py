@@ -47,7 +47,7 @@ def fill_gap(ids, begin, end):
         ids[position] = GAP
 
 
-@compiled(types.UniTuple(types.int64, 3), WORDS, BYTES, INT64S, types.int64)
+@compiled(types.UniTuple(types.int64, ("end", "occurrences", "num_bytes")), WORDS, BYTES, INT64S, types.int64)
 def measure(words, arena, order, begin):
     """Where the layout of the words in `order` ends if it begins at `begin`; how often they occur, and their bytes.
 

@@ -75,7 +75,7 @@ def note_neighbour(neighbours, touched, token, weight):
 
 
 @compiled(
-    types.UniTuple(types.int64, 4),
+    types.UniTuple(types.int64, ("occurrences", "weight", "overlaps", "overlap_weight")),
     *(INT32S, INT64S, TOKENS, PAIRS, INT32S, types.int64, types.int64, NEIGHBOURS, NEIGHBOURS, INT64S, INT64S),
 )
 def replace_pair(ids, weights, tokens, pairs, places, number, merged, left, right, touched_left, touched_right):

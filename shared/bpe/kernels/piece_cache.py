@@ -50,7 +50,7 @@ _SPREAD_LOW = np.uint64(0x9E3779B97F4A7C15)
 _SPREAD_HIGH = np.uint64(0xC2B2AE3D27D4EB4F)
 # Which bytes of two words belong to a piece, by its length.
 _KEY_MASKS = np.array([word for n in range(16) for word in divmod((1 << 8 * n) - 1, 1 << 64)[::-1]], np.uint64)
-_KEY = types.UniTuple(uint64, 2)
+_KEY = types.UniTuple(uint64, ("low", "high"))
 
 
 class Cache(NamedTuple):

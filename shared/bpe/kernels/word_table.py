@@ -29,7 +29,7 @@ BITS, USED, ARENA_USED = 0, 1, 2
 
 ARENA = types.Array(types.uint8)
 WORDS = types.Array(types.uint64, readonly=True)
-_KEY = types.UniTuple(types.uint64, 2)
+_KEY = types.UniTuple(types.uint64, ("low", "high"))
 
 LONG = np.uint64(255 << 56)
 PLACE = np.uint64((1 << 56) - 1)

@@ -1,11 +1,16 @@
 """How Python calls kernels."""
 
+import ctypes
+import math
+
 import numpy as np
 import pytest
 
 from shared.bpe.kernels.boundaries import find_special
 from shared.bpe.kernels.utf8 import first_invalid
 from shared.bpe.kernels.word_table import hash_bytes
+from shared.kernels import types
+from shared.kernels.compiling import WordBlock
 
 TEXT = np.frombuffer(b"ab\xff, and more than eight bytes", np.uint8)
 
@@ -22,9 +27,43 @@ def test_a_prepared_call_runs_again_with_what_has_changed() -> None:
     assert call.run() == call.run() == 2
     text[2] = ord("c")
     assert call.run() == -1
-    call.words[3] = 4
+    call.arguments.end = 4
     text[3] = 0x80
-    assert call.run() == 3
+    assert call.run() == call.results.value == 3
+
+
+def test_arguments_and_results_have_names() -> None:
+    special, offsets = np.frombuffer(b"and", np.uint8), np.array([0, 3])
+    call = find_special.prepare(TEXT, 0, 20, special, offsets)
+    assert (call.arguments.begin, call.arguments.end) == (0, 20)
+    assert (call.arguments.data_address, call.arguments.data_size) == (TEXT.ctypes.data, TEXT.size)
+    call.run_only()
+    assert (call.results.begin, call.results.length) == (5, 3)
+    call.arguments.end = 7
+    assert call.run() == (call.results.begin, call.results.length) == (7, 0)
+    with pytest.raises(AttributeError, match="ende"):
+        call.arguments.ende = 8
+
+
+def test_arguments_of_each_type_are_words() -> None:
+    kinds = [types.boolean, types.uint8, types.float32, types.float64, types.uint64, types.int32, types.int64]
+    values = (True, 200, 1.5, -1e-30, (1 << 64) - 1, -3, -(1 << 63))
+    block = WordBlock([(kind.name, kind) for kind in kinds])
+    words = block.structure()
+    assert ctypes.sizeof(words) == block.packer.size == 8 * len(kinds)
+    block.packer.pack_into(words, 0, *values)
+    assert tuple(getattr(words, kind.name) for kind in kinds) == values
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 1.5, -1e-30, math.inf, -math.inf])
+@pytest.mark.parametrize("kind", [types.float32, types.float64], ids=lambda kind: kind.name)
+def test_a_float_is_its_bits(kind: types.Scalar, value: float) -> None:
+    rounded = kind.dtype.type(value)
+    block = WordBlock([("value", kind)])
+    packed = block.packer.pack(value)
+    assert packed == rounded.tobytes().ljust(8, b"\0")
+    back = block.structure.from_buffer_copy(packed).value
+    assert (back, math.copysign(1, back)) == (float(rounded), math.copysign(1, value))
 
 
 @pytest.mark.parametrize(

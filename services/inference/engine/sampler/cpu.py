@@ -102,10 +102,11 @@ class CpuSampler:
         self._places[: len(rows)] = rows
         address, stride = logits.ctypes.data, logits.strides[0] // logits.itemsize
         for call in self._calls:
-            call.words[0], call.words[2], call.words[3] = address, len(rows), stride
+            arguments = call.arguments
+            arguments.logits_address, arguments.num_rows, arguments.stride = address, len(rows), stride
         run = run_in_turn if len(rows) * self._size < _WORTH_WAKING else self._run
         run(self._calls)
-        if any(call.words[call.num_arguments] for call in self._calls):
+        if any(call.results.value for call in self._calls):
             self._parameters.refresh(self._places[: len(rows)])
         tokens, wanting = self._results.tokens[: len(rows)].tolist(), self._wanting
         return [
@@ -161,7 +162,7 @@ class CpuSampler:
             for first, scratch in enumerate(self._scratch)
         ]  # fmt: skip
         for call in calls:
-            call.words[0] = logits.ctypes.data
+            call.arguments.logits_address = logits.ctypes.data
         return calls
 
 

@@ -125,7 +125,7 @@ class CpuRunner:
         """Run all layers; returns where each segment's tokens end among those of the step."""
         num_rows, ends = self._lay_out(segments)
         self._sync.tickets[:] = 0
-        self._layers.run(self._num_threads(num_rows), num_rows)
+        self._layers.run(self._num_threads(num_rows), num_rows=num_rows)
         return ends
 
     def logits(self, outputs: Sequence[int]) -> Floats:
@@ -134,7 +134,7 @@ class CpuRunner:
             raise ValueError(f"logits of {len(outputs)} tokens were asked for at once, of {self.num_slots} at most")
         self._plan.outputs[: len(outputs)] = outputs
         self._sync.tickets[-1] = 0
-        self._head.run(self._num_threads(len(outputs)), 0, len(outputs))
+        self._head.run(self._num_threads(len(outputs)), begin=0, end=len(outputs))
         return self._logits[: len(outputs)]
 
     def _num_threads(self, num_rows: int) -> int:
@@ -201,7 +201,7 @@ class _TeamCall:
     """A kernel that threads of a team run at once; `thread` and `num_threads` are its first two arguments.
 
     Args:
-        kernel: Its arguments that are whole numbers in `values` may be set anew for each run.
+        kernel: The function.
         team: The threads.
         values: All other arguments.
     """
@@ -211,25 +211,15 @@ class _TeamCall:
             kernel.prepare(thread, team.num_threads, *values) for thread in range(team.num_threads)
         ]
         self._run = team.run
-        self._places = _places_of_numbers(values)
 
-    def run(self, num_threads: int, *numbers: int) -> None:
+    def run(self, num_threads: int, **numbers: int) -> None:
+        """Run it in the first `num_threads` threads, with arguments that are numbers set by name."""
         calls = self._calls[:num_threads]
         for call in calls:
-            call.words[1] = num_threads
-            for place, number in zip(self._places, numbers, strict=True):
-                call.words[place] = number
+            call.arguments.num_threads = num_threads
+            for name, number in numbers.items():
+                setattr(call.arguments, name, number)
         self._run(calls)
-
-
-def _places_of_numbers(values: Sequence[object]) -> list[int]:
-    """The words of the arguments that are whole numbers, behind the two that tell the thread."""
-    places, place = [], 2
-    for value in values:
-        if isinstance(value, int):
-            places.append(place)
-        place += 2 * len(value) if isinstance(value, tuple) else 2 if isinstance(value, np.ndarray) else 1
-    return places
 
 
 def _shape(config: ModelConfig, num_blocks: int, context_length: int) -> Shape:

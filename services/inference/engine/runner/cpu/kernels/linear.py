@@ -88,7 +88,7 @@ def gated_linear(
         panel = take_ticket(sync.tickets, ticket)
 
 
-@compiled(UniTuple(int64, MATRIX_WORDS), INT64S, int64)
+@compiled(UniTuple(int64, ("begin", "panels", "depth", "kind", "bias")), INT64S, int64)
 def described(matrices, number):
     """The words of a matrix."""
     word = number * MATRIX_WORDS
