@@ -1,4 +1,4 @@
-"""`demo`: everything at once, on the embedded stories."""
+"""`demo`: all steps in one command, on the embedded stories."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,19 +9,19 @@ from trainer.errors import InterruptedRunError
 
 
 def demo(*, output: Path = Path("models/demo"), keep: Annotated[bool, Parameter(negative="")] = False) -> None:
-    """Make a small model that tells children's stories, in a few minutes on a CPU.
+    """Train a small model that writes children's stories, in a few minutes on a CPU.
 
-    It writes its own corpus, learns a vocabulary, encodes the corpus and trains. Interrupted, it goes on when called
-    again; where the model is there already, nothing is done.
+    It writes its own corpus, learns a vocabulary, encodes the corpus and trains. After an interruption, the same
+    command continues; if the model already exists, it does nothing.
 
     Args:
         output: Folder for the model.
-        keep: Leave the work folder OUTPUT.work, for a look at the stories, the tokens and the training run.
+        keep: Keep the work folder OUTPUT.work, with the stories, the tokens and the training run.
     """
     from trainer.demo.pipeline import make_demo
 
     try:
         make_demo(output, keep=keep)
     except InterruptedRunError as error:
-        error.add_note("go on with the same command")
+        error.add_note("the same command continues")
         raise

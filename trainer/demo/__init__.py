@@ -1,1 +1,1 @@
-"""The embedded demo: a corpus of short stories told by a grammar, and the model that learns from it."""
+"""The embedded demo: a corpus of short stories from a seeded grammar, and a model trained on it."""

@@ -1,41 +1,30 @@
-"""The embedded corpus: short stories for children, told by a seeded grammar, as many as asked for."""
+"""The embedded corpus: short stories for children from a seeded grammar, in any number."""
 
 import os
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeAlias
 
-from trainer.demo.cast import Maker, cast_roles
-from trainer.demo.grammar import Draw, Template, expand, parse
-from trainer.demo.shapes import PHRASES, SHAPES, Shape
+from trainer.demo.cast import draw_cast
+from trainer.demo.grammar import StableRandom, expand
+from trainer.demo.plots import load_plots
 
 SEPARATOR = "<|endoftext|>"
 DEFAULT_SEED = 1
 DEFAULT_SIZE_BYTES = 15_000_000
 
-Told: TypeAlias = "tuple[dict[str, Maker], Template]"
-
 
 def stories(seed: int = DEFAULT_SEED) -> Iterator[str]:
-    """Tell stories without end: the same ones for a seed, on every Python version.
+    """Generate stories without end: the same ones for a seed, on every Python version.
 
     Yields:
-        Paragraphs of plain ASCII, parted by blank lines, without a line end after the last.
+        ASCII text: paragraphs with a blank line between them, without a newline after the last.
     """
-    draw = Draw(seed)
-    shapes = [[(shape.roles, template) for template in shape_templates(shape)] for shape in SHAPES]
+    rng = StableRandom(seed)
+    plots = load_plots()
     while True:
-        roles, template = draw.one(draw.one(shapes))
-        yield expand(template, cast_roles(roles, draw), draw)
-
-
-def shape_templates(shape: Shape) -> list[Template]:
-    """Read a shape: one template for each of its turns."""
-    blocks = [re.split(r"\n- ", "\n" + block)[1:] for block in shape.story.strip().split("\n\n")]
-    steps = [f"({'|'.join(' '.join(line.split()) for line in lines)})" if lines else "--" for lines in blocks]
-    text = " ".join(steps).replace(" -- ", "\n\n")
-    return [parse(text, {**PHRASES, **turn}, shape.roles) for turn in shape.turns]
+        plot = rng.choice(plots)
+        template = rng.choice(plot.templates)
+        yield expand(template, draw_cast(plot.roles, rng), rng)
 
 
 def write_corpus(
@@ -45,15 +34,15 @@ def write_corpus(
     size_bytes: int = DEFAULT_SIZE_BYTES,
     progress: Callable[[int], None] | None = None,
 ) -> int:
-    """Write stories to a file until it holds ``size_bytes``, each followed by a line with the separator.
+    """Write stories to a file until it has `size_bytes`, each followed by a line with the separator.
 
-    The file appears under its name only when it is whole.
+    The file appears under its name only when it is complete.
 
     Args:
-        path: The file; its folder must exist. A file that is there is replaced.
-        seed: Which stories.
-        size_bytes: Where to stop: the story that reaches it is the last.
-        progress: Called now and then with the number of bytes written so far.
+        path: The file, which is replaced if it exists; its folder must exist.
+        seed: Of the stories.
+        size_bytes: The story that reaches this size is the last.
+        progress: Called after every thousand stories and at the end with the number of bytes written so far.
 
     Returns:
         The number of stories.

@@ -1,13 +1,12 @@
-"""The machine that turns templates into text.
+"""Templates: parsing, and expansion to text.
 
-A template is plain English with two marks:
+A template is plain English with two kinds of marks:
 
-- ``(sunny|windy)`` is a choice; an option can be empty, and can hold marks itself.
-- ``{role.feature}`` is a slot: a feature of whoever plays the role, as in ``{friend.his}`` or ``{toy.a}``. A bare
-  ``{toy}`` is its name, a bare pronoun such as ``{he}`` is the hero's, and a capital, as in ``{He}`` or ``{toy.A}``,
-  gives one to the text.
+- `(sunny|windy)` is a choice. An option can be empty, and can contain marks itself.
+- `{role.feature}` is a slot: a feature of the entity in that role, as in `{friend.his}` or `{toy.a}`. `{toy}` is short
+  for `{toy.name}`, and `{he}` for `{hero.he}`. A capital in the mark, as in `{He}` or `{toy.A}`, capitalizes the text.
 
-Besides, ``{phrase}`` takes in another template by name, before anything else is read.
+`{phrase}` inserts another template by name, before anything else is parsed.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from typing import TypeAlias, TypeVar
 
 T = TypeVar("T")
 
-# What a text can ask of a member of the cast: feature to words. Each has at least a "name".
 Entity: TypeAlias = Mapping[str, str]
+"""Who or what has a role: the words for each feature, of which there is at least "name"."""
 
 PRONOUNS = {
     "he": {"he": "he", "him": "him", "his": "his", "himself": "himself"},
@@ -30,30 +29,30 @@ PRONOUNS = {
 
 _PHRASE = re.compile(r"\{(\w+)\}")
 _PART = re.compile(r"[(|)]|\{[\w.]+\}|[^(|){}]+")
-_DEEPEST_PHRASE = 10
+_MAX_PHRASE_DEPTH = 10
 
 
 class TemplateError(ValueError):
-    """A template that cannot be read; the message quotes the fault."""
+    """A template with a syntax error; the message quotes it."""
 
 
-class Draw:
-    """A seeded source of choices that are the same on every Python version.
+class StableRandom:
+    """A seeded random generator with the same choices on every Python version.
 
-    Only ``Random.random`` is promised to stay as it is across versions; ``choice`` and ``shuffle`` are not.
+    Python guarantees that for `Random.random`, not for `choice` and `shuffle`.
     """
 
     def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed).random  # noqa: S311  stories are no secrets
+        self._random = random.Random(seed).random  # noqa: S311 - not for cryptography
 
-    def one(self, options: Sequence[T]) -> T:
-        """Return one of the options, each as likely as the others."""
+    def choice(self, options: Sequence[T]) -> T:
+        """Return one of the options, all equally likely."""
         return options[int(self._random() * len(options))]
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place for a feature of a member of the cast."""
+    """Stands for a feature of the entity in a role."""
 
     role: str
     feature: str
@@ -62,7 +61,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A place for one of several templates."""
+    """Stands for one of several templates."""
 
     options: tuple[Template, ...]
 
@@ -71,44 +70,44 @@ Template: TypeAlias = "tuple[str | Slot | Choice, ...]"
 
 
 def parse(text: str, phrases: Mapping[str, str], roles: Collection[str]) -> Template:
-    """Read a template.
+    """Parse a template.
 
     Args:
         text: The template.
-        phrases: Templates that ``text``, and they themselves, can take in by name.
-        roles: What slots can speak of.
+        phrases: Templates that `text` and other phrases can insert by name.
+        roles: The roles that slots can name.
 
     Raises:
-        TemplateError: A mark is not closed, a slot names neither a phrase nor a role, or a phrase takes in itself.
+        TemplateError: a mark is not closed, a slot names neither a phrase nor a role, or a phrase inserts itself.
     """
-    for _ in range(_DEEPEST_PHRASE):
+    for _ in range(_MAX_PHRASE_DEPTH):
         text = _PHRASE.sub(lambda mark: phrases.get(mark[1], mark[0]), text)
     parts = _PART.findall(text)
     if "".join(parts) != text:
-        raise TemplateError(f"stray brace in {text!r}")
-    unread = [*parts, ")"][::-1]
-    options = _parse_options(unread, roles)
-    if unread or len(options) != 1:
-        raise TemplateError(f"a ')' without its '(', or a '|' outside of both, in {text!r}")
+        raise TemplateError(f"unmatched brace in {text!r}")
+    rest = [*parts, ")"][::-1]
+    options = _parse_options(rest, roles)
+    if rest or len(options) != 1:
+        raise TemplateError(f"unmatched ')', or '|' outside parentheses, in {text!r}")
     return options[0]
 
 
-def _parse_options(unread: list[str], roles: Collection[str]) -> tuple[Template, ...]:
-    """Take parts from the end of ``unread`` up to the parenthesis that closes this choice."""
+def _parse_options(rest: list[str], roles: Collection[str]) -> tuple[Template, ...]:
+    """Take parts from the end of `rest` up to the parenthesis that closes this choice."""
     options: list[list[str | Slot | Choice]] = [[]]
-    while unread:
-        part = unread.pop()
+    while rest:
+        part = rest.pop()
         if part == ")":
             return tuple(map(tuple, options))
         if part == "|":
             options.append([])
         elif part == "(":
-            options[-1].append(Choice(_parse_options(unread, roles)))
+            options[-1].append(Choice(_parse_options(rest, roles)))
         elif part[0] == "{":
             options[-1].append(_parse_slot(part[1:-1], roles))
         else:
             options[-1].append(part)
-    raise TemplateError("a '(' without its ')'")
+    raise TemplateError("unmatched '('")
 
 
 def _parse_slot(mark: str, roles: Collection[str]) -> Slot:
@@ -122,12 +121,12 @@ def _parse_slot(mark: str, roles: Collection[str]) -> Slot:
     return Slot(role, feature or "name", capital)
 
 
-def expand(template: Template, cast: Mapping[str, Entity], draw: Draw) -> str:
-    """Return the text that a template gives with this cast, drawing one option of every choice met."""
-    return "".join(_expand(template, cast, draw))
+def expand(template: Template, cast: Mapping[str, Entity], rng: StableRandom) -> str:
+    """Return a template's text with these entities, and with a random option for each choice."""
+    return "".join(_expand(template, cast, rng))
 
 
-def _expand(template: Template, cast: Mapping[str, Entity], draw: Draw) -> Iterator[str]:
+def _expand(template: Template, cast: Mapping[str, Entity], rng: StableRandom) -> Iterator[str]:
     for part in template:
         match part:
             case str():
@@ -136,4 +135,4 @@ def _expand(template: Template, cast: Mapping[str, Entity], draw: Draw) -> Itera
                 words = cast[role][feature]
                 yield words[0].upper() + words[1:] if capital else words
             case Choice(options):
-                yield from _expand(draw.one(options), cast, draw)
+                yield from _expand(rng.choice(options), cast, rng)

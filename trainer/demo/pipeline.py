@@ -1,4 +1,4 @@
-"""The whole way from nothing to a model folder, on the embedded stories."""
+"""All steps from an empty folder to a trained model, on the embedded stories."""
 
 import dataclasses
 import logging
@@ -23,36 +23,36 @@ logger = logging.getLogger(__name__)
 
 
 def make_demo(output: Path, *, keep: bool = False) -> None:
-    """Write stories, learn a vocabulary, encode, train, and leave the model in `output`.
+    """Write stories, learn a vocabulary, encode, train, and move the model to `output`.
 
-    The work goes to a folder beside it, OUTPUT.work, and only the finished model comes to `output`, in one step. Called
-    again, it goes on where it was interrupted; where `output` is a model folder already, nothing is done.
+    Intermediate files are in a folder beside it, OUTPUT.work; the finished model appears in `output` in one step.
+    Called again, it continues where it was interrupted; if `output` already is a model folder, it does nothing.
 
     Args:
         output: The model's folder.
-        keep: Whether to leave the work folder, for a look at the stories, the tokens and the run.
+        keep: Whether to keep OUTPUT.work: the stories, the tokens and the training run.
 
     Raises:
-        TrainerError: `output` is something else than a model folder.
-        InterruptedRunError: SIGINT or SIGTERM came while training; a checkpoint was saved.
+        TrainerError: `output` is not empty and not a model folder.
+        InterruptedRunError: SIGINT or SIGTERM was received during training; a checkpoint was saved.
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         try:
             load_model_folder(output)
         except ModelFolderError as error:
-            raise TrainerError(f"{output} is in the way, and is not a model folder: {error}") from error
-        logger.info("%s holds a model already: nothing to do", output)
+            raise TrainerError(f"{output} exists and is not a model folder: {error}") from error
+        logger.info("%s already contains a model; nothing to do", output)
         return
     work = output.with_name(f"{output.name}.work")
     work.mkdir(parents=True, exist_ok=True)
     corpus, tokenizer, tokens, run = (work / name for name in ("stories.txt", "tokenizer", "tokens", "run"))
     with progress() as new_bar:
         _prepare(corpus, tokenizer, tokens, new_bar)
-    settings, goes_on = recipe.training_settings(tokens, run), has_intact_checkpoint(RunFolder(run).checkpoints)
-    checkpoints = dataclasses.replace(settings.checkpoints, resume=goes_on, overwrite=not goes_on)
+    settings, resume = recipe.training_settings(tokens, run), has_intact_checkpoint(RunFolder(run).checkpoints)
+    checkpoints = dataclasses.replace(settings.checkpoints, resume=resume, overwrite=not resume)
     model = train(dataclasses.replace(settings, checkpoints=checkpoints))
     if output.exists():
-        output.rmdir()  # empty, as was checked
+        output.rmdir()  # empty, as checked above
     model.rename(output)
     if not keep:
         shutil.rmtree(work)
@@ -60,7 +60,7 @@ def make_demo(output: Path, *, keep: bool = False) -> None:
 
 
 def _prepare(corpus: Path, tokenizer: Path, tokens: Path, new_bar: NewBar) -> None:
-    """Make what is not there yet; every step's result appears whole or not at all."""
+    """Run the steps whose result is missing; a result is complete or absent."""
     if not corpus.exists():
         write_corpus(corpus, size_bytes=recipe.CORPUS_BYTES, progress=new_bar("writing stories", recipe.CORPUS_BYTES))
     if not (tokenizer / "tokenizer_config.json").exists():

@@ -1,4 +1,4 @@
-"""What the demo trains: a small model of the embedded stories, in about two and a half minutes on two CPU cores."""
+"""The demo's settings: a small model of the embedded stories, trained in two and a half minutes on two CPU cores."""
 
 from pathlib import Path
 
@@ -14,13 +14,13 @@ def training_settings(data: Path, output: Path) -> TrainSettings:
     """The demo's training run.
 
     Args:
-        data: The folder of its token files.
-        output: The folder of the run.
+        data: Folder of the token files.
+        output: Folder of the run.
     """
     return TrainSettings(
         data=data,
         output=output,
-        # From plain random weights, or in larger batches, names change within a story (docs/lab/log.md).
+        # With plain random weights, or larger batches, names change within a story (docs/lab/log.md).
         model=ModelSettings(
             d_model=128,
             num_layers=4,
@@ -39,7 +39,7 @@ def training_settings(data: Path, output: Path) -> TrainSettings:
             warmup_steps=100,
             betas=(0.9, 0.99),
         ),
-        # The grammar's own choices are evenly likely, so a low temperature keeps them all and drops the slips.
+        # The grammar's options are equally likely, so a low temperature keeps them all and removes most errors.
         watch=WatchSettings(
             temperature=0.4,
             top_p=0.9,

@@ -1,8 +1,7 @@
-"""All that is known of a run before it starts, in one object."""
+"""All that can be estimated of a run before it starts, in one object."""
 
 import dataclasses
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from shared.lm import ModelConfig
@@ -161,15 +160,3 @@ def _time(estimate: Estimate, tokens: int) -> dict[str, float]:
         "steps": -(-tokens // estimate.settings.tokens_per_step),
         "seconds": round(estimate.seconds(tokens), 1),
     }
-
-
-def summary(estimate: Estimate) -> tuple[str, str]:
-    """Two lines for the start of a run: what it takes, and how long."""
-    e = estimate
-    seconds = timedelta(seconds=round(e.seconds(e.run_tokens)))
-    return (
-        f"device: {e.device}; a step takes about {e.memory.total / 1e9:.2f} of {e.available / 1e9:.1f} GB of memory "
-        f"and {e.step_flops / 1e9:,.1f} GFLOP",
-        f"time: about {e.speed.tokens_per_second:,.0f} tokens/s and {seconds} in all, by the speed of matrix products "
-        "here (small models are slower; `estimate --measure` takes real steps)",
-    )

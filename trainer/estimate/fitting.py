@@ -8,7 +8,7 @@ from typing import Any
 from shared.lm import ModelConfig
 from trainer.compute.device import Device
 from trainer.errors import UsageError
-from trainer.estimate.memory import step_memory
+from trainer.estimate.memory import StepMemory, step_memory
 from trainer.settings.train import TrainSettings
 
 logger = logging.getLogger(__name__)
@@ -55,7 +55,9 @@ def largest_batch(settings: TrainSettings, config: ModelConfig, device: Device, 
     )
 
 
-def check_fit(settings: TrainSettings, config: ModelConfig, device: Device, room: int, processes: int = 1) -> None:
+def check_fit(
+    settings: TrainSettings, config: ModelConfig, device: Device, room: int, processes: int = 1
+) -> StepMemory:
     """Refuse a run that takes more memory than there is; warn of one that does so unless the estimate is too high.
 
     Args:
@@ -65,12 +67,15 @@ def check_fit(settings: TrainSettings, config: ModelConfig, device: Device, room
         room: Bytes there are for each process.
         processes: How many train together.
 
+    Returns:
+        The memory that a step takes in one process.
+
     Raises:
         UsageError: it does not fit; names the nearest settings that do.
     """
     memory = step_memory(settings, config, device, processes)
     if memory.total <= room:
-        return
+        return memory
     figures = f"a step takes about {memory.total / 1e9:.2f} GB, and {room / 1e9:.2f} GB are available"
     advice = _nearest(settings, config, device, room, processes)
     if memory.least > room:
@@ -80,6 +85,7 @@ def check_fit(settings: TrainSettings, config: ModelConfig, device: Device, room
         figures,
         advice,
     )
+    return memory
 
 
 def _nearest(settings: TrainSettings, config: ModelConfig, device: Device, room: int, processes: int) -> str:

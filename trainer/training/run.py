@@ -12,8 +12,10 @@ from trainer.components.model import apply_recipe, model_config, new_model
 from trainer.compute.device import Device, choose_device, compute_deterministically
 from trainer.compute.processes import ONE_PROCESS, Processes, check_batch
 from trainer.errors import UsageError
-from trainer.estimate.estimate import Estimate, estimate_run, summary
+from trainer.estimate.estimate import step_flops
 from trainer.estimate.fitting import check_fit
+from trainer.estimate.machine import available_memory
+from trainer.estimate.memory import StepMemory
 from trainer.runs.folder import RunFolder
 from trainer.runs.trackers import require_trackers
 from trainer.settings.train import USUAL_WARMUP_STEPS, CheckpointSettings, TrainSettings
@@ -35,7 +37,8 @@ class Run:
         data: What it trains on.
         windows: The training tokens in the order of the run.
         folder: Where it writes; locked, and empty unless the run is resumed.
-        estimate: What it takes.
+        step_memory: What a step takes in this process, estimated.
+        available_memory: Bytes that this process may take.
         model: With initial weights, in float32 on the CPU.
         watcher: Evaluates the model and draws samples.
         checkpoint: What the run is resumed from, if it is.
@@ -47,7 +50,8 @@ class Run:
     data: TrainingData
     windows: ShuffledWindows
     folder: RunFolder
-    estimate: Estimate
+    step_memory: StepMemory
+    available_memory: int
     model: Transformer
     watcher: Watcher
     checkpoint: Checkpoint | None
@@ -77,8 +81,8 @@ def prepare_run(settings: TrainSettings, processes: Processes = ONE_PROCESS, dev
     data = open_training_data(settings.data)
     windows = ShuffledWindows(data.train, settings.model.context_length, settings.optimization.seed)
     config = model_config(settings.model, data.tokenizer.vocab_size)
-    estimate = estimate_run(settings, config, device, processes=processes.count)
-    check_fit(settings, config, device, estimate.available, processes.count)
+    available = available_memory(device.torch_device)
+    memory = check_fit(settings, config, device, available, processes.count)
     model = new_model(settings.model, config.vocab_size, settings.optimization.seed)
     apply_recipe(model, settings.optimization, data.tokenizer.end_of_text_id)
     watcher = Watcher(model, data, settings, device, processes)
@@ -91,7 +95,7 @@ def prepare_run(settings: TrainSettings, processes: Processes = ONE_PROCESS, dev
         checkpoint = load_newest_checkpoint(folder.checkpoints, processes)
         check_same_run(checkpoint, settings, data.identity(), folder.settings_file)
         warn_of_other_machine(checkpoint, settings, device, processes)
-    return Run(settings, processes, device, data, windows, folder, estimate, model, watcher, checkpoint)
+    return Run(settings, processes, device, data, windows, folder, memory, available, model, watcher, checkpoint)
 
 
 def prepare_folder(folder: RunFolder, settings: CheckpointSettings) -> None:
@@ -129,7 +133,7 @@ def _delete_run(folder: RunFolder) -> None:
 
 
 def log_plan(run: Run) -> None:
-    """Log what is about to happen: sizes, steps, memory and time."""
+    """Log what is about to happen: sizes, steps and memory. Time is forecast once some steps were measured."""
     config, o = run.model.config, run.settings.optimization
     parameters, tokens = config.num_parameters, len(run.data.train)
     total = o.max_steps * run.settings.tokens_per_step
@@ -149,7 +153,10 @@ def log_plan(run: Run) -> None:
             "warm-up: %d steps, the default for a run of %d; %d are usual in longer runs",
             *(o.warmup_steps, o.max_steps, USUAL_WARMUP_STEPS),
         )
-    for line in summary(run.estimate):
-        logger.info("%s", line)
+    logger.info(
+        "device: %s; a step takes about %.2f of %.1f GB of memory and %s GFLOP",
+        *(run.device, run.step_memory.total / 1e9, run.available_memory / 1e9),
+        f"{step_flops(run.settings, config) / 1e9:,.1f}",
+    )
     if run.processes.count > 1:
         logger.info("processes: %d, %s", run.processes.count, run.settings.machine.parallel)

@@ -24,6 +24,7 @@ from trainer.runs.record import record_start
 from trainer.runs.trackers import trackers
 from trainer.settings.train import TrainSettings, to_table
 from trainer.tokens.token_file import TokenFileError
+from trainer.training.forecast import Forecast
 from trainer.training.loop import Step, training_steps
 from trainer.training.run import Run, log_plan, prepare_run
 
@@ -56,6 +57,8 @@ class Trainer:
         self.saved_step: int | None = None
         self.started = time.perf_counter()
         self.unlogged: list[Step] = []
+        last_step = run.settings.checkpoints.stop_after or o.max_steps
+        self.forecast = Forecast(last_step, run.settings.tokens_per_step)
 
     def train(self) -> Path:
         """Train from the run's checkpoint, or from the first step, to the last.
@@ -160,6 +163,7 @@ class Trainer:
         """Do what is due after a step: metrics, evaluation, sample, checkpoint."""
         watch, last = self.settings.watch, self._is_done
         self.unlogged.append(step)
+        self.forecast.add(step)
         tokens_per_second = (
             len(self.unlogged) * self.settings.tokens_per_step / sum(each.seconds for each in self.unlogged)
         )

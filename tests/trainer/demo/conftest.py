@@ -1,4 +1,4 @@
-"""A reader of stories that knows nothing of the grammar: it finds what an attentive child would object to."""
+"""A checker of stories that does not use the grammar: it finds errors that an attentive reader would notice."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -15,15 +15,15 @@ HE = (
 )  # fmt: skip
 GENDER = dict.fromkeys(SHE, "she") | dict.fromkeys(HE, "he")
 PRONOUN = dict.fromkeys(("she", "her", "herself"), "she") | dict.fromkeys(("he", "him", "his", "himself"), "he")
-COLOURS = "red|blue|green|yellow|orange|purple|silver|white"
+COLORS = "red|blue|green|yellow|orange|purple|silver|white"
 HELPERS = "owl|turtle|beaver|goose|frog|crow|mole|heron"
 KIN = "mother|father|grandmother|grandfather|aunt|uncle"
 NOT_NAMES = {"I", "Saturday"}
 
 SENTENCE_START = r"(?:^|[.!?]\"? |\"|\n)"
-COLOURED = rf"(?:{COLOURS}) [a-z]+"
+COLORED = rf"(?:{COLORS}) [a-z]+"
 WISHES = (
-    rf"(?:wanted|dreamed of|wished for|to win|to buy|lost|had) (?:a|an|the|my) ({COLOURED})",
+    rf"(?:wanted|dreamed of|wished for|to win|to buy|lost|had) (?:a|an|the|my) ({COLORED})",
     r"wished that s?he could (\w+)",
     r"wanted to (swim|whistle|skate|juggle|read|have a picnic|look at the stars|put up a tent|sail paper boats)",
 )
@@ -31,7 +31,7 @@ WISHES = (
 
 @pytest.fixture
 def find_faults() -> Callable[[str], list[str]]:
-    """A function from a story to what is wrong with it; an empty list for a good one."""
+    """A function from a story to its faults; an empty list for a story without any."""
     return lambda story: [*_typography(story), *_names(story), *_pronouns(story), *_things(story), *_ending(story)]
 
 
@@ -44,7 +44,7 @@ def _typography(story: str) -> Iterator[str]:
         if (article.lower() == "an") != (word[0] in "aeiou"):
             yield f"article: {article} {word}"
     if start := re.search(r"(?:^|\n|\.\"? |(?:[!?] ))\"?[a-z][^ ]*", story):
-        yield f"a sentence starts small: {start[0]!r}"
+        yield f"a sentence starts in lower case: {start[0]!r}"
     if doubled := re.search(r"\b(\w+) \1\b", story):
         yield f"doubled word: {doubled[0]!r}"
 
@@ -78,7 +78,7 @@ def _pronouns(story: str) -> Iterator[str]:
         if hero is None and word[0].isupper() and word in GENDER:
             hero = GENDER[word]
         if (gender := PRONOUN.get(word.lower())) and gender not in present:
-            yield f"{word} can mean nobody"
+            yield f"{word} has no one to refer to"
     first = next((PRONOUN[word] for word in re.findall(r"\w+", narration.lower()) if word in PRONOUN), hero)
     if first != hero:
         yield f"the hero is {hero}, then {first}"
@@ -89,11 +89,11 @@ def _pronouns(story: str) -> Iterator[str]:
 
 
 def _things(story: str) -> Iterator[str]:
-    colour_of: dict[str, str] = {}
-    for colour, noun in re.findall(rf"\b({COLOURS}) ([a-z]+)", story):
-        if colour_of.setdefault(noun, colour) != colour:
-            yield f"the {colour_of[noun]} {noun} turns {colour}"
-    for match in re.finditer(rf"\b(?:the|my|this) ({COLOURED})", story, re.IGNORECASE):
+    color_of: dict[str, str] = {}
+    for color, noun in re.findall(rf"\b({COLORS}) ([a-z]+)", story):
+        if color_of.setdefault(noun, color) != color:
+            yield f"the {color_of[noun]} {noun} turns {color}"
+    for match in re.finditer(rf"\b(?:the|my|this) ({COLORED})", story, re.IGNORECASE):
         if not re.search(rf"\b(?:an?|the) {match[1]}", story[: match.start()]):
             yield f"the {match[1]} comes out of nowhere"
 

@@ -1,4 +1,4 @@
-"""The embedded corpus: the same stories everywhere, sound ones, and enough of them."""
+"""The embedded corpus: the same stories everywhere, without faults, and enough of them."""
 
 import hashlib
 import itertools
@@ -23,7 +23,7 @@ GOOD = GOOD.replace("\n", " ").replace("¶", "\n\n")
 
 
 @pytest.fixture(scope="module")
-def told() -> list[str]:
+def corpus() -> list[str]:
     return list(itertools.islice(stories(2), 2500))
 
 
@@ -32,7 +32,7 @@ def test_a_good_story_has_no_faults(find_faults):
 
 
 @pytest.mark.parametrize(
-    ("sound", "broken"),
+    ("good", "broken"),
     [
         ("an eager fox", "a eager fox"),
         ("an old owl", "an wise owl"),
@@ -56,24 +56,27 @@ def test_a_good_story_has_no_faults(find_faults):
         ("She looked here and there, but", "But " * 120 + "but"),
     ],
 )
-def test_each_fault_is_found(find_faults, sound, broken):
-    assert sound in GOOD
-    assert find_faults(GOOD.replace(sound, broken)) != []
+def test_each_fault_is_found(find_faults, good, broken):
+    assert good in GOOD
+    assert find_faults(GOOD.replace(good, broken)) != []
 
 
-def test_no_story_has_a_fault(told, find_faults):
-    assert [(fault, story) for story in told for fault in find_faults(story)] == []
+def test_no_story_has_a_fault(corpus, find_faults):
+    assert [(fault, story) for story in corpus for fault in find_faults(story)] == []
 
 
 def test_stories_are_the_same_on_every_machine_and_python():
-    # The same digest was seen on Python 3.11, 3.12 and 3.13. A change of it is a change of the corpus: say so.
-    first_thousand = "\n".join(itertools.islice(stories(1), 1000)).encode()
-    digest = hashlib.sha256(first_thousand).hexdigest()
-    assert digest == "0dd76705a8e9b7a9f672cd63467e09c12c0411bfe9b8938a4771510b6620b5bb"
+    # The first is the same on Python 3.11, 3.12 and 3.13. A new digest is a new corpus: note it in CHANGELOG.md.
+    assert digest(stories(1)) == "0dd76705a8e9b7a9f672cd63467e09c12c0411bfe9b8938a4771510b6620b5bb"
+    assert digest(stories(7)) == "fd4f96654d0eb0231606eaccfa6874b9ab09450ad4257e172c755e4b5b4431b1"
 
 
-def test_another_seed_tells_other_stories(told):
-    assert not set(told) & set(itertools.islice(stories(3), 2500))
+def digest(texts):
+    return hashlib.sha256("\n".join(itertools.islice(texts, 1000)).encode()).hexdigest()
+
+
+def test_another_seed_gives_other_stories(corpus):
+    assert not set(corpus) & set(itertools.islice(stories(3), 2500))
 
 
 def test_stories_do_not_repeat():
@@ -81,15 +84,15 @@ def test_stories_do_not_repeat():
     assert len(set(itertools.islice(stories(1), count))) > 0.999 * count
 
 
-def test_the_vocabulary_is_that_of_a_picture_book(told):
-    words = Counter(word for story in told for word in re.findall(r"[a-z]+(?:'t)?", story.lower()))
+def test_the_vocabulary_is_that_of_a_picture_book(corpus):
+    words = Counter(word for story in corpus for word in re.findall(r"[a-z]+(?:'t)?", story.lower()))
     assert 600 <= len(words) <= 1000
     # None so rare that a model could not learn it.
     assert min(words.values()) >= 5
 
 
-def test_about_half_open_as_children_expect(told):
-    share = sum(story.startswith("Once upon a time, ") for story in told) / len(told)
+def test_about_half_open_as_children_expect(corpus):
+    share = sum(story.startswith("Once upon a time, ") for story in corpus) / len(corpus)
     assert 0.5 < share < 0.7
 
 

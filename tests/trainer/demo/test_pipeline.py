@@ -54,7 +54,7 @@ def test_a_second_call_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_something_else_in_its_place_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "thesis.txt").write_text("years of work")
-    with pytest.raises(TrainerError, match="demo is in the way, and is not a model folder"):
+    with pytest.raises(TrainerError, match="demo exists and is not a model folder"):
         make_demo(tmp_path / "demo")
     assert [path.name for path in tmp_path.rglob("*")] == ["demo", "thesis.txt"]
 
@@ -62,7 +62,7 @@ def test_something_else_in_its_place_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.case("D44")
 @pytest.mark.parametrize("lost", [1, 2])
 def test_a_demo_goes_on_whatever_checkpoint_is_damaged(tmp_path: Path, lost: int) -> None:
-    """It has no option for it: with none to go on from, its training begins anew."""
+    """The demo has no option for it: without an intact checkpoint, training starts from the first step."""
     make_demo(tmp_path / "demo", keep=True)
     shutil.rmtree(tmp_path / "demo")
     for path in sorted((tmp_path / "demo.work" / "run" / "checkpoints").iterdir(), reverse=True)[:lost]:

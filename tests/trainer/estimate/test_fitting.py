@@ -90,7 +90,7 @@ def test_a_run_within_the_error_of_the_estimate_is_tried(
 
 
 def test_training_refuses_before_anything_is_written(settings: TrainSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainer.estimate.estimate.available_memory", lambda _: 1000)
+    monkeypatch.setattr("trainer.training.run.available_memory", lambda _: 1000)
     with pytest.raises(UsageError, match="does not fit into memory"):
         prepare_run(settings)
     assert not settings.output.exists()
