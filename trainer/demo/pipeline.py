@@ -8,6 +8,7 @@ from pathlib import Path
 from shared.bpe import Tokenizer
 from shared.lm import ModelFolderError, load_model_folder
 from trainer.checkpoints.folders import has_intact_checkpoint
+from trainer.console.program import PROGRAM
 from trainer.console.progress import NewBar, progress
 from trainer.demo import recipe
 from trainer.demo.corpus import write_corpus
@@ -56,7 +57,7 @@ def make_demo(output: Path, *, keep: bool = False) -> None:
     model.rename(output)
     if not keep:
         shutil.rmtree(work)
-    logger.info('done: python -m trainer generate %s "%s"', output, recipe.SAMPLE_PROMPT)
+    logger.info('done; try: %s generate %s "%s"', PROGRAM, output, recipe.SAMPLE_PROMPT)
 
 
 def _prepare(corpus: Path, tokenizer: Path, tokens: Path, new_bar: NewBar) -> None:
