@@ -14,7 +14,9 @@ from tests.pretend_cuda import PretendCuda
 from trainer.components.model import model_config
 from trainer.compute.device import choose_device
 from trainer.estimate.estimate import estimate_run
-from trainer.estimate.memory import step_memory
+from trainer.estimate.formula import formula_peak
+from trainer.estimate.memory import Peak, step_memory
+from trainer.estimate.traced_step import traced_peak
 from trainer.evaluation.sampling import stream_text
 from trainer.evaluation.validation import evaluate, token_byte_lengths
 from trainer.report.models import examine
@@ -98,13 +100,14 @@ def test_a_deterministic_run_draws_its_samples(watched: TrainSettings, change: C
         torch.ones(3, device="cuda").double().cumsum(0)
 
 
+@pytest.mark.parametrize("peak", [formula_peak, traced_peak])
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_the_estimate_of_a_gpu_counts_what_that_of_the_cpu_does(
-    settings: TrainSettings, change: Change, optimizer: str
+    settings: TrainSettings, change: Change, optimizer: str, peak: Peak
 ) -> None:
     config = model_config(settings.model, 290)
     asked = change(settings, optimizer=optimizer, dropout=0.1, document_mask=True)
-    found = [step_memory(asked, config, choose_device(name, "float32")) for name in ("cuda:1", "cpu")]
+    found = [step_memory(asked, config, choose_device(name, "float32"), peak=peak) for name in ("cuda:1", "cpu")]
     assert found[0].parameters == found[1].parameters == 4 * (config.num_parameters + config.head_dim // 2)
     assert found[0].gradients == found[1].gradients
     assert found[0].optimizer >= found[1].optimizer > 0

@@ -64,15 +64,17 @@ def estimate(
     from trainer.components.model import model_config
     from trainer.compute.device import choose_device
     from trainer.console.tables import print_table
-    from trainer.estimate.estimate import estimate_run, to_json
-    from trainer.estimate.tables import estimate_tables
+    from trainer.estimate.estimate import estimate_run
+    from trainer.estimate.tables import estimate_tables, to_json
+    from trainer.estimate.traced_step import traced_peak
 
     keep_freed_memory()  # as `train` does, so that steps measured here are as fast as there
     size = _vocab_size(settings.data) if vocab_size is None else vocab_size
     if settings.machine.threads is not None:
         torch.set_num_threads(settings.machine.threads)
     device = choose_device(settings.machine.device, settings.machine.dtype, d_model=settings.model.d_model)
-    found = estimate_run(settings, model_config(settings.model, size), device, measure=measure)
+    config = model_config(settings.model, size)
+    found = estimate_run(settings, config, device, measure=measure, peak=traced_peak)
     table = to_json(found, tokens=tokens or found.run_tokens, length=sequence_length)
     if json:
         print(json_format.dumps(table, indent=2))  # noqa: T201 - for whoever reads it

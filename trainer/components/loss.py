@@ -18,6 +18,11 @@ _ROWS_ON_CPU = 512
 _ROWS_ELSEWHERE = 4096
 
 
+def chunk_rows(device: torch.device) -> int:
+    """Rows whose logits exist at once."""
+    return _ROWS_ON_CPU if device.type == "cpu" else _ROWS_ELSEWHERE
+
+
 class TrainingLoss(nn.Module):
     """A model and its loss as one module: what DDP and FSDP wrap and torch.compile compiles.
 
@@ -82,7 +87,7 @@ def chunked_loss(  # noqa: PLR0917 - an operator of torch has positional argumen
 
     One operator for torch.compile and autograd: nothing of a chunk outlives it.
     """
-    rows = _ROWS_ON_CPU if hidden.device.type == "cpu" else _ROWS_ELSEWHERE
+    rows = chunk_rows(hidden.device)
     exact = torch.float64 if hidden.dtype == torch.float64 else torch.float32
     matrix = weight.to(hidden.dtype)
     total, squares = hidden.new_zeros(2, dtype=exact).unbind()

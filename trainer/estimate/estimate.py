@@ -1,16 +1,14 @@
 """All that can be estimated of a run before it starts, in one object."""
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 from shared.lm import ModelConfig
-from shared.lm.accounting import BACKWARD_PER_FORWARD, count_parameters, forward_flops, optimizer_flops
+from shared.lm.accounting import BACKWARD_PER_FORWARD, forward_flops, optimizer_flops
 from trainer.compute.device import Device
 from trainer.errors import UsageError
-from trainer.estimate.fitting import largest_batch
+from trainer.estimate.formula import formula_peak
 from trainer.estimate.machine import available_memory
-from trainer.estimate.memory import StepMemory, step_memory
+from trainer.estimate.memory import Peak, StepMemory, step_memory
 from trainer.estimate.speed import MeasuredSteps, matmul_rate, measure_steps, usual_utilization
 from trainer.settings.train import TrainSettings
 
@@ -79,7 +77,13 @@ def step_flops(settings: TrainSettings, config: ModelConfig) -> int:
 
 
 def estimate_run(
-    settings: TrainSettings, config: ModelConfig, device: Device, *, processes: int = 1, measure: bool = False
+    settings: TrainSettings,
+    config: ModelConfig,
+    device: Device,
+    *,
+    processes: int = 1,
+    measure: bool = False,
+    peak: Peak = formula_peak,
 ) -> Estimate:
     """Estimate a run on this device.
 
@@ -89,11 +93,12 @@ def estimate_run(
         device: Where it is to run.
         processes: How many train together, each on a device like this one; what they exchange is not counted.
         measure: Take a few real steps.
+        peak: See `step_memory`.
 
     Raises:
         UsageError: steps are to be measured that do not fit into memory.
     """
-    memory = step_memory(settings, config, device, processes)
+    memory = step_memory(settings, config, device, processes, peak=peak)
     available = available_memory(device.torch_device)
     if measure and memory.least > available:
         raise UsageError(
@@ -112,51 +117,3 @@ def _speed(settings: TrainSettings, config: ModelConfig, device: Device, process
         return Speed(per_second, rate, settings.tokens_per_step * per_second / flops, None)
     steps = measure_steps(settings, config, device)
     return Speed(flops / steps.seconds, rate, settings.tokens_per_step / steps.seconds, steps)
-
-
-def to_json(estimate: Estimate, *, tokens: int, length: int | None = None, search_batch: bool = True) -> dict[str, Any]:
-    """The estimate as plain data: bytes, seconds, operations.
-
-    Args:
-        estimate: From `estimate_run`.
-        tokens: The budget whose time is asked for.
-        length: Tokens of the sequence whose forward pass is counted by component; the context length if None.
-        search_batch: Look for the largest batch too.
-    """
-    e, m = estimate, estimate.memory
-    parameters = count_parameters(e.config)
-    forward = forward_flops(e.config, length=length)
-    return {
-        "parameters": {**dataclasses.asdict(parameters), "total": parameters.total},
-        "flops": {
-            "sequence_length": length or e.config.context_length,
-            "forward": {**dataclasses.asdict(forward), "total": forward.total},
-            "backward": {
-                **{name: BACKWARD_PER_FORWARD * value for name, value in dataclasses.asdict(forward).items()},
-                "total": BACKWARD_PER_FORWARD * forward.total,
-            },
-            "optimizer_step": optimizer_flops(e.config, e.settings.optimization.optimizer),
-            "step": e.step_flops,
-        },
-        "memory": {**dataclasses.asdict(m), "total": m.total, "available": e.available},
-        "speed": {
-            "device": str(e.device),
-            "flops_per_second": round(e.speed.flops_per_second),
-            "matmul_flops_per_second": round(e.speed.matmul_flops_per_second),
-            "utilization": round(e.speed.utilization, 3),
-            "tokens_per_second": round(e.speed.tokens_per_second, 1),
-            "measured": None if e.speed.measured is None else dataclasses.asdict(e.speed.measured),
-        },
-        "batch_size": e.settings.optimization.batch_size,
-        "largest_batch_size": largest_batch(e.settings, e.config, e.device, e.available) if search_batch else None,
-        "run": _time(e, e.run_tokens) | {"max_steps": e.settings.optimization.max_steps},
-        "budget": _time(e, tokens),
-    }
-
-
-def _time(estimate: Estimate, tokens: int) -> dict[str, float]:
-    return {
-        "tokens": tokens,
-        "steps": -(-tokens // estimate.settings.tokens_per_step),
-        "seconds": round(estimate.seconds(tokens), 1),
-    }

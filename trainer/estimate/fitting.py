@@ -8,7 +8,8 @@ from typing import Any
 from shared.lm import ModelConfig
 from trainer.compute.device import Device
 from trainer.errors import UsageError
-from trainer.estimate.memory import StepMemory, step_memory
+from trainer.estimate.formula import formula_peak
+from trainer.estimate.memory import Peak, StepMemory, step_memory
 from trainer.settings.train import TrainSettings
 
 logger = logging.getLogger(__name__)
@@ -48,10 +49,12 @@ def with_batch(settings: TrainSettings, size: int, total: int | None = None) -> 
     return replace(settings, optimization=changed)
 
 
-def largest_batch(settings: TrainSettings, config: ModelConfig, device: Device, room: int) -> int:
+def largest_batch(
+    settings: TrainSettings, config: ModelConfig, device: Device, room: int, *, peak: Peak = formula_peak
+) -> int:
     """The most windows at once for which a step fits into `room` bytes, without accumulation; 0 if none does."""
     return largest_that_fits(
-        room, lambda size: step_memory(with_batch(settings, size), config, device).total, _LARGEST_BATCH
+        room, lambda size: step_memory(with_batch(settings, size), config, device, peak=peak).total, _LARGEST_BATCH
     )
 
 

@@ -1,5 +1,6 @@
-"""Estimates as tables."""
+"""Estimates as JSON and as tables."""
 
+import dataclasses
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -8,7 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from shared.lm import ModelConfig
-from shared.lm.accounting import count_parameters, forward_flops
+from shared.lm.accounting import BACKWARD_PER_FORWARD, count_parameters, forward_flops, optimizer_flops
+from trainer.estimate.estimate import Estimate
+from trainer.estimate.fitting import largest_batch
+from trainer.estimate.traced_step import traced_peak
 
 _NAMES = {
     "feed_forward": "feed-forward",
@@ -19,6 +23,54 @@ _NAMES = {
     "gaps": "gaps of the allocator",
     "process": "the program itself",
 }
+
+
+def to_json(estimate: Estimate, *, tokens: int, length: int | None = None) -> dict[str, Any]:
+    """The estimate as plain data: bytes, seconds, operations.
+
+    Args:
+        estimate: From `estimate_run`.
+        tokens: The budget whose time is asked for.
+        length: Tokens of the sequence whose forward pass is counted by component; the context length if None.
+    """
+    e, m = estimate, estimate.memory
+    largest = largest_batch(e.settings, e.config, e.device, e.available, peak=traced_peak)
+    parameters = count_parameters(e.config)
+    forward = forward_flops(e.config, length=length)
+    return {
+        "parameters": {**dataclasses.asdict(parameters), "total": parameters.total},
+        "flops": {
+            "sequence_length": length or e.config.context_length,
+            "forward": {**dataclasses.asdict(forward), "total": forward.total},
+            "backward": {
+                **{name: BACKWARD_PER_FORWARD * value for name, value in dataclasses.asdict(forward).items()},
+                "total": BACKWARD_PER_FORWARD * forward.total,
+            },
+            "optimizer_step": optimizer_flops(e.config, e.settings.optimization.optimizer),
+            "step": e.step_flops,
+        },
+        "memory": {**dataclasses.asdict(m), "total": m.total, "available": e.available},
+        "speed": {
+            "device": str(e.device),
+            "flops_per_second": round(e.speed.flops_per_second),
+            "matmul_flops_per_second": round(e.speed.matmul_flops_per_second),
+            "utilization": round(e.speed.utilization, 3),
+            "tokens_per_second": round(e.speed.tokens_per_second, 1),
+            "measured": None if e.speed.measured is None else dataclasses.asdict(e.speed.measured),
+        },
+        "batch_size": e.settings.optimization.batch_size,
+        "largest_batch_size": largest,
+        "run": _budget(e, e.run_tokens) | {"max_steps": e.settings.optimization.max_steps},
+        "budget": _budget(e, tokens),
+    }
+
+
+def _budget(estimate: Estimate, tokens: int) -> dict[str, float]:
+    return {
+        "tokens": tokens,
+        "steps": -(-tokens // estimate.settings.tokens_per_step),
+        "seconds": round(estimate.seconds(tokens), 1),
+    }
 
 
 def estimate_tables(estimate: Mapping[str, Any]) -> RenderableType:
@@ -58,8 +110,7 @@ def _memory(estimate: Mapping[str, Any]) -> Table:
         table.add_row(_name(name), f"{size / 1e6:,.1f}", f"{size / memory['total']:.1%}")
     table.add_row("available", f"{memory['available'] / 1e6:,.1f}", "")
     largest = estimate["largest_batch_size"]
-    if largest is not None:
-        table.add_row("largest batch_size that fits", f"{largest:,}" if largest else "none", "")
+    table.add_row("largest batch_size that fits", f"{largest:,}" if largest else "none", "")
     return table
 
 

@@ -1,0 +1,151 @@
+"""The memory that a training step takes at its peak, by a closed formula.
+
+What the forward pass keeps for the backward pass follows from the model's code, tensor by tensor; a test compares the
+formula with `traced_peak`, which records the tensors of the real code.
+"""
+
+from shared.lm import ModelConfig
+from shared.lm.accounting import count_parameters
+from trainer.components.loss import chunk_rows
+from trainer.compute.device import Device
+from trainer.settings.train import OptimizationSettings
+
+PARAMETERS, GRADIENTS, OPTIMIZER, TEMPORARY = "parameters", "gradients", "optimizer state", "temporary"
+
+_FLOAT = 4  # bytes of float32: of weights, gradients, optimizer state, residual stream and norms
+
+
+def formula_peak(o: OptimizationSettings, config: ModelConfig, device: Device, passes: int) -> dict[str, int]:
+    """Bytes at the peak of a step of `passes` passes, by component.
+
+    Args:
+        o: Batch size, optimizer, dropout and document mask.
+        config: The model's configuration.
+        device: Where the run computes.
+        passes: 1, or 2 where gradients are accumulated.
+    """
+    return _StepFormula(o, config, device).peak(passes)
+
+
+class _StepFormula:
+    """Bytes of the parts of a step."""
+
+    def __init__(self, o: OptimizationSettings, config: ModelConfig, device: Device) -> None:
+        self.config, self.settings = config, o
+        self.counts = count_parameters(config)
+        self.tokens = o.batch_size * config.context_length
+        self.stream = _FLOAT * self.tokens * config.d_model  # one tensor of the residual stream
+        self.width = device.dtype.itemsize  # of a number in matrix products
+        self.casts = self.width < _FLOAT  # autocast keeps copies of inputs and weights
+        self.rows = min(self.tokens, chunk_rows(device.torch_device))
+        # A CPU computes norms, and attention with dropout, by elementary operators; GPUs have fused kernels.
+        self.on_cpu = device.torch_device.type == "cpu"
+        self.keeps_scores = self.on_cpu and o.dropout > 0
+
+    def peak(self, passes: int) -> dict[str, int]:
+        """Bytes by component at the moment at which they take the most memory."""
+        counts, layers = self.counts, self.config.num_layers
+        weights, vocabulary = _FLOAT * counts.total, _FLOAT * counts.embedding
+        blocks = _FLOAT * (counts.attention + counts.feed_forward + counts.norms)
+        kept = self.activations()
+        all_kept = sum(kept.values())
+        outputs = self.tokens * self.config.d_model * self.width + vocabulary  # gradients of the output projection
+        moments = [  # activations, gradients, and what else exists at the moment
+            (all_kept, 0, outputs + self._loss_chunk()),
+            (all_kept, 0, 3 * outputs),  # the loss's backward pass: saved gradients, scaled ones, zeros
+            (all_kept, 0, vocabulary + self._layer_backward()),  # the last layer
+            (all_kept // layers, blocks * (layers - 1) // layers, vocabulary + self._layer_backward()),  # the first
+            (0, blocks, 3 * vocabulary + self.stream),  # the embedding's backward pass
+            (0, weights, self._update()),
+        ]
+        if passes > 1:
+            moments = [(activations, weights, rest) for activations, _, rest in moments]
+        activations, gradients, rest = max(moments, key=sum)
+        return {
+            PARAMETERS: weights + (_FLOAT * self.config.head_dim // 2 if self.config.position == "rope" else 0),
+            OPTIMIZER: 2 * weights - self._without_second_moment(),
+            GRADIENTS: gradients,
+            **{name: size * activations // all_kept for name, size in kept.items()},
+            TEMPORARY: rest,
+        }
+
+    def activations(self) -> dict[str, int]:
+        """What the forward pass of all layers keeps for the backward pass."""
+        layers, copies = self.config.num_layers, self.width if self.casts else 0
+        return {
+            "embedding": 0 if self.settings.dropout else self.stream,
+            "attention": layers * self.tokens * self._attention() + copies * self.counts.attention,
+            "feed-forward": layers * self.tokens * self._feed_forward() + copies * self.counts.feed_forward,
+            "norms": self._norms(),
+            "residual stream": self._residual_stream(),
+        }
+
+    def _attention(self) -> int:
+        """Of one token in one layer."""
+        c = self.config
+        queries, keys = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+        size = 3 * c.d_model * self.width if self.casts else 0  # autocast copies the input for each projection
+        if c.qk_norm:
+            inputs = 2 * _FLOAT if self.on_cpu else self.width  # and the values before the gain
+            size += inputs * (queries + keys) + _FLOAT * (c.num_heads + c.num_kv_heads)
+        if self.keeps_scores:  # softmax, mask and product; scaled queries and keys, and values, all for each query head
+            return size + 3 * _FLOAT * (c.num_heads * c.context_length + queries) + self.width * queries
+        size += self.width * (2 * queries + 2 * keys) + _FLOAT * c.num_heads
+        if self.on_cpu and (c.qk_norm or c.position == "rope"):
+            size += self.width * queries  # its kernel gives the output the layout of the queries: a transposed copy
+        return size + (self.width * c.context_length if self.settings.document_mask else 0)
+
+    def _feed_forward(self) -> int:
+        """Of one token in one layer."""
+        c = self.config
+        inputs, inner = (2, 4) if c.activation == "swiglu" else (1, 2)
+        return self.width * (inputs * c.d_model * self.casts + inner * c.d_ff)
+
+    def _norms(self) -> int:
+        c = self.config
+        if c.norm == "none":
+            return 0
+        count = 2 * c.num_layers + (c.norm == "pre")
+        outputs = 1 if self.casts else count  # the others exist as the copies that autocast makes
+        before_gain = count if self.on_cpu else 0
+        return (before_gain + outputs) * self.stream + _FLOAT * count * self.tokens
+
+    def _residual_stream(self) -> int:
+        c, layers = self.config, self.config.num_layers
+        size = self.stream * (1 if c.norm == "none" and self.casts else 2 * layers)
+        if c.position == "rope":
+            size += _FLOAT * c.context_length * c.head_dim
+        if self.settings.dropout:  # a mask for each sublayer; the embedding's, and its product
+            size += 2 * layers * self.stream * (self.width if self.on_cpu else 1) // _FLOAT + 2 * self.stream
+        return size
+
+    def _loss_chunk(self) -> int:
+        """Logits and copies while the loss goes through a chunk; those of the chunk before are still there."""
+        logits = self.rows * self.config.vocab_size
+        chunks = 2 if self.tokens > self.rows else 1
+        if not self.casts:
+            return logits * _FLOAT * chunks
+        copies = self.width * (self.tokens * self.config.d_model + self.counts.embedding)
+        both = logits * (self.width + _FLOAT)
+        return copies + max(both * chunks, both + self.width * self.counts.embedding)
+
+    def _layer_backward(self) -> int:
+        """What the backward pass of a layer adds at its peak, less the activations that are freed by then."""
+        c = self.config
+        inner = self.tokens * self.width * c.d_ff
+        gradients = (2 if c.activation == "swiglu" else 1) * inner - self.stream + _FLOAT * c.d_ff * c.d_model
+        sizes = [gradients, (3 if self.on_cpu else 0) * self.stream]  # the latter in a norm
+        if self.keeps_scores:
+            scores = self.tokens * _FLOAT * c.num_heads * c.context_length
+            sizes.append(scores - self.tokens * self._feed_forward() - 3 * self.stream)
+        return max(sizes)
+
+    def _update(self) -> int:
+        """Muon orthogonalizes one matrix after the other; AdamW's kernel takes no memory."""
+        c = self.config
+        return 10 * c.d_model * max(c.d_ff, c.num_heads * c.head_dim) if self.settings.optimizer == "muon" else 0
+
+    def _without_second_moment(self) -> int:
+        """Muon has one value of state for each parameter of its matrices, AdamW two."""
+        matrices = self.counts.attention + self.counts.feed_forward
+        return _FLOAT * matrices if self.settings.optimizer == "muon" else 0
