@@ -32,9 +32,9 @@ NONE = np.uint64(0)
 ONE = np.uint64(1)
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
-# `space_1` to `space_3` are the first bytes of white space of one, two and three bytes; `inside` are those of the text.
-_WIDE_MASKS = types.UniTuple(types.uint64, ("letters", "numbers", "space", "space_2", "space_3"))
-_MASKS = types.UniTuple(types.uint64, ("letters", "numbers", "space", "space_1", "space_2", "space_3", "inside"))
+# `narrow`, `double` and `triple` are the first bytes of white space of one, two and three bytes.
+_WIDE_MASKS = types.UniTuple(types.uint64, ("letters", "numbers", "spaces", "double", "triple"))
+_MASKS = types.UniTuple(types.uint64, ("letters", "numbers", "spaces", "narrow", "double", "triple", "text"))
 
 
 @compiled(types.int64, BYTES, types.int64, types.int64)

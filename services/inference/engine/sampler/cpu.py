@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 
 from services.inference.engine.errors import NO_DISTRIBUTION
+from services.inference.engine.sampler.kernels import drawing
 from services.inference.engine.sampler.kernels.arrays import BLOCK, NUM_BUCKETS, Float32Array, Results, Rows, Scratch
-from services.inference.engine.sampler.kernels.drawing import draw_rows, score_rows
 from services.inference.engine.sampler.parameters import Parameters, bias_of, early_stops, seen_counts
 from services.inference.engine.types import SampledToken, SequenceRequest, TokenLogprobs
 from shared.kernels.compiling import Call
 from shared.lm.sampling_params import LOWEST_LOGPROB, NO_TOKEN
+
+assert (drawing.NO_TOKEN, drawing.LOWEST_LOGPROB) == (NO_TOKEN, LOWEST_LOGPROB), "the kernels have copies of both"
 
 RunCalls = Callable[[Sequence[Call]], object]
 """Runs some calls, at the same time or one after the other, and returns when all are done."""
@@ -145,7 +147,7 @@ class CpuSampler:
             **{name: getattr(parameters, name) for name in Rows._fields if hasattr(parameters, name)},
         )
         return [
-            draw_rows.prepare(
+            drawing.draw_rows.prepare(
                 self._no_logits, 0, 0, self._places, self._invalid, rows, scratch, self._results, self._size, first,
                 len(self._scratch),
             )
@@ -155,7 +157,7 @@ class CpuSampler:
     def _prepare_scores(self, logits: Float32Array, targets: Any, num_top: int) -> list[Call]:
         stride = logits.strides[0] // logits.itemsize
         calls = [
-            score_rows.prepare(
+            drawing.score_rows.prepare(
                 self._no_logits, len(targets), stride, targets, num_top, self._invalid, scratch, self._scored,
                 self._size, first, len(self._scratch),
             )

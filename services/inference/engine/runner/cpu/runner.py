@@ -28,6 +28,8 @@ from services.inference.engine.types import SequenceRequest, TokenLogprobs
 from shared.kernels.compiling import Call, Kernel
 from shared.lm import ModelConfig
 
+assert BLOCK_SIZE == LANES, "a block of the KV cache is a vector of positions"
+
 _SHORT_STEP_BYTES = 70 << 20
 """A step is short where it reads fewer bytes of matrices, at a row or at as many as that takes as long for. On two
 cores of which HTTP and a client take a share, one thread is as fast as two for steps of up to some 3 ms, and steadier:

@@ -22,7 +22,7 @@ from shared.kernels.types import INT32S, INT64S, Array, boolean, float32, float6
 
 NO_TOKEN = -1
 LOWEST_LOGPROB = -9999.0
-"""Both as in `shared.lm`; here as well, since the object file is known by the sources of this package alone."""
+"""Copies of those in `shared.lm`, since the object file is named by a hash of the sources of this package alone."""
 
 _LOGITS = Array(float32, readonly=True)
 _LARGEST = float(np.finfo(np.float32).max)
