@@ -1,7 +1,6 @@
 """What the compiler knows of a kernel."""
 
 from collections.abc import Callable
-from functools import update_wrapper
 from typing import Any
 
 from shared.kernels import types
@@ -20,7 +19,7 @@ class KernelFunction:
     def __init__(
         self, function: Callable[..., Any], result: types.Result, arguments: tuple[types.Argument, ...], *, inline: bool
     ):
-        update_wrapper(self, function)
+        self.__name__, self.__doc__ = function.__name__, function.__doc__
         self.function = function
         self.result = result
         self.arguments = arguments
