@@ -21,7 +21,7 @@ from services.inference.engine.runner.cpu.kernels import intrinsics
 from services.inference.engine.runner.cpu.kernels.linear import linear
 from services.inference.engine.runner.cpu.panels import KINDS
 from services.inference.engine.runner.cpu.runner import CpuRunner
-from services.inference.engine.runner.cpu.team import ThreadTeam
+from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.runner.cpu.weights import pack_weights
 from services.inference.engine.runner.protocol import Segment
 from services.inference.engine.sampler.cpu import CpuSampler
@@ -79,13 +79,13 @@ def main() -> None:
 
 
 def _runner(model: Transformer, kind: int, threads: int) -> CpuRunner:
-    team = ThreadTeam(threads)
+    thread_pool = KernelThreadPool(threads)
     tensors = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     return CpuRunner(
         CONFIG,
         pack_weights(CONFIG, tensors, kind),
-        CpuSampler(CONFIG.vocab_size, MAX_ROWS, num_threads=threads, run=team.run),
-        team,
+        CpuSampler(CONFIG.vocab_size, MAX_ROWS, num_threads=threads, run=thread_pool.run),
+        thread_pool,
         num_blocks=MAX_ROWS * CONFIG.context_length // BLOCK_SIZE,
         num_slots=MAX_ROWS,
         max_step_tokens=MAX_STEP_TOKENS,
@@ -129,7 +129,7 @@ def _products(model: Transformer, runner: CpuRunner) -> Contest:
 
 
 def _our_product(runner: CpuRunner, number: int, inputs: int, outputs: int, rows: int) -> Callable[[], object]:
-    team, sync = runner._team, runner._sync
+    thread_pool, sync = runner._thread_pool, runner._sync
     stride, out_stride = (-(-width // intrinsics.PANEL) * intrinsics.PANEL + 16 for width in (inputs, outputs))
     x = np.random.default_rng(0).normal(size=rows * stride).astype(np.float32)
     out = np.zeros(rows * out_stride, np.float32)
@@ -137,7 +137,7 @@ def _our_product(runner: CpuRunner, number: int, inputs: int, outputs: int, rows
     calls = [
         linear.prepare(
             thread,
-            team.num_threads,
+            thread_pool.num_threads,
             runner._weights,
             matrix,
             x,
@@ -150,12 +150,12 @@ def _our_product(runner: CpuRunner, number: int, inputs: int, outputs: int, rows
             sync,
             0,
         )
-        for thread in range(team.num_threads)
+        for thread in range(thread_pool.num_threads)
     ]
 
     def run() -> None:
         sync.tickets[0] = 0
-        team.run(calls)
+        thread_pool.run(calls)
 
     return run
 

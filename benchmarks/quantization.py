@@ -21,7 +21,7 @@ from benchmarks.machine import describe_machine, installed_versions
 from services.inference.engine.limits import BLOCK_SIZE
 from services.inference.engine.runner.cpu.panels import KINDS
 from services.inference.engine.runner.cpu.runner import CpuRunner
-from services.inference.engine.runner.cpu.team import ThreadTeam
+from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.runner.cpu.weights import pack_weights
 from services.inference.engine.runner.protocol import Segment
 from services.inference.engine.sampler.cpu import CpuSampler
@@ -68,9 +68,9 @@ def main() -> int:
     except UnicodeDecodeError as error:
         raise SystemExit(f"{options.text} is not UTF-8: {error}") from None
     references = [folder.model(torch.from_numpy(window)[None])[0].numpy() for window in windows]
-    team = ThreadTeam(torch.get_num_threads())
-    results = {name: _measure(folder, kind, team, windows, references) for name, kind in KINDS.items()}
-    team.close()
+    thread_pool = KernelThreadPool(torch.get_num_threads())
+    results = {name: _measure(folder, kind, thread_pool, windows, references) for name, kind in KINDS.items()}
+    thread_pool.close()
     print("| dtype | weights, MB | divergence from float32 | same likeliest token | perplexity |")
     print("| --- | --- | --- | --- | --- |")
     for name, result in results.items():
@@ -97,7 +97,11 @@ def _windows(folder: ModelFolder, text: str, count: int) -> list[Tokens]:
 
 
 def _measure(
-    folder: ModelFolder, kind: int, team: ThreadTeam, windows: Sequence[Tokens], references: Sequence[Logits]
+    folder: ModelFolder,
+    kind: int,
+    thread_pool: KernelThreadPool,
+    windows: Sequence[Tokens],
+    references: Sequence[Logits],
 ) -> Result:
     config = folder.config
     tensors = {name: tensor.numpy() for name, tensor in folder.model.state_dict().items()}
@@ -106,8 +110,8 @@ def _measure(
     runner = CpuRunner(
         config,
         weights,
-        CpuSampler(config.vocab_size, LOGIT_ROWS, num_threads=team.num_threads, run=team.run),
-        team,
+        CpuSampler(config.vocab_size, LOGIT_ROWS, num_threads=thread_pool.num_threads, run=thread_pool.run),
+        thread_pool,
         num_blocks=len(blocks),
         num_slots=LOGIT_ROWS,
         max_step_tokens=config.context_length,

@@ -20,9 +20,9 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.np import arrayobj
 
-from shared.kernels import machine, types
-from shared.kernels.compiling import Kernel
+from shared.kernels import llvm, types
 from shared.kernels.intrinsics import Intrinsic
+from shared.kernels.kernel_function import KernelFunction
 
 _WORD = ir.IntType(64)
 
@@ -80,22 +80,22 @@ def _see_callers(library: Any, entries: set[str]) -> None:
     library._optimize_final_module = optimize_as_a_whole
 
 
-def _all_kernels(package: str) -> Iterator[Kernel]:
+def _all_kernels(package: str) -> Iterator[KernelFunction]:
     for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
         module = importlib.import_module(f"{package}.{info.name}")
         for value in vars(module).values():
-            if isinstance(value, Kernel) and value.function.__module__ == module.__name__:
+            if isinstance(value, KernelFunction) and value.function.__module__ == module.__name__:
                 yield value
 
 
-def _dispatcher_of(kernel: Kernel, dispatchers: dict[str, Any]) -> Any:
+def _dispatcher_of(kernel: KernelFunction, dispatchers: dict[str, Any]) -> Any:
     """What other kernels see of a kernel: its function compiled, as are those that it calls."""
     if kernel.symbol not in dispatchers:
         function = kernel.function
         scope = dict(function.__globals__)
         for name in function.__code__.co_names:
             value = scope.get(name)
-            if isinstance(value, Kernel):
+            if isinstance(value, KernelFunction):
                 scope[name] = _dispatcher_of(value, dispatchers)
             elif isinstance(value, Intrinsic):
                 scope[name] = getattr(importlib.import_module(value.module), value.name)
@@ -124,7 +124,7 @@ def _numba_type(kind: types.Argument | types.Result) -> Any:
     return numba.types.void if kind == types.void else numba.from_dtype(kind.dtype)
 
 
-def _define_entry(context, module, kernel: Kernel, compilation) -> None:
+def _define_entry(context, module, kernel: KernelFunction, compilation) -> None:
     """Define `void symbol(int64 *words)`, which unpacks the words, calls the kernel and packs its results."""
     entry = ir.Function(module, ir.FunctionType(ir.VoidType(), [_WORD.as_pointer()]), kernel.symbol)
     builder = ir.IRBuilder(entry.append_basic_block())
@@ -167,7 +167,7 @@ def _unpack(context, builder, kind, words: _Words) -> Any:
     if isinstance(kind, numba.types.NamedTuple):
         return context.make_tuple(builder, kind, [_unpack(context, builder, field, words) for field in kind.types])
     if isinstance(kind, numba.types.Array):
-        return machine.make_array(context, builder, kind, words.next(), words.next())
+        return llvm.make_array(context, builder, kind, words.next(), words.next())
     word = words.next()
     value_type = context.get_value_type(kind)
     if isinstance(kind, numba.types.Float):

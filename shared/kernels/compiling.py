@@ -14,36 +14,19 @@ negative: compiled code does not count from the end.
 import ctypes
 import struct
 from collections.abc import Callable, Iterator
-from functools import cached_property, partial, update_wrapper
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from shared.kernels import object_file, types
+from shared.kernels.kernel_function import KernelFunction
 
 _WORD_BYTES = 8
 
 
-class Kernel:
-    """A function with the signature that it is compiled for.
-
-    Args:
-        function: In the part of Python that Numba compiles.
-        result: What it returns.
-        arguments: What it takes.
-        inline: Whether it is always put into its callers.
-    """
-
-    def __init__(
-        self, function: Callable[..., Any], result: types.Result, arguments: tuple[types.Argument, ...], *, inline: bool
-    ):
-        update_wrapper(self, function)
-        self.function = function
-        self.result = result
-        self.arguments = arguments
-        self.inline = inline
-        self.package = function.__module__.rpartition(".")[0]
-        self.symbol = f"{function.__module__}.{function.__name__}"
+class Kernel(KernelFunction):
+    """A function that Numba compiles, to be called from Python and from other kernels."""
 
     def __call__(self, *values: Any) -> Any:
         """Run it.

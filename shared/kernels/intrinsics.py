@@ -1,4 +1,4 @@
-"""The few machine operations that Numba does not offer by itself, as kernels call them; `machine` generates them.
+"""Machine operations that Numba does not offer by itself, as kernels call them; `intrinsics_llvm` generates them.
 
 A set of kernels may have more of its own, which a module of its package generates.
 
@@ -32,7 +32,7 @@ class Intrinsic:
     """
 
     name: str
-    module: str = "shared.kernels.machine"
+    module: str = "shared.kernels.intrinsics_llvm"
 
     def __call__(self, *arguments: Any) -> Any:
         """Never called: only compiled code reaches the operation."""

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from shared.bpe.kernels.boundaries import next_cut
 from shared.bpe.kernels.classes import character_classes
-from shared.bpe.kernels.encoding import SLACK, encode_pieces, encode_text, encode_texts
-from shared.bpe.kernels.piece_cache import Cache, move_pieces, new_cache
-from shared.bpe.kernels.piece_merging import NO_MEMORY
+from shared.bpe.kernels.encoding import SLACK, encode_pretokens, encode_text, encode_texts
+from shared.bpe.kernels.pretoken_cache import Cache, move_pretokens, new_cache
+from shared.bpe.kernels.pretoken_merging import NO_MEMORY
 from shared.bpe.kernels.scanner import PATTERN_IDS
 from shared.bpe.kernels.tables import Tables, build_tables
 from shared.bpe.patterns.named import PATTERNS, TimeBudget, split
@@ -57,7 +57,7 @@ class _Workspace:
         self._level += 1
         cache = new_cache(*_CACHE_SIZES[self._level])
         if self._level > 0:
-            move_pieces(self.cache, cache)
+            move_pretokens(self.cache, cache)
         self.cache = cache
         self._call = encode_text.prepare(
             self._tables, self.cache, self._pattern, character_classes(), self._text, 0, 0, self.cuts, self.out, 0
@@ -212,7 +212,7 @@ class Encoder:
         for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
             pretokens = split(self._expression, data[start:end].tobytes().decode(), budget)
             cuts = start + np.cumsum([len(pretoken.encode()) for pretoken in pretokens], dtype=np.int64)
-            filled = encode_pieces(self._tables, workspace.cache, data, start, cuts, len(cuts), out, filled)
+            filled = encode_pretokens(self._tables, workspace.cache, data, start, cuts, len(cuts), out, filled)
             _check_memory(filled, end - start)
             if workspace.cache.counters[0] >= workspace.cache.counters[1]:
                 workspace.grow()

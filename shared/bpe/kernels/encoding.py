@@ -1,9 +1,9 @@
-"""Pieces to ids: most were seen before, and the cache answers for them; merging is left for the rest."""
+"""Pretokens to ids: most were seen before, and the cache answers for them; merging is left for the rest."""
 
 import numpy as np
 import numpy.typing as npt
 
-from shared.bpe.kernels.piece_cache import (
+from shared.bpe.kernels.pretoken_cache import (
     AHEAD,
     CACHE,
     COUNT_SHIFT,
@@ -23,7 +23,7 @@ from shared.bpe.kernels.piece_cache import (
     short_key,
     swap,
 )
-from shared.bpe.kernels.piece_merging import NO_MEMORY, SHORT, merge_long, merge_short
+from shared.bpe.kernels.pretoken_merging import NO_MEMORY, SHORT, merge_long, merge_short
 from shared.bpe.kernels.scanner import scan
 from shared.bpe.kernels.tables import TABLES, Tables, whole_token
 from shared.kernels import types
@@ -36,7 +36,7 @@ SLACK = 16
 
 
 @compiled(int64, TABLES, CACHE, BYTES, int64, int64, UINT32S, int64, inline=True)
-def _merge_piece(
+def _merge_pretoken(
     tables: Tables,
     cache: Cache,
     text: npt.NDArray[np.uint8],
@@ -45,7 +45,7 @@ def _merge_piece(
     out: npt.NDArray[np.uint32],
     filled: int,
 ) -> int:
-    """Write the ids of a piece that is in no cache to `out[filled:]`; returns where they end."""
+    """Write the ids of a pretoken that is in no cache to `out[filled:]`; returns where they end."""
     cache.counters[0] += 1
     whole = whole_token(tables, text, start, start + length)
     if whole >= 0:
@@ -69,7 +69,7 @@ def _keep(
     filled: int,
     count: int,
 ) -> None:
-    """Make an entry of a piece with the ids `out[filled : filled + count]`."""
+    """Make an entry of a pretoken with the ids `out[filled : filled + count]`."""
     entries = cache.entries
     entries[entry] = low
     if length <= SHORT_BYTES and count <= SHORT_IDS:
@@ -95,7 +95,7 @@ def _encode_rare(
     out: npt.NDArray[np.uint32],
     filled: int,
 ) -> int:
-    """Write the ids of a piece that is not a short one at home to `out[filled:]`.
+    """Write the ids of a pretoken that is not a short one at home to `out[filled:]`.
 
     Returns:
         Where they end, or NO_MEMORY.
@@ -122,7 +122,7 @@ def _encode_rare(
             if step > 0:
                 swap(entries, home, entry)
             return done
-    done = _merge_piece(tables, cache, text, start, length, out, filled)
+    done = _merge_pretoken(tables, cache, text, start, length, out, filled)
     if done != NO_MEMORY and length <= KEPT_BYTES:
         _keep(cache, text, start, length, low, high, vacant, out, filled, done - filled)
     return done
@@ -137,7 +137,7 @@ def _prepare(
     first: int,
     last: int,
 ) -> int:
-    """Put keys and homes of the pieces `first` to `last` into `cache.keys`, and ask for the entries there.
+    """Put keys and homes of the pretokens `first` to `last` into `cache.keys`, and ask for the entries there.
 
     Returns:
         Where the last of them ends.
@@ -145,8 +145,8 @@ def _prepare(
     keys, entries = cache.keys, cache.entries
     loadable = text.size - 16
     slot = 0
-    for piece in range(first, last):
-        end = np.int64(load_word(ends, piece))
+    for pretoken in range(first, last):
+        end = np.int64(load_word(ends, pretoken))
         length = end - start
         if length <= SHORT_BYTES and start <= loadable:
             low, high = short_key(text, start, length)
@@ -163,36 +163,36 @@ def _prepare(
 
 
 @compiled(int64, TABLES, CACHE, BYTES, int64, INT64S, int64, UINT32S, int64)
-def encode_pieces(
+def encode_pretokens(
     tables: Tables,
     cache: Cache,
     text: npt.NDArray[np.uint8],
     start: int,
     ends: npt.NDArray[np.int64],
-    num_pieces: int,
+    num_pretokens: int,
     out: npt.NDArray[np.uint32],
     filled: int,
 ) -> int:
-    """Write the ids of pieces that follow one another to `out[filled:]`; returns where they end, or NO_MEMORY.
+    """Write the ids of pretokens that follow one another to `out[filled:]`; returns where they end, or NO_MEMORY.
 
     Args:
         tables: The vocabulary.
         cache: The caller's own.
         text: UTF-8.
-        start: Where the first piece begins.
-        ends: Where each piece ends.
-        num_pieces: How many of them.
-        out: At least one entry for each byte of the pieces, and SLACK more.
+        start: Where the first pretoken begins.
+        ends: Where each pretoken ends.
+        num_pretokens: How many of them.
+        out: At least one entry for each byte of the pretokens, and SLACK more.
         filled: Entries of `out` that are taken already.
     """
     keys, entries = cache.keys, cache.entries
     ahead = start
-    for first in range(0, num_pieces, AHEAD):
-        last = min(first + AHEAD, num_pieces)
+    for first in range(0, num_pretokens, AHEAD):
+        last = min(first + AHEAD, num_pretokens)
         ahead = _prepare(cache, text, ahead, ends, first, last)
         slot = 0
-        for piece in range(first, last):
-            end = np.int64(load_word(ends, piece))
+        for pretoken in range(first, last):
+            end = np.int64(load_word(ends, pretoken))
             low, high, home = load_word(keys, slot), load_word(keys, slot + 1), np.int64(load_word(keys, slot + 2))
             slot += 3
             if is_short_entry(entries, home, low, high):
@@ -240,11 +240,11 @@ def encode_text(
         such a text, go on with another. And where the ids end, or NO_MEMORY.
     """
     while start < end and cache.counters[0] < cache.counters[1]:
-        num_pieces = scan(pattern, data, start, end, classes, cuts)
-        filled = encode_pieces(tables, cache, data, start, cuts, num_pieces, out, filled)
+        num_pretokens = scan(pattern, data, start, end, classes, cuts)
+        filled = encode_pretokens(tables, cache, data, start, cuts, num_pretokens, out, filled)
         if filled == NO_MEMORY:
             break
-        start = cuts[num_pieces - 1]
+        start = cuts[num_pretokens - 1]
     return start, filled
 
 

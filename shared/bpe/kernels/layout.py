@@ -1,6 +1,6 @@
-r"""The distinct words of a corpus side by side in memory, as merging wants them.
+r"""The distinct pretokens of a corpus side by side in memory, as merging wants them.
 
-Words that occur equally often lie together, the most frequent first, and each such group begins at a multiple of
+Pretokens that occur equally often lie together, the most frequent first, and each such group begins at a multiple of
 GROUP positions: so one small array, `weights[position >> GROUP_BITS]`, tells how often the text at a position occurs.
 
     text    | l o w \0 l o w e r \0 ...       the bytes, never changed: tokens are spelt by pointing at them
@@ -15,7 +15,7 @@ begins. Bytes inside are INSIDE.
 
 import numpy as np
 
-from shared.bpe.kernels.word_table import LONGEST_SHORT, PLACE, WORD_SIZE, WORDS, length_of
+from shared.bpe.kernels.pretoken_table import ENTRIES, ENTRY_SIZE, LONGEST_SHORT, PLACE, length_of
 from shared.kernels import types
 from shared.kernels.compiling import compiled
 from shared.kernels.intrinsics import prefetch, store_word
@@ -24,9 +24,9 @@ from shared.kernels.types import BYTES, INT32S, INT64S
 GROUP_BITS = 6
 GROUP = 1 << GROUP_BITS
 
-SLACK = LONGEST_SHORT + 1  # positions behind a word that may be written to with it
+SLACK = LONGEST_SHORT + 1  # positions behind a pretoken that may be written to with it
 
-PREFETCH_DISTANCE = 16  # words
+PREFETCH_DISTANCE = 16  # pretokens
 
 INSIDE = -1
 GAP = -(1 << 31)
@@ -47,35 +47,35 @@ def fill_gap(ids, begin, end):
         ids[position] = GAP
 
 
-@compiled(types.UniTuple(types.int64, ("end", "occurrences", "num_bytes")), WORDS, BYTES, INT64S, types.int64)
-def measure(words, arena, order, begin):
-    """Where the layout of the words in `order` ends if it begins at `begin`; how often they occur, and their bytes.
+@compiled(types.UniTuple(types.int64, ("end", "occurrences", "num_bytes")), ENTRIES, BYTES, INT64S, types.int64)
+def measure(entries, arena, order, begin):
+    """Where the layout of the pretokens in `order` ends if it begins at `begin`; how often they occur, and their bytes.
 
     Nothing is written behind that end, so that threads may lay out one part each.
     """
     position, occurrences, num_bytes = begin, 0, 0
     weight = 0
     for entry in range(order.size):
-        prefetch(words, order[min(entry + PREFETCH_DISTANCE, order.size - 1)] * WORD_SIZE)
+        prefetch(entries, order[min(entry + PREFETCH_DISTANCE, order.size - 1)] * ENTRY_SIZE)
         number = order[entry]
-        count = np.int64(words[number * WORD_SIZE + 2])
+        count = np.int64(entries[number * ENTRY_SIZE + 2])
         if count != weight:
             weight = count
             position = next_group(position)
-        length = length_of(words, arena, number)
+        length = length_of(entries, arena, number)
         position += length + 1
         occurrences += count
         num_bytes += count * length
     return next_group(position + SLACK), occurrences, num_bytes
 
 
-@compiled(types.void, WORDS, BYTES, types.int64, types.int64, _TEXT, INT32S, types.int64, inline=True)
-def copy_word(words, arena, number, length, text, ids, position):
-    """Write the bytes of a word, as text and as ids. Up to SLACK positions behind it are written to."""
-    high = words[number * WORD_SIZE + 1]
+@compiled(types.void, ENTRIES, BYTES, types.int64, types.int64, _TEXT, INT32S, types.int64, inline=True)
+def copy_pretoken(entries, arena, number, length, text, ids, position):
+    """Write the bytes of a pretoken, as text and as ids. Up to SLACK positions behind it are written to."""
+    high = entries[number * ENTRY_SIZE + 1]
     if length <= LONGEST_SHORT:
         # Without a loop of a length that nobody can predict.
-        store_word(text, position, words[number * WORD_SIZE])
+        store_word(text, position, entries[number * ENTRY_SIZE])
         store_word(text, position + 8, high & PLACE)
         for offset in range(LONGEST_SHORT):
             ids[position + offset] = np.int32(text[position + offset])
@@ -86,14 +86,14 @@ def copy_word(words, arena, number, length, text, ids, position):
             ids[position + offset] = np.int32(arena[begin + offset])
 
 
-@compiled(types.void, WORDS, BYTES, INT64S, types.int64, _TEXT, INT32S, INT64S)
-def lay_out(words, arena, order, begin, text, ids, weights):
-    """Write the words in `order`, which has the most frequent first.
+@compiled(types.void, ENTRIES, BYTES, INT64S, types.int64, _TEXT, INT32S, INT64S)
+def lay_out(entries, arena, order, begin, text, ids, weights):
+    """Write the pretokens in `order`, which has the most frequent first.
 
     Args:
-        words: Of a word table.
+        pretokens: Of a pretoken table.
         arena: Of the same table.
-        order: Numbers of words.
+        order: Numbers of pretokens.
         begin: The first position to write to.
         text: Bytes by position.
         ids: Tokens by position.
@@ -102,15 +102,15 @@ def lay_out(words, arena, order, begin, text, ids, weights):
     position = begin
     weight = 0
     for entry in range(order.size):
-        prefetch(words, order[min(entry + PREFETCH_DISTANCE, order.size - 1)] * WORD_SIZE)
+        prefetch(entries, order[min(entry + PREFETCH_DISTANCE, order.size - 1)] * ENTRY_SIZE)
         number = order[entry]
-        count = np.int64(words[number * WORD_SIZE + 2])
+        count = np.int64(entries[number * ENTRY_SIZE + 2])
         if count != weight:
             weight = count
             fill_gap(ids, position, next_group(position))
             position = next_group(position)
-        length = length_of(words, arena, number)
-        copy_word(words, arena, number, length, text, ids, position)
+        length = length_of(entries, arena, number)
+        copy_pretoken(entries, arena, number, length, text, ids, position)
         for group in range(position >> GROUP_BITS, (position + length >> GROUP_BITS) + 1):
             weights[group] = weight
         position += length

@@ -122,7 +122,7 @@ def replace_pair(ids, weights, tokens, pairs, places, number, merged, left, righ
     types.int64,
     *(BYTES, TOKENS, INDEX, PAIRS, HEAP, INT64S, types.int64, types.int64, types.int64, types.int64),
 )
-def give_birth(text, tokens, index, pairs, heap, state, left, right, count, places):
+def add_if_frequent(text, tokens, index, pairs, heap, state, left, right, count, places):
     """Enter a new pair if it is frequent enough, and return where its places go, else ABSENT."""
     if count < state[THRESHOLD]:
         return ABSENT
@@ -133,7 +133,7 @@ def give_birth(text, tokens, index, pairs, heap, state, left, right, count, plac
 
 
 @compiled(types.void, PAIRS, INDEX, types.int64, types.int64, types.int64)
-def take_away(pairs, index, left, right, count):
+def decrement(pairs, index, left, right, count):
     """Lower the count of a pair, if it is known."""
     number = find_pair(index, pairs, left, right)
     if number != ABSENT:
@@ -159,21 +159,23 @@ def settle_counts(
     for entry in range(1, touched_left[0] + 1):
         token = touched_left[entry]
         neighbour = left[token]
-        take_away(pairs, index, token, a, neighbour.weight)
-        neighbour.places = give_birth(
+        decrement(pairs, index, token, a, neighbour.weight)
+        neighbour.places = add_if_frequent(
             text, tokens, index, pairs, heap, state, token, merged, neighbour.weight, neighbour.places
         )
     for entry in range(1, touched_right[0] + 1):
         token = touched_right[entry]
         neighbour = right[token]
-        take_away(pairs, index, b, token, neighbour.weight)
+        decrement(pairs, index, b, token, neighbour.weight)
         if token == a:
             neighbour.weight -= overlap_weight
             neighbour.places -= overlaps
-        neighbour.places = give_birth(
+        neighbour.places = add_if_frequent(
             text, tokens, index, pairs, heap, state, merged, token, neighbour.weight, neighbour.places
         )
-    left[merged].places = give_birth(text, tokens, index, pairs, heap, state, merged, merged, overlap_weight, overlaps)
+    left[merged].places = add_if_frequent(
+        text, tokens, index, pairs, heap, state, merged, merged, overlap_weight, overlaps
+    )
     pairs[number].count = 0
     return state[NUM_PAIRS] > before
 

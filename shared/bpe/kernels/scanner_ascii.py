@@ -1,7 +1,7 @@
-"""The pieces of the patterns since GPT-2's (see `scanner_words`) in a block of 64 ASCII bytes, by masks.
+"""The pretokens of the patterns since GPT-2's (see `scanner_words`) in a block of 64 ASCII bytes, by masks.
 
-Bit 0 of every mask is the byte where the next piece begins, so runs are counted, not walked. Behind the block the masks
-are zero: a piece that seems to end there may go on, and is left to the scan character by character.
+Bit 0 of every mask is the byte where the next pretoken begins, so runs are counted, not walked. After the block the
+masks are zero: a pretoken that seems to end there may go on, and is left to the scan character by character.
 """
 
 import numpy as np
@@ -44,7 +44,7 @@ def cased_length(upper, lower):
 
 @compiled(int64, uint64, uint64, int64)
 def space_length(spaces, newlines, room):
-    """The length of a piece of white space, to its last newline or all but its last; `room` if that is not certain."""
+    """The length of a pretoken of white space, to its last newline or all but its last; `room` if it is uncertain."""
     run = ones(spaces)
     if run >= room:
         return room
@@ -69,10 +69,10 @@ def others_length(blanks, others, trailers, room):
     *(BYTES, int64, int64, uint64, uint64, uint64, uint64, uint64, uint64, uint64, uint64, int64, types.boolean),
     inline=True,
 )
-def piece_length(
+def pretoken_length(
     data, base, room, upper, lower, numbers, blanks, spaces, newlines, trailers, others, most_numbers, by_case
 ):
-    """The length of the piece that begins at `base`; `room` or more if the block does not tell."""
+    """The length of the pretoken that begins at `base`; `room` or more if the block does not tell."""
     letters = upper | lower
     if numbers & _ONE:
         return min(ones(numbers), most_numbers)
@@ -93,14 +93,14 @@ def piece_length(
 
 @compiled(int64, BYTES, int64, INT64S, int64, int64, types.boolean)
 def scan_ascii(data, base, cuts, count, most_numbers, by_case):
-    """Write the ends of the pieces that lie in `data[base:base + BLOCK]` to `cuts[count:]`, and return their number.
+    """Write the ends of the pretokens that lie in `data[base:base + BLOCK]` to `cuts[count:]`, and return their number.
 
     Args:
         data: All ASCII in the block.
-        base: Where the first piece begins.
+        base: Where the first pretoken begins.
         cuts: Room for BLOCK more.
         count: Entries of `cuts` that are taken.
-        most_numbers: How many numbers a piece may have.
+        most_numbers: How many numbers a pretoken may have.
         by_case: Whether the pattern is o200k, which cuts words by case and takes contractions with them.
     """
     upper = byte_range_mask(data, base, 0, 0x41, 26)
@@ -113,7 +113,7 @@ def scan_ascii(data, base, cuts, count, most_numbers, by_case):
     others = ~(upper | lower | numbers | spaces)
     room = BLOCK
     while room > 3:  # a contraction has up to three bytes
-        length = piece_length(
+        length = pretoken_length(
             data, base, room, upper, lower, numbers, blanks, spaces, newlines, trailers, others, most_numbers, by_case
         )
         if length >= room:

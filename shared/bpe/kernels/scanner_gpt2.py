@@ -3,13 +3,13 @@ r"""The cuts of GPT-2's pattern, 64 bytes at a time.
     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 
 A block of 64 bytes becomes four masks, one bit a byte: letters, numbers, white space, and others. All bytes of a
-character have its class. Then a piece begins
+character have its class. Then a pretoken begins
 
 - at a letter, number or other character that neither continues a run of its class nor follows a blank, which the run
   takes with it;
 - at white space that begins a run, or that ends a run of several before something else: `\s+(?!\S)` leaves it over.
   The end of the text counts as white space here. White space of several bytes looks ahead from its first one;
-- after a contraction, and not inside it. Its apostrophe is one where a piece begins.
+- after a contraction, and not inside it. Its apostrophe is one where a pretoken begins.
 
     bytes    W e ' r e _ _ h i !        _ is a blank
     letters  1 1 0 1 1 0 0 1 1 0
@@ -32,9 +32,9 @@ NONE = np.uint64(0)
 ONE = np.uint64(1)
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
-# `space_1` to `space_3` are the first bytes of white space of one, two and three bytes; `inside` are those of the text.
-_WIDE_MASKS = types.UniTuple(types.uint64, ("letters", "numbers", "space", "space_2", "space_3"))
-_MASKS = types.UniTuple(types.uint64, ("letters", "numbers", "space", "space_1", "space_2", "space_3", "inside"))
+# `narrow`, `double` and `triple` are the first bytes of white space of one, two and three bytes.
+_WIDE_MASKS = types.UniTuple(types.uint64, ("letters", "numbers", "spaces", "double", "triple"))
+_MASKS = types.UniTuple(types.uint64, ("letters", "numbers", "spaces", "narrow", "double", "triple", "text"))
 
 
 @compiled(types.int64, BYTES, types.int64, types.int64)
@@ -117,7 +117,7 @@ def scan_gpt2(data, begin, end, classes, cuts):
     """As `scanner.scan`, for the pattern `gpt2`."""
     count = 0
     room = cuts.size - BLOCK
-    # The last bit of the block before: nothing precedes the first piece.
+    # The last bit of the block before: nothing precedes the first pretoken.
     after_letter = after_number = after_other = after_space = after_blank = NONE
     # What a contraction across the edge asks of the next block.
     forced = forbidden = NONE

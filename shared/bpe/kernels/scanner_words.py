@@ -1,4 +1,4 @@
-r"""The cuts of the patterns since GPT-2's, piece by piece.
+r"""The cuts of the patterns since GPT-2's, pretoken by pretoken.
 
 `cl100k`, `llama3` and `qwen` are one pattern with small differences, its alternatives in this order:
 
@@ -173,7 +173,7 @@ def others_end(data, index, end, classes, with_slashes):
 
 @compiled(types.int64, BYTES, types.int64, types.int64, BYTES, types.boolean)
 def space_end(data, index, end, classes, whole_at_end):
-    """Where the piece of white space at an index ends."""
+    """Where the pretoken of white space at an index ends."""
     last, newline_end = index, NO_MATCH
     begin = index
     while index < end and class_at(data, index, end, classes) == SPACE:

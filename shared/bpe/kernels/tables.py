@@ -6,7 +6,7 @@ pair_slots    one uint64 a slot, at most half full: | left id: 21 bits | right i
 byte_ranks    the ranks of pairs of single bytes, at `first + 256 * second`
 merged        the id that a merge of this rank gives; only that of the first where the others follow one by one
 byte_ids      the id of each single byte, NO_TOKEN where it has none: no text has such bytes
-whole_slots   token id + 1 (0: empty), by the hash of the token's bytes; only where a piece that is a token as a
+whole_slots   token id + 1 (0: empty), by the hash of the token's bytes; only where a pretoken that is a token as a
               whole needs no merges, else one empty slot
 token_bytes   the bytes of all tokens, end to end; token `id` is token_bytes[token_starts[id]:token_starts[id + 1]]
 """

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.bpe.kernels import word_counting, word_moving
-from shared.bpe.kernels import word_table as kernel
+from shared.bpe.kernels import pretoken_counting, pretoken_moving
+from shared.bpe.kernels import pretoken_table as kernel
 from shared.bpe.kernels.classes import character_classes
 from shared.bpe.kernels.scanner import PATTERN_IDS
 from shared.bpe.training.corpus import Bytes, Specials
@@ -27,7 +27,7 @@ class PretokenCounts:
         self.max_bytes = max_bytes
         self._make_arrays()
         self._cuts = np.empty(_BATCH, dtype=np.int64)
-        self._keys = np.empty(word_counting.KEY_SIZE * _BATCH, dtype=np.uint64)
+        self._keys = np.empty(pretoken_counting.KEY_SIZE * _BATCH, dtype=np.uint64)
 
     @classmethod
     def from_mapping(cls, counts: Mapping[bytes, int]) -> "PretokenCounts":
@@ -45,7 +45,7 @@ class PretokenCounts:
         amounts = np.array([counts[pretoken] for pretoken in pretokens], dtype=np.uint64)
         first = 0
         while first < len(pretokens):
-            first = word_moving.add_listed(
+            first = pretoken_moving.add_listed(
                 data, ends, amounts, first, self._index, self._entries, self._state, self.arena
             )
             if first < len(pretokens) and not self._grow(len(pretokens[first])):
@@ -61,8 +61,8 @@ class PretokenCounts:
 
     @property
     def entries(self) -> NDArray[np.uint64]:
-        """All pretokens, three numbers each; see `kernels.word_table`."""
-        return self._entries[: kernel.WORD_SIZE * len(self)]
+        """All pretokens, three numbers each; see `kernels.pretoken_table`."""
+        return self._entries[: kernel.ENTRY_SIZE * len(self)]
 
     def count_chunk(self, pattern: str, data: Bytes, begin: int, end: int, specials: Specials) -> int:
         """Count the pretokens of `data[begin:end]`, valid UTF-8, between special tokens.
@@ -78,7 +78,7 @@ class PretokenCounts:
             `end`, or the start of a pretoken that exceeds `max_bytes`.
         """
         while begin < end:
-            begin = word_counting.count_chunk(
+            begin = pretoken_counting.count_chunk(
                 PATTERN_IDS[pattern], data, begin, end, character_classes(), specials.text, specials.offsets,
                 self._cuts, self._keys, self._index, self._entries, self._state, self.arena,
             )  # fmt: skip
@@ -89,9 +89,11 @@ class PretokenCounts:
 
     def add(self, entries: NDArray[np.uint64], arena: Bytes) -> None:
         """Add all counts of another table, given by its arrays."""
-        first, last = 0, len(entries) // kernel.WORD_SIZE
+        first, last = 0, len(entries) // kernel.ENTRY_SIZE
         while first < last:
-            first = word_moving.add_words(entries, arena, first, self._index, self._entries, self._state, self.arena)
+            first = pretoken_moving.add_entries(
+                entries, arena, first, self._index, self._entries, self._state, self.arena
+            )
             if first < last:
                 self._grow(len(arena))
 
@@ -106,11 +108,11 @@ class PretokenCounts:
 
     def amounts(self) -> NDArray[np.uint64]:
         """The counts of all pretokens."""
-        return self.entries[2 :: kernel.WORD_SIZE]
+        return self.entries[2 :: kernel.ENTRY_SIZE]
 
     def max_pretoken_bytes(self) -> int:
-        """The bytes of the longest pretoken; 0 if none exceeds `kernels.word_table.LONGEST_SHORT`."""
-        tags = self.entries[1 :: kernel.WORD_SIZE]
+        """The bytes of the longest pretoken; 0 if none exceeds `kernels.pretoken_table.LONGEST_SHORT`."""
+        tags = self.entries[1 :: kernel.ENTRY_SIZE]
         places = tags[tags >= kernel.LONG] & kernel.PLACE
         lengths = self.arena[: len(self.arena) & ~7].view(np.uint64)[places >> np.uint64(3)]
         return int(lengths.max(initial=0))
@@ -118,7 +120,7 @@ class PretokenCounts:
     def items(self) -> Iterator[tuple[bytes, int]]:
         """Pretokens with their counts, in no particular order."""
         for number in range(len(self)):
-            low, high, count = self._entries[number * kernel.WORD_SIZE :][: kernel.WORD_SIZE].tolist()
+            low, high, count = self._entries[number * kernel.ENTRY_SIZE :][: kernel.ENTRY_SIZE].tolist()
             if high < int(kernel.LONG):
                 yield (low | (high & (1 << 56) - 1) << 64).to_bytes(16, "little")[: high >> 56], count
             else:
@@ -132,7 +134,7 @@ class PretokenCounts:
 
     def _make_arrays(self) -> None:
         self._index = _empty_index(_FIRST_BITS)
-        self._entries = np.empty(kernel.WORD_SIZE * self._capacity, dtype=np.uint64)
+        self._entries = np.empty(kernel.ENTRY_SIZE * self._capacity, dtype=np.uint64)
         self.arena: Bytes = np.empty(_FIRST_ARENA, dtype=np.uint8)
         self._state = np.array([_FIRST_BITS, 0, 0], dtype=np.int64)
 
@@ -158,10 +160,10 @@ class PretokenCounts:
     def _grow_index(self) -> None:
         self._state[kernel.BITS] += 1
         self._index = _empty_index(int(self._state[kernel.BITS]))
-        grown = np.empty(kernel.WORD_SIZE * self._capacity, dtype=np.uint64)
+        grown = np.empty(kernel.ENTRY_SIZE * self._capacity, dtype=np.uint64)
         grown[: len(self.entries)] = self.entries
         self._entries = grown
-        word_moving.fill_index(self._entries, self._index, self._state)
+        pretoken_moving.fill_index(self._entries, self._index, self._state)
 
 
 def _empty_index(bits: int) -> NDArray[np.int32]:

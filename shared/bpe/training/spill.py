@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.bpe.errors import TokenizerError
-from shared.bpe.kernels import word_moving
-from shared.bpe.kernels import word_table as kernel
+from shared.bpe.kernels import pretoken_moving
+from shared.bpe.kernels import pretoken_table as kernel
 from shared.bpe.training.pretoken_counts import PretokenCounts
 
 BUCKETS = 1 << kernel.BUCKET_BITS
 
-_ENTRY_BYTES = 8 * kernel.WORD_SIZE
+_ENTRY_BYTES = 8 * kernel.ENTRY_SIZE
 _HEADER_BYTES = 16 * BUCKETS
 
 # Tables are written when memory is short, so writing must take little of it.
@@ -98,15 +98,15 @@ def _buckets_of(table: PretokenCounts) -> NDArray[np.uint8]:
     hashes = np.empty(_HASHES_AT_ONCE, dtype=np.uint64)
     for first in range(0, len(table), _HASHES_AT_ONCE):
         last = min(first + _HASHES_AT_ONCE, len(table))
-        word_moving.hash_all(table.entries[kernel.WORD_SIZE * first :], hashes[: last - first])
+        pretoken_moving.hash_all(table.entries[kernel.ENTRY_SIZE * first :], hashes[: last - first])
         buckets[first:last] = hashes[: last - first] >> np.uint64(64 - kernel.BUCKET_BITS)
     return buckets
 
 
 def _gather(table: PretokenCounts, part: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-    entries = np.empty(len(part) * kernel.WORD_SIZE, dtype=np.uint64)
-    arena = np.empty(word_moving.arena_needed(table.entries, table.arena, part), dtype=np.uint8)
-    word_moving.gather(table.entries, table.arena, part, entries, arena, np.zeros(3, dtype=np.int64))
+    entries = np.empty(len(part) * kernel.ENTRY_SIZE, dtype=np.uint64)
+    arena = np.empty(pretoken_moving.arena_needed(table.entries, table.arena, part), dtype=np.uint8)
+    pretoken_moving.gather(table.entries, table.arena, part, entries, arena, np.zeros(3, dtype=np.int64))
     return entries, arena
 
 

@@ -1,6 +1,6 @@
-"""Drawing the next tokens of all rows at once, on the device that the model runs on.
+"""Sampling the next tokens of all sequences at once, on the device that the model runs on.
 
-What a draw means is said by `shared.lm.sampling`, the slow reference in float64; a sampler gives the same tokens.
+`shared.lm.sampling`, slow and in float64, is the reference: a sampler gives the same tokens.
 """
 
 from services.inference.engine.sampler.cpu import CpuSampler

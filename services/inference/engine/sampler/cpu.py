@@ -6,18 +6,27 @@ from typing import Any
 import numpy as np
 
 from services.inference.engine.errors import NO_DISTRIBUTION
-from services.inference.engine.sampler.kernels.arrays import BLOCK, NUM_BUCKETS, Float32Array, Results, Rows, Scratch
-from services.inference.engine.sampler.kernels.drawing import draw_rows, score_rows
+from services.inference.engine.sampler.kernels import sampling
+from services.inference.engine.sampler.kernels.arrays import (
+    BLOCK,
+    NUM_BUCKETS,
+    Float32Array,
+    Results,
+    Scratch,
+    SlotState,
+)
 from services.inference.engine.sampler.parameters import Parameters, bias_of, early_stops, seen_counts
 from services.inference.engine.types import SampledToken, SequenceRequest, TokenLogprobs
 from shared.kernels.compiling import Call
 from shared.lm.sampling_params import LOWEST_LOGPROB, NO_TOKEN
 
+assert (sampling.NO_TOKEN, sampling.LOWEST_LOGPROB) == (NO_TOKEN, LOWEST_LOGPROB), "the kernels have copies of both"
+
 RunCalls = Callable[[Sequence[Call]], object]
 """Runs some calls, at the same time or one after the other, and returns when all are done."""
 
 _SCORED_TOGETHER = 256
-_WORTH_WAKING = 1 << 19  # logits that one thread draws from before others would have woken and done their part
+_WORTH_WAKING = 1 << 19  # logits that one thread samples from before others would have woken and done their share
 
 
 def run_in_turn(calls: Sequence[Call]) -> None:
@@ -27,12 +36,12 @@ def run_in_turn(calls: Sequence[Call]) -> None:
 
 
 class CpuSampler:
-    """Draws with kernels. Its `draw` gives the tokens of `shared.lm.sample` (see `Sampler`).
+    """Samples with kernels. Its `sample` gives the tokens of `shared.lm.sample` (see `Sampler`).
 
     Args:
         vocab_size: Ids that the logits are of.
-        max_rows: Rows that may be open at the same time.
-        valid_tokens: bool [vocab_size], False for ids that must never be drawn; None allows all.
+        num_slots: Slots that may be open at the same time.
+        valid_tokens: bool [vocab_size], False for ids that must never be sampled; None allows all.
         num_threads: How many calls the work of a step is split into.
         run: Runs them.
     """
@@ -40,32 +49,32 @@ class CpuSampler:
     def __init__(
         self,
         vocab_size: int,
-        max_rows: int,
+        num_slots: int,
         *,
         valid_tokens: "np.ndarray[Any, np.dtype[np.bool_]] | None" = None,
         num_threads: int = 1,
         run: RunCalls = run_in_turn,
     ) -> None:
         self._size = vocab_size
-        self._max_rows = max_rows
+        self._num_slots = num_slots
         self._run = run
         self._invalid = (
             np.zeros(0, np.int32) if valid_tokens is None else np.flatnonzero(~valid_tokens).astype(np.int32)
         )
-        self._parameters = Parameters(max_rows)
-        self._wanting: set[int] = set()  # rows whose log-probabilities are wanted
-        self._num_stops = np.zeros(max_rows, np.int64)
-        self._stops = np.zeros((max_rows, 1), np.int32)
-        self._bias = np.zeros((max_rows, vocab_size), np.float32)
-        self._seen = np.zeros((max_rows, vocab_size), np.int32)
+        self._parameters = Parameters(num_slots)
+        self._wanting: set[int] = set()  # slots whose log-probabilities are wanted
+        self._num_stops = np.zeros(num_slots, np.int64)
+        self._stops = np.zeros((num_slots, 1), np.int32)
+        self._bias = np.zeros((num_slots, vocab_size), np.float32)
+        self._seen = np.zeros((num_slots, vocab_size), np.int32)
         self._scratch = [_new_scratch(vocab_size) for _ in range(num_threads)]
-        self._places = np.zeros(max_rows, np.int64)
-        self._results = _new_results(max_rows, 0)
+        self._slots = np.zeros(num_slots, np.int64)
+        self._results = _new_results(num_slots, 0)
         self._scored = _new_results(_SCORED_TOGETHER, 0)
         self._no_logits = np.zeros(0, np.float32)
-        self._calls = self._prepare_draws()
+        self._calls = self._prepare_samples()
 
-    def open(self, row: int, request: SequenceRequest, output: Sequence[int] = ()) -> None:
+    def open(self, slot: int, request: SequenceRequest, output: Sequence[int] = ()) -> None:
         """See `Sampler.open`.
 
         Raises:
@@ -74,45 +83,46 @@ class CpuSampler:
         ids, bias = bias_of(request, self._size)
         stops = early_stops(request, self._size)
         parameters = self._parameters
-        if parameters.biased[row]:
-            self._bias[row] = 0
-        parameters.open(row, request, len(output))
+        if parameters.biased[slot]:
+            self._bias[slot] = 0
+        parameters.open(slot, request, len(output))
         if request.num_logprobs is None:
-            self._wanting.discard(row)
+            self._wanting.discard(slot)
         else:
-            self._wanting.add(row)
-        if parameters.penalized[row]:
-            self._seen[row] = seen_counts(request, output, self._size)
+            self._wanting.add(slot)
+        if parameters.penalized[slot]:
+            self._seen[slot] = seen_counts(request, output, self._size)
         if ids:
-            np.add.at(self._bias[row], ids, np.array(bias, np.float32))
+            np.add.at(self._bias[slot], ids, np.array(bias, np.float32))
         num_top = min(request.num_logprobs or 0, self._size)
-        if len(stops) > self._stops.shape[1] or num_top * self._max_rows > len(self._results.top_ids):
+        if len(stops) > self._stops.shape[1] or num_top * self._num_slots > len(self._results.top_ids):
             self._stops = np.pad(self._stops, ((0, 0), (0, max(0, len(stops) - self._stops.shape[1]))))
-            self._results = _new_results(self._max_rows, max(num_top, len(self._results.top_ids) // self._max_rows))
-            self._calls = self._prepare_draws()
-        self._num_stops[row] = len(stops)
-        self._stops[row, : len(stops)] = stops
+            self._results = _new_results(self._num_slots, max(num_top, len(self._results.top_ids) // self._num_slots))
+            self._calls = self._prepare_samples()
+        self._num_stops[slot] = len(stops)
+        self._stops[slot, : len(stops)] = stops
 
-    def close(self, row: int) -> None:
-        """See `Sampler.close`; what is left of the row is written over when its place is opened again."""
+    def close(self, slot: int) -> None:
+        """See `Sampler.close`; the state is overwritten when the slot is opened again."""
 
-    def draw(self, logits: Float32Array, rows: Sequence[int]) -> list[SampledToken]:
-        """See `Sampler.draw`; the logits are contiguous but for the distance of their rows."""
-        self._check(logits, len(rows))
-        self._places[: len(rows)] = rows
+    def sample(self, logits: Float32Array, slots: Sequence[int]) -> list[SampledToken]:
+        """See `Sampler.sample`; the logits are contiguous but for the distance of their rows."""
+        self._check(logits, len(slots))
+        self._slots[: len(slots)] = slots
         address, stride = logits.ctypes.data, logits.strides[0] // logits.itemsize
         for call in self._calls:
             arguments = call.arguments
-            arguments.logits_address, arguments.num_rows, arguments.stride = address, len(rows), stride
-        run = run_in_turn if len(rows) * self._size < _WORTH_WAKING else self._run
+            arguments.logits_address, arguments.num_rows, arguments.stride = address, len(slots), stride
+        run = run_in_turn if len(slots) * self._size < _WORTH_WAKING else self._run
         run(self._calls)
         if any(call.results.value for call in self._calls):
-            self._parameters.refresh(self._places[: len(rows)])
-        tokens, wanting = self._results.tokens[: len(rows)].tolist(), self._wanting
-        return [
-            SampledToken(row, token, _logprobs(self._results, index) if row in wanting and token != NO_TOKEN else None)
-            for index, (row, token) in enumerate(zip(rows, tokens, strict=True))
-        ]
+            self._parameters.refresh(self._slots[: len(slots)])
+        tokens = self._results.tokens[: len(slots)].tolist()
+        sampled = []
+        for index, (slot, token) in enumerate(zip(slots, tokens, strict=True)):
+            is_wanted = slot in self._wanting and token != NO_TOKEN
+            sampled.append(SampledToken(slot, token, _logprobs(self._results, index) if is_wanted else None))
+        return sampled
 
     def score(self, logits: Float32Array, targets: Sequence[int], num_logprobs: int) -> list[TokenLogprobs]:
         """See `Sampler.score`; the logits are contiguous but for the distance of their rows."""
@@ -135,18 +145,18 @@ class CpuSampler:
         if not is_fit or logits.strides[1] != logits.itemsize:
             raise ValueError(f"logits must be {num_rows} contiguous rows of {self._size} numbers of float32")
 
-    def _prepare_draws(self) -> list[Call]:
+    def _prepare_samples(self) -> list[Call]:
         parameters = self._parameters
-        rows = Rows(
+        state = SlotState(
             num_stops=self._num_stops,
             stops=self._stops.reshape(-1),
             bias=self._bias.reshape(-1),
             seen=self._seen.reshape(-1),
-            **{name: getattr(parameters, name) for name in Rows._fields if hasattr(parameters, name)},
+            **{name: getattr(parameters, name) for name in SlotState._fields if hasattr(parameters, name)},
         )
         return [
-            draw_rows.prepare(
-                self._no_logits, 0, 0, self._places, self._invalid, rows, scratch, self._results, self._size, first,
+            sampling.sample_rows.prepare(
+                self._no_logits, 0, 0, self._slots, self._invalid, state, scratch, self._results, self._size, first,
                 len(self._scratch),
             )
             for first, scratch in enumerate(self._scratch)
@@ -155,7 +165,7 @@ class CpuSampler:
     def _prepare_scores(self, logits: Float32Array, targets: Any, num_top: int) -> list[Call]:
         stride = logits.strides[0] // logits.itemsize
         calls = [
-            score_rows.prepare(
+            sampling.score_rows.prepare(
                 self._no_logits, len(targets), stride, targets, num_top, self._invalid, scratch, self._scored,
                 self._size, first, len(self._scratch),
             )

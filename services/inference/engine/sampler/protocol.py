@@ -9,19 +9,19 @@ Logits = TypeVar("Logits", contravariant=True)  # noqa: PLC0105 - the name of wh
 
 
 class Sampler(Protocol[Logits]):
-    """The state of all rows that draw, in arrays which are allocated once, and the drawing.
+    """Samples tokens; holds the state of all slots in arrays that are allocated once.
 
     `Logits` are float32 [rows, vocab_size], as NumPy's or torch's array; a sampler leaves them as they are.
     """
 
-    def open(self, row: int, request: SequenceRequest, output: Sequence[int] = ()) -> None:
-        """Start a row; `output` is what it has drawn already."""
+    def open(self, slot: int, request: SequenceRequest, output: Sequence[int] = ()) -> None:
+        """Start a slot; `output` holds the tokens that it has sampled already."""
 
-    def close(self, row: int) -> None:
-        """Forget a row."""
+    def close(self, slot: int) -> None:
+        """Free a slot."""
 
-    def draw(self, logits: Logits, rows: Sequence[int]) -> list[SampledToken]:
-        """Draw for distinct open rows, one for each row of the logits; the draws count as output from then on.
+    def sample(self, logits: Logits, slots: Sequence[int]) -> list[SampledToken]:
+        """Sample a token for distinct open slots, one for each row of the logits; it counts as output from then on.
 
         A row whose logits hold no distribution (NaN, +inf, nothing finite) gets `NO_TOKEN`, and the others their own.
         """

@@ -13,7 +13,7 @@ from services.inference.engine.ipc import EngineConfig, Ready, model_identity
 from services.inference.engine.limits import BLOCK_SIZE
 from services.inference.engine.runner.cpu.panels import KINDS
 from services.inference.engine.runner.cpu.runner import CpuRunner, block_bytes, position_bytes
-from services.inference.engine.runner.cpu.team import ThreadTeam
+from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.runner.cpu.weights import pack_weights
 from services.inference.engine.runner.protocol import Runner
 from services.inference.engine.sampler import CpuSampler
@@ -83,19 +83,19 @@ def _load_on_cpu(config: EngineConfig) -> LoadedModel:
     with StoredWeights(config.model_dir, model) as stored:
         _log_notes(stored.notes)
         weights = pack_weights(model, stored, KINDS[dtype])
-    team = ThreadTeam(threads)
+    thread_pool = KernelThreadPool(threads)
     sampler = CpuSampler(
         model.vocab_size,
         config.max_batch,
         valid_tokens=valid_tokens(folder.tokenizer, model),
         num_threads=threads,
-        run=team.run,
+        run=thread_pool.run,
     )
     runner = CpuRunner(
         model,
         weights,
         sampler,
-        team,
+        thread_pool,
         num_blocks=num_blocks(
             config,
             model,

@@ -8,7 +8,7 @@ import torch
 
 from services.inference.engine.runner.cpu.panels import KINDS
 from services.inference.engine.runner.cpu.runner import CpuRunner
-from services.inference.engine.runner.cpu.team import ThreadTeam
+from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.runner.cpu.weights import pack_weights
 from services.inference.engine.runner.protocol import Runner, Segment
 from services.inference.engine.runner.torch.runner import TorchRunner
@@ -31,10 +31,10 @@ GREEDY = SamplingParams(temperature=0.0)
 
 
 @pytest.fixture(scope="module")
-def team() -> Iterator[ThreadTeam]:
-    team = ThreadTeam(2)
-    yield team
-    team.close()
+def thread_pool() -> Iterator[KernelThreadPool]:
+    thread_pool = KernelThreadPool(2)
+    yield thread_pool
+    thread_pool.close()
 
 
 @pytest.fixture(scope="module", params=VARIANTS.values(), ids=VARIANTS.keys())
@@ -43,15 +43,15 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return variant.write(tmp_path_factory.mktemp("variant"))
 
 
-def cpu_runner(written: WrittenVariant, team: ThreadTeam, kind: str) -> CpuRunner:
+def cpu_runner(written: WrittenVariant, thread_pool: KernelThreadPool, kind: str) -> CpuRunner:
     config = read_config(written.folder)
     with StoredWeights(written.folder, config) as stored:
         weights = pack_weights(config, stored, KINDS[kind])
     return CpuRunner(
         config,
         weights,
-        CpuSampler(VOCAB_SIZE, PROMPT_TOKENS, num_threads=2, run=team.run),
-        team,
+        CpuSampler(VOCAB_SIZE, PROMPT_TOKENS, num_threads=2, run=thread_pool.run),
+        thread_pool,
         num_blocks=len(BLOCKS),
         num_slots=PROMPT_TOKENS,
         max_step_tokens=PROMPT_TOKENS,
@@ -69,17 +69,17 @@ def greedy(runner: Runner, prompt: Sequence[int]) -> list[int]:
     return tokens[len(prompt) :]
 
 
-def test_the_compiled_step_equals_transformers(written: WrittenVariant, team: ThreadTeam) -> None:
-    runner, prompt = cpu_runner(written, team, "float32"), written.prompt[0].tolist()
+def test_the_compiled_step_equals_transformers(written: WrittenVariant, thread_pool: KernelThreadPool) -> None:
+    runner, prompt = cpu_runner(written, thread_pool, "float32"), written.prompt[0].tolist()
     runner.forward([Segment(prompt, 0, BLOCKS)])
     np.testing.assert_allclose(runner.logits(range(PROMPT_TOKENS)), written.logits.numpy(), rtol=0, atol=1e-4)
     assert greedy(runner, prompt) == written.greedy
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "float16", "int8"])
-def test_smaller_weights_are_near(written: WrittenVariant, team: ThreadTeam, kind: str) -> None:
+def test_smaller_weights_are_near(written: WrittenVariant, thread_pool: KernelThreadPool, kind: str) -> None:
     """Biases are not rounded; were they left out, nothing would be alike."""
-    runner = cpu_runner(written, team, kind)
+    runner = cpu_runner(written, thread_pool, kind)
     runner.forward([Segment(written.prompt[0].tolist(), 0, BLOCKS)])
     logits, expected = runner.logits(range(PROMPT_TOKENS)), written.logits.numpy()
     assert np.corrcoef(logits.ravel(), expected.ravel())[0, 1] > 0.995

@@ -1,4 +1,4 @@
-"""The compiled encoder against the plain core: every piece by scanning, the lowest rank first."""
+"""The compiled encoder against the plain core: every pretoken by scanning, the lowest rank first."""
 
 import numpy as np
 import pytest
@@ -11,9 +11,9 @@ from shared.bpe.encoding.encoder import Encoder
 from shared.bpe.encoding.merging import merge_by_scanning
 from shared.bpe.kernels.decoding import SLACK as DECODING_SLACK
 from shared.bpe.kernels.decoding import copy_tokens, measure
-from shared.bpe.kernels.encoding import SLACK, encode_pieces
-from shared.bpe.kernels.piece_cache import KEPT_BYTES, move_pieces, new_cache
-from shared.bpe.kernels.piece_merging import SCRATCH, SHORT, merge_long, merge_short
+from shared.bpe.kernels.encoding import SLACK, encode_pretokens
+from shared.bpe.kernels.pretoken_cache import KEPT_BYTES, move_pretokens, new_cache
+from shared.bpe.kernels.pretoken_merging import SCRATCH, SHORT, merge_long, merge_short
 from shared.bpe.kernels.tables import (
     NO_RANK,
     build_tables,
@@ -37,18 +37,18 @@ def tokenizer() -> Tokenizer:
     return train_bpe([SAMPLE], 330).tokenizer
 
 
-def merge_slowly(vocabulary: Vocabulary, piece: bytes) -> list[int]:
-    if vocabulary.ignore_merges and piece in vocabulary.ids:
-        return [vocabulary.ids[piece]]
+def merge_slowly(vocabulary: Vocabulary, pretoken: bytes) -> list[int]:
+    if vocabulary.ignore_merges and pretoken in vocabulary.ids:
+        return [vocabulary.ids[pretoken]]
     merges = {
         pair: (rank, vocabulary.ids[vocabulary.tokens[pair[0]] + vocabulary.tokens[pair[1]]])
         for rank, pair in enumerate(vocabulary.merges)
     }
-    return merge_by_scanning([vocabulary.ids[bytes([byte])] for byte in piece], merges)
+    return merge_by_scanning([vocabulary.ids[bytes([byte])] for byte in pretoken], merges)
 
 
 def encode_slowly(vocabulary: Vocabulary, text: str) -> list[int]:
-    return [i for piece in split(vocabulary.pattern, text) for i in merge_slowly(vocabulary, piece.encode())]
+    return [i for pretoken in split(vocabulary.pattern, text) for i in merge_slowly(vocabulary, pretoken.encode())]
 
 
 def tables_of(vocabulary: Vocabulary, *, whole_tokens_first: bool = False):
@@ -56,21 +56,21 @@ def tables_of(vocabulary: Vocabulary, *, whole_tokens_first: bool = False):
 
 
 @settings(max_examples=300, deadline=None)
-@given(piece=PIECES)
-def test_both_ways_of_merging_equal_the_plain_one(tokenizer: Tokenizer, piece: bytes) -> None:
-    tables, data = tables_of(tokenizer.vocabulary), np.frombuffer(piece, np.uint8)
-    expected = merge_slowly(tokenizer.vocabulary, piece)
-    out = np.empty(len(piece), np.uint32)
-    assert out[: merge_long(tables, data, 0, len(piece), out, 0)].tolist() == expected
-    if len(piece) <= SHORT:
+@given(pretoken=PIECES)
+def test_both_ways_of_merging_equal_the_plain_one(tokenizer: Tokenizer, pretoken: bytes) -> None:
+    tables, data = tables_of(tokenizer.vocabulary), np.frombuffer(pretoken, np.uint8)
+    expected = merge_slowly(tokenizer.vocabulary, pretoken)
+    out = np.empty(len(pretoken), np.uint32)
+    assert out[: merge_long(tables, data, 0, len(pretoken), out, 0)].tolist() == expected
+    if len(pretoken) <= SHORT:
         scratch = np.empty((2, SCRATCH), np.uint32)
-        filled = merge_short(tables, data, 0, len(piece), scratch[0], scratch[1], out, 0)
+        filled = merge_short(tables, data, 0, len(pretoken), scratch[0], scratch[1], out, 0)
         assert out[:filled].tolist() == expected
 
 
 @settings(max_examples=100, deadline=None)
-@given(piece=PIECES)
-def test_ids_need_not_follow_the_order_of_merges(tokenizer: Tokenizer, piece: bytes) -> None:
+@given(pretoken=PIECES)
+def test_ids_need_not_follow_the_order_of_merges(tokenizer: Tokenizer, pretoken: bytes) -> None:
     given_ = tokenizer.vocabulary
     new = {old: place for place, old in enumerate(sorted(given_.tokens, key=lambda old: (old * 7919) % 1009))}
     vocabulary = Vocabulary(
@@ -78,44 +78,44 @@ def test_ids_need_not_follow_the_order_of_merges(tokenizer: Tokenizer, piece: by
         tuple((new[left], new[right]) for left, right in given_.merges), (), given_.pattern,
     )  # fmt: skip
     data, out, scratch = (
-        np.frombuffer(piece, np.uint8),
-        np.empty(len(piece), np.uint32),
+        np.frombuffer(pretoken, np.uint8),
+        np.empty(len(pretoken), np.uint32),
         np.empty((2, SCRATCH), np.uint32),
     )
-    tables, expected = tables_of(vocabulary), merge_slowly(vocabulary, piece)
+    tables, expected = tables_of(vocabulary), merge_slowly(vocabulary, pretoken)
     assert tables.merged.size == len(vocabulary.merges)
-    assert out[: merge_long(tables, data, 0, len(piece), out, 0)].tolist() == expected
-    if len(piece) <= SHORT:
-        assert out[: merge_short(tables, data, 0, len(piece), *scratch, out, 0)].tolist() == expected
+    assert out[: merge_long(tables, data, 0, len(pretoken), out, 0)].tolist() == expected
+    if len(pretoken) <= SHORT:
+        assert out[: merge_short(tables, data, 0, len(pretoken), *scratch, out, 0)].tolist() == expected
 
 
 @settings(max_examples=150, deadline=None)
-@given(pieces=st.lists(PIECES, max_size=60), groups=st.sampled_from([1, 2, 64]))
-def test_a_cache_of_any_size_changes_nothing(tokenizer: Tokenizer, pieces: list[bytes], groups: int) -> None:
-    pieces = pieces * 3
-    data = np.frombuffer(b"".join(pieces) or b"\0", np.uint8)
-    ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
+@given(pretokens=st.lists(PIECES, max_size=60), groups=st.sampled_from([1, 2, 64]))
+def test_a_cache_of_any_size_changes_nothing(tokenizer: Tokenizer, pretokens: list[bytes], groups: int) -> None:
+    pretokens = pretokens * 3
+    data = np.frombuffer(b"".join(pretokens) or b"\0", np.uint8)
+    ends = np.cumsum([len(pretoken) for pretoken in pretokens], dtype=np.int64)
     out = np.empty(len(data) + SLACK, np.uint32)
     cache = new_cache(8 * groups, 128 * groups)
-    expected = [i for piece in pieces for i in merge_slowly(tokenizer.vocabulary, piece)]
+    expected = [i for pretoken in pretokens for i in merge_slowly(tokenizer.vocabulary, pretoken)]
     for _ in range(2):
-        filled = encode_pieces(tables_of(tokenizer.vocabulary), cache, data, 0, ends, len(ends), out, 0)
+        filled = encode_pretokens(tables_of(tokenizer.vocabulary), cache, data, 0, ends, len(ends), out, 0)
         assert out[:filled].tolist() == expected
 
 
 @settings(max_examples=100, deadline=None)
-@given(pieces=st.lists(PIECES, max_size=60))
-def test_a_larger_cache_takes_over_what_a_smaller_one_knows(tokenizer: Tokenizer, pieces: list[bytes]) -> None:
-    pieces = list(dict.fromkeys(piece for piece in pieces if len(piece) <= KEPT_BYTES))
-    data = np.frombuffer(b"".join(pieces) or b"\0", np.uint8)
-    ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
+@given(pretokens=st.lists(PIECES, max_size=60))
+def test_a_larger_cache_takes_over_what_a_smaller_one_knows(tokenizer: Tokenizer, pretokens: list[bytes]) -> None:
+    pretokens = list(dict.fromkeys(pretoken for pretoken in pretokens if len(pretoken) <= KEPT_BYTES))
+    data = np.frombuffer(b"".join(pretokens) or b"\0", np.uint8)
+    ends = np.cumsum([len(pretoken) for pretoken in pretokens], dtype=np.int64)
     out = np.empty(len(data) + SLACK, np.uint32)
     small, large = new_cache(1 << 10, 1 << 14), new_cache(1 << 12, 1 << 14)
     tables = tables_of(tokenizer.vocabulary)
-    encode_pieces(tables, small, data, 0, ends, len(ends), out, 0)
-    move_pieces(small, large)
-    filled = encode_pieces(tables, large, data, 0, ends, len(ends), out, 0)
-    assert out[:filled].tolist() == [i for piece in pieces for i in merge_slowly(tokenizer.vocabulary, piece)]
+    encode_pretokens(tables, small, data, 0, ends, len(ends), out, 0)
+    move_pretokens(small, large)
+    filled = encode_pretokens(tables, large, data, 0, ends, len(ends), out, 0)
+    assert out[:filled].tolist() == [i for pretoken in pretokens for i in merge_slowly(tokenizer.vocabulary, pretoken)]
     assert large.counters[0] == 0
 
 

@@ -46,17 +46,17 @@ named_patterns = pytest.mark.parametrize("name", PATTERN_IDS)
 
 
 def cut(name: str, text: str, room: int = 1024) -> list[str]:
-    """The pieces of a text by the scanner."""
+    """The pretokens by the scanner."""
     data = np.frombuffer(text.encode(), dtype=np.uint8)
     cuts = np.empty(room, dtype=np.int64)
-    pieces = []
+    pretokens = []
     position = 0
     while position < len(data):
         count = scan(PATTERN_IDS[name], data, position, len(data), character_classes(), cuts)
         for end in cuts[:count].tolist():
-            pieces.append(data[position:end].tobytes().decode())
+            pretokens.append(data[position:end].tobytes().decode())
             position = end
-    return pieces
+    return pretokens
 
 
 def edge_points() -> str:

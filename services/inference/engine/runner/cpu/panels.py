@@ -3,14 +3,12 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from services.inference.engine.runner.cpu.kernels.int8 import BLOCK, GROUP
+from services.inference.engine.runner.cpu.kernels.int8 import BLOCK, GROUP, TINY
 from services.inference.engine.runner.cpu.kernels.intrinsics import BFLOAT16, FLOAT16, FLOAT32, INT8, PANEL
 from services.inference.engine.runner.cpu.kernels.layout import Floats
 
 KINDS = {"float32": FLOAT32, "bfloat16": BFLOAT16, "float16": FLOAT16, "int8": INT8}
 """The kinds of weights by the names that settings give them."""
-
-_TINY = 1e-30  # a block of nothing larger is taken for zeros
 
 
 def pack_panels(weights: Floats, kind: int, target: NDArray[np.uint8]) -> None:
@@ -53,7 +51,7 @@ def _quantized(weights: Floats) -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
     """The numbers plus 128, in the same shape, and the bits of the scales of all blocks, which are the last axis."""
     largest = np.abs(weights).max(axis=-1)
     bits = (largest / np.float32(127)).view(np.uint32)
-    scales = np.where(largest < _TINY, 0, (bits + 0xFFFF) >> 16).astype(np.uint16)
+    scales = np.where(largest < TINY, 0, (bits + 0xFFFF) >> 16).astype(np.uint16)
     values = (scales.astype(np.uint32) << 16).view(np.float32)
     factors = np.where(values > 0, values, np.float32(np.inf))
     return (np.rint(weights / factors[..., None]) + 128).astype(np.uint8), scales

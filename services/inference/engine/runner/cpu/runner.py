@@ -20,13 +20,15 @@ from services.inference.engine.runner.cpu.kernels.layout import (
 )
 from services.inference.engine.runner.cpu.kernels.linear import MATRIX_WORDS
 from services.inference.engine.runner.cpu.rotation import Rotation
-from services.inference.engine.runner.cpu.team import ThreadTeam
+from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.runner.cpu.weights import round_up
 from services.inference.engine.runner.protocol import Segment, StepResult
 from services.inference.engine.sampler import Sampler
 from services.inference.engine.types import SequenceRequest, TokenLogprobs
 from shared.kernels.compiling import Call, Kernel
 from shared.lm import ModelConfig
+
+assert BLOCK_SIZE == LANES, "a block of the KV cache is a vector of positions"
 
 _SHORT_STEP_BYTES = 70 << 20
 """A step is short where it reads fewer bytes of matrices, at a row or at as many as that takes as long for. On two
@@ -42,13 +44,13 @@ class CpuRunner:
     Args:
         config: The architecture.
         weights: From `pack_weights`.
-        sampler: Draws from logits that are views of one array, valid until the next step.
-        team: The threads that run a step; the sampler may use it too.
+        sampler: Samples from logits that are views of one array, valid until the next step.
+        thread_pool: The threads that run a step; the sampler may use it too.
         num_blocks: Blocks of the KV cache.
         num_slots: Sequences that may run at the same time.
         max_step_tokens: The most tokens of a step.
         context_length: The most tokens of a sequence, where the cache has room for as many.
-        short_step_threads: How many of the team's threads run a short step; all by default.
+        short_step_threads: How many of the pool's threads run a short step; all by default.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class CpuRunner:
         config: ModelConfig,
         weights: Weights,
         sampler: Sampler[Floats],
-        team: ThreadTeam,
+        thread_pool: KernelThreadPool,
         *,
         num_blocks: int,
         num_slots: int,
@@ -69,14 +71,14 @@ class CpuRunner:
         self.max_step_tokens = max_step_tokens
         self._vocab_size = config.vocab_size
         self._sampler = sampler
-        self._team = team
+        self._thread_pool = thread_pool
         self._context_length = min(context_length, num_blocks * BLOCK_SIZE)
         self._weights = weights
-        self._short_step_threads = short_step_threads or team.num_threads
+        self._short_step_threads = short_step_threads or thread_pool.num_threads
         self._shape = _shape(config, num_blocks, self._context_length)
         self._cache = _cache(self._shape)
         self._rotation = Rotation(config, self._context_length)
-        self._work = _activations(self._shape, weights, num_slots, max_step_tokens, team.num_threads)
+        self._work = _activations(self._shape, weights, num_slots, max_step_tokens, thread_pool.num_threads)
         blocks_of_sequence = -(-self._context_length // BLOCK_SIZE)
         self._plan = Plan(
             tokens=np.zeros(max_step_tokens, np.int64),
@@ -91,8 +93,8 @@ class CpuRunner:
         )
         words = np.array(self._shape, np.int64), config.norm_eps, weights
         arrays = self._rotation.values, self._cache, self._plan
-        self._layers = _TeamCall(kernels.run_layers, team, *words, *arrays, 0, self._work, self._sync)
-        self._head = _TeamCall(kernels.run_head, team, *words, self._plan, 0, 0, self._work, self._sync)
+        self._layers = _ParallelCall(kernels.run_layers, thread_pool, *words, *arrays, 0, self._work, self._sync)
+        self._head = _ParallelCall(kernels.run_head, thread_pool, *words, self._plan, 0, 0, self._work, self._sync)
         self._logits = self._work.logits.reshape(num_slots, self._shape.logits)[:, : config.vocab_size]
 
     def open_slot(self, slot: int, request: SequenceRequest, output: Sequence[int] = ()) -> None:
@@ -116,7 +118,7 @@ class CpuRunner:
         slots = [slot for segment in segments for slot in segment.sample_slots]
         if slots:
             outputs = [end - 1 for segment, end in zip(segments, ends, strict=True) for _ in segment.sample_slots]
-            result.sampled_tokens = self._sampler.draw(self.logits(outputs), slots)
+            result.sampled_tokens = self._sampler.sample(self.logits(outputs), slots)
         for segment, end in zip(segments, ends, strict=True):
             result.prompt_logprobs.append(self._score(segment, end - len(segment.tokens)))
         return result
@@ -139,7 +141,7 @@ class CpuRunner:
 
     def _num_threads(self, num_rows: int) -> int:
         is_short = -(-num_rows // _ROWS_AT_THE_PRICE_OF_ONE) * self._weights.packed.size < _SHORT_STEP_BYTES
-        return self._short_step_threads if is_short else self._team.num_threads
+        return self._short_step_threads if is_short else self._thread_pool.num_threads
 
     def _lay_out(self, segments: Sequence[Segment]) -> tuple[int, list[int]]:
         """Write the plan of a step, after looking at all that compiled code takes for granted.
@@ -197,20 +199,20 @@ def _check_below(numbers: Words, limit: int, name: str) -> None:
         raise ValueError(f"there is no {name} {numbers[numbers.view(np.uint64).argmax()]}, only {limit} from 0 on")
 
 
-class _TeamCall:
-    """A kernel that threads of a team run at once; `thread` and `num_threads` are its first two arguments.
+class _ParallelCall:
+    """A kernel that the threads of a pool run at once; `thread` and `num_threads` are its first two arguments.
 
     Args:
         kernel: The function.
-        team: The threads.
+        thread_pool: The threads.
         values: All other arguments.
     """
 
-    def __init__(self, kernel: Kernel, team: ThreadTeam, *values: object):
+    def __init__(self, kernel: Kernel, thread_pool: KernelThreadPool, *values: object):
         self._calls: list[Call] = [
-            kernel.prepare(thread, team.num_threads, *values) for thread in range(team.num_threads)
+            kernel.prepare(thread, thread_pool.num_threads, *values) for thread in range(thread_pool.num_threads)
         ]
-        self._run = team.run
+        self._run = thread_pool.run
 
     def run(self, num_threads: int, **numbers: int) -> None:
         """Run it in the first `num_threads` threads, with arguments that are numbers set by name."""

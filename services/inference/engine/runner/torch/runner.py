@@ -170,7 +170,7 @@ class TorchRunner:
     def _sample_from_hidden(self) -> Tensor:
         hidden = self._hidden[self._sample_input[:, -1].long()]
         self._logits.copy_(self._model.logits(hidden))
-        return self._sampler.draw_on_device(self._logits, self._sample_input)
+        return self._sampler.sample_on_device(self._logits, self._sample_input)
 
     def _controls_of(self, slots: Sequence[int], sources: Sequence[int]) -> "np.ndarray[Any, np.dtype[np.float64]]":
         """The sampler's input, and in the last column the tokens whose logits are sampled from."""

@@ -13,7 +13,7 @@ NUM_BUCKETS = 512
 """Classes of scores that a cut is looked for among."""
 
 NUM_UNIFORMS = 64
-"""Random numbers of a row that are held ready."""
+"""Random numbers of a slot that are held ready."""
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 Float32Array = np.ndarray[Any, np.dtype[np.float32]]
@@ -22,8 +22,8 @@ Int32Array = np.ndarray[Any, np.dtype[np.int32]]
 Uint8Array = np.ndarray[Any, np.dtype[np.uint8]]
 
 
-class Rows(NamedTuple):
-    """What is known of each row; [max_rows] if nothing else is said.
+class SlotState(NamedTuple):
+    """The state of each slot; [num_slots] unless stated otherwise.
 
     Attributes:
         inverse_temperature: 1 / temperature.
@@ -37,13 +37,13 @@ class Rows(NamedTuple):
         penalized: 1 where any of the three penalties does something.
         biased: 1 where `bias` holds anything.
         num_logprobs: -1 where no log-probabilities are wanted.
-        steps: Ids drawn.
-        min_tokens: Steps before which no id of `stops` is drawn.
+        steps: Ids sampled.
+        min_tokens: Steps before which no id of `stops` is sampled.
         num_stops: Entries of `stops`.
-        uniforms: [max_rows * NUM_UNIFORMS] the random number of step s is at s modulo NUM_UNIFORMS.
-        stops: [max_rows * any].
-        bias: [max_rows * vocab_size].
-        seen: [max_rows * vocab_size] twice the times that an id was drawn, plus 1 if it is in the prompt.
+        uniforms: [num_slots * NUM_UNIFORMS] the random number of step s is at s modulo NUM_UNIFORMS.
+        stops: [num_slots * any].
+        bias: [num_slots * vocab_size].
+        seen: [num_slots * vocab_size] twice the times that an id was sampled, plus 1 if it is in the prompt.
     """
 
     inverse_temperature: FloatArray
@@ -71,7 +71,7 @@ class Scratch(NamedTuple):
 
     Attributes:
         scores: [padded] a row's scores.
-        weights: [padded] how likely each id is drawn, in units of the likeliest one's probability.
+        weights: [padded] how likely each id is sampled, in units of the likeliest one's probability.
         sums: [padded / BLOCK] of the weights of each block.
         buckets: [padded] classes of the scores, falling; NUM_BUCKETS is that of -inf.
         members: [padded] ids among which a cut is looked for.
@@ -92,7 +92,7 @@ class Results(NamedTuple):
     """What comes out.
 
     Attributes:
-        tokens: The id drawn.
+        tokens: The id sampled.
         chosen: Its log-probability, where wanted.
         top_ids: [rows * any] the likeliest ids, in no order.
         top_scores: Their logits.
@@ -122,4 +122,4 @@ def _kind(fields: type) -> types.NamedTuple:
     return types.NamedTuple(tuple(_OF_DTYPE[field] for field in fields.__annotations__.values()), fields)
 
 
-ROWS, SCRATCH, RESULTS = _kind(Rows), _kind(Scratch), _kind(Results)
+SLOT_STATE, SCRATCH, RESULTS = _kind(SlotState), _kind(Scratch), _kind(Results)

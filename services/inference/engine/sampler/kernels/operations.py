@@ -1,4 +1,4 @@
-"""What kernels here need beside `shared.kernels.intrinsics`; `machine` generates it.
+"""What kernels here need beside `shared.kernels.intrinsics`; `operations_llvm` generates it.
 
 multiply_add(a, b, c)   a * b + c, rounded once where the processor can
 sum_any_order(a, b)     a + b, of whose repetition LLVM may choose the order: the same one whenever the code runs
@@ -9,12 +9,12 @@ equal_mask(a, i, n)     bit k is set where a[i + k] == n, for the 64 numbers of 
 
 from shared.kernels.intrinsics import Intrinsic
 
-_MACHINE = "services.inference.engine.sampler.kernels.machine"
+_LLVM = "services.inference.engine.sampler.kernels.operations_llvm"
 
-multiply_add = Intrinsic("multiply_add", _MACHINE)
-sum_any_order = Intrinsic("sum_any_order", _MACHINE)
-bits = Intrinsic("bits", _MACHINE)
-from_bits = Intrinsic("from_bits", _MACHINE)
-bits32 = Intrinsic("bits32", _MACHINE)
-from_bits32 = Intrinsic("from_bits32", _MACHINE)
-equal_mask = Intrinsic("equal_mask", _MACHINE)
+multiply_add = Intrinsic("multiply_add", _LLVM)
+sum_any_order = Intrinsic("sum_any_order", _LLVM)
+bits = Intrinsic("bits", _LLVM)
+from_bits = Intrinsic("from_bits", _LLVM)
+bits32 = Intrinsic("bits32", _LLVM)
+from_bits32 = Intrinsic("from_bits32", _LLVM)
+equal_mask = Intrinsic("equal_mask", _LLVM)

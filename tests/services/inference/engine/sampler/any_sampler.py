@@ -25,28 +25,28 @@ class AnySampler:
         *,
         valid: np.ndarray | None = None,
         num_threads: int = 1,
-        max_rows: int = MAX_ROWS,
+        num_slots: int = MAX_ROWS,
     ) -> None:
         self._torch = kind == "torch"
         self._sampler: Any
         if self._torch:
             mask = None if valid is None else torch.from_numpy(valid)
-            self._sampler = TorchSampler(vocab_size, max_rows, valid_tokens=mask)
+            self._sampler = TorchSampler(vocab_size, num_slots, valid_tokens=mask)
         else:
-            self._sampler = CpuSampler(vocab_size, max_rows, valid_tokens=valid, num_threads=num_threads)
+            self._sampler = CpuSampler(vocab_size, num_slots, valid_tokens=valid, num_threads=num_threads)
         self.open, self.close = self._sampler.open, self._sampler.close
 
-    def draw(self, logits: np.ndarray, rows: Sequence[int]) -> list[SampledToken]:
-        return self._sampler.draw(torch.from_numpy(logits) if self._torch else logits, rows)
+    def sample(self, logits: np.ndarray, slots: Sequence[int]) -> list[SampledToken]:
+        return self._sampler.sample(torch.from_numpy(logits) if self._torch else logits, slots)
 
     def score(self, logits: np.ndarray, targets: Sequence[int], count: int) -> list[TokenLogprobs]:
         return self._sampler.score(torch.from_numpy(logits) if self._torch else logits, targets, count)
 
-    def draw_one(self, logits: Sequence[float], *, steps: int = 1, **values: Any) -> list[int]:
-        """Draw some ids in a row from the same logits."""
+    def sample_some(self, logits: Sequence[float], *, steps: int = 1, **values: Any) -> list[int]:
+        """Sample some ids one after another from the same logits."""
         self.open(0, request(**values))
         array = np.array([logits], np.float32)
-        return [self.draw(array, [0])[0].token for _ in range(steps)]
+        return [self.sample(array, [0])[0].token for _ in range(steps)]
 
 
 def request(

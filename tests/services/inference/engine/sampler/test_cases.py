@@ -17,28 +17,28 @@ pytestmark = pytest.mark.parametrize("kind", KINDS)
 def test_tiny_temperatures_take_the_likeliest_token(kind, dtype, temperature):
     """B45: the limit is greedy, and nothing overflows on the way."""
     logits = torch.linspace(-60, 60, 121).roll(37).to(dtype).float().tolist()
-    assert AnySampler(kind, 121).draw_one(logits, temperature=temperature, steps=5) == [36] * 5
+    assert AnySampler(kind, 121).sample_some(logits, temperature=temperature, steps=5) == [36] * 5
 
 
 def test_top_p_1_keeps_all_and_top_p_0_the_likeliest(kind):
     """B46."""
     sampler = AnySampler(kind, 4)
-    counts = np.bincount(sampler.draw_one([0.0] * 4, top_p=1.0, steps=400), minlength=4)
+    counts = np.bincount(sampler.sample_some([0.0] * 4, top_p=1.0, steps=400), minlength=4)
     assert ((counts - 100) ** 2 / 100).sum() < 38  # chi-square with 3 degrees of freedom, its 3e-8 quantile
-    assert sampler.draw_one([0, 0.1, 0, 0], top_p=0.0, steps=20) == [1] * 20
+    assert sampler.sample_some([0, 0.1, 0, 0], top_p=0.0, steps=20) == [1] * 20
 
 
 @pytest.mark.parametrize("top_k", [0, -1, 4, 5, 10**12, 10**30])
 def test_top_k_off_or_beyond_the_vocabulary_keeps_all(kind, top_k):
     """B47."""
-    assert set(AnySampler(kind, 4).draw_one([0.0] * 4, top_k=top_k, steps=80)) == {0, 1, 2, 3}
+    assert set(AnySampler(kind, 4).sample_some([0.0] * 4, top_k=top_k, steps=80)) == {0, 1, 2, 3}
 
 
 def test_more_log_probabilities_than_ids_give_all_that_are_possible(kind):
     """B47, B54: finite, and valid JSON, whatever is filtered."""
     sampler = AnySampler(kind, 4, valid=np.array([True, True, True, False]))
     sampler.open(2, request(num_logprobs=5, top_k=1, logit_bias=((1, 100.0),)))
-    [draw] = sampler.draw(np.array([[9.0, -1e6, -np.inf, 20.0]], np.float32), [2])
+    [draw] = sampler.sample(np.array([[9.0, -1e6, -np.inf, 20.0]], np.float32), [2])
     assert draw.token == 0
     assert draw.logprobs == (0.0, ((0, 0.0), (1, -9999.0)))
     json.dumps(draw, allow_nan=False)
@@ -55,7 +55,7 @@ def test_rows_without_a_distribution_fail_alone(kind):
     for temperature in (0.0, 1e-300, 1.0):
         for place in range(6):
             sampler.open(place, request(temperature=temperature, seed=3, num_logprobs=2))
-        draws = sampler.draw(np.array(rows, np.float32), range(6))
+        draws = sampler.sample(np.array(rows, np.float32), range(6))
         assert [draw.token == NO_TOKEN for draw in draws] == [True, False, True, True, False, True]
         assert draws[4].token == 1
         assert draws[0].logprobs is None
@@ -77,14 +77,15 @@ def test_log_probabilities_of_no_distribution_are_refused_not_made_up(kind, bad)
 def test_seeds_repeat(kind, seed):
     """B49; over the edge of what is held ready of random numbers."""
     sampler = AnySampler(kind, 100)
-    assert sampler.draw_one([0.0] * 100, seed=seed, steps=70) == sampler.draw_one([0.0] * 100, seed=seed, steps=70)
+    first, second = (sampler.sample_some([0.0] * 100, seed=seed, steps=70) for _ in range(2))
+    assert first == second
 
 
 def test_different_seeds_draw_differently(kind):
     """B50."""
     sampler = AnySampler(kind, 1000)
     sequences = [
-        tuple(sampler.draw_one([0.0] * 1000, seed=seed, steps=8, temperature=1.5))
+        tuple(sampler.sample_some([0.0] * 1000, seed=seed, steps=8, temperature=1.5))
         for seed in (1, 2, 3, 4, 5, 2**32 + 1, 2**62 + 1)
     ]
     assert len(set(sequences)) == len(sequences)
@@ -97,35 +98,35 @@ def test_different_seeds_draw_differently(kind):
 def test_min_p_is_measured_after_temperature(kind, temperature, min_p, expected):
     """B52."""
     logits = np.log([0.6, 0.3, 0.06, 0.04]).tolist()
-    assert set(AnySampler(kind, 4).draw_one(logits, temperature=temperature, min_p=min_p, steps=150)) == expected
+    assert set(AnySampler(kind, 4).sample_some(logits, temperature=temperature, min_p=min_p, steps=150)) == expected
 
 
 def test_penalties_change_what_greedy_takes(kind):
     """B51: a prompt's tokens count for repetition alone; negative logits are multiplied."""
     greedy = {"temperature": 0.0}
     sampler = AnySampler(kind, 3)
-    assert sampler.draw_one([2.0, -2.0, 1.1], prompt=[0, 1], repetition_penalty=2.0, **greedy) == [2]
-    assert sampler.draw_one([-2.0, -1.0, -1.5], prompt=[1], repetition_penalty=2.0, **greedy) == [2]
-    assert sampler.draw_one([2.0, 1.0, 0.0], prompt=[0], presence_penalty=1.5, steps=3, **greedy) == [0, 1, 0]
-    assert sampler.draw_one([2.0, 1.0, 0.0], frequency_penalty=0.75, steps=5, **greedy) == [0, 0, 1, 0, 1]
+    assert sampler.sample_some([2.0, -2.0, 1.1], prompt=[0, 1], repetition_penalty=2.0, **greedy) == [2]
+    assert sampler.sample_some([-2.0, -1.0, -1.5], prompt=[1], repetition_penalty=2.0, **greedy) == [2]
+    assert sampler.sample_some([2.0, 1.0, 0.0], prompt=[0], presence_penalty=1.5, steps=3, **greedy) == [0, 1, 0]
+    assert sampler.sample_some([2.0, 1.0, 0.0], frequency_penalty=0.75, steps=5, **greedy) == [0, 0, 1, 0, 1]
 
 
 def test_stop_ids_wait_for_min_tokens_and_bias_comes_before_penalties(kind):
     sampler = AnySampler(kind, 3)
     values = {"stop_ids": [0, 10**9], "min_tokens": 2, "temperature": 0.0}
-    assert sampler.draw_one([5.0, 1.0, 0.0], steps=4, **values) == [1, 1, 0, 0]
-    assert sampler.draw_one([5.0, 1.0, 0.0], steps=2, logit_bias=((2, 4.5), (2, 2.0)), temperature=0.0) == [2, 2]
+    assert sampler.sample_some([5.0, 1.0, 0.0], steps=4, **values) == [1, 1, 0, 0]
+    assert sampler.sample_some([5.0, 1.0, 0.0], steps=2, logit_bias=((2, 4.5), (2, 2.0)), temperature=0.0) == [2, 2]
     # 1 + 5 is divided by 2; half of 1, plus 5, would be more than 4.
-    assert sampler.draw_one(
+    assert sampler.sample_some(
         [4.0, 1.0, 0.0], prompt=[1], logit_bias=((1, 5.0),), repetition_penalty=2.0, temperature=0.0
     ) == [0]
-    assert sampler.draw_one([5.0, 1.0, 0.0], steps=1, stop_ids=[0, 1, 2], min_tokens=1) == [NO_TOKEN]
+    assert sampler.sample_some([5.0, 1.0, 0.0], steps=1, stop_ids=[0, 1, 2], min_tokens=1) == [NO_TOKEN]
 
 
 def test_a_place_keeps_nothing_of_the_row_before(kind):
     sampler = AnySampler(kind, 3)
     logits = [2.0, 1.0, 0.0]
-    sampler.draw_one(
+    sampler.sample_some(
         logits,
         steps=3,
         prompt=[0, 1],
@@ -136,16 +137,16 @@ def test_a_place_keeps_nothing_of_the_row_before(kind):
         repetition_penalty=9.0,
     )
     sampler.close(0)
-    assert sampler.draw_one(logits, steps=3, prompt=[2], temperature=0.0, frequency_penalty=0.1) == [0, 0, 0]
+    assert sampler.sample_some(logits, steps=3, prompt=[2], temperature=0.0, frequency_penalty=0.1) == [0, 0, 0]
 
 
 def test_an_evicted_row_goes_on_as_before(kind):
     sampler = AnySampler(kind, 50)
     logits, of = np.zeros((1, 50), np.float32), request(seed=9, presence_penalty=2.0, min_tokens=90, stop_ids=[7])
     sampler.open(0, of)
-    drawn = [sampler.draw(logits, [0])[0].token for _ in range(80)]
+    drawn = [sampler.sample(logits, [0])[0].token for _ in range(80)]
     sampler.open(3, of, drawn[:66])
-    assert [sampler.draw(logits, [3])[0].token for _ in range(14)] == drawn[66:]
+    assert [sampler.sample(logits, [3])[0].token for _ in range(14)] == drawn[66:]
 
 
 def test_a_bias_on_an_unknown_id_is_refused_by_name(kind):

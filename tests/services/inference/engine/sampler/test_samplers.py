@@ -10,7 +10,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from services.inference.engine.runner.cpu.team import ThreadTeam
+from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.sampler import CpuSampler
 from services.inference.engine.types import SequenceRequest, TokenLogprobs
 from shared.lm import NO_TOKEN, SampledRow, sample, top_logprobs
@@ -95,7 +95,7 @@ def test_draws_and_log_probabilities_equal_those_of_the_reference(kind, batch, n
     before = logits.copy()
     for _ in range(2):  # what was drawn counts in the second one
         expected = sample(torch.from_numpy(logits), rows, valid_tokens=mask)
-        draws = sampler.draw(logits, places)
+        draws = sampler.sample(logits, places)
         assert [(draw.slot, draw.token) for draw in draws] == list(zip(places, expected, strict=True))
         for index, (draw, of, row) in enumerate(zip(draws, requests, rows, strict=True)):
             if draw.token == NO_TOKEN or of.num_logprobs is None:
@@ -121,7 +121,7 @@ def test_top_p_that_is_hit_exactly_keeps_no_id_more(kind, size, kept, below, see
     sampler = AnySampler(kind, size + below)
     for top_p, most in ((kept / size, kept), (min(1.0, kept / size + 1e-6), min(kept + 1, size))):
         sampler.open(0, request(top_p=top_p, seed=seed))
-        drawn = {sampler.draw(logits, [0])[0].token for _ in range(30)}
+        drawn = {sampler.sample(logits, [0])[0].token for _ in range(30)}
         assert drawn <= set(likely[:most].tolist())
 
 
@@ -136,7 +136,7 @@ def test_top_p_between_two_masses_keeps_the_id_that_crosses_it(kind):
         (0.7501, {0, 1, 2}),
         (0.8751, {0, 1, 2, 3}),
     ):
-        assert set(AnySampler(kind, 4).draw_one(logits, steps=60, top_p=top_p, seed=2)) == expected
+        assert set(AnySampler(kind, 4).sample_some(logits, steps=60, top_p=top_p, seed=2)) == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -150,7 +150,7 @@ def test_rows_begun_at_different_times_draw_the_reference_s_ids_past_what_is_hel
         rows.append(reference_row(request(seed=place, temperature=1.3), output))
     for _ in range(140):
         expected = sample(torch.from_numpy(logits), rows)
-        assert [draw.token for draw in sampler.draw(logits, range(3))] == expected
+        assert [draw.token for draw in sampler.sample(logits, range(3))] == expected
         for row, token in zip(rows, expected, strict=True):
             row.append(token)
 
@@ -203,7 +203,7 @@ def test_draws_follow_the_distribution_of_each_parameter_and_of_mixtures(kind):
     logits = np.array([1.2, 0.7, 0.3, 0.0, -0.2, -0.6, 0.9, -1.1, -1.5, 0.1, -2.5, 0.5], np.float32)
     prompt, output = [1, 5, 6], [2, 2, 6]
     rows = [(index, seed) for index in range(len(MIXTURES)) for seed in range(50)]
-    sampler = AnySampler(kind, len(logits), max_rows=len(rows))
+    sampler = AnySampler(kind, len(logits), num_slots=len(rows))
     counts = np.zeros((len(MIXTURES), len(logits)))
     for step in range({"cpu": 400, "torch": 100}[kind]):
         places = [place for place, (index, _) in enumerate(rows) if step < 50 or not penalizes(MIXTURES[index])]
@@ -211,7 +211,7 @@ def test_draws_follow_the_distribution_of_each_parameter_and_of_mixtures(kind):
             index, seed = rows[place]
             if step == 0 or penalizes(MIXTURES[index]):
                 sampler.open(place, request(prompt, seed=1000 * step + seed, **MIXTURES[index]), output)
-        for draw in sampler.draw(np.tile(logits, (len(places), 1)), places):
+        for draw in sampler.sample(np.tile(logits, (len(places), 1)), places):
             counts[rows[draw.slot][0], draw.token] += 1
     for index, values in enumerate(MIXTURES):
         assert_drawn_from(counts[index], distribution_by_hand(logits, prompt, output, **values))
@@ -226,7 +226,7 @@ def test_a_row_draws_from_its_distribution_at_every_step():
     logits = np.array([[0.4, 0.0, 1.0, -2.0, -0.3]], np.float32)
     sampler = AnySampler("cpu", 5)
     sampler.open(0, request(seed=11, temperature=0.9, top_p=0.97))
-    counts = np.bincount([sampler.draw(logits, [0])[0].token for _ in range(60_000)], minlength=5)
+    counts = np.bincount([sampler.sample(logits, [0])[0].token for _ in range(60_000)], minlength=5)
     assert_drawn_from(counts, distribution_by_hand(logits[0], [], [], temperature=0.9, top_p=0.97))
 
 
@@ -243,11 +243,11 @@ def assert_drawn_from(counts: np.ndarray, probabilities: np.ndarray) -> None:
 def test_threads_draw_what_one_does():
     """From as many logits as are worth more than one thread."""
     logits = np.random.default_rng(1).normal(size=(32, 20_000)).astype(np.float32)
-    team = ThreadTeam(2)
+    thread_pool = KernelThreadPool(2)
     results = []
-    for sampler in (CpuSampler(20_000, 32), CpuSampler(20_000, 32, num_threads=2, run=team.run)):
+    for sampler in (CpuSampler(20_000, 32), CpuSampler(20_000, 32, num_threads=2, run=thread_pool.run)):
         for row in range(32):
             sampler.open(row, request(seed=row, top_p=0.9, num_logprobs=3))
-        results.append([sampler.draw(logits, range(32)), sampler.draw(logits, range(31, -1, -1))])
-    team.close()
+        results.append([sampler.sample(logits, range(32)), sampler.sample(logits, range(31, -1, -1))])
+    thread_pool.close()
     assert results[0] == results[1]

@@ -39,14 +39,15 @@ GROUP = 4  # numbers along the sum that lie side by side: as many as one instruc
 BLOCK_BYTES = PANEL * (BLOCK + 2)
 ROW_BLOCK_BYTES = BLOCK + 8
 ROW_BLOCK_FLOATS = ROW_BLOCK_BYTES // 4
+TINY = 1e-30  # a block of nothing larger is taken for zeros: 127 over it might be infinite
 
-_MACHINE = "services.inference.engine.runner.cpu.kernels.int8_machine"
-quantize_block = Intrinsic("quantize_block", _MACHINE)
-int8_product_1 = Intrinsic("int8_product_1", _MACHINE)
-int8_product_2 = Intrinsic("int8_product_2", _MACHINE)
-int8_product_4 = Intrinsic("int8_product_4", _MACHINE)
-int8_product_8 = Intrinsic("int8_product_8", _MACHINE)
-has_byte_products = Intrinsic("has_byte_products", _MACHINE)
+_LLVM = "services.inference.engine.runner.cpu.kernels.int8_llvm"
+quantize_block = Intrinsic("quantize_block", _LLVM)
+int8_product_1 = Intrinsic("int8_product_1", _LLVM)
+int8_product_2 = Intrinsic("int8_product_2", _LLVM)
+int8_product_4 = Intrinsic("int8_product_4", _LLVM)
+int8_product_8 = Intrinsic("int8_product_8", _LLVM)
+has_byte_products = Intrinsic("has_byte_products", _LLVM)
 
 
 @compiled(void, int64, int64, FLOAT32S, int64, int64, int64, FLOAT32S)

@@ -1,4 +1,4 @@
-"""The machine operations of the step, as kernels call them; `machine`, `attention_machine` and `threads` generate them.
+"""The machine operations of the step, as kernels call them; the modules `*_llvm` generate them.
 
 A vector is `LANES` numbers of 32 bits; a block of the KV cache holds as many positions. Indices are not checked, and no
 result depends on which vector instructions the processor has: lanes are never added to one another but where it is
@@ -47,17 +47,17 @@ CACHE_LINE = 8  # words of 64 bits
 FLOAT32, BFLOAT16, FLOAT16, INT8 = range(4)
 """The kinds of weights."""
 
-_MACHINE = "services.inference.engine.runner.cpu.kernels.machine"
-_ATTENTION = "services.inference.engine.runner.cpu.kernels.attention_machine"
-_THREADS = "services.inference.engine.runner.cpu.kernels.threads"
+_LINEAR = "services.inference.engine.runner.cpu.kernels.linear_llvm"
+_ATTENTION = "services.inference.engine.runner.cpu.kernels.attention_llvm"
+_THREADS = "services.inference.engine.runner.cpu.kernels.threads_llvm"
 
-panel_product_1 = Intrinsic("panel_product_1", _MACHINE)
-panel_product_2 = Intrinsic("panel_product_2", _MACHINE)
-panel_product_3 = Intrinsic("panel_product_3", _MACHINE)
-panel_product_4 = Intrinsic("panel_product_4", _MACHINE)
-panel_product_8 = Intrinsic("panel_product_8", _MACHINE)
-panel_product_12 = Intrinsic("panel_product_12", _MACHINE)
-sum_of_squares = Intrinsic("sum_of_squares", _MACHINE)
+panel_product_1 = Intrinsic("panel_product_1", _LINEAR)
+panel_product_2 = Intrinsic("panel_product_2", _LINEAR)
+panel_product_3 = Intrinsic("panel_product_3", _LINEAR)
+panel_product_4 = Intrinsic("panel_product_4", _LINEAR)
+panel_product_8 = Intrinsic("panel_product_8", _LINEAR)
+panel_product_12 = Intrinsic("panel_product_12", _LINEAR)
+sum_of_squares = Intrinsic("sum_of_squares", _LINEAR)
 dot_keys = Intrinsic("dot_keys", _ATTENTION)
 softmax = Intrinsic("softmax", _ATTENTION)
 dot_tile = Intrinsic("dot_tile", _ATTENTION)
@@ -67,7 +67,7 @@ mix_tile_4 = Intrinsic("mix_tile_4", _ATTENTION)
 mix_values_1 = Intrinsic("mix_values_1", _ATTENTION)
 mix_values_2 = Intrinsic("mix_values_2", _ATTENTION)
 mix_values_4 = Intrinsic("mix_values_4", _ATTENTION)
-swiglu = Intrinsic("swiglu", _MACHINE)
-has_many_registers = Intrinsic("has_many_registers", _MACHINE)
+swiglu = Intrinsic("swiglu", _LINEAR)
+has_many_registers = Intrinsic("has_many_registers", _LINEAR)
 take_ticket = Intrinsic("take_ticket", _THREADS)
 barrier = Intrinsic("barrier", _THREADS)

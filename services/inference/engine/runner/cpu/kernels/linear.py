@@ -25,10 +25,10 @@ from shared.kernels import types
 from shared.kernels.compiling import compiled
 from shared.kernels.types import BYTES, FLOAT32S, INT64S, UniTuple, boolean, int64
 
-MATRIX_WORDS = 5
+_MATRIX = UniTuple(int64, ("begin", "panels", "depth", "kind", "bias"))
+MATRIX_WORDS = len(_MATRIX.names)
 """Words that describe a matrix: where its first panel begins in the bytes of all weights, how many panels it has, the
 depth of each (a multiple of PANEL), the kind of its weights, and where its biases begin, -1 for none."""
-
 
 _INPUT = (int64, int64, WEIGHTS, int64, FLOAT32S, int64, int64, FLOAT32S)
 
@@ -88,7 +88,7 @@ def gated_linear(
         panel = take_ticket(sync.tickets, ticket)
 
 
-@compiled(UniTuple(int64, ("begin", "panels", "depth", "kind", "bias")), INT64S, int64)
+@compiled(_MATRIX, INT64S, int64)
 def described(matrices, number):
     """The words of a matrix."""
     word = number * MATRIX_WORDS

@@ -8,7 +8,7 @@ import torch
 
 from services.inference.engine.runner.cpu import kernels
 from services.inference.engine.runner.cpu.runner import CpuRunner
-from services.inference.engine.runner.cpu.team import ThreadTeam
+from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.runner.cpu.weights import pack_weights
 from services.inference.engine.runner.protocol import Segment
 from services.inference.engine.sampler import kernels as sampler_kernels
@@ -59,17 +59,17 @@ def models() -> dict[str, Transformer]:
 @pytest.fixture
 def make_runner() -> Iterator[MakeRunner]:
     """Makes runners of a model, whose threads end with the test."""
-    teams = []
+    pools = []
 
     def make(model: Transformer, num_threads: int = 1, short_step_threads: int | None = None) -> CpuRunner:
-        team = ThreadTeam(num_threads)
-        teams.append(team)
+        thread_pool = KernelThreadPool(num_threads)
+        pools.append(thread_pool)
         tensors = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
         return CpuRunner(
             model.config,
             pack_weights(model.config, tensors),
-            CpuSampler(model.config.vocab_size, MAX_ROWS, num_threads=num_threads, run=team.run),
-            team,
+            CpuSampler(model.config.vocab_size, MAX_ROWS, num_threads=num_threads, run=thread_pool.run),
+            thread_pool,
             num_blocks=NUM_BLOCKS,
             num_slots=MAX_ROWS,
             max_step_tokens=MAX_STEP_TOKENS,
@@ -78,8 +78,8 @@ def make_runner() -> Iterator[MakeRunner]:
         )
 
     yield make
-    for team in teams:
-        team.close()
+    for thread_pool in pools:
+        thread_pool.close()
 
 
 def logits_of(runner: CpuRunner, segments: Sequence[Segment]) -> "list[np.ndarray]":

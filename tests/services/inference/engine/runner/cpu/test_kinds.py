@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from services.inference.engine.runner.cpu.kernels.intrinsics import FLOAT32
 from services.inference.engine.runner.cpu.panels import KINDS
 from services.inference.engine.runner.cpu.runner import CpuRunner
-from services.inference.engine.runner.cpu.team import ThreadTeam
+from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.runner.cpu.weights import pack_weights
 from services.inference.engine.runner.protocol import Segment
 from services.inference.engine.types import SequenceRequest
@@ -43,7 +43,7 @@ class NoSampler:
 
     def close(self, row: int) -> None: ...
 
-    def draw(self, logits: object, rows: Sequence[int]) -> list[object]:
+    def sample(self, logits: object, slots: Sequence[int]) -> list[object]:
         raise NotImplementedError
 
     def score(self, logits: object, targets: Sequence[int], num_logprobs: int) -> list[object]:
@@ -56,7 +56,7 @@ def tensors() -> Tensors:
     return {name: value.numpy() for name, value in Transformer(CONFIG).state_dict().items()}
 
 
-team = functools.cache(ThreadTeam)
+thread_pool = functools.cache(KernelThreadPool)
 
 
 def runner(tensors: Tensors, kind: int, num_threads: int = 1, config: ModelConfig = CONFIG) -> CpuRunner:
@@ -64,7 +64,7 @@ def runner(tensors: Tensors, kind: int, num_threads: int = 1, config: ModelConfi
         config,
         pack_weights(config, tensors, kind),
         NoSampler(),  # type: ignore[arg-type]
-        team(num_threads),
+        thread_pool(num_threads),
         num_blocks=16,
         num_slots=8,
         max_step_tokens=64,

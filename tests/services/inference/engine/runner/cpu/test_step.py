@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from services.inference.engine.limits import BLOCK_SIZE
-from services.inference.engine.runner.cpu.kernels.intrinsics import LANES
 from services.inference.engine.runner.protocol import Segment
 from shared.lm import Transformer
 from tests.services.inference.engine.runner.cpu.conftest import (
@@ -30,10 +29,6 @@ class Sequence(NamedTuple):
     tokens: list[int]
     chunks: list[int]
     blocks: list[int]
-
-
-def test_a_block_is_a_vector_of_positions() -> None:
-    assert BLOCK_SIZE == LANES
 
 
 @pytest.mark.parametrize("name", CONFIGS)

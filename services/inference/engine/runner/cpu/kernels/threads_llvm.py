@@ -7,11 +7,11 @@
 import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from services.inference.engine.runner.cpu.kernels.intrinsics import CACHE_LINE
-from services.inference.engine.runner.cpu.kernels.vectors import HALF_WORD, WORD, address, offset, word
+from services.inference.engine.runner.cpu.kernels.vectors_llvm import HALF_WORD, WORD, offset, word
+from shared.kernels.llvm import address, call
 
 _SPINS = 4000  # looks at the others before the core is offered to whoever else wants it
 
@@ -60,8 +60,7 @@ def _wait_for_change(builder, generation, ours) -> None:
     spins.add_incoming(word(0), entry)
     _pause(builder)
     with builder.if_then(builder.icmp_signed(">", spins, word(_SPINS)), likely=False):
-        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.IntType(32), []), "sched_yield")
-        builder.call(function, [])
+        call(builder, "sched_yield", HALF_WORD)
     spins.add_incoming(builder.add(spins, word(1)), builder.block)
     is_same = builder.icmp_signed("==", builder.load_atomic(generation, "acquire", 8), ours)
     builder.cbranch(is_same, wait, go_on)
@@ -72,9 +71,6 @@ def _pause(builder) -> None:
     """Tell the processor that this is a loop that waits, where there is a way to say so."""
     triple = llvm.get_process_triple()
     if "x86" in triple:
-        function_type = ir.FunctionType(ir.VoidType(), [])
-        builder.call(cgutils.get_or_insert_function(builder.module, function_type, "llvm.x86.sse2.pause"), [])
+        call(builder, "llvm.x86.sse2.pause", ir.VoidType())
     elif "aarch64" in triple or "arm64" in triple:
-        function_type = ir.FunctionType(ir.VoidType(), [HALF_WORD])
-        hint = cgutils.get_or_insert_function(builder.module, function_type, "llvm.aarch64.hint")
-        builder.call(hint, [ir.Constant(HALF_WORD, 1)])  # YIELD
+        call(builder, "llvm.aarch64.hint", ir.VoidType(), ir.Constant(HALF_WORD, 1))  # YIELD

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from services.inference.engine.runner.cpu import team as team_module
-from services.inference.engine.runner.cpu.team import ThreadTeam
+from services.inference.engine.runner.cpu import thread_pool as thread_pool_module
+from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 
 
 @pytest.fixture
-def team() -> Iterator[ThreadTeam]:
-    team = ThreadTeam(3)
-    yield team
-    team.close()
+def thread_pool() -> Iterator[KernelThreadPool]:
+    thread_pool = KernelThreadPool(3)
+    yield thread_pool
+    thread_pool.close()
 
 
-def test_each_call_runs_in_a_thread_of_its_own(team: ThreadTeam) -> None:
+def test_each_call_runs_in_a_thread_of_its_own(thread_pool: KernelThreadPool) -> None:
     together = threading.Barrier(3)
     threads = set()
 
@@ -29,7 +29,7 @@ def test_each_call_runs_in_a_thread_of_its_own(team: ThreadTeam) -> None:
         threads.add(threading.get_ident())
 
     calls: list[Any] = [SimpleNamespace(run_only=run)] * 3
-    team.run(calls)
+    thread_pool.run(calls)
     assert len(threads) == 3
     assert threading.get_ident() in threads
 
@@ -37,7 +37,7 @@ def test_each_call_runs_in_a_thread_of_its_own(team: ThreadTeam) -> None:
 @pytest.mark.skipif(
     sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="needs Linux and two processors"
 )
-def test_the_others_keep_off_the_processor_of_the_caller(team: ThreadTeam) -> None:
+def test_the_others_keep_off_the_processor_of_the_caller(thread_pool: KernelThreadPool) -> None:
     """There they would wait for the caller, who waits for them."""
     allowed = os.sched_getaffinity(0)
     places: list[set[int]] = []
@@ -46,7 +46,7 @@ def test_the_others_keep_off_the_processor_of_the_caller(team: ThreadTeam) -> No
         for processor in sorted(allowed)[:2]:
             os.sched_setaffinity(0, {processor})
             places.clear()
-            team.run(calls)
+            thread_pool.run(calls)
             assert places.count({processor}) == 1
             assert places.count(allowed - {processor}) == 2
     finally:
@@ -64,7 +64,7 @@ def test_a_thread_that_does_not_start_is_not_waited_for_in_vain(
         if is_refused:
             raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(team_module, "_START_SECONDS", 0.01)
-    monkeypatch.setattr(team_module._thread, "start_new_thread", start)
+    monkeypatch.setattr(thread_pool_module, "_START_SECONDS", 0.01)
+    monkeypatch.setattr(thread_pool_module._thread, "start_new_thread", start)
     with pytest.raises(MemoryError, match=r"thread 2 of the engine does not start: .* \(OWNLM_THREADS\)"):
-        ThreadTeam(2)
+        KernelThreadPool(2)

@@ -1,10 +1,10 @@
-"""Drawing and scoring: what a thread does for its rows."""
+"""Sampling and scoring: what a thread does for its rows."""
 
 import math
 
 import numpy as np
 
-from services.inference.engine.sampler.kernels.arrays import NUM_BUCKETS, NUM_UNIFORMS, RESULTS, ROWS, SCRATCH
+from services.inference.engine.sampler.kernels.arrays import NUM_BUCKETS, NUM_UNIFORMS, RESULTS, SCRATCH, SLOT_STATE
 from services.inference.engine.sampler.kernels.scores import (
     add_bias,
     copy_scores,
@@ -22,7 +22,7 @@ from shared.kernels.types import INT32S, INT64S, Array, boolean, float32, float6
 
 NO_TOKEN = -1
 LOWEST_LOGPROB = -9999.0
-"""Both as in `shared.lm`; here as well, since the object file is known by the sources of this package alone."""
+"""Copies of those in `shared.lm`, since the object file is named by a hash of the sources of this package alone."""
 
 _LOGITS = Array(float32, readonly=True)
 _LARGEST = float(np.finfo(np.float32).max)
@@ -37,19 +37,19 @@ def _is_finite(score):
 
 @compiled(float32, SCRATCH, _LOGITS, int64, INT32S, int64)
 def _read_scores(scratch, logits, start, invalid, size):
-    """Take a row's logits without the ids that must not be drawn, and return the greatest one."""
+    """Take a row's logits without the ids that must not be sampled, and return the greatest one."""
     peak = copy_scores(logits, start, scratch.scores, size)
     for index in range(len(invalid)):
         scratch.scores[invalid[index]] = -_INFINITY
     return greatest(scratch.scores) if len(invalid) > 0 else peak
 
 
-@compiled(void, ROWS, SCRATCH, int64, int64)
-def _penalize(rows, scratch, row, size):
+@compiled(void, SLOT_STATE, SCRATCH, int64, int64)
+def _penalize(state, scratch, slot, size):
     scores = scratch.scores
-    repetition, presence, frequency = rows.repetition[row], rows.presence[row], rows.frequency[row]
+    repetition, presence, frequency = state.repetition[slot], state.presence[slot], state.frequency[slot]
     for token in range(size):
-        seen = rows.seen[row * size + token]
+        seen = state.seen[slot * size + token]
         if seen == 0 or not _is_finite(scores[token]):
             continue
         value = np.float64(scores[token])
@@ -60,30 +60,30 @@ def _penalize(rows, scratch, row, size):
         scores[token] = np.float32(min(max(value, -_LARGEST), _LARGEST))
 
 
-@compiled(boolean, ROWS, SCRATCH, int64, int64)
-def _change_scores(rows, scratch, row, size):
-    """Apply bias, min_tokens and penalties, and return whether the row has any."""
+@compiled(boolean, SLOT_STATE, SCRATCH, int64, int64)
+def _change_scores(state, scratch, slot, size):
+    """Apply bias, min_tokens and penalties, and return whether the slot has any."""
     changed = False
-    if rows.biased[row]:
-        add_bias(scratch.scores, rows.bias, row * size, size)
+    if state.biased[slot]:
+        add_bias(scratch.scores, state.bias, slot * size, size)
         changed = True
-    if rows.steps[row] < rows.min_tokens[row]:
-        first = row * (len(rows.stops) // len(rows.steps))
-        for index in range(first, first + rows.num_stops[row]):
-            scratch.scores[rows.stops[index]] = -_INFINITY
+    if state.steps[slot] < state.min_tokens[slot]:
+        first = slot * (len(state.stops) // len(state.steps))
+        for index in range(first, first + state.num_stops[slot]):
+            scratch.scores[state.stops[index]] = -_INFINITY
         changed = True
-    if rows.penalized[row]:
-        _penalize(rows, scratch, row, size)
+    if state.penalized[slot]:
+        _penalize(state, scratch, slot, size)
         changed = True
     return changed
 
 
-@compiled(float64, ROWS, SCRATCH, int64, float32, float64)
-def _filter(rows, scratch, row, peak, total):
+@compiled(float64, SLOT_STATE, SCRATCH, int64, float32, float64)
+def _filter(state, scratch, slot, peak, total):
     """Zero the weights that top_k, top_p and min_p remove, and return the sum of the others."""
-    inverse_temperature, log_min_p = rows.inverse_temperature[row], rows.log_min_p[row]
+    inverse_temperature, log_min_p = state.inverse_temperature[slot], state.log_min_p[slot]
     scores, weights, sums, cut = scratch.scores, scratch.weights, scratch.sums, scratch.cut
-    top_k, top_p = rows.top_k[row], rows.top_p[row]
+    top_k, top_p = state.top_k[slot], state.top_p[slot]
     limits_count, limits_mass = top_k < len(scores), top_p < 1.0
     if limits_count or limits_mass:
         fill_buckets(scores, scratch.buckets, peak, inverse_temperature * NUM_BUCKETS / _NATS, NUM_BUCKETS)
@@ -103,13 +103,13 @@ def _filter(rows, scratch, row, peak, total):
     return total
 
 
-@compiled(int64, ROWS, SCRATCH, int64, float32)
-def _draw(rows, scratch, row, peak):
-    if rows.greedy[row]:
+@compiled(int64, SLOT_STATE, SCRATCH, int64, float32)
+def _sample(state, scratch, slot, peak):
+    if state.greedy[slot]:
         return first_of(scratch.scores, peak)
-    total = fill_weights(scratch.scores, scratch.weights, scratch.sums, peak, rows.inverse_temperature[row])
-    total = _filter(rows, scratch, row, peak, total)
-    uniform = rows.uniforms[row * NUM_UNIFORMS + rows.steps[row] % NUM_UNIFORMS]
+    total = fill_weights(scratch.scores, scratch.weights, scratch.sums, peak, state.inverse_temperature[slot])
+    total = _filter(state, scratch, slot, peak, total)
+    uniform = state.uniforms[slot * NUM_UNIFORMS + state.steps[slot] % NUM_UNIFORMS]
     return pick(scratch.weights, scratch.sums, uniform * total)
 
 
@@ -144,32 +144,32 @@ def _logprob(results, place, score):
     return max((np.float64(score) - results.peaks[place]) - results.log_sums[place], LOWEST_LOGPROB)
 
 
-@compiled(int64, _LOGITS, int64, int64, INT64S, INT32S, ROWS, SCRATCH, RESULTS, int64, int64, int64)
-def draw_rows(logits, num_rows, stride, places, invalid, rows, scratch, results, size, first, step):
-    """Draw for every `step`-th row of the logits, from `first` on; `places` are their places.
+@compiled(int64, _LOGITS, int64, int64, INT64S, INT32S, SLOT_STATE, SCRATCH, RESULTS, int64, int64, int64)
+def sample_rows(logits, num_rows, stride, slots, invalid, state, scratch, results, size, first, step):
+    """Sample for every `step`-th row of the logits, from `first` on; `slots` are their slots.
 
-    Rows of `size` logits lie `stride` apart. The draws count as output from then on. Returns how many of the rows have
-    no random number left for their next draw.
+    Rows of `size` logits lie `stride` apart. The tokens count as output from then on. Returns how many of the slots
+    have no random number left for their next token.
     """
     num_spent = 0
     for index in range(first, num_rows, step):
-        row, start = places[index], index * stride
+        slot, start = slots[index], index * stride
         results.tokens[index] = NO_TOKEN
         peak = _read_scores(scratch, logits, start, invalid, size)
         if not _is_finite(peak):
             continue
-        if rows.num_logprobs[row] >= 0:
-            _find_top(scratch, results, index, rows.num_logprobs[row], peak)
-        if _change_scores(rows, scratch, row, size):
+        if state.num_logprobs[slot] >= 0:
+            _find_top(scratch, results, index, state.num_logprobs[slot], peak)
+        if _change_scores(state, scratch, slot, size):
             peak = greatest(scratch.scores)
             if not _is_finite(peak):
                 continue
-        token = _draw(rows, scratch, row, peak)
+        token = _sample(state, scratch, slot, peak)
         results.tokens[index] = token
         results.chosen[index] = _logprob(results, index, logits[start + token])
-        rows.steps[row] += 1
-        rows.seen[row * size + token] += 2
-        num_spent += rows.steps[row] % NUM_UNIFORMS == 0
+        state.steps[slot] += 1
+        state.seen[slot * size + token] += 2
+        num_spent += state.steps[slot] % NUM_UNIFORMS == 0
     return num_spent
 
 

@@ -1,21 +1,21 @@
-"""The memory of pieces that were seen before, with their ids.
+"""The memory of pretokens that were seen before, with their ids.
 
-Most pieces of a text were seen before: a cache answers for them, and merging is left for the rest. Its size is fixed,
+Most pretokens were seen before: a cache answers for them, and merging is left for the rest. Its size is fixed,
 so memory stays bounded and no text can make it slow; and it has one owner at a time, so each thread has its own.
 
-    entries   four words for each piece, two entries to a line of 64 bytes. Pieces of up to 15 bytes and 4 ids:
+    entries   four words for each pretoken, two entries to a line of 64 bytes. Pretokens of up to 15 bytes and 4 ids:
               | bytes 0-7 | bytes 8-14, then a byte: length in its low and number of ids in its high half | ids 0-3 |
               others, which have more in the store:
               | first word of the key | STORED | their place in the store | second word of the key |
-    store     a ring of records, one for each piece that was kept there, the oldest overwritten by the newest:
-              | length in the low and number of ids in the high half | bytes of pieces longer than 15 | ids |
+    store     a ring of records, one for each pretoken that was kept there, the oldest overwritten by the newest:
+              | length in the low and number of ids in the high half | bytes of pretokens longer than 15 | ids |
 
-The key of a short piece is its two words of bytes and length, that of a longer one a hash and NO_KEY. Bytes past the
-end of a piece are zero, and the second word of an unused entry is.
+The key of a short pretoken is its two words of bytes and length, that of a longer one a hash and NO_KEY. Bytes past the
+end of a pretoken are zero, and the second word of an unused entry is.
 
-A hash of the key tells where an entry belongs: its home. A new piece whose home is taken goes elsewhere in the group of
-eight entries around it, and changes places with who lives there when it is met again: so what is frequent is at home,
-where one look finds it.
+A hash of the key gives the entry's home. A new pretoken whose home is taken goes elsewhere in the group of eight
+entries around it, and is swapped with the entry at its home when it is found again: so frequent pretokens are at home,
+where one comparison finds them.
 """
 
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shared.bpe.kernels.piece_merging import SCRATCH
+from shared.bpe.kernels.pretoken_merging import SCRATCH
 from shared.kernels import types
 from shared.kernels.compiling import compiled
 from shared.kernels.intrinsics import leading_zeros, load_word, store_word
@@ -31,7 +31,7 @@ from shared.kernels.types import BYTES, INT64S, UINT32S, UINT64S, int64, uint64
 
 SHORT_BYTES, SHORT_IDS = 15, 4
 ENTRY, GROUP = 4, 32  # words
-# The longest piece that is kept, and the words that it takes at most.
+# The longest pretoken that is kept, and the words that it takes at most.
 KEPT_BYTES, KEPT_WORDS = 128, 1 + 128 // 8 + 128 // 2
 
 # So many entries are asked for before the first of them is looked at.
@@ -48,7 +48,7 @@ _HIGH = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _SPREAD_LOW = np.uint64(0x9E3779B97F4A7C15)
 _SPREAD_HIGH = np.uint64(0xC2B2AE3D27D4EB4F)
-# Which bytes of two words belong to a piece, by its length.
+# Which bytes of two words belong to a pretoken, by its length.
 _KEY_MASKS = np.array([word for n in range(16) for word in divmod((1 << 8 * n) - 1, 1 << 64)[::-1]], np.uint64)
 _KEY = types.UniTuple(uint64, ("low", "high"))
 
@@ -58,7 +58,7 @@ class Cache(NamedTuple):
 
     entries: npt.NDArray[np.uint64]
     store: npt.NDArray[np.uint64]
-    counters: npt.NDArray[np.int64]  # pieces that were merged; after how many to grow; words ever put into the store
+    counters: npt.NDArray[np.int64]  # pretokens that were merged; after how many to grow; words ever put into the store
     keys: npt.NDArray[np.uint64]
     ids: npt.NDArray[np.uint32]
     candidates: npt.NDArray[np.uint32]
@@ -92,7 +92,7 @@ def bytes_as_word(text: npt.NDArray[np.uint8], start: int, count: int) -> np.uin
 
 @compiled(_KEY, BYTES, int64, int64, inline=True)
 def short_key(text: npt.NDArray[np.uint8], start: int, length: int) -> tuple[np.uint64, np.uint64]:
-    """The key of a piece of up to SHORT_BYTES bytes, where the text has 16 from start on."""
+    """The key of a pretoken of up to SHORT_BYTES bytes, where the text has 16 from start on."""
     low = load_word(text, start) & load_word(_KEY_MASKS, 2 * length)
     high = load_word(text, start + 8) & load_word(_KEY_MASKS, 2 * length + 1)
     return low, high | (np.uint64(length) << _LENGTH_SHIFT)
@@ -100,7 +100,7 @@ def short_key(text: npt.NDArray[np.uint8], start: int, length: int) -> tuple[np.
 
 @compiled(_KEY, BYTES, int64, int64)
 def key_by_bytes(text: npt.NDArray[np.uint8], start: int, length: int) -> tuple[np.uint64, np.uint64]:
-    """The key of any piece."""
+    """The key of any pretoken."""
     if length > SHORT_BYTES:
         hashed = np.uint64(length)
         for place in range(0, length, 8):
@@ -145,7 +145,7 @@ def copy_stored_ids(
 ) -> int:
     """Write the ids in the store to `out[filled:]`; returns where they end, `filled` if they are not there any more.
 
-    Pieces of one hash are told apart by their bytes.
+    Pretokens of one hash are told apart by their bytes.
     """
     store = cache.store
     if cache.counters[2] > position + store.size:
@@ -185,7 +185,7 @@ def put_into_store(
     filled: int,
     count: int,
 ) -> int:
-    """Keep a piece of at most KEPT_BYTES bytes and its ids, `out[filled : filled + count]`; returns their position."""
+    """Store a pretoken of at most KEPT_BYTES bytes and its ids `out[filled : filled + count]`; returns the position."""
     store = cache.store
     position = _free_position(cache)
     place = position & (store.size - 1)
@@ -211,8 +211,8 @@ def swap(entries: npt.NDArray[np.uint64], first: int, second: int) -> None:
 
 
 @compiled(types.void, CACHE, CACHE)
-def move_pieces(old: Cache, new: Cache) -> None:
-    """Take the pieces of a cache over into a larger one."""
+def move_pretokens(old: Cache, new: Cache) -> None:
+    """Take the pretokens of a cache over into a larger one."""
     for source in range(0, old.entries.size, ENTRY):
         low, second, last = old.entries[source], old.entries[source + 1], old.entries[source + 3]
         if second == 0:

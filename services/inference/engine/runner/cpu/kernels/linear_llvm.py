@@ -16,15 +16,13 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from services.inference.engine.runner.cpu.kernels.intrinsics import BFLOAT16, FLOAT16, FLOAT32, LANES, PANEL
-from services.inference.engine.runner.cpu.kernels.vectors import (
+from services.inference.engine.runner.cpu.kernels.intrinsics import BFLOAT16, CACHE_LINE, FLOAT16, FLOAT32, LANES, PANEL
+from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     BIT,
     BYTE,
     FLOAT,
     ZERO,
     Loop,
-    address,
-    broadcast,
     exponential,
     fold,
     from_bfloat16,
@@ -32,18 +30,17 @@ from services.inference.engine.runner.cpu.kernels.vectors import (
     has_feature,
     load,
     load_halves,
-    multiply_add,
     offset,
-    prefetch,
     splat,
     store,
     store_or_add,
     word,
 )
+from shared.kernels.llvm import SECOND_CACHE, address, broadcast, multiply_add, prefetch
 
 _VECTORS = PANEL // LANES  # of a panel
 _AHEAD_BYTES = 4096  # how far before its use a weight is asked for: where a page ends, processors stop by themselves
-_LINE_BYTES = 64
+_LINE_BYTES = 8 * CACHE_LINE
 
 
 def _panel_product(rows: int):
@@ -110,7 +107,7 @@ def _accumulate(builder, panel, of_kind, depth, activations):
     line = PANEL * of_kind.size
     ahead = offset(builder, panel, builder.mul(loop.index, word(line)))
     for begin in range(0, unroll * line, _LINE_BYTES):
-        prefetch(builder, offset(builder, ahead, _AHEAD_BYTES + begin))
+        prefetch(builder, offset(builder, ahead, _AHEAD_BYTES + begin), SECOND_CACHE)
     for step in range(unroll):
         k = builder.add(loop.index, word(step))
         first = offset(builder, panel, builder.mul(k, word(line)))
@@ -118,7 +115,7 @@ def _accumulate(builder, panel, of_kind, depth, activations):
             of_kind.load(builder, offset(builder, first, LANES * of_kind.size * number)) for number in range(_VECTORS)
         ]
         for row, pointer in enumerate(activations):
-            activation = broadcast(builder, builder.load(offset(builder, pointer, k)))
+            activation = broadcast(builder, builder.load(offset(builder, pointer, k)), LANES)
             for number, weight in enumerate(weights):
                 place = row * _VECTORS + number
                 sums[place] = multiply_add(builder, weight, activation, sums[place])

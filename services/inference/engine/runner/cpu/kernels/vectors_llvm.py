@@ -8,10 +8,10 @@ import struct
 
 import llvmlite.binding as llvm
 from llvmlite import ir
-from numba.core import cgutils
 from numba.core.registry import cpu_target
 
 from services.inference.engine.runner.cpu.kernels.intrinsics import LANES
+from shared.kernels.llvm import broadcast, multiply_add
 
 BYTE, HALF_WORD, WORD, BIT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.IntType(1)
 FLOAT = ir.FloatType()
@@ -19,12 +19,6 @@ VECTOR = ir.VectorType(FLOAT, LANES)
 INTEGERS = ir.VectorType(HALF_WORD, LANES)
 HALVES = ir.VectorType(ir.IntType(16), LANES)
 ZERO = ir.Constant(VECTOR, None)
-
-
-def address(context, builder, array_type, array, index, pointee):
-    """The address of an element of a one-dimensional contiguous array, as a pointer to another type."""
-    struct_of_array = context.make_array(array_type)(context, builder, array)
-    return builder.bitcast(builder.gep(struct_of_array.data, [index]), pointee.as_pointer())
 
 
 def offset(builder, pointer, index):
@@ -45,14 +39,6 @@ def load(builder, pointer):
 def store(builder, vector, pointer):
     """Write a vector from the address of its first number on."""
     builder.store(vector, builder.bitcast(pointer, VECTOR.as_pointer()), align=4)
-
-
-def broadcast(builder, number, lanes: int = LANES):
-    """A vector with one number in all lanes."""
-    vector_type = ir.VectorType(number.type, lanes)
-    undefined = ir.Constant(vector_type, ir.Undefined)
-    vector = builder.insert_element(undefined, number, ir.Constant(HALF_WORD, 0))
-    return builder.shuffle_vector(vector, undefined, ir.Constant(ir.VectorType(HALF_WORD, lanes), None))
 
 
 def _integers(value: int):
@@ -106,27 +92,9 @@ def has_feature(name: str) -> bool:
     return f"+{name}" in cpu_target.target_context.codegen()._tm_features.split(",")
 
 
-def multiply_add(builder, a, b, c):
-    """`a * b + c`, rounded once where the processor can."""
-    function_type = ir.FunctionType(VECTOR, [VECTOR] * 3)
-    function = cgutils.get_or_insert_function(builder.module, function_type, f"llvm.fmuladd.v{LANES}f32")
-    return builder.call(function, [a, b, c])
-
-
-def prefetch(builder, pointer):
-    """Ask for the cache line of an address, to be read soon, into the second cache.
-
-    The first one takes only so many requests at a time that memory would idle between them.
-    """
-    function_type = ir.FunctionType(ir.VoidType(), [pointer.type, HALF_WORD, HALF_WORD, HALF_WORD])
-    function = cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0")
-    read, second_cache, data = (ir.Constant(HALF_WORD, value) for value in (0, 2, 1))
-    builder.call(function, [pointer, read, second_cache, data])
-
-
 def lanes_below(builder, count):
     """Bits of the lanes whose number is below `count` (of 64 bits)."""
-    limit = broadcast(builder, builder.trunc(count, HALF_WORD))
+    limit = broadcast(builder, builder.trunc(count, HALF_WORD), LANES)
     numbers = ir.Constant(INTEGERS, [ir.Constant(HALF_WORD, lane) for lane in range(LANES)])
     return builder.icmp_signed("<", numbers, limit)
 

@@ -1,14 +1,14 @@
-r"""A hash table from pieces of text to how often they occur.
+r"""A hash table from pretokens to how often they occur.
 
     index   | number | ABSENT | number | ...                           2**bits slots, half of them free at least
-    words   | low, high, count | low, high, count | ...                three 64-bit numbers a word
-    arena   | length, bytes, padding | length, bytes, padding | ...    words of 16 bytes and more
+    entries | low, high, count | low, high, count | ...                three 64-bit numbers a pretoken
+    arena   | length, bytes, padding | length, bytes, padding | ...    pretokens of 16 bytes and more
 
-Words are numbered as they come, so those that are frequent, which come early, share cache lines. A word of up to 15
-bytes is its own key: `low` has its first eight bytes, `high` the others and, in the top byte, its length. Of a longer
-one `low` is the hash and `high` has 255 in the top byte and below it the place in the arena. A key looks for its number
-from the slot on that its hash names, without the top BUCKET_BITS: by those the words on disk are cut into buckets, and
-those of one bucket must not crowd into one part of a table.
+Pretokens are numbered in the order of their first occurrence, so frequent ones, which come early, share cache lines. A
+pretoken of up to 15 bytes is its own key: `low` has its first eight bytes, `high` the others and, in the top byte, its
+length. Of a longer one `low` is the hash and `high` has 255 in the top byte and below it the place in the arena. The
+search for a key begins at the slot that its hash gives without the top BUCKET_BITS: those divide the pretokens on disk
+into buckets, and the pretokens of one bucket must not crowd into one part of a table.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ from shared.kernels.compiling import compiled
 from shared.kernels.intrinsics import load_word
 from shared.kernels.types import BYTES, INT32S, INT64S, UINT64S
 
-WORD_SIZE = 3
+ENTRY_SIZE = 3
 LONGEST_SHORT = 15
 BUCKET_BITS = 8
 
@@ -28,7 +28,7 @@ ABSENT = -1
 BITS, USED, ARENA_USED = 0, 1, 2
 
 ARENA = types.Array(types.uint8)
-WORDS = types.Array(types.uint64, readonly=True)
+ENTRIES = types.Array(types.uint64, readonly=True)
 _KEY = types.UniTuple(types.uint64, ("low", "high"))
 
 LONG = np.uint64(255 << 56)
@@ -41,7 +41,7 @@ _MIX_HIGH = np.uint64(0xC2B2AE3D27D4EB4F)
 
 @compiled(types.uint64, types.uint64, types.uint64, inline=True)
 def hash_words(low, high):
-    """A hash whose top bits depend on all bits of both words."""
+    """A hash whose top bits depend on all bits of both pretokens."""
     mixed = (low ^ (low >> 32)) * _MIX_LOW + high * _MIX_HIGH
     return (mixed ^ (mixed >> 29)) * _MIX_LOW
 
@@ -54,7 +54,7 @@ def first_slot(hashed, bits):
 
 @compiled(types.uint64, BYTES, types.int64, types.int64)
 def hash_bytes(data, begin, length):
-    """A hash of a longer piece."""
+    """A hash of a longer pretoken."""
     mixed = np.uint64(length)
     whole = length & ~7
     for offset in range(0, whole, 8):
@@ -67,7 +67,7 @@ def hash_bytes(data, begin, length):
 
 @compiled(_KEY, BYTES, types.int64, types.int64, inline=True)
 def short_key(data, begin, length):
-    """The key of a piece of up to LONGEST_SHORT bytes."""
+    """The key of a pretoken of up to LONGEST_SHORT bytes."""
     tag = np.uint64(length) << 56
     if begin + 16 <= data.size:
         # Without a branch on the length, which nobody can predict.
@@ -97,13 +97,13 @@ def same_bytes(left, left_begin, right, right_begin, length):
 
 @compiled(types.int64, BYTES, types.int64, inline=True)
 def stored_length(arena, place):
-    """The length of the piece at a place of the arena."""
+    """The length of the pretoken at a place of the arena."""
     return np.int64(load_word(arena, place))
 
 
 @compiled(types.int64, ARENA, INT64S, BYTES, types.int64, types.int64, inline=True)
 def store(arena, state, data, begin, length):
-    """Append a piece to the arena, which has room for it, and return its place."""
+    """Append a pretoken to the arena, which has room for it, and return its place."""
     place = state[ARENA_USED]
     for offset in range(8):
         arena[place + offset] = np.uint8(length >> (8 * offset))
@@ -114,28 +114,28 @@ def store(arena, state, data, begin, length):
 
 
 @compiled(types.void, INT32S, UINT64S, INT64S, types.int64, types.uint64, types.uint64, types.uint64, inline=True)
-def append_word(index, words, state, slot, low, high, count):
-    """Give a new word the next number, and a free slot."""
+def append_entry(index, entries, state, slot, low, high, count):
+    """Give a new pretoken the next number, and a free slot."""
     number = state[USED]
     state[USED] = number + 1
     index[slot] = number
-    words[number * WORD_SIZE] = low
-    words[number * WORD_SIZE + 1] = high
-    words[number * WORD_SIZE + 2] = count
+    entries[number * ENTRY_SIZE] = low
+    entries[number * ENTRY_SIZE + 1] = high
+    entries[number * ENTRY_SIZE + 2] = count
 
 
 @compiled(types.void, INT32S, UINT64S, INT64S, types.int64, types.uint64, types.uint64, types.uint64, inline=True)
-def add_short(index, words, state, slot, low, high, amount):
-    """Add to the count of a short word, whose search begins at a slot."""
+def add_short(index, entries, state, slot, low, high, amount):
+    """Add to the count of a short pretoken, whose search begins at a slot."""
     mask = (1 << state[BITS]) - 1
     while True:
         number = np.int64(index[slot])
         if number == ABSENT:
-            append_word(index, words, state, slot, low, high, amount)
+            append_entry(index, entries, state, slot, low, high, amount)
             return
-        place = number * WORD_SIZE
-        if words[place + 1] == high and words[place] == low:
-            words[place + 2] += amount
+        place = number * ENTRY_SIZE
+        if entries[place + 1] == high and entries[place] == low:
+            entries[place + 2] += amount
             return
         slot = slot + 1 & mask
 
@@ -144,43 +144,43 @@ def add_short(index, words, state, slot, low, high, amount):
     types.void,
     *(INT32S, UINT64S, INT64S, ARENA, types.int64, types.uint64, BYTES, types.int64, types.int64, types.uint64),
 )
-def add_long(index, words, state, arena, slot, hashed, data, begin, length, amount):
-    """Add to the count of a long word, whose search begins at a slot; the arena has room for it."""
+def add_long(index, entries, state, arena, slot, hashed, data, begin, length, amount):
+    """Add to the count of a long pretoken, whose search begins at a slot; the arena has room for it."""
     mask = (1 << state[BITS]) - 1
     while True:
         number = np.int64(index[slot])
         if number == ABSENT:
             high = LONG | np.uint64(store(arena, state, data, begin, length))
-            append_word(index, words, state, slot, hashed, high, amount)
+            append_entry(index, entries, state, slot, hashed, high, amount)
             return
-        place = number * WORD_SIZE
-        high = words[place + 1]
-        if words[place] == hashed and high >= LONG:
+        place = number * ENTRY_SIZE
+        high = entries[place + 1]
+        if entries[place] == hashed and high >= LONG:
             stored = np.int64(high & PLACE)
             if stored_length(arena, stored) == length and same_bytes(arena, stored + 8, data, begin, length):
-                words[place + 2] += amount
+                entries[place + 2] += amount
                 return
         slot = slot + 1 & mask
 
 
 @compiled(types.boolean, INT64S, BYTES, types.int64, types.int64, inline=True)
-def has_room(state, arena, pieces, length):
-    """Whether so many new pieces of so many bytes in all fit."""
-    words_left = (1 << state[BITS] - 1) - state[USED]
-    return pieces <= words_left and state[ARENA_USED] + length + 16 * pieces <= arena.size
+def has_room(state, arena, pretokens, length):
+    """Whether so many new pretokens of so many bytes in all fit."""
+    entries_left = (1 << state[BITS] - 1) - state[USED]
+    return pretokens <= entries_left and state[ARENA_USED] + length + 16 * pretokens <= arena.size
 
 
-@compiled(types.uint64, WORDS, types.int64, inline=True)
-def hash_of(words, number):
-    """The hash of a word."""
-    low, high = words[number * WORD_SIZE], words[number * WORD_SIZE + 1]
+@compiled(types.uint64, ENTRIES, types.int64, inline=True)
+def hash_of(entries, number):
+    """The hash of a pretoken."""
+    low, high = entries[number * ENTRY_SIZE], entries[number * ENTRY_SIZE + 1]
     return hash_words(low, high) if high < LONG else low
 
 
-@compiled(types.int64, WORDS, BYTES, types.int64, inline=True)
-def length_of(words, arena, number):
-    """The bytes of a word."""
-    high = words[number * WORD_SIZE + 1]
+@compiled(types.int64, ENTRIES, BYTES, types.int64, inline=True)
+def length_of(entries, arena, number):
+    """The bytes of a pretoken."""
+    high = entries[number * ENTRY_SIZE + 1]
     if high < LONG:
         return np.int64(high >> np.uint64(56))
     return stored_length(arena, np.int64(high & PLACE))

@@ -11,24 +11,21 @@ from numba import types
 from numba.extending import intrinsic
 
 from services.inference.engine.runner.cpu.kernels.intrinsics import CHAINS, LANES, TILE
-from services.inference.engine.runner.cpu.kernels.vectors import (
+from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     BYTE,
     FLOAT,
     ZERO,
     Loop,
-    address,
-    broadcast,
     exponential,
     fold,
     lanes_below,
     load,
-    multiply_add,
     offset,
-    prefetch,
     splat,
     store,
     word,
 )
+from shared.kernels.llvm import SECOND_CACHE, address, broadcast, multiply_add, prefetch
 
 
 @intrinsic
@@ -47,8 +44,8 @@ def dot_keys(
         totals = []
         for query, block, total in zip(queries, blocks, loop.state, strict=True):
             start = offset(builder, block, row)
-            prefetch(builder, builder.bitcast(offset(builder, start, ahead), BYTE.as_pointer()))
-            channel = broadcast(builder, builder.load(offset(builder, query, loop.index)))
+            prefetch(builder, builder.bitcast(offset(builder, start, ahead), BYTE.as_pointer()), SECOND_CACHE)
+            channel = broadcast(builder, builder.load(offset(builder, query, loop.index)), LANES)
             totals.append(multiply_add(builder, load(builder, start), channel, total))
         loop.close(depth, totals)
         for index, total in zip(arguments[13:], totals, strict=True):
@@ -78,7 +75,7 @@ def softmax(typing_context, scores, index, count):
         is_there, vector = scores_at(loop.index)
         largest = builder.select(is_there, larger(loop.state[0], vector), loop.state[0])
         loop.close(count, [largest])
-        peak = broadcast(builder, fold(builder, largest, larger))
+        peak = broadcast(builder, fold(builder, largest, larger), LANES)
         loop = Loop(builder, [ZERO], LANES)
         is_there, vector = scores_at(loop.index)
         share = builder.select(is_there, exponential(builder, builder.fsub(vector, peak)), ZERO)
@@ -105,7 +102,7 @@ def dot_tile(typing_context, q, index, stride, keys, key_1, key_2, key_3, key_4,
         channels = [load(builder, offset(builder, block, start)) for block in blocks]
         totals = []
         for row, query in enumerate(queries):
-            number = broadcast(builder, builder.load(offset(builder, query, loop.index)))
+            number = broadcast(builder, builder.load(offset(builder, query, loop.index)), LANES)
             sums = loop.state[row * len(blocks) : (row + 1) * len(blocks)]
             totals += [
                 multiply_add(builder, channel, number, total) for channel, total in zip(channels, sums, strict=True)
@@ -150,9 +147,9 @@ def _mix_values(vectors: int, rows: int):
                     if rows == 1:
                         for vector in range(vectors):
                             later = offset(builder, offset(builder, place, vector * LANES), ahead)
-                            prefetch(builder, builder.bitcast(later, BYTE.as_pointer()))
+                            prefetch(builder, builder.bitcast(later, BYTE.as_pointer()), SECOND_CACHE)
                     for row in range(rows):
-                        share = broadcast(builder, builder.load(offset(builder, shares[row], token)))
+                        share = broadcast(builder, builder.load(offset(builder, shares[row], token)), LANES)
                         seen_values = numbers
                         if not all_there:  # what lies there may be anything, and 0 times NaN is NaN
                             seen = builder.icmp_signed("<", token, builder.add(count, word(row)))

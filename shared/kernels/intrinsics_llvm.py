@@ -10,10 +10,9 @@ SSE2, NEON).
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
-from numba.np.arrayobj import populate_array
 
+from shared.kernels import llvm
 from shared.kernels.intrinsics import BLOCK, LANES
 
 _BYTE, _WORD, _BIT = ir.IntType(8), ir.IntType(64), ir.IntType(1)
@@ -28,11 +27,11 @@ def byte_range_mask(typing_context, data, index, fold, low, width):
 
     def generate(context, builder, signature, arguments):
         array, index, fold, low, width = arguments
-        pointer = _element_pointer(context, builder, signature.args[0], array, index, _BYTES)
+        pointer = llvm.address(context, builder, signature.args[0], array, index, _BYTES)
         block = builder.load(pointer, align=1)
-        block = builder.or_(block, _broadcast(builder, fold))
-        block = builder.sub(block, _broadcast(builder, low))
-        return builder.bitcast(builder.icmp_unsigned("<", block, _broadcast(builder, width)), _WORD)
+        block = builder.or_(block, llvm.broadcast(builder, fold, BLOCK))
+        block = builder.sub(block, llvm.broadcast(builder, low, BLOCK))
+        return builder.bitcast(builder.icmp_unsigned("<", block, llvm.broadcast(builder, width, BLOCK)), _WORD)
 
     return types.uint64(data, types.int64, types.uint8, types.uint8, types.uint8), generate
 
@@ -43,10 +42,8 @@ def least_of_lanes(typing_context, data, index):
 
     def generate(context, builder, signature, arguments):
         array, index = arguments
-        pointer = _element_pointer(context, builder, signature.args[0], array, index, _NUMBERS)
-        function_type = ir.FunctionType(_NUMBER, [_NUMBERS])
-        reduce = cgutils.get_or_insert_function(builder.module, function_type, f"llvm.vector.reduce.umin.v{LANES}i32")
-        return builder.call(reduce, [builder.load(pointer, align=4)])
+        pointer = llvm.address(context, builder, signature.args[0], array, index, _NUMBERS)
+        return llvm.call(builder, f"llvm.vector.reduce.umin.v{LANES}i32", _NUMBER, builder.load(pointer, align=4))
 
     return types.uint32(data, types.int64), generate
 
@@ -57,7 +54,7 @@ def load_word(typing_context, data, index):
 
     def generate(context, builder, signature, arguments):
         array, index = arguments
-        return builder.load(_element_pointer(context, builder, signature.args[0], array, index, _WORD), align=1)
+        return builder.load(llvm.address(context, builder, signature.args[0], array, index, _WORD), align=1)
 
     return types.uint64(data, types.int64), generate
 
@@ -78,12 +75,8 @@ def prefetch(typing_context, array, index):
 
     def generate(context, builder, signature, arguments):
         array, index = arguments
-        pointer = _element_pointer(context, builder, signature.args[0], array, index, _BYTE)
-        number = ir.IntType(32)
-        function_type = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
-        function = cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0")
-        read, keep, data_cache = (ir.Constant(number, value) for value in (0, 3, 1))
-        builder.call(function, [pointer, read, keep, data_cache])
+        pointer = llvm.address(context, builder, signature.args[0], array, index, _BYTE)
+        llvm.prefetch(builder, pointer, llvm.FIRST_CACHE)
         return context.get_dummy_value()
 
     return types.void(array, types.int64), generate
@@ -95,7 +88,7 @@ def store_word(typing_context, array, index, word):
 
     def generate(context, builder, signature, arguments):
         array, index, word = arguments
-        pointer = _element_pointer(context, builder, signature.args[0], array, index, _WORD)
+        pointer = llvm.address(context, builder, signature.args[0], array, index, _WORD)
         builder.store(word, pointer, align=1)
         return context.get_dummy_value()
 
@@ -119,12 +112,10 @@ def allocate_like(typing_context, array, count):
     def generate(context, builder, signature, arguments):
         item_size = context.get_abi_sizeof(context.get_data_type(array.dtype))
         size = builder.mul(arguments[1], ir.Constant(_WORD, item_size))
-        function_type = ir.FunctionType(_BYTE.as_pointer(), [_WORD])
-        malloc = cgutils.get_or_insert_function(builder.module, function_type, "malloc")
-        address = builder.ptrtoint(builder.call(malloc, [size]), _WORD)
-        is_there = builder.icmp_unsigned("!=", address, ir.Constant(_WORD, 0))
+        start = builder.ptrtoint(llvm.call(builder, "malloc", _BYTE.as_pointer(), size), _WORD)
+        is_there = builder.icmp_unsigned("!=", start, ir.Constant(_WORD, 0))
         length = builder.select(is_there, arguments[1], ir.Constant(_WORD, 0))
-        return make_array(context, builder, array, address, length)
+        return llvm.make_array(context, builder, array, start, length)
 
     return array(array, types.int64), generate
 
@@ -134,37 +125,8 @@ def release(typing_context, array):
     """Give an array back to the C library."""
 
     def generate(context, builder, signature, arguments):
-        pointer = _element_pointer(context, builder, array, arguments[0], ir.Constant(_WORD, 0), _BYTE)
-        function_type = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer()])
-        free = cgutils.get_or_insert_function(builder.module, function_type, "free")
-        builder.call(free, [pointer])
+        pointer = llvm.address(context, builder, array, arguments[0], ir.Constant(_WORD, 0), _BYTE)
+        llvm.call(builder, "free", ir.VoidType(), pointer)
         return context.get_dummy_value()
 
     return types.void(array), generate
-
-
-def make_array(context, builder, array_type, address, length):
-    """A contiguous array of one dimension at an address, which nobody owns."""
-    array = context.make_array(array_type)(context, builder)
-    item_size = ir.Constant(_WORD, context.get_abi_sizeof(context.get_data_type(array_type.dtype)))
-    populate_array(
-        array,
-        data=builder.inttoptr(address, array.data.type),
-        shape=cgutils.pack_array(builder, [length]),
-        strides=cgutils.pack_array(builder, [item_size]),
-        itemsize=item_size,
-        meminfo=None,
-    )
-    return array._getvalue()
-
-
-def _element_pointer(context, builder, array_type, array, index, pointee):
-    """The address of an element of a one-dimensional contiguous array, as a pointer to another type."""
-    struct = context.make_array(array_type)(context, builder, array)
-    return builder.bitcast(builder.gep(struct.data, [index]), pointee.as_pointer())
-
-
-def _broadcast(builder, byte):
-    vector = builder.insert_element(ir.Constant(_BYTES, ir.Undefined), byte, ir.Constant(ir.IntType(32), 0))
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), BLOCK), None)
-    return builder.shuffle_vector(vector, ir.Constant(_BYTES, ir.Undefined), zeros)

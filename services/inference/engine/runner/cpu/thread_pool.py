@@ -16,7 +16,7 @@ if sys.platform == "linux":
     _current_processor = ctypes.CDLL(None).sched_getcpu
 
 
-class ThreadTeam:
+class KernelThreadPool:
     """`num_threads` threads, of which the caller is one. Between two runs the others sleep.
 
     Where the system can be told, they keep off the caller's processor. It often wakes them right there, since another
@@ -31,7 +31,7 @@ class ThreadTeam:
 
     def __init__(self, num_threads: int):
         self.num_threads = num_threads
-        self._members = [_Member(number) for number in range(1, num_threads)]
+        self._workers = [_Worker(number) for number in range(1, num_threads)]
         self._processors = os.sched_getaffinity(0) if sys.platform == "linux" else set()
         self._callers_processor = -1
 
@@ -41,29 +41,29 @@ class ThreadTeam:
         Args:
             calls: At most `num_threads`; the other threads sleep on.
         """
-        members = self._members[: len(calls) - 1]
-        if members and len(self._processors) > 1:
+        workers = self._workers[: len(calls) - 1]
+        if workers and len(self._processors) > 1:
             self._keep_off(_current_processor())
-        for member, call in zip(members, calls[1:], strict=True):
-            member.start(call)
+        for worker, call in zip(workers, calls[1:], strict=True):
+            worker.start(call)
         calls[0].run_only()
-        for member in members:
-            member.join()
+        for worker in workers:
+            worker.join()
 
     def close(self) -> None:
         """End the threads."""
-        for member in self._members:
-            member.close()
-        self._members = []
+        for worker in self._workers:
+            worker.close()
+        self._workers = []
 
     def _keep_off(self, processor: int) -> None:
         if processor != self._callers_processor:
             self._callers_processor = processor
-            for member in self._members:
-                member.run_on(self._processors - {processor})
+            for worker in self._workers:
+                worker.run_on(self._processors - {processor})
 
 
-class _Member:
+class _Worker:
     """A thread that runs what it is handed, one call after the other."""
 
     def __init__(self, number: int):

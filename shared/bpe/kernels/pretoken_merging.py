@@ -1,14 +1,14 @@
-"""Merging one piece by ranks: always the pair of lowest rank, and of equal ranks the leftmost.
+"""Merging one pretoken by ranks: always the pair of lowest rank, and of equal ranks the leftmost.
 
 A token stays at the place of its first byte, and what it absorbs leaves holes:
 
     place       0    1    2    3    4    5
-    piece       t    h    e    r    e    s
+    pretoken       t    h    e    r    e    s
     ids         th   .    e    re   .    s          (after two merges)
-    alive       1    0    1    1    0    1          one bit a place, for pieces of up to 64 bytes
+    alive       1    0    1    1    0    1          one bit a place, for pretokens of up to 64 bytes
     candidates  rank of (th, e), 0   .   rank of (e, re), 2   ...       rank and place in one number: the least is next
 
-Short pieces find the least candidate by looking at all of them, many at a time; long ones keep them in a heap, which
+Short pretokens find the least candidate by looking at all of them, many at a time; long ones keep them in a heap, which
 may hold candidates that are no longer true. So the time is n log n at worst, whatever the text.
 """
 
@@ -20,7 +20,7 @@ from shared.kernels.compiling import compiled
 from shared.kernels.intrinsics import LANES, allocate_like, leading_zeros, least_of_lanes, release, trailing_zeros
 from shared.kernels.types import BYTES, UINT32S, UINT64S, int64, uint32, uint64
 
-# The longest piece whose places fit one word, with one more at each end.
+# The longest pretoken whose places fit one word, with one more at each end.
 SHORT = 62
 # Numbers of scratch for them.
 SCRATCH = SHORT + LANES
@@ -56,7 +56,7 @@ def merge_short(
     out: npt.NDArray[np.uint32],
     filled: int,
 ) -> int:
-    """Write the ids of a piece of at most SHORT bytes to `out[filled:]`; returns where they end.
+    """Write the ids of a pretoken of at most SHORT bytes to `out[filled:]`; returns where they end.
 
     `ids` and `candidates` are scratch of SCRATCH numbers.
     """
@@ -192,9 +192,9 @@ def merge_long(
     out: npt.NDArray[np.uint32],
     filled: int,
 ) -> int:
-    """Write the ids of a piece to `out[filled:]`; returns where they end, NO_MEMORY if there is not enough for it.
+    """Write the ids of a pretoken to `out[filled:]`; returns where they end, NO_MEMORY if there is not enough for it.
 
-    It takes 32 bytes for each of the piece, of which there may be MAX_LENGTH.
+    It takes 32 bytes for each of the pretoken, of which there may be MAX_LENGTH.
     """
     if length > MAX_LENGTH:
         return NO_MEMORY

@@ -6,8 +6,9 @@
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
+
+from shared.kernels import llvm
 
 
 @intrinsic
@@ -15,10 +16,7 @@ def multiply_add(typing_context, a, b, c):
     """`a * b + c`."""
 
     def generate(context, builder, signature, arguments):
-        double = ir.DoubleType()
-        function_type = ir.FunctionType(double, [double, double, double])
-        function = cgutils.get_or_insert_function(builder.module, function_type, "llvm.fmuladd.f64")
-        return builder.call(function, arguments)
+        return llvm.multiply_add(builder, *arguments)
 
     return types.float64(types.float64, types.float64, types.float64), generate
 
@@ -70,12 +68,8 @@ def equal_mask(typing_context, numbers, index, number):
 
     def generate(context, builder, signature, arguments):
         array, index, number = arguments
-        data = context.make_array(signature.args[0])(context, builder, array).data
-        several = ir.VectorType(number.type, 64)
-        pointer = builder.bitcast(builder.gep(data, [index]), several.as_pointer())
-        first = builder.insert_element(ir.Constant(several, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
-        everywhere = builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(ir.IntType(32), 64), None))
-        is_equal = builder.icmp_signed("==", builder.load(pointer, align=4), everywhere)
+        pointer = llvm.address(context, builder, signature.args[0], array, index, ir.VectorType(number.type, 64))
+        is_equal = builder.icmp_signed("==", builder.load(pointer, align=4), llvm.broadcast(builder, number, 64))
         return builder.bitcast(is_equal, ir.IntType(64))
 
     return types.uint64(numbers, types.int64, types.int32), generate

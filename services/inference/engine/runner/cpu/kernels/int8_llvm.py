@@ -13,12 +13,11 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
-from services.inference.engine.runner.cpu.kernels.int8 import BLOCK, BLOCK_BYTES, GROUP, ROW_BLOCK_BYTES
+from services.inference.engine.runner.cpu.kernels.int8 import BLOCK, BLOCK_BYTES, GROUP, ROW_BLOCK_BYTES, TINY
 from services.inference.engine.runner.cpu.kernels.intrinsics import LANES, PANEL
-from services.inference.engine.runner.cpu.kernels.vectors import (
+from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     BIT,
     BYTE,
     FLOAT,
@@ -28,20 +27,17 @@ from services.inference.engine.runner.cpu.kernels.vectors import (
     VECTOR,
     ZERO,
     Loop,
-    address,
-    broadcast,
     from_bfloat16,
     has_feature,
-    multiply_add,
     offset,
     splat,
     store_or_add,
     word,
 )
+from shared.kernels.llvm import address, broadcast, call, multiply_add
 
 _VECTORS = PANEL // LANES  # of a panel
 _ROUNDING = 1.5 * 2**23  # added to a small float, it leaves the nearest whole number in the low bits
-_TINY = 1e-30  # a block of nothing larger is taken for zeros: 127 over it might be infinite
 
 
 @intrinsic
@@ -53,17 +49,17 @@ def quantize_block(typing_context, x, index, quantized, block):
         floats, integers = ir.VectorType(FLOAT, BLOCK), ir.VectorType(HALF_WORD, BLOCK)
         values = builder.load(address(context, builder, signature.args[0], x, index, floats), align=4)
         magnitudes = builder.and_(builder.bitcast(values, integers), ir.Constant(integers, [0x7FFFFFFF] * BLOCK))
-        top_bits = _call(builder, f"llvm.vector.reduce.umax.v{BLOCK}i32", HALF_WORD, magnitudes)
+        top_bits = call(builder, f"llvm.vector.reduce.umax.v{BLOCK}i32", HALF_WORD, magnitudes)
         top = builder.bitcast(top_bits, FLOAT)
         is_finite = builder.icmp_unsigned("<", top_bits, ir.Constant(HALF_WORD, 0x7F800000))
-        is_zero = builder.fcmp_ordered("<", top, _float(_TINY))
+        is_zero = builder.fcmp_ordered("<", top, _float(TINY))
         factor = builder.select(is_zero, _float(0.0), builder.fdiv(_float(127.0), top))
         scale = builder.select(is_zero, _float(0.0), builder.fdiv(top, _float(127.0)))
         scale = builder.select(is_finite, scale, _float(math.nan))
         products = builder.fmul(values, broadcast(builder, factor, BLOCK))
         rounded = builder.fadd(products, splat(_ROUNDING, BLOCK))
         numbers = builder.trunc(builder.bitcast(rounded, integers), ir.VectorType(BYTE, BLOCK))
-        total = _call(builder, f"llvm.vector.reduce.add.v{BLOCK}i32", HALF_WORD, builder.sext(numbers, integers))
+        total = call(builder, f"llvm.vector.reduce.add.v{BLOCK}i32", HALF_WORD, builder.sext(numbers, integers))
         correction = builder.mul(total, ir.Constant(HALF_WORD, -128))
         start = address(context, builder, signature.args[2], quantized, word(0), BYTE)
         start = offset(builder, start, builder.mul(block, word(ROW_BLOCK_BYTES)))
@@ -110,15 +106,15 @@ int8_product_8 = _int8_product(8)
 
 def _add_block(builder, weights, of_rows, totals):
     """The totals of all rows and vectors with one block more: each is fma(exact sum, product of scales, total)."""
-    sums = [[broadcast(builder, _load(builder, row, BLOCK + 4, HALF_WORD))] * _VECTORS for row in of_rows]
+    sums = [[broadcast(builder, _load(builder, row, BLOCK + 4, HALF_WORD), LANES)] * _VECTORS for row in of_rows]
     for group in range(BLOCK // GROUP):
         begin = group * PANEL * GROUP
         some = [_load(builder, weights, begin + vector * LANES * GROUP, INTEGERS) for vector in range(_VECTORS)]
         for number, row in enumerate(of_rows):
-            four = broadcast(builder, _load(builder, row, group * GROUP, HALF_WORD))
+            four = broadcast(builder, _load(builder, row, group * GROUP, HALF_WORD), LANES)
             sums[number] = [_add_products(builder, *pair, four) for pair in zip(sums[number], some, strict=True)]
     results: list[Any] = []
-    row_scales = [broadcast(builder, _load(builder, row, BLOCK, FLOAT)) for row in of_rows]
+    row_scales = [broadcast(builder, _load(builder, row, BLOCK, FLOAT), LANES) for row in of_rows]
     halves = [_load(builder, weights, PANEL * BLOCK + vector * LANES * 2, HALVES) for vector in range(_VECTORS)]
     scales = [from_bfloat16(builder, some) for some in halves]
     for of_row, row_scale in zip(sums, row_scales, strict=True):
@@ -131,7 +127,7 @@ def _add_block(builder, weights, of_rows, totals):
 def _add_products(builder, sums, weights, numbers):
     """Add to each lane the products of its four unsigned bytes with four signed ones, exactly."""
     if _has_vnni():
-        return _call(builder, f"llvm.x86.avx512.vpdpbusd.{32 * LANES}", INTEGERS, sums, weights, numbers)
+        return call(builder, f"llvm.x86.avx512.vpdpbusd.{32 * LANES}", INTEGERS, sums, weights, numbers)
     pairs, wide = ir.VectorType(ir.IntType(16), 2 * LANES), ir.VectorType(HALF_WORD, 2 * LANES)
     weights, numbers = builder.bitcast(weights, pairs), builder.bitcast(numbers, pairs)
     eight = ir.Constant(pairs, [8] * 2 * LANES)
@@ -169,8 +165,3 @@ def _pointer(builder, base, place, kind):
 
 def _float(value):
     return ir.Constant(FLOAT, value)
-
-
-def _call(builder, name, result, *arguments):
-    kind = ir.FunctionType(result, [argument.type for argument in arguments])
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
