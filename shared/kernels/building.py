@@ -4,7 +4,7 @@ Each kernel becomes a function that Numba's other functions can call. Around eac
 takes its arguments from a frame of words (see `compiling`).
 """
 
-# Numba is untyped, and its insides are what this is about.
+# Numba is untyped, and this file uses its internals.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 import importlib
@@ -51,7 +51,7 @@ def build(package: str) -> bytes:
 
 @contextmanager
 def _indices_as_they_are() -> Iterator[None]:
-    """Compile `array[index]` without the question whether the index counts from the end: a quarter of kernels' time."""
+    """Compile `array[index]` without a test for negative indices, which takes a quarter of the kernels' time."""
 
     def fix_integer_index(context, builder, kind, index, size):  # noqa: ARG001
         return context.cast(builder, index, kind, numba.types.intp)
@@ -65,9 +65,9 @@ def _indices_as_they_are() -> Iterator[None]:
 
 
 def _see_callers(library: Any, entries: set[str]) -> None:
-    """Tell LLVM, once all is linked, that there are no callers but those that it sees.
+    """Mark functions as internal once all is linked: LLVM then knows all callers.
 
-    Then arguments that are always the same, as are five of the seven values of an array, are not handed over.
+    Arguments that are always the same, as are five of the seven values of an array, are then not passed.
     """
     optimize = library._optimize_final_module
 
@@ -89,7 +89,7 @@ def _all_kernels(package: str) -> Iterator[KernelFunction]:
 
 
 def _dispatcher_of(kernel: KernelFunction, dispatchers: dict[str, Any]) -> Any:
-    """What other kernels see of a kernel: its function compiled, as are those that it calls."""
+    """The compiled function of a kernel that other kernels call; compiles those that it calls first."""
     if kernel.symbol not in dispatchers:
         function = kernel.function
         scope = dict(function.__globals__)

@@ -160,6 +160,6 @@ def compiled(
     Args:
         result: What it returns.
         arguments: What it takes.
-        inline: Put it into its callers whatever LLVM thinks of its size: a call hands over seven values for each array.
+        inline: Always inline it, whatever its size: a call passes seven values for each array.
     """
     return lambda function: Kernel(function, result, arguments, inline=inline)

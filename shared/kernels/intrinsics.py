@@ -9,7 +9,7 @@ Indices are not checked; every caller stays inside its arrays.
     least_of_lanes(data, index)                      the least of LANES numbers of 32 bits, from data[index] on
     load_word(data, index)                           the eight bytes from data[index] on as a little-endian number
     store_word(data, index, word)                    writes them
-    prefetch(data, index)                            asks for the cache line of data[index], to be read soon
+    prefetch(data, index)                            requests the cache line of data[index], to be read soon
     trailing_zeros(word), leading_zeros(word)        how many low or high bits of a number other than zero are clear
     allocate_like(data, count), release(data)        memory of the C library as an array of the type of another, not
                                                      cleared; of size 0 if there is none

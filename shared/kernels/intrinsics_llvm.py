@@ -71,7 +71,7 @@ def trailing_zeros(typing_context, word):
 
 @intrinsic
 def prefetch(typing_context, array, index):
-    """Ask for the cache line of `array[index]`, to be read soon."""
+    """Request the cache line of `array[index]`, to be read soon."""
 
     def generate(context, builder, signature, arguments):
         array, index = arguments

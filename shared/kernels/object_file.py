@@ -1,11 +1,11 @@
 """The machine code of a set of kernels: one object file, compiled once for each processor and kept.
 
-Its name is a hash of all that decides what is in it: the kernels' sources, the processor, and the version of LLVM. It
+Its name is a hash of all that determines its content: the kernels' sources, the processor, and the version of LLVM. It
 lies in `__pycache__` beside the sources or, where that is read-only, in the user's cache folder or that for temporary
 files; OWNLM_CACHE_DIR names any other place. Where nothing can be written, every process compiles anew.
 
-Code from a file runs as if it were ours, so a file counts only where no other user but root can have put it there.
-Beside the sources that needs no check: who can write there can write the sources.
+Code from a file runs with this user's rights, so a file is used only where no other user but root can have written it.
+Beside the sources there is nothing to check: a user who can write there can change the sources.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ class ObjectFile:
     """The compiled kernels of one package.
 
     Args:
-        package: Its full name; its `TITLE` tells a user what is being compiled.
+        package: Its full name; its `TITLE` is shown while it is compiled.
     """
 
     def __init__(self, package: str):
@@ -131,7 +131,7 @@ class ObjectFile:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all, whoever else writes it."""
+    """Write a file atomically, also where other processes write it."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".partial")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -144,9 +144,9 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _check(path: Path, status: os.stat_result, kind: str, is_kind: Callable[[int], bool]) -> None:
-    """Raise where another user than this one and root made or may change a folder or a file."""
+    """Raise if a user other than this one and root owns or may change a folder or a file."""
     if not is_kind(status.st_mode):
-        fault = "is a symbolic link" if stat.S_ISLNK(status.st_mode) else f"is no {kind}"
+        fault = "is a symbolic link" if stat.S_ISLNK(status.st_mode) else f"is not a {kind}"
     elif status.st_uid not in {0, os.getuid()}:
         fault = f"belongs to user {status.st_uid}, not to user {os.getuid()}"
     elif status.st_mode & _OTHERS_MAY_WRITE:
@@ -173,7 +173,7 @@ def _llvm() -> Any:
     except OSError as error:
         reason = str(error.__context__)  # what the system says; llvmlite only says that it cannot find the file
         if "failed to map segment" in reason and "not permitted" not in reason:
-            raise MemoryError(f"too little is left to load LLVM, which runs compiled code ({reason})") from error
+            raise MemoryError(f"not enough memory to load LLVM, which runs compiled code ({reason})") from error
         raise
     return llvmlite.binding
 

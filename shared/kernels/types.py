@@ -1,4 +1,4 @@
-"""What kernels take and give, said without importing the compiler."""
+"""The types of arguments and results of kernels, described without importing the compiler."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -41,7 +41,7 @@ class UniTuple:
 
 @dataclass(frozen=True)
 class NamedTuple:
-    """Arrays that belong together, handed over as one."""
+    """Arrays that belong together, passed as one argument."""
 
     fields: tuple[Array, ...]
     kind: type

@@ -1,6 +1,6 @@
 r"""Where text may be cut before its pretokens are known: special tokens, and places where every named pattern cuts.
 
-Whatever comes before and after, a pretoken ends
+Independently of the text around, a pretoken ends
 
 1. before a blank that follows a character that is not white space, and before a newline that follows a letter or a
    number: no alternative lets such white space follow these, and none looks back;

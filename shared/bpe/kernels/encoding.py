@@ -1,4 +1,4 @@
-"""Pretokens to ids: most were seen before, and the cache answers for them; merging is left for the rest."""
+"""Pretokens to ids: most are in the cache; only the others are merged."""
 
 import numpy as np
 import numpy.typing as npt
@@ -137,7 +137,7 @@ def _prepare(
     first: int,
     last: int,
 ) -> int:
-    """Put keys and homes of the pretokens `first` to `last` into `cache.keys`, and ask for the entries there.
+    """Put keys and homes of the pretokens `first` to `last` into `cache.keys`, and prefetch the entries there.
 
     Returns:
         Where the last of them ends.

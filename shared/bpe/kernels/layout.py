@@ -1,15 +1,15 @@
 r"""The distinct pretokens of a corpus side by side in memory, as merging wants them.
 
 Pretokens that occur equally often lie together, the most frequent first, and each such group begins at a multiple of
-GROUP positions: so one small array, `weights[position >> GROUP_BITS]`, tells how often the text at a position occurs.
+GROUP positions: so one small array, `weights[position >> GROUP_BITS]`, holds how often the text at a position occurs.
 
-    text    | l o w \0 l o w e r \0 ...       the bytes, never changed: tokens are spelt by pointing at them
+    text    | l o w \0 l o w e r \0 ...       the bytes, never changed: tokens are spelled by pointing at them
     ids     | l o w  /  l o w e r  / ...      the tokens so far; / is GAP
     after `l o` became token 256 and `256 w` token 257:
     ids     | 257 . -3 /  257 . -3 e r / ...
 
-A token lies on its bytes: its id on the first and, if it has several, minus its length on the last. So both neighbours
-are found without links: the next token begins `length` further on, and the byte before tells where the one before
+A token lies on its bytes: its id on the first and, if it has several, minus its length on the last. So both neighbors
+are found without links: the next token begins `length` further on, and the byte before gives where the previous one
 begins. Bytes inside are INSIDE.
 """
 
@@ -74,7 +74,7 @@ def copy_pretoken(entries, arena, number, length, text, ids, position):
     """Write the bytes of a pretoken, as text and as ids. Up to SLACK positions behind it are written to."""
     high = entries[number * ENTRY_SIZE + 1]
     if length <= LONGEST_SHORT:
-        # Without a loop of a length that nobody can predict.
+        # Without a loop of unpredictable length.
         store_word(text, position, entries[number * ENTRY_SIZE])
         store_word(text, position + 8, high & PLACE)
         for offset in range(LONGEST_SHORT):
@@ -91,7 +91,7 @@ def lay_out(entries, arena, order, begin, text, ids, weights):
     """Write the pretokens in `order`, which has the most frequent first.
 
     Args:
-        pretokens: Of a pretoken table.
+        entries: Of a pretoken table.
         arena: Of the same table.
         order: Numbers of pretokens.
         begin: The first position to write to.

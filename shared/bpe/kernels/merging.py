@@ -1,7 +1,7 @@
-r"""Learning merges over the layout of all distinct words.
+r"""Training merges over the layout of all distinct pretokens.
 
 One merge of (a, b) to c visits the places of the pair, left to right. Each occurrence "x a b y" takes from the pairs
-(x, a) and (b, y) and gives to (x, c) and (c, y); what it takes and gives is summed by neighbour, in flat arrays,
+(x, a) and (b, y) and gives to (x, c) and (c, y); what it takes and gives is summed by neighbor, in flat arrays,
 before any pair is looked up. Then the places of those new pairs that are frequent enough are written in a second
 visit. Where two occurrences touch, as in "a b a b", the second finds c to its left: that is a new (c, c), and one
 (c, a) less.
@@ -40,10 +40,10 @@ from shared.kernels.types import BYTES, INT32S, INT64S
 # What became of `learn_merges`.
 DONE, DRY, FULL, DUPLICATE, RESERVED = range(5)
 
-# By neighbouring token: the weight and the number of the occurrences beside it. Once the counts are settled, `places`
+# By neighboring token: the weight and the number of the occurrences beside it. Once the counts are settled, `places`
 # is where the next place of its new pair is written, ABSENT if that is not watched.
-NEIGHBOUR = np.dtype([("weight", "i8"), ("places", "i8")])
-NEIGHBOURS = types.Array(NEIGHBOUR)
+NEIGHBOR = np.dtype([("weight", "i8"), ("places", "i8")])
+NEIGHBORS = types.Array(NEIGHBOR)
 
 PREFETCH_DISTANCE = 16  # occurrences
 
@@ -64,22 +64,22 @@ def length_before(ids, position):
     return 1 if last >= 0 else -last
 
 
-@compiled(types.void, NEIGHBOURS, INT64S, types.int64, types.int64, inline=True)
-def note_neighbour(neighbours, touched, token, weight):
+@compiled(types.void, NEIGHBORS, INT64S, types.int64, types.int64, inline=True)
+def note_neighbor(neighbors, touched, token, weight):
     """Add an occurrence beside a token; `touched` lists the tokens, its number first."""
-    if neighbours[token].places == 0:
+    if neighbors[token].places == 0:
         touched[0] += 1
         touched[touched[0]] = token
-    neighbours[token].places += 1
-    neighbours[token].weight += weight
+    neighbors[token].places += 1
+    neighbors[token].weight += weight
 
 
 @compiled(
     types.UniTuple(types.int64, ("occurrences", "weight", "overlaps", "overlap_weight")),
-    *(INT32S, INT64S, TOKENS, PAIRS, INT32S, types.int64, types.int64, NEIGHBOURS, NEIGHBOURS, INT64S, INT64S),
+    *(INT32S, INT64S, TOKENS, PAIRS, INT32S, types.int64, types.int64, NEIGHBORS, NEIGHBORS, INT64S, INT64S),
 )
 def replace_pair(ids, weights, tokens, pairs, places, number, merged, left, right, touched_left, touched_right):
-    """Write the merged token over every occurrence of a pair, and note the neighbours.
+    """Write the merged token over every occurrence of a pair, and note the neighbors.
 
     Returns:
         The number of occurrences, whose positions are now the first places of the pair, and their weight; and the same
@@ -105,10 +105,10 @@ def replace_pair(ids, weights, tokens, pairs, places, number, merged, left, righ
             overlap_weight += weight
             overlaps += 1
         elif before != GAP:
-            note_neighbour(left, touched_left, before, weight)
+            note_neighbor(left, touched_left, before, weight)
         after = np.int64(ids[position + length])
         if after != GAP:
-            note_neighbour(right, touched_right, after, weight)
+            note_neighbor(right, touched_right, after, weight)
         ids[position] = merged
         ids[middle] = INSIDE
         ids[position + length - 1] = -length
@@ -143,7 +143,7 @@ def decrement(pairs, index, left, right, count):
 @compiled(
     types.boolean,
     *(BYTES, TOKENS, INDEX, PAIRS, HEAP, INT64S, types.int64, types.int64, types.int64, types.int64),
-    *(NEIGHBOURS, NEIGHBOURS, INT64S, INT64S),
+    *(NEIGHBORS, NEIGHBORS, INT64S, INT64S),
 )
 def settle_counts(
     text, tokens, index, pairs, heap, state, number, merged, overlaps, overlap_weight,
@@ -158,20 +158,20 @@ def settle_counts(
     before = state[NUM_PAIRS]
     for entry in range(1, touched_left[0] + 1):
         token = touched_left[entry]
-        neighbour = left[token]
-        decrement(pairs, index, token, a, neighbour.weight)
-        neighbour.places = add_if_frequent(
-            text, tokens, index, pairs, heap, state, token, merged, neighbour.weight, neighbour.places
+        neighbor = left[token]
+        decrement(pairs, index, token, a, neighbor.weight)
+        neighbor.places = add_if_frequent(
+            text, tokens, index, pairs, heap, state, token, merged, neighbor.weight, neighbor.places
         )
     for entry in range(1, touched_right[0] + 1):
         token = touched_right[entry]
-        neighbour = right[token]
-        decrement(pairs, index, b, token, neighbour.weight)
+        neighbor = right[token]
+        decrement(pairs, index, b, token, neighbor.weight)
         if token == a:
-            neighbour.weight -= overlap_weight
-            neighbour.places -= overlaps
-        neighbour.places = add_if_frequent(
-            text, tokens, index, pairs, heap, state, merged, token, neighbour.weight, neighbour.places
+            neighbor.weight -= overlap_weight
+            neighbor.places -= overlaps
+        neighbor.places = add_if_frequent(
+            text, tokens, index, pairs, heap, state, merged, token, neighbor.weight, neighbor.places
         )
     left[merged].places = add_if_frequent(
         text, tokens, index, pairs, heap, state, merged, merged, overlap_weight, overlaps
@@ -182,7 +182,7 @@ def settle_counts(
 
 @compiled(
     types.void,
-    *(INT32S, TOKENS, INT32S, types.int64, types.int64, types.int64, NEIGHBOURS, NEIGHBOURS),
+    *(INT32S, TOKENS, INT32S, types.int64, types.int64, types.int64, NEIGHBORS, NEIGHBORS),
 )
 def write_places(ids, tokens, places, first, count, merged, left, right):
     """Write the places of the pairs that a merge has entered."""
@@ -201,19 +201,19 @@ def write_places(ids, tokens, places, first, count, merged, left, right):
             right[after].places += 1
 
 
-@compiled(types.void, NEIGHBOURS, INT64S)
-def forget_neighbours(neighbours, touched):
+@compiled(types.void, NEIGHBORS, INT64S)
+def forget_neighbors(neighbors, touched):
     """Make ready for the next merge."""
     for entry in range(1, touched[0] + 1):
-        neighbours[touched[entry]].weight = 0
-        neighbours[touched[entry]].places = 0
+        neighbors[touched[entry]].weight = 0
+        neighbors[touched[entry]].places = 0
     touched[0] = 0
 
 
 @compiled(
     types.int64,
     *(BYTES, INT32S, INT64S, TOKENS, INDEX, PAIRS, INDEX, INT32S, HEAP, INT64S),
-    *(NEIGHBOURS, NEIGHBOURS, INT64S, INT64S, INT32S, INT64S, types.int64, types.int64),
+    *(NEIGHBORS, NEIGHBORS, INT64S, INT64S, INT32S, INT64S, types.int64, types.int64),
 )
 def learn_merges(
     text, ids, weights, tokens, spellings, pairs, index, places, heap, state,
@@ -279,8 +279,8 @@ def learn_merges(
         ):  # fmt: skip
             write_places(ids, tokens, places, pairs[number].first, done, merged, left, right)
         free_places(state, pairs[number].first, pairs[number].places)
-        forget_neighbours(left, touched_left)
-        forget_neighbours(right, touched_right)
+        forget_neighbors(left, touched_left)
+        forget_neighbors(right, touched_right)
         left[merged].places = 0
         if not is_new:
             return DUPLICATE

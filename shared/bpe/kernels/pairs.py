@@ -1,16 +1,15 @@
-r"""The pairs of neighbouring tokens that training keeps an eye on, and which of them comes next.
+r"""The pairs of neighboring tokens that training tracks, and which of them comes next.
 
     tokens  | place, length, prefix, spelling hash |      by id: where in the text the bytes are, and what compares them
-    pairs   | left, right, count, first, places |         in order of birth
+    pairs   | left, right, count, first, places |         in order of creation
     index   hash of (left, right) -> number of the pair, open addressing
     places  | positions of pair 0 ... | positions of pair 1 ... |     ascending within a pair; some may be out of date
     heap    | count, pair |                               the most frequent on top; counts may be out of date, too high
 
-A pair is born when a merge makes its younger token, and all its occurrences with it: from then on its count only falls.
-So a heap that corrects what comes to the top, and a threshold below which a pair is forgotten at birth, lose nothing
-until the threshold itself is reached. The heap is kept small: only pairs at or above a level are in it, and when it is
-empty the level sinks. What a merged pair leaves of `places` is used again by the pairs that the next merge gives birth
-to.
+A pair and all its occurrences appear when a merge makes the newer of its tokens: from then on its count only falls. So
+a heap that corrects what comes to the top, and a threshold below which a new pair is dropped, lose nothing until the
+threshold itself is reached. The heap is kept small: only pairs at or above a level are in it, and when it is empty the
+level sinks. The part of `places` that a merged pair leaves is reused by the pairs that the next merge creates.
 """
 
 import numpy as np

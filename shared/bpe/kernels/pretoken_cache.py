@@ -1,4 +1,4 @@
-"""The memory of pretokens that were seen before, with their ids.
+"""A cache of pretokens with their ids.
 
 Most pretokens were seen before: a cache answers for them, and merging is left for the rest. Its size is fixed,
 so memory stays bounded and no text can make it slow; and it has one owner at a time, so each thread has its own.
@@ -34,7 +34,7 @@ ENTRY, GROUP = 4, 32  # words
 # The longest pretoken that is kept, and the words that it takes at most.
 KEPT_BYTES, KEPT_WORDS = 128, 1 + 128 // 8 + 128 // 2
 
-# So many entries are asked for before the first of them is looked at.
+# Entries that are prefetched before the first of them is read.
 AHEAD = 64
 
 # What the second word of an entry or a key is instead of bytes and a length, which is never 0.
@@ -145,7 +145,7 @@ def copy_stored_ids(
 ) -> int:
     """Write the ids in the store to `out[filled:]`; returns where they end, `filled` if they are not there any more.
 
-    Pretokens of one hash are told apart by their bytes.
+    Pretokens of equal hash are distinguished by their bytes.
     """
     store = cache.store
     if cache.counters[2] > position + store.size:
@@ -212,7 +212,7 @@ def swap(entries: npt.NDArray[np.uint64], first: int, second: int) -> None:
 
 @compiled(types.void, CACHE, CACHE)
 def move_pretokens(old: Cache, new: Cache) -> None:
-    """Take the pretokens of a cache over into a larger one."""
+    """Copy the pretokens of a cache into a larger one."""
     for source in range(0, old.entries.size, ENTRY):
         low, second, last = old.entries[source], old.entries[source + 1], old.entries[source + 3]
         if second == 0:

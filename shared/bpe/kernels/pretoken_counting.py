@@ -1,7 +1,7 @@
-"""Counting the pretokens in a pretoken table.
+"""Counting the pretokens of a text in a pretoken table.
 
-Pretokens are taken in batches that fit into the cache, each batch in three passes: the first asks for the memory of the
-slots, the second for that of the pretokens, and the third finds both at hand.
+Pretokens are taken in batches that fit into the cache, each batch in three passes: the first prefetches the
+slots, the second the entries, and the third finds both in the cache.
 """
 
 import numpy as np

@@ -41,7 +41,7 @@ _MIX_HIGH = np.uint64(0xC2B2AE3D27D4EB4F)
 
 @compiled(types.uint64, types.uint64, types.uint64, inline=True)
 def hash_words(low, high):
-    """A hash whose top bits depend on all bits of both pretokens."""
+    """A hash whose top bits depend on all bits of both words."""
     mixed = (low ^ (low >> 32)) * _MIX_LOW + high * _MIX_HIGH
     return (mixed ^ (mixed >> 29)) * _MIX_LOW
 
@@ -70,7 +70,7 @@ def short_key(data, begin, length):
     """The key of a pretoken of up to LONGEST_SHORT bytes."""
     tag = np.uint64(length) << 56
     if begin + 16 <= data.size:
-        # Without a branch on the length, which nobody can predict.
+        # Without a branch on the length, which is unpredictable.
         low_bits, high_bits = 8 * min(length, 8), 8 * max(length - 8, 0)
         low = load_word(data, begin) & (~_NONE >> (64 - low_bits))
         return low, load_word(data, begin + 8) & ((_ONE << high_bits) - _ONE) | tag

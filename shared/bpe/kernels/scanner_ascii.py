@@ -72,7 +72,7 @@ def others_length(blanks, others, trailers, room):
 def pretoken_length(
     data, base, room, upper, lower, numbers, blanks, spaces, newlines, trailers, others, most_numbers, by_case
 ):
-    """The length of the pretoken that begins at `base`; `room` or more if the block does not tell."""
+    """The length of the pretoken that begins at `base`; `room` or more if the block does not show it."""
     letters = upper | lower
     if numbers & _ONE:
         return min(ones(numbers), most_numbers)

@@ -16,7 +16,7 @@ _HASH_BASE = np.uint64(0x9E3779B97F4A7C15)
 
 @compiled(types.void, BYTES, TOKENS, types.int64, types.int64, types.int64)
 def describe_token(text, tokens, token, place, length):
-    """Enter a token that is spelt at a place of the text."""
+    """Enter a token that is spelled at a place of the text."""
     tokens[token].place = place
     tokens[token].length = length
     tokens[token].prefix = spelling_prefix(text, place, length)
@@ -29,8 +29,8 @@ def describe_token(text, tokens, token, place, length):
 
 
 @compiled(types.boolean, BYTES, TOKENS, types.int64, types.int64, types.int64)
-def is_spelt(text, tokens, token, left, right):
-    """Whether a token is spelt like two others together."""
+def is_spelled(text, tokens, token, left, right):
+    """Whether a token is spelled like two others together."""
     first, second, whole = tokens[left], tokens[right], tokens[token]
     if whole.length != first.length + second.length:
         return False
@@ -45,12 +45,12 @@ def is_spelt(text, tokens, token, left, right):
 
 @compiled(types.int64, BYTES, TOKENS, INDEX, types.int64, types.int64)
 def find_spelling(text, tokens, spellings, left, right):
-    """The token that is spelt like two others together, or ABSENT."""
+    """The token that is spelled like two others together, or ABSENT."""
     hashed = tokens[left].hash * tokens[right].power + tokens[right].hash
     slot = pair_slot(0, np.int64(hashed >> np.uint64(1)), spellings.size)
     while spellings[slot] != ABSENT:
         token = spellings[slot]
-        if tokens[token].hash == hashed and is_spelt(text, tokens, token, left, right):
+        if tokens[token].hash == hashed and is_spelled(text, tokens, token, left, right):
             return token
         slot = slot + 1 & spellings.size - 1
     return ABSENT
@@ -67,7 +67,7 @@ def add_spelling(tokens, spellings, token):
 
 @compiled(types.void, BYTES, TOKENS, INDEX, INT64S, INT64S)
 def enter_tokens(text, tokens, spellings, ids, lengths):
-    """Enter tokens that are spelt side by side, from the beginning of the text on."""
+    """Enter tokens that are spelled side by side, from the beginning of the text on."""
     place = np.int64(0)
     for entry in range(ids.size):
         describe_token(text, tokens, ids[entry], place, lengths[entry])

@@ -93,7 +93,7 @@ def fill_pairs(slots: npt.NDArray[np.uint64], lefts: npt.NDArray[np.uint32], rig
             slots[first] = entry
             continue
         slot, moves = first, 0
-        # Whoever was in the slot goes to its other one.
+        # The previous occupant moves to its other slot.
         while entry != _EMPTY:
             if moves > _MOST_MOVES:
                 return False

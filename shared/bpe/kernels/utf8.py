@@ -78,7 +78,7 @@ def well_formed_bytes(data, index):
     leads = of_two | of_three | of_four
     wrong = (leads << ONE | (of_three | of_four) << TWO | of_four << THREE) ^ continuations
     wrong |= byte_range_mask(data, index, 0, 0xC0, 0x40) & ~leads
-    # Spelt too long, surrogates, and beyond the last character: the second byte tells.
+    # Spelled too long, surrogates, and beyond the last character: the second byte decides.
     wrong |= byte_range_mask(data, index, 0, 0xE0, 1) << ONE & byte_range_mask(data, index, 0, 0x80, 0x20)
     wrong |= byte_range_mask(data, index, 0, 0xED, 1) << ONE & byte_range_mask(data, index, 0, 0xA0, 0x20)
     wrong |= byte_range_mask(data, index, 0, 0xF0, 1) << ONE & byte_range_mask(data, index, 0, 0x80, 0x10)

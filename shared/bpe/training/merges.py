@@ -114,7 +114,7 @@ class MergeTrainer:
 
     def _fixed_bytes(self) -> int:
         pair = pairs.PAIR.itemsize + pairs.HEAP_ENTRY.itemsize + 4 * 4
-        token = pairs.TOKEN.itemsize + 2 * merging.NEIGHBOUR.itemsize + 64
+        token = pairs.TOKEN.itemsize + 2 * merging.NEIGHBOR.itemsize + 64
         return self._max_pairs() * pair + self._vocab_size * token + 8 * _SKETCH_SIZE
 
     def _max_pairs(self) -> int:
@@ -127,7 +127,7 @@ class MergeTrainer:
         self._index = _index(2 * self._max_pairs())
         self._heap = np.empty(self._max_pairs(), dtype=pairs.HEAP_ENTRY)
         self._places = np.empty(int(_PLACES_PER_POSITION * self.totals.positions) + 1024, dtype=np.int32)
-        self._neighbours = [np.zeros(self._vocab_size, dtype=merging.NEIGHBOUR) for _ in range(2)]
+        self._neighbors = [np.zeros(self._vocab_size, dtype=merging.NEIGHBOR) for _ in range(2)]
         self._touched = [np.zeros(self._vocab_size + 1, dtype=np.int64) for _ in range(2)]
         self._uses = np.zeros(self._vocab_size, dtype=np.int64)
         self._new_merges = np.empty(2 * _STEP, dtype=np.int32)
@@ -165,7 +165,7 @@ class MergeTrainer:
         outcome = int(
             merging.learn_merges(
                 self._layout.text, self._layout.ids, self._layout.weights, self._tokens, self._spellings, self._pairs,
-                self._index, self._places, self._heap, self._state, *self._neighbours, *self._touched, self._new_merges,
+                self._index, self._places, self._heap, self._state, *self._neighbors, *self._touched, self._new_merges,
                 self._uses, self._vocab_size, _STEP,
             )
         )  # fmt: skip

@@ -75,4 +75,4 @@ def test_a_start_without_memory_says_so_and_does_not_say_that_a_library_is_missi
     process = run(COLD)
     assert process.returncode == 1
     last = process.stderr.splitlines()[-1]
-    assert last.startswith("MemoryError: too little is left to load LLVM, which runs compiled code")
+    assert last.startswith("MemoryError: not enough memory to load LLVM, which runs compiled code")

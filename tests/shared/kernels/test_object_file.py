@@ -94,7 +94,7 @@ SPOILED = {
     "a link to a folder": (lambda folder, _: replace_by_a_link(folder), "cache is a symbolic link"),
     "a file that others may write": (lambda _, file: file.chmod(0o666), r"\.o can be .* others \(mode 0666\)"),
     "another user's file": (lambda _, file: give_to_another_user(file), r"belongs to user"),
-    "a pipe": (lambda _, file: replace_by_a_pipe(file), r"\.o is no file"),
+    "a pipe": (lambda _, file: replace_by_a_pipe(file), r"\.o is not a file"),
 }
 
 

@@ -33,7 +33,7 @@ def pack_panels(weights: Floats, kind: int, target: NDArray[np.uint8]) -> None:
 
 
 def _pack_int8(weights: Floats, target: NDArray[np.uint8]) -> None:
-    """Quantise in blocks.
+    """Quantize in blocks.
 
     A block's scale is its largest magnitude over 127, rounded up to a bfloat16: what is lost is the finest part of the
     range, nothing else, since the numbers are rounded with the scale that they are multiplied with.

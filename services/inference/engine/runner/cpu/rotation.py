@@ -11,7 +11,7 @@ _POSITIONS_AT_ONCE = 256
 class Rotation:
     """Cosines and sines of the angles at each position, computed when a sequence first gets there.
 
-    A context may be far longer than anything that is asked for: memory that was never written to is not the process's.
+    A context may be far longer than any request: memory that was never written to is not yet allocated to the process.
 
     Attributes:
         values: Of each position, head_dim / 2 cosines and as many sines; what lies beyond `reach` has no meaning.

@@ -33,7 +33,7 @@ assert BLOCK_SIZE == LANES, "a block of the KV cache is a vector of positions"
 _SHORT_STEP_BYTES = 70 << 20
 """A step is short where it reads fewer bytes of matrices, at a row or at as many as that takes as long for. On two
 cores of which HTTP and a client take a share, one thread is as fast as two for steps of up to some 3 ms, and steadier:
-threads wait for each other at every part of a layer, and for whatever has taken the core of one of them."""
+threads wait for each other at every part of a layer, and for any process that has taken the core of one of them."""
 
 _ROWS_AT_THE_PRICE_OF_ONE = 4
 
@@ -133,7 +133,7 @@ class CpuRunner:
     def logits(self, outputs: Sequence[int]) -> Floats:
         """The logits after tokens of the last `forward`, [len(outputs), vocab_size]; at most `num_slots` at once."""
         if len(outputs) > self.num_slots:
-            raise ValueError(f"logits of {len(outputs)} tokens were asked for at once, of {self.num_slots} at most")
+            raise ValueError(f"logits of {len(outputs)} tokens requested at once; the most is {self.num_slots}")
         self._plan.outputs[: len(outputs)] = outputs
         self._sync.tickets[-1] = 0
         self._head.run(self._num_threads(len(outputs)), begin=0, end=len(outputs))
@@ -144,7 +144,7 @@ class CpuRunner:
         return self._short_step_threads if is_short else self._thread_pool.num_threads
 
     def _lay_out(self, segments: Sequence[Segment]) -> tuple[int, list[int]]:
-        """Write the plan of a step, after looking at all that compiled code takes for granted.
+        """Write the plan of a step, after checking all that compiled code relies on.
 
         Raises:
             ValueError: More tokens than fit, or a token, position or block that does not exist.
@@ -157,7 +157,7 @@ class CpuRunner:
             last = segment.start + len(segment.tokens) - 1
             if end > len(plan.tokens) or table_end > len(plan.blocks) or last >= self._context_length:
                 raise ValueError(
-                    f"a step of {end} tokens, one of them at position {last}, is more than there is room for"
+                    f"a step of {end} tokens, one of them at position {last}, exceeds the memory of the runner"
                 )
             if last >= len(segment.blocks) * BLOCK_SIZE:
                 raise ValueError(f"position {last} is in none of {len(segment.blocks)} blocks")
@@ -196,7 +196,8 @@ def position_bytes(config: ModelConfig, num_threads: int, num_slots: int) -> int
 def _check_below(numbers: Words, limit: int, name: str) -> None:
     # Seen as unsigned, what is negative is larger than any limit.
     if len(numbers) and numbers.view(np.uint64).max() >= limit:
-        raise ValueError(f"there is no {name} {numbers[numbers.view(np.uint64).argmax()]}, only {limit} from 0 on")
+        worst = numbers[numbers.view(np.uint64).argmax()]
+        raise ValueError(f"{name} {worst} does not exist; valid are 0 to {limit - 1}")
 
 
 class _ParallelCall:

@@ -1,4 +1,4 @@
-"""Threads that run compiled code side by side, for the whole life of the process."""
+"""A pool of threads that run prepared kernel calls in parallel, for the life of the process."""
 
 import _thread
 import contextlib
@@ -19,8 +19,8 @@ if sys.platform == "linux":
 class KernelThreadPool:
     """`num_threads` threads, of which the caller is one. Between two runs the others sleep.
 
-    Where the system can be told, they keep off the caller's processor. It often wakes them right there, since another
-    one is busy for a moment, with HTTP say, and there they wait for the caller, who does not sleep but waits for them.
+    On Linux they avoid the caller's processor. The system often wakes them there, since another processor is busy for a
+    moment (with HTTP, say), and there they would wait for the caller, which spins while it waits for them.
 
     Args:
         num_threads: At least 1.
@@ -82,8 +82,8 @@ class _Worker:
             begun = self._done.acquire(timeout=_START_SECONDS)
         if not begun:
             raise MemoryError(
-                f"thread {number + 1} of the engine does not start: the memory, or the number of processes allowed, is "
-                "too small; set fewer (OWNLM_THREADS)"
+                f"thread {number + 1} of the engine did not start: too little memory, or the limit on the number of "
+                "processes is reached; lower OWNLM_THREADS"
             )
 
     def run_on(self, processors: set[int]) -> None:

@@ -140,7 +140,7 @@ def _find_top(scratch, results, place, count, peak):
 
 @compiled(float64, RESULTS, int64, float32)
 def _logprob(results, place, score):
-    # The difference first: beside a great logit the logarithm is nothing.
+    # The difference first: next to a large logit the logarithm would be rounded away.
     return max((np.float64(score) - results.peaks[place]) - results.log_sums[place], LOWEST_LOGPROB)
 
 

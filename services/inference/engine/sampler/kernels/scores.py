@@ -42,7 +42,7 @@ def _in_order(word):
 
 @compiled(float32, int32, int32, inline=True)
 def _peak_of(best, magnitude):
-    """The float that is greatest in order; NaN if a magnitude beyond infinity tells of one."""
+    """The float that is greatest in order; NaN if a magnitude is beyond infinity."""
     return _NOT_A_NUMBER if magnitude > _INFINITY else from_bits32(_in_order(best))
 
 

@@ -2,7 +2,7 @@
 
 The blocks are those of llama.cpp's q8_0; its file format is another.
 
-Weights are quantised when the model is loaded. Each row of activations is quantised when it is used, in the same
+Weights are quantized when the model is loaded. Each row of activations is quantized when it is used, in the same
 blocks, so that it depends on no other row. The products of a block are added exactly, in integers; the blocks, scaled,
 are added in their order in float32.
 
@@ -11,17 +11,17 @@ A panel of weights has, for each block,
     [8 groups][32 outputs][4]   uint8: the number, plus 128
     [32 outputs]                uint16: the bits of the scale as a bfloat16
 
-and a quantised row of activations has, for each block,
+and a quantized row of activations has, for each block,
 
     [32]                        int8
     1                           float32: the scale
     1                           int32: -128 times the sum of the numbers, which undoes the 128 that weights are given
 
     quantize_block(x, index, quantized, block)
-        Quantise the 32 numbers from x[index] on into that block. The scale is the largest magnitude over 127. A NaN or
+        Quantize the 32 numbers from x[index] on into that block. The scale is the largest magnitude over 127. A NaN or
         an infinity makes it NaN, and with it all outputs of the row.
     int8_product_R(weights, begin, depth, quantized, row, out, out_index, out_stride, add)
-        As `panel_product_R`, for R quantised rows from number `row` on.
+        As `panel_product_R`, for R quantized rows from number `row` on.
     has_byte_products()
         Whether the processor adds products of bytes with one instruction.
 """
@@ -60,7 +60,7 @@ def quantize_rows(
     depth: int,
     quantized: NDArray[np.float32],
 ) -> None:
-    """Quantise a thread's share of rows that lie `stride` apart and have `depth` numbers each, a multiple of BLOCK."""
+    """Quantize a thread's share of rows that lie `stride` apart and have `depth` numbers each, a multiple of BLOCK."""
     blocks = depth // BLOCK
     all_blocks = num_rows * blocks
     for number in range(all_blocks * thread // num_threads, all_blocks * (thread + 1) // num_threads):
@@ -80,7 +80,7 @@ def int8_panel(
     out_stride: int,
     add: bool,
 ) -> None:
-    """The product of all quantised rows with one panel."""
+    """The product of all quantized rows with one panel."""
     row = 0
     if has_byte_products():
         while num_rows - row >= 8:

@@ -13,7 +13,7 @@ said, and then in one fixed order.
         Of `count` numbers, a multiple of LANES: each lane by itself, then the lanes in pairs of halves.
     dot_keys(q, q_1 .. q_4, keys, key_1 .. key_4, ahead, depth, scores, score_1 .. score_4)
         Scores of four queries, q[q_1] and on, each against a block of keys: keys[key_1] and on hold, for each of
-        `depth` channels, the LANES positions side by side. What lies `ahead` of them is asked for meanwhile.
+        `depth` channels, the LANES positions side by side. What lies `ahead` of them is prefetched meanwhile.
     softmax(scores, index, count)
         Turn `count` scores into exp(score - largest), those up to the next whole vector into 0; returns their sum.
     dot_tile(q, index, stride, keys, key_1 .. key_4, depth, scores, score_index, room)
@@ -21,11 +21,11 @@ said, and then in one fixed order.
         query lie side by side, and `room` apart from those of the next one.
     mix_values_V(weights, index, room, count, values, value, ahead, depth, sums, sums_room)
         Add `count` rows of values (at most LANES are used), each times its weight, for V vectors of channels from
-        values[value] on. Rows lie `depth` apart; what lies `ahead` of them is asked for meanwhile. `weights[sums]` and
+        values[value] on. Rows lie `depth` apart; what lies `ahead` of them is prefetched meanwhile. `weights[sums]` and
         on hold CHAINS // V sums, V vectors each, which the rows are added to in turn.
     mix_tile_V(weights, index, room, count, values, value, ahead, depth, sums, sums_room)
         The same sums for TILE queries, whose weights lie `room` apart, and sums `sums_room`. Each sees one row more
-        than the one before. Nothing is asked for ahead.
+        than the one before. Nothing is prefetched.
     swiglu(x, index, out, out_index)
         silu of LANES gates, times the LANES numbers behind them.
     has_many_registers()

@@ -39,7 +39,7 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
 from shared.kernels.llvm import SECOND_CACHE, address, broadcast, multiply_add, prefetch
 
 _VECTORS = PANEL // LANES  # of a panel
-_AHEAD_BYTES = 4096  # how far before its use a weight is asked for: where a page ends, processors stop by themselves
+_AHEAD_BYTES = 4096  # how far ahead weights are prefetched: processors' own prefetching stops at the end of a page
 _LINE_BYTES = 8 * CACHE_LINE
 
 

@@ -1,7 +1,7 @@
 """A step of the model: all layers over the tokens of all segments, run by all threads at once.
 
 Between two phases the threads wait for each other. In a phase they share rows, panels of weights or heads, but never
-the terms of a sum, so that who computes what changes no bit of the result.
+the terms of a sum, so that the division of work changes no bit of the result.
 """
 
 import numpy as np
@@ -198,7 +198,7 @@ def embed(thread, num_threads, shape, embedding, tokens, num_rows, residual):
 
 @compiled(types.void, int64, int64, INT64S, float32, FLOAT32S, int64, int64, ACTIVATIONS)
 def norm_rows(thread, num_threads, shape, epsilon, gains, gain, num_rows, work):
-    """Normalise the residual stream of each token. A thread takes the same rows as in `embed`."""
+    """Normalize the residual stream of each token. A thread takes the same rows as in `embed`."""
     wide = shape[WIDE]
     for row in range(thread, num_rows, num_threads):
         rms_norm(work.residual, row * wide, shape[D_MODEL], gains, gain, epsilon, work.normed, row * wide)

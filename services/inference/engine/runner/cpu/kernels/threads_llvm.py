@@ -13,7 +13,7 @@ from services.inference.engine.runner.cpu.kernels.intrinsics import CACHE_LINE
 from services.inference.engine.runner.cpu.kernels.vectors_llvm import HALF_WORD, WORD, offset, word
 from shared.kernels.llvm import address, call
 
-_SPINS = 4000  # looks at the others before the core is offered to whoever else wants it
+_SPINS = 4000  # polls before the core is yielded to another thread
 
 
 @intrinsic
@@ -68,7 +68,7 @@ def _wait_for_change(builder, generation, ours) -> None:
 
 
 def _pause(builder) -> None:
-    """Tell the processor that this is a loop that waits, where there is a way to say so."""
+    """Emit the processor's hint for spin loops, where it has one."""
     triple = llvm.get_process_triple()
     if "x86" in triple:
         call(builder, "llvm.x86.sse2.pause", ir.VoidType())

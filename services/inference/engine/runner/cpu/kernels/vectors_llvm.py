@@ -1,4 +1,4 @@
-"""Pieces of LLVM's portable vector code that the engine's intrinsics are made of; imported only to compile."""
+"""LLVM's portable vector code that the engine's intrinsics are made of; imported only to compile."""
 
 # Numba's extension interface is untyped.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"

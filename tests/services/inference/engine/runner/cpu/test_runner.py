@@ -74,11 +74,11 @@ def test_a_short_step_leaves_threads_asleep_and_changes_no_bit(
     bytes_of_a_row = make_runner(model)._weights.packed.size
     monkeypatch.setattr("services.inference.engine.runner.cpu.runner._SHORT_STEP_BYTES", 2 * bytes_of_a_row)
     runner = make_runner(model, 3, short_step_threads=1)
-    teams: list[int] = []
-    run = runner._team.run
+    call_counts: list[int] = []
+    run = runner._thread_pool.run
 
     def counted(calls: Sequence[Call]) -> None:
-        teams.append(len(calls))
+        call_counts.append(len(calls))
         run(calls)
 
     for call in (runner._layers, runner._head):
@@ -86,8 +86,8 @@ def test_a_short_step_leaves_threads_asleep_and_changes_no_bit(
     for length, num_threads in ((4, 1), (8, 3)):
         segments = [Segment(list(range(1, length + 1)), 0, [0])]
         assert np.array_equal(logits_of(runner, segments), logits_of(make_runner(model), segments))
-        assert teams[0] == num_threads
-        teams.clear()
+        assert call_counts[0] == num_threads
+        call_counts.clear()
 
 
 def test_rows_that_share_a_prompt_draw_what_they_draw_alone(
@@ -133,11 +133,11 @@ def test_log_probabilities_of_prompts_are_those_of_torch(
 @pytest.mark.parametrize(
     ("segment", "message"),
     [
-        (Segment([101], 0, [0]), "there is no token 101, only 101 from 0 on"),
-        (Segment([5, -1], 0, [0]), "there is no token -1"),
-        (Segment([5], 0, [NUM_BLOCKS]), f"there is no block {NUM_BLOCKS}"),
+        (Segment([101], 0, [0]), "token 101 does not exist; valid are 0 to 100"),
+        (Segment([5, -1], 0, [0]), "token -1 does not exist"),
+        (Segment([5], 0, [NUM_BLOCKS]), f"block {NUM_BLOCKS} does not exist"),
         (Segment([5], 16, [0]), "position 16 is in none of 1 blocks"),
-        (Segment([5], CONTEXT_LENGTH, [0] * 7), f"position {CONTEXT_LENGTH}, is more than there is room for"),
+        (Segment([5], CONTEXT_LENGTH, [0] * 7), f"position {CONTEXT_LENGTH}, exceeds the memory of the runner"),
         (Segment([5] * (MAX_STEP_TOKENS + 1), 0, [0] * 5), f"a step of {MAX_STEP_TOKENS + 2} tokens"),
     ],
 )

@@ -66,5 +66,5 @@ def test_a_thread_that_does_not_start_is_not_waited_for_in_vain(
 
     monkeypatch.setattr(thread_pool_module, "_START_SECONDS", 0.01)
     monkeypatch.setattr(thread_pool_module._thread, "start_new_thread", start)
-    with pytest.raises(MemoryError, match=r"thread 2 of the engine does not start: .* \(OWNLM_THREADS\)"):
+    with pytest.raises(MemoryError, match=r"thread 2 of the engine did not start: .* lower OWNLM_THREADS"):
         KernelThreadPool(2)
