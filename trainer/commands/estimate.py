@@ -1,4 +1,4 @@
-"""`estimate`: what a run takes, before it starts."""
+"""`estimate`: the cost of a run, before it starts."""
 
 import json as json_format
 from dataclasses import dataclass
@@ -36,16 +36,15 @@ def estimate(
     compare: Literal["gpt2"] | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Say what a training run takes: parameters, operations, memory, time.
+    """Estimate a training run: parameters, operations, memory, time.
 
     It takes the options of `train`: `python -m trainer estimate --data tokens`, or without data `--vocab-size 10000`.
-    Memory is found by going through a step without computing it, and agrees with what the process then takes within
-    10 % on Linux. The time rests on the speed of matrix products here, and is good for a first guess; with --measure a
-    few real steps are taken.
+    Memory is traced through a step without computing it, and is within 10 % of what the process then takes on Linux.
+    The time follows from the speed of matrix products here, good for a first guess; --measure takes a few real steps.
 
     Args:
         settings: The run's.
-        vocab_size: Size of the vocabulary, where there is no data yet.
+        vocab_size: Size of the vocabulary, if there is no data yet.
         measure: Take a few real steps; needs the memory of the run.
         tokens: Also say how long training on so many tokens takes.
         sequence_length: Count the operations of a sequence of this length rather than of the context length.
@@ -77,7 +76,7 @@ def estimate(
     found = estimate_run(settings, config, device, measure=measure, peak=traced_peak)
     table = to_json(found, tokens=tokens or found.run_tokens, length=sequence_length)
     if json:
-        print(json_format.dumps(table, indent=2))  # noqa: T201 - for whoever reads it
+        print(json_format.dumps(table, indent=2))  # noqa: T201 - the output
     else:
         print_table(estimate_tables(table))
 
@@ -98,12 +97,12 @@ def _compare(length: int | None, *, as_json: bool) -> None:
     for name, config in configs.items():
         flops = forward_flops(config, length=length)
         table[name] = {"parameters": count_parameters(config).total, "forward": asdict(flops) | {"total": flops.total}}
-    print(json_format.dumps(table, indent=2))  # noqa: T201 - for whoever reads it
+    print(json_format.dumps(table, indent=2))  # noqa: T201 - the output
 
 
 def _vocab_size(data: Path) -> int:
     from trainer.tokens.token_file import TokenFile
 
     if data == Path():
-        raise UsageError("the size of the vocabulary is not known: give --data or --vocab-size")
+        raise UsageError("unknown vocabulary size: give --data or --vocab-size")
     return TokenFile.open(data, "train").manifest.vocab_size

@@ -17,16 +17,16 @@ def report(
     curves_only: Annotated[bool, Parameter(negative="")] = False,
     device: str = "auto",
 ) -> None:
-    """Compare runs on one page: curves, a table, samples, and where in a text the loss falls.
+    """Compare runs on one page: curves, a table, samples, and the loss by position.
 
     The page is one file that needs no network; its figures are also written as PNG, into a folder of its name. Runs may
-    be at work, stopped or failed.
+    still be training, stopped or failed.
 
     Args:
         runs: Run folders, sweep folders, or folders of runs.
         output: The HTML file.
-        prompt: What samples begin with. If not given, as each run's own.
-        curves_only: Load no model: no samples but those that the runs kept, no loss by position. Takes a second.
+        prompt: Prompt of the samples. Default: each run's own.
+        curves_only: Load no models: only the samples that the runs kept, and no loss by position. Takes a second.
         device: Where models run: `cpu`, `cuda`, or `auto`.
     """
     from trainer.errors import UsageError

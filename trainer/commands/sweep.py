@@ -35,17 +35,17 @@ def sweep(
     text: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
     validation_text: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
 ) -> None:
-    """Train several times with different settings, and say which are best.
+    """Train several times with different settings, and rank them.
 
-    Begin short: `python -m trainer sweep learning-rate --data tokens --output sweeps/rate --max-steps 500`. It tells
-    which two or three values deserve a long run. All options of `train` are those of every run. A run that fails or
-    diverges is noted with the reason, and the sweep goes on. Ctrl-C stops after saving; the same command goes on,
-    leaves out what is done, and runs what was added. `python -m trainer report OUTPUT` draws the curves.
+    Begin short: `python -m trainer sweep learning-rate --data tokens --output sweeps/rate --max-steps 500`. It shows
+    which two or three values deserve a long run. All options of `train` apply to every run. A run that fails or
+    diverges is recorded with the reason, and the sweep continues. Ctrl-C stops after saving; the same command resumes,
+    skips finished runs, and adds new ones. `python -m trainer report OUTPUT` draws the curves.
 
     Args:
         experiment: A classic one. `learning-rate`: from a tenth of --learning-rate to a rate that diverges.
             `batch-size`: a quarter to four times the batch, on equally many tokens. `vocab-size`: 1,024 to 16,384,
-            learnt from --text; compare bits per byte, since losses of different vocabularies do not compare. --grid
+            trained on --text; compare bits per byte, since losses of different vocabularies do not compare. --grid
             replaces the values.
         settings: What all runs have in common.
         grid: NAME=VALUE,VALUE,… for any option of `train`, or vocab_size; given several times, every combination is
@@ -64,14 +64,14 @@ def sweep(
     from trainer.sweep.vocabularies import Text
 
     if settings.checkpoints.stop_after is not None:
-        raise UsageError("stop_after is of `train`: a sweep compares runs that have ended")
+        raise UsageError("stop_after is an option of `train` only: a sweep compares finished runs")
     changes = combine(experiment, parse_axes(grid, option="--grid"), parse_axes(zip_, option="--zip"), settings)
     runs = plan_runs(settings, changes, hold_tokens=hold_tokens or experiment == "batch-size")
     work = Sweep(settings.output, runs, Text(text, validation_text), overwrite=settings.checkpoints.overwrite)
     try:
         outcomes = work.run()
     except InterruptedRunError as error:
-        error.add_note("go on with the same command")
+        error.add_note("resume with the same command")
         raise
     print_table(summary_table(outcomes))
     for outcome in outcomes:

@@ -1,4 +1,4 @@
-"""All that can be estimated of a run before it starts, in one object."""
+"""The estimate of a run: memory, operations and time."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ class Speed:
         flops_per_second: Model operations a second.
         matmul_flops_per_second: What the device reaches in the model's matrix products alone.
         tokens_per_second: Of training.
-        measured: The steps that say so; None where it is the products' rate times a usual utilisation.
+        measured: The measured steps; None where the speed is the matrix products' rate times a typical utilization.
     """
 
     flops_per_second: float
@@ -102,8 +102,8 @@ def estimate_run(
     available = available_memory(device.torch_device)
     if measure and memory.least > available:
         raise UsageError(
-            f"nothing to measure: a step takes about {memory.total / 1e9:.1f} GB, and {available / 1e9:.1f} GB are "
-            "available; leave out --measure, or lower --batch-size"
+            f"cannot measure: a step takes about {memory.total / 1e9:.1f} GB, and {available / 1e9:.1f} GB are "
+            "available; omit --measure, or lower --batch-size"
         )
     speed = _speed(settings, config, device, processes, measure=measure)
     return Estimate(config, settings, device, memory, available, speed)

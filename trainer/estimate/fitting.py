@@ -1,4 +1,4 @@
-"""The largest batch that fits into memory, and what to change where a run does not fit."""
+"""The largest batch that fits into memory, and advice for runs that do not fit."""
 
 import logging
 from collections.abc import Callable
@@ -61,7 +61,7 @@ def largest_batch(
 def check_fit(
     settings: TrainSettings, config: ModelConfig, device: Device, room: int, processes: int = 1
 ) -> StepMemory:
-    """Refuse a run that takes more memory than there is; warn of one that does so unless the estimate is too high.
+    """Refuse a run that takes more memory than there is; warn of one within the error of the estimate.
 
     Args:
         settings: The run's.
@@ -84,9 +84,9 @@ def check_fit(
     if memory.least > room:
         raise UsageError(f"this run does not fit into memory: {figures}; {advice}")
     logger.warning(
-        "this run may not fit into memory: %s; the estimate may be that far off, so it is tried; if it is killed, %s",
-        figures,
-        advice,
+        "this run may not fit into memory: %s; that is within the error of the estimate, so the run starts; "
+        "if it is killed, %s",
+        *(figures, advice),
     )
     return memory
 
@@ -108,7 +108,7 @@ def _nearest(settings: TrainSettings, config: ModelConfig, device: Device, room:
     rest = f"--batch-size 1 --total-batch-size {total}"
     length = largest_that_fits(room, lambda length: takes(1, context_length=length), config.context_length)
     if length >= _SHORTEST_CONTEXT:
-        return f"not one window does; one fits with --context-length {length} {rest}"
+        return f"not even one window fits; one fits with --context-length {length} {rest}"
     layers = largest_that_fits(room, lambda layers: takes(1, num_layers=layers), config.num_layers)
     if layers:
         return f"the model is too large; it fits with --num-layers {layers} {rest}"

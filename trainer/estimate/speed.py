@@ -74,7 +74,7 @@ def matmul_rate(config: ModelConfig, tokens: int, device: Device) -> float:
 
 
 def _rate(rows: int, inputs: int, outputs: int, device: Device) -> float:
-    """Operations a second of one product, at its best of several."""
+    """Operations a second of one product: the best of several measurements."""
     left = torch.ones(rows, inputs, device=device.torch_device, dtype=device.dtype)
     right = torch.ones(outputs, inputs, device=device.torch_device, dtype=device.dtype)
     multiply = fast_product if has_fast_product(left, right) else F.linear
@@ -91,9 +91,9 @@ def _rate(rows: int, inputs: int, outputs: int, device: Device) -> float:
 
 
 def measure_steps(settings: TrainSettings, config: ModelConfig, device: Device) -> MeasuredSteps:
-    """Take a few real steps of the run, on random tokens, and throw the model away.
+    """Take a few real steps of the run, on random tokens, and discard the model.
 
-    Accumulated passes are equal: two are taken and the time of the others is reckoned.
+    Accumulated passes are equal: two are measured, and the time of the others is computed from the second.
     """
     o = settings.optimization
     model = new_model(settings.model, config.vocab_size, o.seed).to(device.torch_device).train()
@@ -128,7 +128,7 @@ def measure_steps(settings: TrainSettings, config: ModelConfig, device: Device) 
 
 
 def _wait_for(device: Device) -> None:
-    """GPUs work while Python goes on: wait for what they were given."""
+    """GPU calls are asynchronous: wait for the queued work."""
     if device.torch_device.type == "cuda":
         torch.cuda.synchronize(device.torch_device)
     elif device.torch_device.type == "mps":

@@ -14,27 +14,27 @@ _OURS = {LOSS_OPERATOR: chunked_loss}  # our own operators
 
 
 class AllocationTrace(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch gives it no types
-    """Notes when the storage of each tensor is born and dies, in the order of the real step.
+    """Records when the storage of each tensor is allocated and freed, in the order of the real step.
 
-    Run under torch's FakeTensorMode, where tensors have shapes and no values: what autograd keeps, and what an operator
-    makes on the way, is then what the code at hand does and not what someone counted once. Memory that an operator
-    takes within itself is not seen, but for our own operators, which are run step by step.
+    Run under torch's FakeTensorMode, where tensors have shapes and no values: what autograd keeps and what operators
+    make on the way then follow from the code itself. Memory that an operator takes internally is not seen, except
+    in our own operators, which run step by step.
 
     Attributes:
-        component: What the storages that are born now belong to.
+        component: The component of the storages allocated from now on.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.component = ""
-        self._births: list[tuple[int, str]] = []  # bytes and component of each storage
-        self._events: list[int] = []  # n where storage n is born, -n - 1 where it dies
-        self._living: dict[int, int] = {}  # number of each storage by its address
+        self._allocations: list[tuple[int, str]] = []  # bytes and component of each storage
+        self._events: list[int] = []  # n where storage n is allocated, -n - 1 where it is freed
+        self._live: dict[int, int] = {}  # number of each storage by its address
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run an operator, and note its results."""
+        """Run an operator, and record its results."""
         ours = _OURS.get(func.name())
         if ours is not None:
             with self:
@@ -42,52 +42,52 @@ class AllocationTrace(TorchDispatchMode):  # type: ignore[no-untyped-call] # tor
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor):
-                self._note(leaf)
+                self._record(leaf)
         return result
 
-    def _note(self, tensor: Tensor) -> None:
+    def _record(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
         address = storage._cdata
-        if address in self._living:
+        if address in self._live:
             return
-        number = self._living[address] = len(self._births)
-        self._births.append((storage.nbytes(), self.component))
+        number = self._live[address] = len(self._allocations)
+        self._allocations.append((storage.nbytes(), self.component))
         self._events.append(number)
-        weakref.finalize(storage, self._bury, address)
+        weakref.finalize(storage, self._free, address)
 
-    def _bury(self, address: int) -> None:
-        self._events.append(-self._living.pop(address) - 1)
+    def _free(self, address: int) -> None:
+        self._events.append(-self._live.pop(address) - 1)
 
-    def belongs(self, tensor: Tensor, component: str) -> None:
-        """Say what a storage belongs to, now that it is known."""
-        number = self._living[tensor.untyped_storage()._cdata]
-        self._births[number] = (self._births[number][0], component)
+    def assign(self, tensor: Tensor, component: str) -> None:
+        """Assign a storage to a component once that is known."""
+        number = self._live[tensor.untyped_storage()._cdata]
+        self._allocations[number] = (self._allocations[number][0], component)
 
     def peak(self) -> dict[str, int]:
         """Bytes of each component at the moment when all together take the most."""
         total = most = end = 0
         for place, event in enumerate(self._events):
-            total += self._births[event][0] if event >= 0 else -self._births[-event - 1][0]
+            total += self._allocations[event][0] if event >= 0 else -self._allocations[-event - 1][0]
             if total > most:
                 most, end = total, place + 1
-        living: set[int] = set()
+        live: set[int] = set()
         for event in self._events[:end]:
             if event >= 0:
-                living.add(event)
+                live.add(event)
             else:
-                living.discard(-event - 1)
+                live.discard(-event - 1)
         components: dict[str, int] = {}
-        for number in sorted(living):
-            size, component = self._births[number]
+        for number in sorted(live):
+            size, component = self._allocations[number]
             components[component] = components.get(component, 0) + size
         return components
 
 
 def label_modules(trace: AllocationTrace, model: nn.Module, names: Mapping[str, str]) -> None:
-    """Let what a module makes in its forward pass belong to a component.
+    """Assign the tensors of a module's forward pass to a component.
 
     Args:
-        trace: Takes the notes.
+        trace: Records the tensors.
         model: Holds the modules.
         names: The component by the last part of a module's name; the innermost module that is named counts.
     """

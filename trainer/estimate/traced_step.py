@@ -84,7 +84,7 @@ def _take_step(
     for state in optimizer.state.values():
         for value in state.values():
             if isinstance(value, torch.Tensor) and value.device.type == device.torch_device.type:
-                trace.belongs(value, OPTIMIZER)
+                trace.assign(value, OPTIMIZER)
     optimizer.zero_grad()
     training_loss = TrainingLoss(model)
     label_modules(trace, training_loss, _COMPONENTS)
@@ -99,6 +99,6 @@ def _take_step(
         del loss
         for parameter in model.parameters():
             if parameter.grad is not None:
-                trace.belongs(parameter.grad, GRADIENTS)
+                trace.assign(parameter.grad, GRADIENTS)
     nn.utils.clip_grad_norm_(model.parameters(), o.clip_grad_norm or float("inf"))
     optimizer.step()

@@ -1,4 +1,4 @@
-"""Builds a report: reads runs, asks their models, draws, writes."""
+"""Builds a report: reads runs, runs their models, draws the figures and writes the page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ def build_report(paths: Sequence[Path], output: Path, *, prompt: str | None, mod
     Args:
         paths: Run folders, or folders of them.
         output: The HTML file; its figures go into the folder beside it that has its name without the suffix.
-        prompt: What samples begin with; None: as each run's own.
+        prompt: The prompt of the samples; None uses each run's own.
         models: Whether to load models, for samples and the loss by position.
         device: Where they run.
 
@@ -31,7 +31,7 @@ def build_report(paths: Sequence[Path], output: Path, *, prompt: str | None, mod
         UsageError: there is no run.
     """
     runs = read_runs(paths)
-    findings = _ask_models(runs, prompt, device) if models else {}
+    findings = _run_models(runs, prompt, device) if models else {}
     samples = {run.name: list(run.samples) if prompt is None else [] for run in runs}
     for name, found in findings.items():
         samples[name] += found.samples
@@ -43,12 +43,12 @@ def build_report(paths: Sequence[Path], output: Path, *, prompt: str | None, mod
         pictures = draw_all(runs, positions, folder, axis=varied_number(runs))
         write_page(output, runs, pictures=pictures, samples=samples, notes=notes, png_folder=folder)
     except OSError as error:
-        error.filename = error.filename or str(folder)  # matplotlib's writes do not say where
+        error.filename = error.filename or str(folder)  # matplotlib does not name the file
         raise
     return folder
 
 
-def _ask_models(runs: Sequence[RunResults], prompt: str | None, device: str) -> "dict[str, ModelFindings]":
+def _run_models(runs: Sequence[RunResults], prompt: str | None, device: str) -> "dict[str, ModelFindings]":
     from trainer.report.models import examine
 
     found = {}

@@ -1,4 +1,4 @@
-"""A colour for each run, the same in all figures and in the table."""
+"""A color for each run, the same in all figures and in the table."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ _COLORS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1", "#76b7b2", "#c
 
 
 def colors_of(runs: Sequence[RunResults]) -> list[str]:
-    """A colour for each run."""
+    """A color for each run."""
     if len(runs) <= len(_COLORS):
         return list(_COLORS[: len(runs)])
     spectrum = mpl.colormaps["turbo"]

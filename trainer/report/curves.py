@@ -1,4 +1,4 @@
-"""Curves as they are drawn: smoothed, and thinned to what the eye can tell apart."""
+"""Curves as they are drawn: smoothed, and thinned to a few hundred points."""
 
 from collections.abc import Sequence
 
@@ -7,11 +7,11 @@ import numpy as np
 from trainer.runs.results import Curve
 
 POINTS = 500
-_SMOOTHED_SHARE = 50  # one part in so many of a curve is averaged over
+_SMOOTHED_SHARE = 50  # a window is this fraction of the curve
 
 
 def smooth(curve: Curve) -> Curve:
-    """Mean over a window of 2 % of the points around each; NaN where none in it is a number."""
+    """Mean over a window of 2 % of the points around each; NaN where no value in it is finite."""
     width = max(1, len(curve) // _SMOOTHED_SHARE)
     if width == 1:
         return curve
@@ -25,7 +25,7 @@ def smooth(curve: Curve) -> Curve:
 
 
 def thin(curve: Curve, points: int = POINTS) -> Curve:
-    """At most so many of the points, evenly taken, with the first and the last."""
+    """At most `points` evenly spaced points, the first and the last included."""
     if len(curve) <= points:
         return curve
     kept = np.unique(np.linspace(0, len(curve) - 1, points).round().astype(int))
@@ -33,7 +33,7 @@ def thin(curve: Curve, points: int = POINTS) -> Curve:
 
 
 def loss_limits(curves: Sequence[Curve], first_losses: Sequence[float]) -> tuple[float, float] | None:
-    """What an axis of losses must show: not the first steps, and not what a run that blew up rose to.
+    """The range of a loss axis: without the first steps, and without the peaks of diverged runs.
 
     Args:
         curves: Smoothed; of runs that did not diverge, unless all did.

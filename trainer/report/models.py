@@ -1,4 +1,4 @@
-"""What a run's models say: samples from each checkpoint, and the loss by position. Needs torch."""
+"""Samples from a run's checkpoints, and its loss by position. Imports torch."""
 
 import logging
 from collections.abc import Iterator
@@ -28,12 +28,12 @@ _SCORED_TOKENS = 50_000
 
 @dataclass(frozen=True)
 class ModelFindings:
-    """What the models of one run said.
+    """Results from the models of one run.
 
     Attributes:
         samples: Step and text.
         positions: None where there is no model, or no validation text.
-        notes: What could not be done, and why.
+        notes: What is missing, and why.
     """
 
     samples: list[tuple[int, str]] = field(default_factory=list)
@@ -46,7 +46,7 @@ def examine(run: RunResults, *, prompt: str | None, device: str) -> ModelFinding
 
     Args:
         run: The run.
-        prompt: What samples begin with. None takes the run's own, and leaves out steps of which the run kept one.
+        prompt: The prompt of the samples. None uses the run's own, and skips steps whose samples the run kept.
         device: A device's name, or `auto`.
     """
     folders = _model_folders(run)
@@ -73,10 +73,10 @@ def examine(run: RunResults, *, prompt: str | None, device: str) -> ModelFinding
 
 @contextmanager
 def _noting(notes: list[str], step: int) -> Iterator[None]:
-    """Go on after what cannot be done, with a note of why."""
+    """Turn an error into a note, and continue."""
     try:
         yield
-    except Exception as error:  # whatever is odd about this run or its folders, the others are shown
+    except Exception as error:  # an error in one run must not hide the others
         notes.append(f"step {step}: {describe(error)}")
 
 

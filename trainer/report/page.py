@@ -1,4 +1,4 @@
-"""The page: what it says about each run, and how it is put together."""
+"""The page: the comparison of the runs, and its HTML."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -165,7 +165,7 @@ def write_page(
 
     Args:
         output: The HTML file.
-        runs: In the order of their colours.
+        runs: In the order of their colors.
         pictures: As `draw_all` gives them.
         samples: Step and text, by run's name.
         notes: What could not be shown.
@@ -188,7 +188,7 @@ def write_page(
         runs=[by_name[row.name] for row in rows],
         png_folder=os.path.relpath(png_folder, output.parent),
     )
-    # A folder's name may hold bytes that are no text.
+    # A folder's name may contain bytes that are not UTF-8.
     write_text(output, html.encode("utf-8", "replace").decode())
 
 

@@ -9,10 +9,10 @@ from trainer.runs.results import Curve, Floats
 
 @dataclass(frozen=True)
 class PositionLoss:
-    """Mean nats a token by its position, from 1, in bins that grow.
+    """Mean nats per token by position, from 1, in bins of growing size.
 
     Attributes:
-        window: Windows one after another, whatever documents they hold.
+        window: Consecutive windows, across document boundaries.
         document: Each document alone from its first token, up to the context length.
     """
 

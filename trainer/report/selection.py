@@ -1,4 +1,4 @@
-"""Which runs a report is about."""
+"""The runs of a report."""
 
 import dataclasses
 import re
@@ -44,12 +44,12 @@ def read_runs(paths: Sequence[Path]) -> list[RunResults]:
 
 def _run_folders(path: Path) -> list[Path]:
     if not path.is_dir():
-        raise UsageError(f"there is no folder {path}")
+        raise UsageError(f"{path} is not a folder")
     if is_run(path):
         return [path]
     inside = sorted((folder for folder in path.iterdir() if folder.is_dir() and is_run(folder)), key=_natural)
     if not inside:
-        raise UsageError(f"{path} is no run folder and holds none: a run's has a train.toml or a metrics.jsonl")
+        raise UsageError(f"{path} is not a run folder and contains none: expected a train.toml or metrics.jsonl")
     return inside
 
 

@@ -18,17 +18,17 @@ _POLL_SECONDS = 0.5
 def run_child(
     arguments: Sequence[str], log: Path, *, stop: StopRequest, lock: int | None, watch: Callable[[], None]
 ) -> tuple[int, str]:
-    """Run a command to its end; a wish to stop is passed on to it.
+    """Run a command to its end; a stop request is forwarded to it.
 
     Args:
         arguments: What follows `python -m trainer`.
-        log: What it says is appended there.
+        log: Its output is appended there.
         stop: Noted by the caller's signal handlers.
         lock: A file that the process holds open as long as it lives.
         watch: Called twice a second.
 
     Returns:
-        Its exit status, -N where signal N killed it, and the last line it said.
+        Its exit status, -N where signal N killed it, and the last line of its output.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "trainer.sweep.child", str(os.getpid()), *arguments]
@@ -43,11 +43,11 @@ def run_child(
             start_new_session=True,  # Ctrl-C reaches it once, through us
             pass_fds=() if lock is None else (lock,),
         )
-        told = False
+        forwarded = False
         while process.poll() is None:
-            if stop and not told:
+            if stop and not forwarded:
                 process.send_signal(stop.signal_number or signal.SIGTERM)
-                told = True
+                forwarded = True
             watch()
             try:
                 process.wait(_POLL_SECONDS)
@@ -57,19 +57,19 @@ def run_child(
 
 
 def _last_line(log: Path, begin: int) -> str:
-    """The last line after a place, without time and `error:`."""
+    """The last line after an offset, without time and `error:`."""
     with log.open("rb") as file:
         file.seek(begin)
         lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
     if not lines:
-        return "it said nothing"
+        return "no output"
     last = lines[-1].strip()
     time_of_day, _, rest = last.partition(" ")
     return (rest if time_of_day.count(":") == 2 else last).removeprefix("error: ")
 
 
 def _end_with(parent: int) -> None:
-    """Stop in good order when the sweep is gone, even by kill -9: nobody would look after this run any more."""
+    """Stop with a checkpoint when the sweep is gone, even by kill -9."""
     while os.getppid() == parent:
         time.sleep(_POLL_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -80,7 +80,7 @@ def main() -> None:
     parent = int(sys.argv.pop(1))
     try:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    except RuntimeError as error:  # there is no room for one, nor will there be for those of the training
+    except RuntimeError as error:  # training could not start its threads either
         sys.exit(f"error: {describe(error)}")
     from trainer.cli import main as run_command_line
 

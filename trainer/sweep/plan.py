@@ -33,7 +33,7 @@ class PlannedRun:
     """One run of a sweep.
 
     Attributes:
-        name: Of its folder; tells the changes.
+        name: The folder's name, made from the changes.
         changes: What the axes set; `vocab_size` is among them where that varies.
         settings: All settings; `output` is the run's folder.
     """
@@ -54,7 +54,7 @@ def parse_axes(texts: Sequence[str], *, option: str) -> dict[str, list[Any]]:
         name, equals, values = text.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or not values.strip():
-            raise UsageError(f"{option} wants NAME=VALUE,VALUE,… such as learning_rate=1e-3,3e-3; got {text!r}")
+            raise UsageError(f"{option} expects NAME=VALUE,VALUE,… such as learning_rate=1e-3,3e-3; got {text!r}")
         if name in _NOT_VARIED:
             raise UsageError(f"{option} {name}: the sweep sets it for each run")
         if name in axes:
@@ -74,7 +74,7 @@ def _parse_values(text: str) -> list[Any]:
 
 
 def _parse_toml(text: str) -> Any:
-    """A TOML value; a text that is none stands for itself."""
+    """A TOML value; text that is not TOML is a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except ValueError:
@@ -105,11 +105,11 @@ def combine(
             axes.setdefault(name, values)
     both = set(axes) & set(zipped)
     if both:
-        raise UsageError(f"{both.pop()} is in --grid and in --zip; give it once")
+        raise UsageError(f"{both.pop()} is in both --grid and --zip; give it once")
     lengths = {name: len(values) for name, values in zipped.items()}
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-        raise UsageError(f"axes of --zip vary together, so they must have equally many values: {counts}")
+        raise UsageError(f"axes of --zip vary together, so they must have the same number of values: {counts}")
     if not axes and not zipped:
         raise UsageError("nothing varies: name an experiment (learning-rate, batch-size, vocab-size) or give --grid")
     rows = [dict(zip(zipped, row, strict=True)) for row in zip(*zipped.values(), strict=True)] or [{}]
@@ -121,7 +121,7 @@ def combine(
 
 
 def _first_repeated(values: Sequence[Any]) -> tuple[int, int] | None:
-    """The places of the first value that comes again, and of its repetition."""
+    """The indexes of the first repeated value and of its repetition."""
     for place, value in enumerate(values):
         if value in values[:place]:
             return values.index(value), place
@@ -143,7 +143,7 @@ def plan_runs(base: TrainSettings, changes: Sequence[Changes], *, hold_tokens: b
     Args:
         base: The settings they have in common; `output` is the sweep's folder.
         changes: What each run sets.
-        hold_tokens: Adapt the steps, and what is counted in them, so that each run trains on as many tokens as `base`.
+        hold_tokens: Adapt the steps, and intervals counted in steps, so that each run trains on the tokens of `base`.
 
     Raises:
         UsageError: a key or a value is wrong.
@@ -194,10 +194,10 @@ def _held_steps(own: Changes, base: TrainSettings, settings: TrainSettings) -> C
 
 
 def _name(changes: Changes) -> str:
-    """A folder's name that tells the changes; long ones end in a hash of all."""
-    told = ",".join(f"{key}={_show(value)}" for key, value in changes.items())
-    safe = re.sub(r"[^\w.=,+-]", "_", told)
-    if safe == told and len(safe) <= 100:
+    """A folder's name made from the changes; long ones end in a hash."""
+    full = ",".join(f"{key}={_show(value)}" for key, value in changes.items())
+    safe = re.sub(r"[^\w.=,+-]", "_", full)
+    if safe == full and len(safe) <= 100:
         return safe
     digest = hashlib.sha256(json.dumps(changes, default=str).encode()).hexdigest()[:8]
     return f"{safe[:100]}-{digest}"

@@ -68,7 +68,7 @@ class Outcome:
 
     @classmethod
     def of(cls, run: PlannedRun, results: RunResults, *, status: int, last_line: str) -> "Outcome":
-        """What the run folder tells, and the process that trained: its exit status and last line."""
+        """From the run folder, and the exit status and last line of the process that trained."""
         best = results.best("validation_loss")
         loss = results.final_loss
         outcome, reason = _judge(results, status, last_line)
@@ -89,7 +89,7 @@ class Outcome:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """Smaller is better: bits per byte, which compare whatever the vocabulary; else the loss."""
+        """Smaller is better: bits per byte, which are comparable between vocabularies; else the loss."""
         values = (self.bits_per_byte, self.validation_loss, self.loss)
         return self.status != "finished", next((value for value in values if value is not None), float("inf"))
 
@@ -100,8 +100,8 @@ def _judge(results: RunResults, status: int, last_line: str) -> tuple[str, str]:
         return "failed", f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
     if results.status == "diverged" or (status and "training diverged" in last_line):
         loss = results.curve("loss").values
-        told = f"the loss ended at {results.final_loss:.4g} and began at {loss[0]:.4g}" if len(loss) else ""
-        return "diverged", last_line if status else told
+        reason = f"the loss ended at {results.final_loss:.4g} and began at {loss[0]:.4g}" if len(loss) else ""
+        return "diverged", last_line if status else reason
     if status:
         return "failed", last_line
     return "finished", ""
@@ -123,7 +123,7 @@ def read_outcomes(folder: Path, notes: list[str] | None = None) -> dict[str, Out
     runs = content.get("runs") if isinstance(content, dict) else None
     sound = [run for run in runs if has_type(run, _OUTCOME)] if isinstance(runs, list) else []
     if notes is not None and sound != runs:
-        notes.append(f"{FILE}: is damaged, or says of some runs what no sweep writes")
+        notes.append(f"{FILE}: is damaged: some of its runs are not valid")
     return {run["name"]: Outcome(**{name: run.get(name) for name in _OUTCOME}) for run in sound}
 
 

@@ -1,4 +1,4 @@
-"""Runs the planned runs one after another, and goes on where it was interrupted."""
+"""Runs the planned runs one after another, and resumes after an interruption."""
 
 import dataclasses
 import itertools
@@ -18,7 +18,6 @@ from trainer.checkpoints.folders import has_intact_checkpoint
 from trainer.console.progress import progress
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
-from trainer.recipes.options import parse_train_settings
 from trainer.runs.folder import RunFolder
 from trainer.runs.results import read_run
 from trainer.settings.fields import names_affecting
@@ -30,7 +29,7 @@ from trainer.sweep.vocabularies import Text, check_vocabularies, make_vocabulary
 
 logger = logging.getLogger(__name__)
 
-_LOCK_SECONDS = 60.0  # an orphan of a killed sweep ends within this, its checkpoint saved
+_LOCK_SECONDS = 60.0  # within this time the run of a killed sweep saves its checkpoint and exits
 _TAIL_BYTES = 4_096
 # May differ from those of an existing run. Results are compared on the same validation tokens.
 _MAY_DIFFER = (names_affecting(TrainSettings, "watching") - {"eval_tokens"}) | names_affecting(TrainSettings, "machine")
@@ -66,7 +65,7 @@ class Sweep:
             How each run of the plan ended, in the order of the plan.
 
         Raises:
-            InterruptedRunError: SIGINT or SIGTERM came; the same call goes on from there.
+            InterruptedRunError: SIGINT or SIGTERM came; the same call resumes from there.
         """
         self.output.mkdir(parents=True, exist_ok=True)
         with stop_on_signals() as self._stop, _exclusive(self.output) as self._lock:
@@ -95,11 +94,12 @@ class Sweep:
             size = run.changes.get(VOCAB_SIZE)
             if size is None:
                 continue
-            table = {name: value for name, value in to_table(run.settings).items() if value is not None}
-            table["data"] = str(folders[size])
+            watch = run.settings.watch
             if "eval_tokens" not in run.changes:
-                table["eval_tokens"] = round(run.settings.watch.eval_tokens * counts[size] / counts[sizes[0]])
-            self.runs[place] = dataclasses.replace(run, settings=parse_train_settings(table, source=run.name))
+                eval_tokens = round(watch.eval_tokens * counts[size] / counts[sizes[0]])
+                watch = dataclasses.replace(watch, eval_tokens=eval_tokens)
+            settings = dataclasses.replace(run.settings, data=folders[size], watch=watch)
+            self.runs[place] = dataclasses.replace(run, settings=settings)
         if not self._overwrite:
             self._check_same()
 
@@ -116,7 +116,7 @@ class Sweep:
         diverged = before is not None and before.status == "diverged" and folder.settings_file.is_file()
         if before is not None and (diverged or (has_model and before.status == "finished")):
             outcome = before
-            logger.info("%s: %s already", title, outcome.status)
+            logger.info("%s: already %s", title, outcome.status)
         elif has_model:  # killed before it was noted
             outcome = Outcome.of(run, read_run(folder.path), status=0, last_line="")
         else:
@@ -125,12 +125,12 @@ class Sweep:
         write_sweep(self.output, self.outcomes.values())
 
     def _train(self, run: PlannedRun, folder: RunFolder, title: str) -> Outcome:
-        """Begin the run, or go on with it."""
-        goes_on = has_intact_checkpoint(folder.checkpoints)
-        logger.info("%s: %s", title, "goes on" if goes_on else "begins")
+        """Start or resume the run."""
+        resume = has_intact_checkpoint(folder.checkpoints)
+        logger.info("%s: %s", title, "resuming" if resume else "starting")
         folder.path.mkdir(parents=True, exist_ok=True)
         folder.settings_file.write_text(to_toml(run.settings), encoding="utf-8")
-        arguments = ["train", "--config", str(folder.settings_file), "--resume" if goes_on else "--overwrite"]
+        arguments = ["train", "--config", str(folder.settings_file), "--resume" if resume else "--overwrite"]
         with progress() as new_bar:
             report = new_bar(title, run.settings.optimization.max_steps)
             shown = 0
@@ -158,23 +158,25 @@ class Sweep:
         return InterruptedRunError(f"stopped in {where}; {done} of {len(self.runs)} runs are done", number)
 
     def _check_same(self) -> None:
-        """Refuse to mix runs of other settings in."""
+        """Refuse to mix in runs with other settings."""
         for run in self.runs:
             there = read_run(run.settings.output).settings
             if not there:
                 continue
             now = {name: value for name, value in to_table(run.settings).items() if value is not None}
             differing = [name for name in sorted(set(there) | set(now)) if there.get(name) != now.get(name)]
-            lines = [f"{n}: {there.get(n)} there, {now.get(n)} now" for n in differing if n not in _MAY_DIFFER]
+            lines = [
+                f"{n} is {there.get(n)} in the folder, {now.get(n)} now" for n in differing if n not in _MAY_DIFFER
+            ]
             if lines:
                 raise UsageError(
-                    f"{run.settings.output} holds this run with other settings: {'; '.join(lines)}. Choose another "
+                    f"{run.settings.output} contains this run with other settings: {'; '.join(lines)}. Choose another "
                     "--output, or replace the runs with --overwrite"
                 )
 
 
 def _check_models(runs: Sequence[PlannedRun]) -> None:
-    """Find what is wrong with the data or a model's shape before an hour has gone into the runs before it."""
+    """Check the data and every model's shape before the first run starts."""
     from trainer.components.model import model_config
     from trainer.tokens.dataset import open_training_data
 
@@ -195,7 +197,7 @@ def _check_models(runs: Sequence[PlannedRun]) -> None:
 
 
 def _last_logged(path: Path) -> tuple[int, str]:
-    """The last step in the metrics of a run at work, and its loss."""
+    """The last step in the metrics of a running run, and its loss."""
     try:
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
@@ -218,7 +220,7 @@ def _exclusive(folder: Path) -> Iterator[int | None]:
     """Keep other sweeps out; the lock lives as long as any process that holds the file, for children to inherit."""
     with (folder / ".lock").open("w", encoding="utf-8") as file:
         _wait_for(file.fileno(), folder)
-        yield file.fileno() if os.name == "posix" else None  # elsewhere none can be inherited
+        yield file.fileno() if os.name == "posix" else None  # other systems cannot pass it to children
 
 
 def _wait_for(file: int, folder: Path) -> None:
@@ -227,7 +229,7 @@ def _wait_for(file: int, folder: Path) -> None:
         if lock(file, holder="file"):
             return
         if not attempt:
-            logger.info("another sweep works in %s, or its last run is still stopping: waiting", folder)
+            logger.info("waiting: another sweep is running in %s, or its last run is still stopping", folder)
         if time.monotonic() > deadline:
-            raise TrainerError(f"another sweep works in {folder}; wait for it, or take another --output")
+            raise TrainerError(f"another sweep is running in {folder}; wait for it, or choose another --output")
         time.sleep(0.5)

@@ -16,7 +16,7 @@ Run = Callable[[Sequence[str], Path], tuple[int, str]]
 
 @dataclass(frozen=True)
 class Text:
-    """What vocabularies are learnt from and models trained on.
+    """The text that vocabularies and models are trained on.
 
     Attributes:
         train: Text files, or folders of them.
@@ -33,12 +33,12 @@ def check_vocabularies(sizes: Sequence[object], text: Text) -> None:
         if type(size) is not int or size < _SMALLEST:
             raise UsageError(f"vocab_size must be a whole number of at least {_SMALLEST}; got {size!r}")
     if not text.train:
-        raise UsageError("to vary vocab_size takes the text to learn from: give --text FILE")
+        raise UsageError("varying vocab_size needs the training text: give --text FILE")
     total_size([*text.train, *text.validation])
 
 
 def make_vocabulary(size: int, text: Text, folder: Path, run: Run) -> Path:
-    """Learn a vocabulary and encode the text with it, unless that was done.
+    """Train a vocabulary and encode the text with it, unless both are done.
 
     Args:
         size: Tokens wanted.
@@ -66,7 +66,7 @@ def make_vocabulary(size: int, text: Text, folder: Path, run: Run) -> Path:
     for step in steps:
         status, last_line = run(step, folder / "vocabulary.log")
         if status:
-            raise TrainerError(f"the vocabulary of {size} could not be made: {last_line}")
+            raise TrainerError(f"cannot make the vocabulary of {size} tokens: {last_line}")
     return tokens
 
 

@@ -1,4 +1,4 @@
-"""The largest batch that fits, and what a run that does not is told."""
+"""The largest batch that fits, and the advice for a run that does not."""
 
 from collections.abc import Callable
 
@@ -43,7 +43,7 @@ def test_the_largest_batch_fits_and_one_more_does_not(settings: TrainSettings) -
     assert takes(with_batch(settings, most)) <= room < takes(with_batch(settings, most + 1))
 
 
-def test_a_run_that_cannot_fit_is_told_which_accumulation_does(
+def test_a_run_that_cannot_fit_is_refused_with_which_accumulation_does(
     settings: TrainSettings, change: Callable[..., TrainSettings]
 ) -> None:
     wide = change(settings, batch_size=512)

@@ -148,13 +148,13 @@ def test_runs_are_found_named_and_ordered(tmp_path: Path) -> None:
         make_run(tmp_path / name, end=2.0)
     names = [run.name for run in read_runs([tmp_path / "one", tmp_path / "two", tmp_path / "one" / "rate=1e-3"])]
     assert names == ["rate=2e-4", "rate=1e-3", "one/rate=0.01", "two/rate=0.01"]
-    with pytest.raises(UsageError, match="there is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         read_runs([tmp_path / "none"])
-    with pytest.raises(UsageError, match="holds none"):
+    with pytest.raises(UsageError, match="contains none"):
         read_runs([tmp_path])
 
 
-def test_thirty_runs_have_thirty_colours(tmp_path: Path) -> None:
+def test_thirty_runs_have_thirty_colors(tmp_path: Path) -> None:
     from trainer.report.colors import colors_of
 
     runs = [make_run(tmp_path / "s" / str(number), end=2.0, steps=3) for number in range(30)]

@@ -1,4 +1,4 @@
-"""A command in a process of its own: its end is told, ours is its end too."""
+"""A command in a process of its own: its exit is reported, and it ends with its parent."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ def run(log: Path, *arguments: str, stop: StopRequest | None = None) -> tuple[in
     return run_child(arguments, log, stop=stop or StopRequest(), lock=None, watch=lambda: None)
 
 
-def test_a_failure_is_told_by_status_and_last_line(tmp_path: Path) -> None:
+def test_a_failure_is_reported_by_status_and_last_line(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("what an earlier attempt said\n")
     command = ["vocab", str(tmp_path / "none"), "--vocab-size", "300", "--output", str(tmp_path)]
     status, last = run(tmp_path / "log", *command)
@@ -46,7 +46,7 @@ def test_where_no_thread_can_be_started_it_says_so(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_it_stops_when_the_sweep_was_killed(tmp_path: Path) -> None:
-    """kill -9 of the parent: nobody else would ever stop the run."""
+    """kill -9 of the parent: nothing else would stop the run."""
     child = "import sys; from trainer.sweep.child import _end_with; _end_with(int(sys.argv[1]))"
     parent = (
         "import os, subprocess, sys; child = subprocess.Popen([sys.executable, '-c', sys.argv[1], str(os.getpid())], "

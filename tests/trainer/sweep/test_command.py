@@ -39,7 +39,7 @@ def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
         ([], "nothing varies"),
     ],
 )
-def test_wrong_usage_is_told_before_anything_is_done(
+def test_wrong_usage_is_reported_before_anything_is_done(
     token_folder: Path, tmp_path: Path, grid: list[str], message: str
 ) -> None:
     axes = [argument for axis in grid for argument in ("--grid", axis)]
@@ -70,11 +70,11 @@ def test_a_stopped_sweep_goes_on(number: signal.Signals, token_folder: Path, tmp
     _, errors = process.communicate()
     assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number), errors
     if number != signal.SIGKILL:
-        assert "stopped in seed=2; 1 of 3 runs are done\n  go on with the same command" in errors
+        assert "stopped in seed=2; 1 of 3 runs are done\n  resume with the same command" in errors
     done = run(*command, "--output", output)  # at once: it waits until the orphan has saved
     assert done.returncode == 0, done.stderr
-    assert "run 1/3 seed=1: finished already" in done.stderr
-    assert "run 2/3 seed=2: goes on" in done.stderr
+    assert "run 1/3 seed=1: already finished" in done.stderr
+    assert "run 2/3 seed=2: resuming" in done.stderr
     starts = json.loads((output / "seed=2" / "run.json").read_text())["starts"]
     assert [start["step"] > 0 for start in starts] == [False, True]
     whole = run(*command, "--output", tmp_path / "whole")

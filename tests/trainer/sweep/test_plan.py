@@ -87,7 +87,7 @@ def test_zipped_axes_vary_together() -> None:
     assert shapes == [(1, 128, 2), (1, 256, 4), (2, 128, 2), (2, 256, 4)]
     with pytest.raises(UsageError, match="d_model has 2, num_layers has 1"):
         planned(zipped=("d_model=128,256", "num_layers=2"))
-    with pytest.raises(UsageError, match="in --grid and in --zip"):
+    with pytest.raises(UsageError, match="in both --grid and --zip"):
         planned("seed=1", zipped=("seed=1",))
 
 

@@ -138,7 +138,7 @@ def test_a_run_with_no_checkpoint_to_go_on_from_begins_anew(
 
 def test_runs_of_other_settings_are_not_mixed_in(settings: TrainSettings, change: Change, child: InProcess) -> None:
     sweep(settings, seed=[1])
-    with pytest.raises(UsageError, match=r"seed=1 holds this run with other settings: max_steps: 10 there, 12 now"):
+    with pytest.raises(UsageError, match=r"seed=1 contains .* other settings: max_steps is 10 in the folder, 12 now"):
         sweep(change(settings, max_steps=12), seed=[1])
     assert sweep(change(settings, eval_interval=5), seed=[1])[0].status == "finished"  # changes no result
     assert sweep(change(settings, max_steps=12), overwrite=True, seed=[1])[0].step == 12
@@ -208,7 +208,7 @@ def test_runs_of_another_precision_or_evaluation_are_not_mixed_in(
 ) -> None:
     sweep(settings, seed=[1])
     for name, value in {"dtype": "bfloat16", "eval_tokens": 100}.items():
-        with pytest.raises(UsageError, match=f"with other settings: {name}: .* there, {value} now"):
+        with pytest.raises(UsageError, match=f"with other settings: {name} is .* in the folder, {value} now"):
             sweep(change(settings, **{name: value}), seed=[1])
     child.commands.clear()
     sweep(change(settings, log_interval=5), seed=[1])
@@ -231,6 +231,6 @@ def test_a_folder_that_another_sweep_works_in_is_left_alone(
     settings.output.mkdir()
     with (settings.output / ".lock").open("w") as other:
         assert lock(other.fileno(), holder="file")
-        with pytest.raises(TrainerError, match="another sweep works in"):
+        with pytest.raises(TrainerError, match="another sweep is running in"):
             sweep(settings, seed=[1, 2])
     assert not child.commands
