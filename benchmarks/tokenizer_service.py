@@ -143,7 +143,7 @@ def _contests(options: argparse.Namespace, work: Path, processor: int, stack: Ex
 
 
 def _make_model(folder: Path) -> Path:
-    """A vocabulary learnt from stories, and the smallest model, since llama.cpp serves no vocabulary alone."""
+    """A vocabulary trained on stories, and the smallest model, since llama.cpp serves no vocabulary alone."""
     from shared.bpe import train_bpe
     from shared.lm import GenerationDefaults, ModelConfig, Transformer, save_model_folder
 

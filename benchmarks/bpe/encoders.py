@@ -4,7 +4,7 @@ The number of threads is set from outside (worker.py). Results are what the pack
 makes one array of them where they are compared.
 """
 
-# A class is one package; its methods are the same everywhere and told in `Encoder`.
+# A class is one package; its methods are the same everywhere, see `Encoder`.
 # ruff: noqa: D101, D102
 
 import base64

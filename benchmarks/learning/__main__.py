@@ -64,8 +64,8 @@ def _installed(names: Sequence[str]) -> list[str]:
     packages = [package for package in ("transformers", "accelerate") if importlib.util.find_spec(package) is None]
     missing = [name for name in names if packages and name.startswith("transformers")]
     if missing:
-        told = f"skipped, since {' and '.join(packages)} is not installed (pip install 'ownlm[bench]')"
-        print(f"{told}: {', '.join(missing)}", file=sys.stderr)
+        reported = f"skipped, since {' and '.join(packages)} is not installed (pip install 'ownlm[bench]')"
+        print(f"{reported}: {', '.join(missing)}", file=sys.stderr)
     return [name for name in names if name not in missing]
 
 

@@ -91,8 +91,8 @@ def _has_transformers() -> bool:
 def _llama_version(binary: Path | None) -> dict[str, str]:
     if binary is None:
         return {}
-    told = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True)
-    return {"llama.cpp": (told.stdout + told.stderr).split("version:")[-1].split("\n")[0].strip()}
+    reported = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True)
+    return {"llama.cpp": (reported.stdout + reported.stderr).split("version:")[-1].split("\n")[0].strip()}
 
 
 class _Prompts:

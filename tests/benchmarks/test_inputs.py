@@ -1,4 +1,4 @@
-"""What is not there is told in a sentence, by every benchmark that reads something."""
+"""What is not there is reported in one sentence, by every benchmark that reads something."""
 
 import importlib
 import os
@@ -30,8 +30,8 @@ def test_missing_reference_texts_are_named_together(tmp_path: Path, monkeypatch:
 
 def test_learning_without_its_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OWNLM_DATA", str(tmp_path))
-    told = refusal("learning.__main__", monkeypatch)
-    assert told.code == (
+    raised = refusal("learning.__main__", monkeypatch)
+    assert raised.code == (
         f"no tinystories_train.txt and no tinystories_valid.txt in {tmp_path}: set OWNLM_DATA to the folder of it, or "
         "give --data"
     )
@@ -42,8 +42,8 @@ def test_tokenizer_service_without_its_text(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(tokenizer_service.shutil, "which", lambda _: "/usr/bin/wrk")
     monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    told = refusal("tokenizer_service", monkeypatch)
-    assert told.code == f"no tinystories_train.txt in {tmp_path}: set OWNLM_DATA to the folder of it"
+    raised = refusal("tokenizer_service", monkeypatch)
+    assert raised.code == f"no tinystories_train.txt in {tmp_path}: set OWNLM_DATA to the folder of it"
 
 
 def test_tokenizer_service_on_one_processor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,7 @@ def test_tokenizer_service_on_one_processor(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("module", "arguments", "told"),
+    ("module", "arguments", "message"),
     [
         ("tokenizer_service", ["--llama-server", "nowhere"], "argument --llama-server: there is no file nowhere"),
         ("bpe.__main__", ["--corpus", "nowhere"], "argument --corpus: there is no file nowhere"),
@@ -66,12 +66,12 @@ def test_tokenizer_service_on_one_processor(monkeypatch: pytest.MonkeyPatch) -> 
 def test_options_that_name_nothing(
     module: str,
     arguments: list[str],
-    told: str,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert refusal(module, monkeypatch, *arguments).code == 2
-    assert capsys.readouterr().err.rstrip().endswith(told)
+    assert capsys.readouterr().err.rstrip().endswith(message)
 
 
 def test_folders_that_hold_something_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ def command(*args: str) -> list[str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nothing uses, below those that the system gives to whoever asks for any."""
+    """Ports that nothing uses, below those that the system gives to any process that asks for one."""
     ports: list[int] = []
     while len(ports) < count:
         port = random.randrange(10_000, 32_000)

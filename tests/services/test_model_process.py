@@ -52,7 +52,7 @@ def cpu_seconds(process: psutil.Process) -> float:
 
 
 def test_the_life_of_the_models_process(stepwise: Callable[..., Any]) -> None:
-    """Killed in mid-stream it is told, replaced, and gives the same again; killed three times it is not replaced."""
+    """Killed mid-stream, it is reported and replaced, and gives the same again; killed three times, it is not replaced."""
     service = stepwise()
     child = child_of(service)
     for pid in (service.popen.pid, child.pid):

@@ -49,7 +49,7 @@ def test_bodies_over_the_limit_cost_no_memory(address: tuple[str, int, int], pie
     assert rise < 2 * LIMIT
 
 
-def test_slow_bodies_end_and_nobody_notices(address: tuple[str, int, int]) -> None:
+def test_slow_bodies_end_without_delaying_others(address: tuple[str, int, int]) -> None:
     """200 connections that send a byte now and then, 100 that send nothing; then all are closed by the server."""
     url = f"http://127.0.0.1:{address[1]}"
     slow = [socket.create_connection(address[:2], timeout=30) for _ in range(300)]

@@ -1,4 +1,4 @@
-"""Processes that are killed, stopped and told to end while clients are served: every one of these is told.
+"""Processes killed, stopped or asked to end while clients are served: every client gets a response or an error.
 
 Figures are printed: `pytest -m slow -s tests/slow/test_crash.py`.
 """
@@ -117,7 +117,7 @@ def is_idle(page: dict[str, float]) -> bool:
 
 
 def test_the_model_is_killed_under_load(slow: Callable[..., Any]) -> None:
-    """kill -9 twice while 24 clients are served: all are told, and served again; then until the service gives up."""
+    """kill -9 twice while 24 clients are served: all get an error and are served again, until the service gives up."""
     service = drain(slow(0.01, max_batch=MAX_BATCH))
     clients = Clients(service.url)
     seconds: list[tuple[float, float]] = []
@@ -134,8 +134,8 @@ def test_the_model_is_killed_under_load(slow: Callable[..., Any]) -> None:
         await clients.until(lambda page: page["ownlm_engine_restarts_total"] == 2)
 
     asyncio.run(run())
-    told = ", ".join(f"not ready after {down * 1e3:.0f} ms, ready {up:.1f} s later" for down, up in seconds)
-    print(f"\nmodel killed under load: {told}; {dict(clients.outcomes)}")
+    reported = ", ".join(f"not ready after {down * 1e3:.0f} ms, ready {up:.1f} s later" for down, up in seconds)
+    print(f"\nmodel killed under load: {reported}; {dict(clients.outcomes)}")
     assert clients.outcomes.keys() <= {"whole", "engine_restarted", "restarting", "frame engine_restarted"}
     assert clients.outcomes["frame engine_restarted"] > 0
     assert [len(answers) for answers in clients.answers.values()] == [1] * CLIENTS, "the same before and after"
@@ -161,7 +161,7 @@ def test_the_model_is_killed_under_load(slow: Callable[..., Any]) -> None:
     assert "Traceback" not in stderr
 
 
-def test_a_model_that_hangs_holds_up_nobody(slow: Callable[..., Any]) -> None:
+def test_a_model_that_hangs_delays_no_probe(slow: Callable[..., Any]) -> None:
     """Stopped in mid-step: requests end by their timeouts, everything else answers; when it goes on, so do they."""
     service = drain(slow(0.01, max_batch=MAX_BATCH, queue_timeout=1, request_timeout=2))
     clients, later = Clients(service.url), Clients(service.url)
@@ -176,7 +176,9 @@ def test_a_model_that_hangs_holds_up_nobody(slow: Callable[..., Any]) -> None:
             started = time.monotonic()
             await clients.ready()
             await asyncio.gather(*tasks)
-            print(f"\nmodel stopped: all are told after {time.monotonic() - started:.1f} s: {dict(clients.outcomes)}")
+            print(
+                f"\nmodel stopped: all got an error after {time.monotonic() - started:.1f} s: {dict(clients.outcomes)}"
+            )
         child.resume()
         await later.until(is_idle)
         async with later.client:
@@ -189,8 +191,8 @@ def test_a_model_that_hangs_holds_up_nobody(slow: Callable[..., Any]) -> None:
     assert later.outcomes == {"whole": 1}
 
 
-def test_told_to_end_under_load(slow: Callable[..., Any]) -> None:
-    """SIGTERM with 24 streams open or waiting (B64): each one is whole or told, and the service ends as it should."""
+def test_sigterm_under_load(slow: Callable[..., Any]) -> None:
+    """SIGTERM with 24 streams open or waiting (B64): each is whole or ends with an error; the service exits in order."""
     service = drain(slow(0.05, max_batch=MAX_BATCH, shutdown_timeout=2))
     clients = Clients(service.url)
 

@@ -244,7 +244,7 @@ def test_2000_requests_of_which_most_go_wrong_leave_nothing(service: Service) ->
     assert growth < 16 * MEGABYTE
 
 
-def test_slow_readers_and_half_open_sockets_hold_up_nobody(service: Service) -> None:
+def test_slow_readers_and_half_open_sockets_delay_no_other_client(service: Service) -> None:
     fat = request(generation(n=8, logprobs=20, max_tokens=110))
     with ExitStack() as sockets:
         for beginning, count in ((b"", 100), (b"POST /generate HT", 100), (fat[:-20], 50), (fat, 2)):

@@ -43,7 +43,7 @@ def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tokenizer_folder(text_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tokenizer learnt from them."""
+    """A tokenizer trained on them."""
     folder = tmp_path_factory.mktemp("tokenizer")
     train_tokenizer([text_file], folder, VocabSettings(vocab_size=290))
     return folder

@@ -1,6 +1,7 @@
 """The fields of a request that all routes that generate have in common."""
 
 import re
+from abc import abstractmethod
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
@@ -136,11 +137,11 @@ class GenerationRequest(CompatibilityFields):
         return 1 if self.n is None else self.n
 
     @property
+    @abstractmethod
     def prompts(self) -> list[str | list[int]]:
         """The prompts, each a text or token ids."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def num_prompt_logprobs(self) -> int | None:
         """How many alternatives to report for the prompt's tokens; None reports no log-probabilities of it."""
-        raise NotImplementedError

@@ -70,7 +70,7 @@ def test_parts_of_characters_decode_to_replacements_or_are_refused(client: TestC
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "told"),
+    ("path", "body", "status", "message"),
     [
         ("/encode", b"ab\xffcd", 400, "the body is not UTF-8: byte 2 is 0xff"),
         ("/encode", "é".encode() + b"\xed\xa0\x80", 400, "the body is not UTF-8: byte 2 is 0xed"),
@@ -86,10 +86,10 @@ def test_parts_of_characters_decode_to_replacements_or_are_refused(client: TestC
         ("/decode?errors=ignore", b"A\0", 422, "errors: must be replace or strict"),
     ],
 )
-def test_wrong_bodies_are_refused(client: TestClient, path: str, body: bytes, status: int, told: str) -> None:
+def test_wrong_bodies_are_refused(client: TestClient, path: str, body: bytes, status: int, message: str) -> None:
     answer = client.post(path, content=body, headers=TEXT if path.startswith("/encode") else IDS)
     assert answer.status_code == status
-    assert told in answer.json()["error"]["message"]
+    assert message in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

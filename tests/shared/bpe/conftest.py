@@ -20,7 +20,7 @@ SAMPLE = (
 
 @pytest.fixture(scope="session")
 def small() -> Tokenizer:
-    """A tokenizer learnt from a sample, with two control tokens."""
+    """A tokenizer trained on a sample, with two control tokens."""
     return train_bpe([SAMPLE * 3], 400, special_tokens=[END, "<|user|>"]).tokenizer
 
 

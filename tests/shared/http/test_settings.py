@@ -21,7 +21,7 @@ def test_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "message"),
     [
         (
             "OWNLM_LOG_LEVEL",
@@ -33,11 +33,11 @@ def test_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("OWNLM_SHUTDOWN_TIMEOUT", "-1", "OWNLM_SHUTDOWN_TIMEOUT: "),
     ],
 )
-def test_a_bad_value_is_one_sentence(monkeypatch: pytest.MonkeyPatch, name: str, value: str, told: str) -> None:
+def test_a_bad_value_is_one_sentence(monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(SettingsError) as caught:
         load_settings(Settings)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

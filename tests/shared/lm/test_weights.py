@@ -178,7 +178,7 @@ def test_shards_load_like_one_file(model, tmp_path):
 
 
 def test_the_index_says_which_shard_counts(model, tmp_path):
-    """A tensor that a shard holds beyond those that the index gives it is nobody's."""
+    """A tensor that a shard holds beyond those that the index gives it is left out."""
     name = "model.norm.weight"
     for shard in store_shards(tmp_path, model.state_dict()):
         weights = load_file(shard)

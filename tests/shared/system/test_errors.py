@@ -9,7 +9,7 @@ from shared.system.errors import describe, printable
         (ValueError("a sentence for people"), "a sentence for people"),
         (FileNotFoundError(2, "No such file", "model"), "[Errno 2] No such file: 'model'"),
         (ValueError(), "ValueError"),
-        (RuntimeError("told by a library"), "RuntimeError: told by a library"),
+        (RuntimeError("raised by a library"), "RuntimeError: raised by a library"),
         (
             RuntimeError("can't start new thread"),
             "no thread can be started: the memory, or the number of processes allowed, is too small",

@@ -15,9 +15,9 @@ def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path: Path, monkeypat
 
     (tmp_path / "a.json").write_text("old")
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left on device") as told:
+    with pytest.raises(OSError, match="No space left on device") as raised:
         write_text(tmp_path / "a.json", "new")
-    assert told.value.filename == str(tmp_path / "a.json")
+    assert raised.value.filename == str(tmp_path / "a.json")
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
     assert (tmp_path / "a.json").read_text() == "old"
 

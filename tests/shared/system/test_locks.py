@@ -46,7 +46,7 @@ def test_a_lock_of_a_process_keeps_other_processes_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("holder", ["file", "process"])
-def test_nobody_is_kept_out_where_there_are_no_locks(
+def test_no_process_is_kept_out_where_there_are_no_locks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holder: str
 ) -> None:
     def unknown(*_: object) -> None:

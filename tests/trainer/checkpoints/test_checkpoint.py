@@ -167,7 +167,7 @@ def test_the_state_is_never_unpickled_freely(checkpoints: Path, tmp_path: Path) 
 def test_a_disk_that_is_full_for_the_state_alone(
     checkpoints: Path, settings: TrainSettings, change: Callable[..., TrainSettings]
 ) -> None:
-    """B87: the weights still fit, torch's own file does not; the reason is told and the folder stays as it was."""
+    """B87: the weights still fit, torch's own file does not; the reason is reported and the folder stays as it was."""
     before = sorted(checkpoints.rglob("*"))
     trainer = resumed(change(settings, resume=True, max_steps=11))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -369,7 +369,7 @@ def test_a_checkpoint_may_be_a_link_to_another_disk(
 
 
 class TestKeepBest:
-    """Of a run whose validation loss is told by the test."""
+    """Of a run whose validation loss is set by the test."""
 
     @pytest.fixture
     def losses(self, monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:

@@ -255,7 +255,7 @@ def test_both_processes_do_the_same_at_the_same_step(runs: Path, name: str, step
 
 @pytest.mark.parametrize("name", ["rollback", "spike"])
 def test_a_bad_share_of_a_batch_is_left_out_like_a_bad_batch(runs: Path, name: str) -> None:
-    """Of one process all windows are bad: either way none of them is learnt."""
+    """Of one process all windows are bad: either way none of them is trained on."""
     assert_equal(runs / name, runs / f"one-{name}", 1e-5)
 
 

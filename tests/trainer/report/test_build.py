@@ -17,6 +17,6 @@ def test_a_full_disk_names_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "run").mkdir()
     (tmp_path / "run/train.toml").touch()
     monkeypatch.setattr(build, "draw_all", full)
-    with pytest.raises(OSError, match="No space left") as told:
+    with pytest.raises(OSError, match="No space left") as raised:
         build.build_report([tmp_path / "run"], tmp_path / "page.html", prompt=None, models=False, device="cpu")
-    assert told.value.filename == str(tmp_path / "page")
+    assert raised.value.filename == str(tmp_path / "page")

@@ -24,7 +24,7 @@ DOCUMENTS = ["the cat sees a naïve dog", "", "ein Hund sieht die Katze\n", "üb
 
 @pytest.fixture(scope="module")
 def tokenizers(tokenizer_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """One that knows the toy language, and one that has learnt from German."""
+    """One that knows the toy language, and one that was trained on German."""
     folder = tmp_path_factory.mktemp("german")
     (folder / "german.txt").write_text("ein Hund sieht die Katze, und die Katze sieht einen Hund. " * 20)
     train_tokenizer([folder / "german.txt"], folder / "tokenizer", VocabSettings(vocab_size=290))
@@ -37,7 +37,7 @@ def compare(tokenizers: list[Path], *texts: Path, **options: Any) -> dict[str, T
 
 
 def test_every_tokenizer_on_every_text(tokenizers: list[Path], tmp_path: Path) -> None:
-    """The same sums one document at a time; each vocabulary is best on the text that it was learnt from."""
+    """The same sums one document at a time; each vocabulary is best on the text that it was trained on."""
     (tmp_path / "a.txt").write_text("<|endoftext|>".join(DOCUMENTS))
     (tmp_path / "b.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in DOCUMENTS[2:]))
     rows = to_json(compare(tokenizers, tmp_path / "a.txt", tmp_path / "b.jsonl"))

@@ -1,4 +1,4 @@
-"""What is held out is not learnt from, and its compression is told."""
+"""Held-out text is not trained on, and its compression is reported."""
 
 import json
 from pathlib import Path

@@ -148,8 +148,8 @@ def test_standard_input_and_pipes(tmp_path: Path, tokenizer: Tokenizer, monkeypa
 @pytest.mark.parametrize("pattern", ["gpt2", r"\w+|\W"])
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
 def test_threads_patterns_and_normalization(tmp_path: Path, nfc: bool, pattern: str, threads: int) -> None:
-    learnt = train_bpe(DOCUMENTS, 300, special_tokens=[END], pattern=pattern).tokenizer.vocabulary
-    vocabulary = Vocabulary(learnt.tokens, learnt.merges, learnt.added, learnt.pattern, nfc=nfc)
+    trained = train_bpe(DOCUMENTS, 300, special_tokens=[END], pattern=pattern).tokenizer.vocabulary
+    vocabulary = Vocabulary(trained.tokens, trained.merges, trained.added, trained.pattern, nfc=nfc)
     text = f"the cat e\u0301\nat {END}sat 中文\u3000\n\nthe naïve {END}".encode() * 2000
     (tmp_path / "a.txt").write_bytes(text)
     tokenizer = Tokenizer(vocabulary)

@@ -194,8 +194,8 @@ def test_going_on_with_other_data_is_refused(
     )
     with pytest.raises(UsageError) as refused:
         train(change(settings, resume=True, data=tmp_path / "tokens"))
-    told = [line.split(":")[0].strip() for line in str(refused.value).splitlines()[1:]]
-    assert told == ["data train tokens", "data train sha256", "data validation tokens", "data validation sha256"]
+    reported = [line.split(":")[0].strip() for line in str(refused.value).splitlines()[1:]]
+    assert reported == ["data train tokens", "data train sha256", "data validation tokens", "data validation sha256"]
 
 
 def test_a_folder_that_holds_a_run_is_left_alone_unless_told(settings: TrainSettings, change: Change) -> None:

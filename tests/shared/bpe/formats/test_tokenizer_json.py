@@ -97,10 +97,10 @@ def test_B14_saving_again_gives_the_same_bytes_and_fingerprint(
 
 def test_B14_tokens_that_are_no_text_survive(tmp_path: Path) -> None:
     tokenizer = train_bpe(["\n\n  a \U0001f600\U0001f601 a\n\n"] * 9, 280).tokenizer
-    learnt = set(tokenizer.tokens.values())
-    assert {b"\n\n", b" a", b"\xf0\x9f"} <= learnt
+    trained = set(tokenizer.tokens.values())
+    assert {b"\n\n", b" a", b"\xf0\x9f"} <= trained
     tokenizer.save(tmp_path)
-    assert set(Tokenizer.from_files(tmp_path).tokens.values()) == learnt
+    assert set(Tokenizer.from_files(tmp_path).tokens.values()) == trained
 
 
 def test_saved_files_are_readable_by_others_and_nothing_else_is_left(small: Tokenizer, tmp_path: Path) -> None:

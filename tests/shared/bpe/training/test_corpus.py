@@ -1,4 +1,4 @@
-"""Files in chunks: the same whatever is read at once, and no crash where somebody writes to the file meanwhile."""
+"""Files in chunks: the same whatever is read at once, and no crash where the file is written to meanwhile."""
 
 import os
 import random

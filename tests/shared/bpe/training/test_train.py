@@ -21,10 +21,10 @@ from shared.bpe.training.pretokenizers import count_pretokens
 END = "<|endoftext|>"
 
 
-Learnt = tuple[list[bytes], list[tuple[bytes, bytes]], list[int]]
+Trained = tuple[list[bytes], list[tuple[bytes, bytes]], list[int]]
 
 
-def learn_slowly(counts: Mapping[bytes, int], num_merges: int) -> Learnt:
+def train_slowly(counts: Mapping[bytes, int], num_merges: int) -> Trained:
     """The definition: count all pairs anew in every round. Returns tokens, merges, and the uses of the tokens."""
     words = [([bytes([b]) for b in piece], count) for piece, count in counts.items()]
     tokens = [bytes([b]) for b in range(256)]
@@ -58,7 +58,7 @@ def learn_merges(counts: Mapping[bytes, int], num_merges: int, threads: int = 1)
     return MergeTrainer(lambda: iter([table]), num_merges, threads=threads).train()
 
 
-def as_bytes(learned: TrainedMerges) -> Learnt:
+def as_bytes(learned: TrainedMerges) -> Trained:
     tokens = learned.tokens
     return tokens, [(tokens[a], tokens[b]) for a, b in learned.merges], learned.uses.tolist()
 
@@ -69,7 +69,7 @@ def as_bytes(learned: TrainedMerges) -> Learnt:
 )
 @settings(max_examples=200, deadline=None)
 def test_equals_counting_anew_in_every_round(counts: dict[bytes, int], num_merges: int) -> None:
-    assert as_bytes(learn_merges(counts, num_merges)) == learn_slowly(counts, num_merges)
+    assert as_bytes(learn_merges(counts, num_merges)) == train_slowly(counts, num_merges)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
@@ -82,13 +82,13 @@ def test_threads_that_share_the_layout_make_no_difference(monkeypatch: pytest.Mo
         )
         for _ in range(200)
     }
-    assert as_bytes(learn_merges(counts, 100, threads)) == learn_slowly(counts, 100)
+    assert as_bytes(learn_merges(counts, 100, threads)) == train_slowly(counts, 100)
 
 
 def test_equals_counting_anew_on_prose(data_dir: Path) -> None:
     text = (data_dir / "cs336/tinystories_sample.txt").read_text(encoding="utf-8")
     counts = count_pretokens([text], special_tokens=[END], pattern=PATTERNS["gpt2"])
-    assert as_bytes(learn_merges(counts, 150)) == learn_slowly(counts, 150)
+    assert as_bytes(learn_merges(counts, 150)) == train_slowly(counts, 150)
 
 
 def test_equals_the_cs336_reference(data_dir: Path) -> None:
@@ -160,7 +160,7 @@ def test_B05_ambiguous_specials_are_refused(specials: list[str], message: str) -
 
 
 def test_B05_every_id_has_one_string_where_a_special_is_spelt_like_the_top_pair() -> None:
-    # Special tokens are boundaries, so "ab" is never counted and can not be learnt as well.
+    # Special tokens are boundaries, so "ab" is never counted and cannot be merged as well.
     tokenizer = train_bpe(["ab ab ab abc xyz xyz"], 300, special_tokens=["ab"]).tokenizer
     assert len(set(tokenizer.tokens.values())) == len(tokenizer)
     assert tokenizer.encode("ab", allowed_special="all") == [tokenizer.special_tokens["ab"]]
@@ -210,9 +210,9 @@ def test_B13_no_token_crosses_what_encoding_cuts() -> None:
     text = "new york new york new york"
     tokenizer = train_bpe([text], 276).tokenizer
     assert not any(b" " in token[1:] for token in tokenizer.vocabulary.tokens.values())
-    learnt = [token for token_id, token in tokenizer.tokens.items() if token_id >= 256]
-    assert learnt
-    for token in learnt:
+    trained = [token for token_id, token in tokenizer.tokens.items() if token_id >= 256]
+    assert trained
+    for token in trained:
         assert tokenizer.encode(token.decode()) == [tokenizer.vocabulary.ids[token]]
 
 

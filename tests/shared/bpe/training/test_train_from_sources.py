@@ -45,7 +45,7 @@ def learn_merges(counts: Mapping[bytes, int], num_merges: int) -> TrainedMerges:
 
 
 def expected(files: Iterable[Path], name: str) -> list[bytes]:
-    """What the `regex` package cuts, learnt from by the same merges."""
+    """What the `regex` package cuts, trained on by the same merges."""
     texts = [path.read_bytes().decode() for path in files]
     return learn_merges(count_pretokens(texts, special_tokens=[END], pattern=PATTERNS[name]), 199).tokens
 
@@ -54,7 +54,7 @@ def train(sources: list[Source], name: str = "gpt2", **options: object) -> Train
     return train_bpe_from_sources(sources, 456, special_tokens=[END], pattern=name, **options)  # type: ignore[arg-type]
 
 
-def learnt(result: TrainingResult) -> list[bytes]:
+def trained(result: TrainingResult) -> list[bytes]:
     return list(result.tokenizer.vocabulary.tokens.values())
 
 
@@ -63,7 +63,7 @@ def learnt(result: TrainingResult) -> list[bytes]:
 def test_threads_chunks_and_order_do_not_matter(name: str, threads: int, chunk_bytes: int, files: list[Path]) -> None:
     shuffled = random.Random(threads).sample(files, len(files))
     result = train([TextFile(path, chunk_bytes) for path in shuffled], name, threads=threads)
-    assert learnt(result) == expected(files, name)
+    assert trained(result) == expected(files, name)
     assert result.report.bytes_counted == sum(path.stat().st_size for path in files)
 
 
@@ -94,14 +94,14 @@ def test_specials_that_hold_places_to_cut_are_never_cut(name: str, specials: lis
     )
     assert result.report.words == counts.total()
     assert result.report.distinct_words == len(counts)
-    assert learnt(result) == learn_merges(counts, 44).tokens
+    assert trained(result) == learn_merges(counts, 44).tokens
 
 
 def test_a_custom_pattern_gives_the_same_from_files(files: list[Path]) -> None:
     pattern = r"\w+|\W"
     texts = [path.read_bytes().decode() for path in files]
     counts = count_pretokens(texts, special_tokens=[END], pattern=pattern)
-    assert learnt(train([TextFile(path) for path in files], pattern)) == learn_merges(counts, 199).tokens
+    assert trained(train([TextFile(path) for path in files], pattern)) == learn_merges(counts, 199).tokens
 
 
 def few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_rare_words_are_left_out_and_reported(files: list[Path]) -> None:
     counts = count_pretokens([files[0].read_bytes().decode()], special_tokens=[END], pattern=PATTERNS["gpt2"])
     result = train([TextFile(files[0])], min_count=3)
     frequent = Counter({word: count for word, count in counts.items() if count >= 3})
-    assert learnt(result) == learn_merges(frequent, 199).tokens
+    assert trained(result) == learn_merges(frequent, 199).tokens
     assert result.report.words_left_out == counts.total() - frequent.total() > 0
 
 

@@ -191,7 +191,7 @@ def test_the_same_length_and_time_are_still_a_change(tmp_path: Path, clock: Call
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"api_keys": " , "}, "OWNLM_API_KEYS contains no key"),
         ({"api_keys": "caf\u00e9"}, "OWNLM_API_KEYS: an API key must be printable ASCII"),
@@ -199,10 +199,10 @@ def test_the_same_length_and_time_are_still_a_change(tmp_path: Path, clock: Call
         ({"api_keys_file": Path("/dev/null")}, "/dev/null contains no key"),
     ],
 )
-def test_keys_that_cannot_be_used_end_the_start(build: Any, settings: dict[str, Any], told: str) -> None:
+def test_keys_that_cannot_be_used_end_the_start(build: Any, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError) as caught:
         build(**settings)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "caf" not in str(caught.value)
 
 

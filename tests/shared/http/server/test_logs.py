@@ -1,4 +1,4 @@
-"""What reaches standard output, in a process of its own: one JSON object a line, whoever wrote it."""
+"""What reaches standard output, in a process of its own: one JSON object a line, whichever logger wrote it."""
 
 import json
 import re

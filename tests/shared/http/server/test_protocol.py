@@ -340,7 +340,7 @@ def slow_reader() -> Iterator[socket.socket]:
         yield connection
 
 
-def test_an_answer_that_nobody_takes_is_given_up(hasty: tuple[str, int], slow_reader: socket.socket) -> None:
+def test_a_response_that_is_not_read_is_given_up(hasty: tuple[str, int], slow_reader: socket.socket) -> None:
     slow_reader.connect(hasty)
     slow_reader.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
     assert slow_reader.recv(100).startswith(b"HTTP/1.1 200 ")

@@ -45,7 +45,7 @@ def cuts(data: bytes, *places: int) -> list[bytes]:
     return [data[start:end] for start, end in itertools.pairwise(edges)]
 
 
-def told(answer: bytes) -> list[bytes]:
+def without_ids(answer: bytes) -> list[bytes]:
     """What is the same each time: all but ids of requests and the date."""
     return [re.sub(rb"(x-request-id|date): [^\r]*\r\n", b"", part) for part in answer.split(b"HTTP/1.1 ")]
 
@@ -55,7 +55,7 @@ def check(app: FastAPI, data: bytes, expected: list[bytes], places: Iterable[tup
         whole = await answers(app, [data], len(expected))
         assert statuses(whole) == expected
         for where in places:
-            assert told(await answers(app, cuts(data, *where), len(expected))) == told(whole), where
+            assert without_ids(await answers(app, cuts(data, *where), len(expected))) == without_ids(whole), where
 
     asyncio.run(compare())
 

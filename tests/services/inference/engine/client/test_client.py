@@ -69,7 +69,7 @@ def test_a_handler_that_comes_late_gets_all_in_one_list() -> None:
     run(test)
 
 
-def test_what_nobody_wants_is_cancelled_once_and_makes_room_at_once() -> None:  # B34
+def test_an_abandoned_request_is_cancelled_once_and_frees_its_slots_at_once() -> None:  # B34
     async def test() -> None:
         peer = Peer()
         async with client_of(peer, max_queue=1) as engine:
@@ -119,7 +119,7 @@ def test_a_sequence_that_fails_ends_its_request_and_no_other() -> None:  # B74
     run(test)
 
 
-def test_a_failure_of_a_sequence_that_nobody_wants_any_more_ends_nothing() -> None:
+def test_a_failure_of_a_cancelled_sequence_ends_nothing() -> None:
     """An answer ended by a stop string while its sequence went on to fail; the request's other answers go on."""
 
     async def test() -> None:
@@ -145,7 +145,7 @@ def test_what_can_never_run_is_refused_at_once() -> None:  # B70
     run(test)
 
 
-def test_a_process_that_reads_nothing_blocks_nobody_and_is_sent_no_more_than_so_much(
+def test_a_process_that_reads_nothing_blocks_no_request_and_is_sent_no_more_than_so_much(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("services.inference.engine.client.client._MAX_UNSENT_BYTES", 1_000_000)

@@ -170,7 +170,7 @@ def test_a_restart_that_never_ends_is_given_up_and_counts_as_an_end(monkeypatch:
     run(test)
 
 
-def test_a_restart_that_fails_as_nobody_foresaw_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restart_that_fails_unexpectedly_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.inference.engine.client.supervisor._RESTART_SECONDS", 0.001)
 
     async def test() -> None:

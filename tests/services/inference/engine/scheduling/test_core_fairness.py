@@ -135,7 +135,7 @@ def test_a_preempted_sequence_runs_again_before_those_that_have_not_begun() -> N
 
 
 @pytest.mark.parametrize(("sequences", "chunk"), [(1, 16), (16, 16), (17, 32), (31, 32)])
-def test_prompts_take_whole_steps_where_nobody_decodes_and_as_much_as_the_sequences_where_they_do(
+def test_prompts_take_whole_steps_where_no_sequence_decodes_and_as_much_as_the_sequences_where_they_do(
     sequences: int, chunk: int
 ) -> None:
     driver = wide(min_prefill_tokens=16, num_slots=32, max_step_tokens=32 + PREFILL)

@@ -31,7 +31,7 @@ def test_a_sequence_alone_in_a_failed_step_gets_the_true_cause() -> None:  # B74
     assert driver.tokens(1) == [reference(request(9))]
 
 
-def test_a_step_that_failed_once_costs_nobody_a_token() -> None:  # B74
+def test_a_step_that_failed_once_costs_no_sequence_a_token() -> None:  # B74
     driver = started(Driver(FakeRunner()))
     driver.runner.faults = [RuntimeError("once")]
     driver.run()

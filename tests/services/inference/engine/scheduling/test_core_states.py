@@ -56,7 +56,7 @@ class CoreMachine(RuleBasedStateMachine):
 
     @rule()
     def fault_of_a_step_with_several_segments(self) -> None:
-        """Whoever is run alone after it gets through: nobody fails."""
+        """Each sequence succeeds when it is run alone afterwards: none fails."""
         self.driver.runner.fault_if_several = True
 
     @rule(most=st.none() | st.integers(1, 4))
