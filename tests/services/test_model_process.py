@@ -52,7 +52,7 @@ def cpu_seconds(process: psutil.Process) -> float:
 
 
 def test_the_life_of_the_models_process(stepwise: Callable[..., Any]) -> None:
-    """Killed mid-stream, it is reported and replaced, and gives the same again; killed three times, it is not replaced."""
+    """Killed mid-stream, it is reported, replaced, and answers the same again; killed three times, it stays away."""
     service = stepwise()
     child = child_of(service)
     for pid in (service.popen.pid, child.pid):

@@ -192,7 +192,7 @@ def test_a_model_that_hangs_delays_no_probe(slow: Callable[..., Any]) -> None:
 
 
 def test_sigterm_under_load(slow: Callable[..., Any]) -> None:
-    """SIGTERM with 24 streams open or waiting (B64): each is whole or ends with an error; the service exits in order."""
+    """SIGTERM with 24 streams open or waiting (B64): each ends whole or in an error; the service exits in order."""
     service = drain(slow(0.05, max_batch=MAX_BATCH, shutdown_timeout=2))
     clients = Clients(service.url)
 
