@@ -94,6 +94,8 @@ class ScriptedRunner:
 class ThreadWorker:
     """Runs the model's process as a thread of this one, on a runner that a test has in its hands."""
 
+    pid = None
+
     def __init__(self, runner: Runner, prefill_tokens: int = 256, may_start: threading.Event | None = None) -> None:
         self._may_start = may_start
         self.connection, theirs = socket.socketpair()

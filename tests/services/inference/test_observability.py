@@ -13,8 +13,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from services.inference.engine import PromptEvent, RequestHandle, TokenEvent
-from services.inference.generation import timing as module
-from services.inference.generation.timing import RequestTiming
+from services.inference.generation import stream as module
+from services.inference.generation.stream import RequestTiming
 from services.inference.metrics import InferenceMetrics
 from shared.http.request_context import RequestContext, current_request
 from tests.services.conftest import wait_until

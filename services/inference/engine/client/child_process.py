@@ -31,6 +31,10 @@ class Worker(Protocol):
 
     connection: socket.socket
 
+    @property
+    def pid(self) -> int | None:
+        """The process' id; None where it is no process."""
+
     def wait_ready(self) -> Ready:
         """Wait until the model is loaded; blocks.
 

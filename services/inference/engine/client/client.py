@@ -83,6 +83,11 @@ class EngineClient:
         """Why the engine cannot run anything now, or None."""
         return self._supervisor.fault
 
+    @property
+    def worker_pid(self) -> int | None:
+        """The id of the worker process."""
+        return self._supervisor.worker_pid
+
     async def start(self, on_admitted: Callable[[float], None] = lambda _seconds: None) -> None:
         """Connect to the process; called once.
 

@@ -78,6 +78,11 @@ class Supervisor:
         self._awaits_reply = False  # a command was sent, and each is answered by a step, which may be an empty one
 
     @property
+    def worker_pid(self) -> int | None:
+        """The process id of the current worker."""
+        return self._worker.pid
+
+    @property
     def unsent_bytes(self) -> int:
         """Of commands that the worker has not read yet."""
         return self._connection.unsent_bytes if self._connection is not None else 0
