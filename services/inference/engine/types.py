@@ -1,9 +1,13 @@
-"""What goes into the engine and what comes out: plain data that both processes use."""
+"""What goes into the engine and what comes out, and its limits: plain data that both processes use."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from services.inference.engine.errors import RequestTooLargeError
 from shared.lm import SamplingParams
+
+BLOCK_SIZE = 16
+"""Tokens of one block of the KV cache."""
 
 FinishReason = Literal["stop", "length"]
 
@@ -33,6 +37,31 @@ class SequenceRequest:
     min_tokens: int = 0
     num_prompt_logprobs: int | None = None
     arrived_at: float = 0.0
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks that it holds at its end: its last token is never run, so its keys and values need no room."""
+        num_prompt_tokens = len(self.prompt_ids)
+        return num_blocks_of(max(num_prompt_tokens, num_prompt_tokens + self.max_tokens - 1))
+
+    def check_fits_cache(self, num_blocks: int) -> None:
+        """Refuse a sequence that needs more than the `num_blocks` blocks of the KV cache.
+
+        Raises:
+            RequestTooLargeError: Names the limit.
+        """
+        needed = self.num_blocks
+        if needed > num_blocks:
+            raise RequestTooLargeError(
+                f"{len(self.prompt_ids)} prompt tokens and max_tokens {self.max_tokens} need {needed * BLOCK_SIZE} "
+                f"tokens of KV cache, and it holds {num_blocks * BLOCK_SIZE}; shorten the prompt, lower max_tokens, or "
+                "raise OWNLM_KV_CACHE_BYTES"
+            )
+
+
+def num_blocks_of(num_tokens: int) -> int:
+    """Blocks that hold so many tokens."""
+    return -(-num_tokens // BLOCK_SIZE)
 
 
 class TokenLogprobs(NamedTuple):

@@ -16,9 +16,8 @@ from fastapi.testclient import TestClient
 from services.inference.app import create_app
 from services.inference.engine.client.client import EngineClient
 from services.inference.engine.ipc import EngineConfig, Ready, encode, receive
-from services.inference.engine.limits import BLOCK_SIZE
 from services.inference.engine.runner.protocol import Runner, Segment, StepResult
-from services.inference.engine.types import SampledToken, SequenceRequest
+from services.inference.engine.types import BLOCK_SIZE, SampledToken, SequenceRequest
 from services.inference.engine.worker.main import serve
 from services.inference.engine.worker.model_loader import LoadedModel
 from services.inference.generation.loading import ServedModel

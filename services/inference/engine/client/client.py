@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from services.inference.engine.client.child_process import Worker
@@ -19,21 +18,12 @@ from services.inference.engine.errors import (
     RequestTooLargeError,
 )
 from services.inference.engine.ipc import Cancel, Ready, StepOutput, Submit
-from services.inference.engine.limits import check_fits_cache
 from services.inference.engine.types import EngineStats, FailEvent, Fault, SequenceRequest, StartEvent
 
 _MAX_UNSENT_BYTES = 64 * 1024 * 1024
 _DRAIN_POLL_SECONDS = 0.02
 
 _SHUTTING_DOWN = "the server is shutting down"
-
-
-@dataclass(slots=True)
-class _OpenRequest:
-    """A request that the engine works on, and its timeouts."""
-
-    handle: RequestHandle
-    timers: list[asyncio.TimerHandle]
 
 
 class EngineClient:
@@ -72,7 +62,7 @@ class EngineClient:
         self._max_sequences = ready.num_slots + max_queue
         self._queue_timeout = queue_timeout
         self._request_timeout = request_timeout
-        self._requests: dict[int, _OpenRequest] = {}
+        self._requests: dict[int, RequestHandle] = {}
         self._num_requests = 0
         self._stats = EngineStats(kv_blocks_total=ready.num_blocks)
         self._earlier_stats = EngineStats()  # the counters of earlier processes
@@ -131,12 +121,12 @@ class EngineClient:
             EngineUnavailableError: Shutting down, being restarted, or failed.
         """
         for request in requests:
-            check_fits_cache(request, self._supervisor.ready.num_blocks)
+            request.check_fits_cache(self._supervisor.ready.num_blocks)
         self.check_room(len(requests))
         self._num_requests += 1
         request_id = self._num_requests
-        handle = RequestHandle(len(requests), partial(self._drop, request_id))
-        self._requests[request_id] = _OpenRequest(handle, self._timers(request_id))
+        handle = self._requests[request_id] = RequestHandle(len(requests), partial(self._drop, request_id))
+        handle.timers = self._timers(request_id)
         self._supervisor.send(Submit(request_id, requests))
         return handle
 
@@ -164,8 +154,8 @@ class EngineClient:
         deadline = time.monotonic() + timeout
         self._draining = True
         self._supervisor.stop_restarting()
-        for request_id, request in list(self._requests.items()):
-            if request.handle.started_at is None:
+        for request_id, handle in list(self._requests.items()):
+            if handle.started_at is None:
                 self._fail(request_id, EngineUnavailableError(_SHUTTING_DOWN))
         while self._requests and time.monotonic() < deadline:
             await asyncio.sleep(_DRAIN_POLL_SECONDS)
@@ -179,7 +169,7 @@ class EngineClient:
     @property
     def _num_live(self) -> int:
         """Sequences that run or wait."""
-        return sum(request.handle.num_live for request in self._requests.values())
+        return sum(handle.num_live for handle in self._requests.values())
 
     # What the worker sends
 
@@ -188,10 +178,9 @@ class EngineClient:
         for request_id, event in output.events:
             if isinstance(event, StartEvent):
                 self._on_admitted(max(0.0, output.began_at - event.arrived_at))
-            request = self._requests.get(request_id)
-            if request is None:
+            handle = self._requests.get(request_id)
+            if handle is None:
                 continue  # dropped while the step ran
-            handle = request.handle
             if isinstance(event, StartEvent):
                 handle.start(output.began_at)
             elif isinstance(event, FailEvent):
@@ -218,24 +207,21 @@ class EngineClient:
         return timers
 
     def _queue_timed_out(self, request_id: int) -> None:
-        request = self._requests.get(request_id)
-        if request is not None and request.handle.started_at is None:
+        if self._requests[request_id].started_at is None:
             message = f"the request waited {self._queue_timeout:g} seconds in the queue, the limit; try again later"
             self._fail(request_id, QueueTimeoutError(message))
 
     def _drop(self, request_id: int, index: int | None) -> None:
         """Cancel what a handler no longer wants."""
         self._supervisor.send(Cancel(request_id, index))
-        if self._requests[request_id].handle.num_live == 0:
+        if self._requests[request_id].num_live == 0:
             self._forget(request_id)
 
     def _fail(self, request_id: int, error: EngineError) -> None:
         """End a request with an error, in the worker too."""
-        request = self._requests.get(request_id)
-        if request is not None:
-            self._supervisor.send(Cancel(request_id, None))
-            request.handle.fail(error)
-            self._forget(request_id)
+        self._supervisor.send(Cancel(request_id, None))
+        self._requests[request_id].fail(error)
+        self._forget(request_id)
 
     def _fail_all(self, error: EngineError) -> None:
         for request_id in list(self._requests):

@@ -5,13 +5,12 @@ from collections.abc import Iterable, Iterator
 import structlog
 
 from services.inference.engine.errors import NO_DISTRIBUTION
-from services.inference.engine.limits import BLOCK_SIZE, check_fits_cache
-from services.inference.engine.runner.protocol import Runner, RunnerLostError, StepResult, check_result
-from services.inference.engine.scheduling.batch import ScheduledBatch, ScheduledSequence
+from services.inference.engine.runner.protocol import Runner, RunnerLostError, Segment, StepResult
 from services.inference.engine.scheduling.recovery import BatchSplitter, RunnerProbe
-from services.inference.engine.scheduling.scheduler import Scheduler
-from services.inference.engine.scheduling.sequence import Sequence, SequenceId, Status
+from services.inference.engine.scheduling.scheduler import ScheduledBatch, Scheduler
+from services.inference.engine.scheduling.sequence import ScheduledSequence, Sequence, SequenceId, Status
 from services.inference.engine.types import (
+    BLOCK_SIZE,
     CoreEvent,
     EngineStats,
     FailEvent,
@@ -74,7 +73,7 @@ class EngineCore:
         """
         sequences = []
         for index, request in enumerate(requests):
-            check_fits_cache(request, self._runner.num_blocks)
+            request.check_fits_cache(self._runner.num_blocks)
             sequences.append(Sequence(SequenceId(request_id, index), request))
         self._sequences |= {sequence.id: sequence for sequence in sequences}
         self._scheduler.waiting.add(request_id, sequences)
@@ -135,7 +134,7 @@ class EngineCore:
         segments = [one.segment() for one in scheduled]
         try:
             result = self._runner.run(segments)
-            check_result(segments, result)
+            _check_result(segments, result)
         except Exception as error:
             message = _failure_message(error)
             _log.error("step failed", rows=len(scheduled), exc_info=error)
@@ -241,6 +240,17 @@ class EngineCore:
 
     def _emit(self, sequence: Sequence, event: CoreEvent) -> None:
         self._events.append((sequence.id.request_id, event))
+
+
+def _check_result(segments: list[Segment], result: StepResult) -> None:
+    """Raise if a runner returned something else than it was asked for, before any of it is used."""
+    expected = [slot for segment in segments for slot in segment.sample_slots]
+    sampled = [token.slot for token in result.sampled_tokens]
+    if sampled != expected:
+        raise RuntimeError(f"the runner sampled for slots {sampled} instead of {expected}")
+    scored = [len(scores) for scores in result.prompt_logprobs] or [0] * len(segments)
+    if scored != [len(segment.targets) for segment in segments]:
+        raise RuntimeError("the runner scored other prompt tokens than requested")
 
 
 def _failure_message(error: Exception) -> str:

@@ -6,10 +6,9 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from services.inference.engine.limits import BLOCK_SIZE
 from services.inference.engine.scheduling.core import EngineCore
 from services.inference.engine.scheduling.sequence import Status
-from services.inference.engine.types import FailEvent, PromptEvent, SequenceRequest, StartEvent, TokenEvent
+from services.inference.engine.types import BLOCK_SIZE, FailEvent, PromptEvent, SequenceRequest, StartEvent, TokenEvent
 from shared.lm import SamplingParams
 from tests.services.inference.engine.fake_runner import FakeRunner, score
 

@@ -23,7 +23,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor
 
-from services.inference.engine.limits import BLOCK_SIZE
 from services.inference.engine.runner.protocol import RunnerLostError, Segment, StepResult
 from services.inference.engine.runner.torch.graph import Captured
 from services.inference.engine.runner.torch.tile import (
@@ -36,7 +35,7 @@ from services.inference.engine.runner.torch.tile import (
     Tile,
 )
 from services.inference.engine.sampler.torch_sampler import TorchSampler
-from services.inference.engine.types import SequenceRequest, TokenLogprobs
+from services.inference.engine.types import BLOCK_SIZE, SequenceRequest, TokenLogprobs
 from shared.lm import Transformer
 
 _LARGEST_TILE = 64

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from services.inference.engine.limits import BLOCK_SIZE
+from services.inference.engine.types import BLOCK_SIZE
 from shared.lm import ModelConfig, Transformer
 from shared.lm.attention import Attention
 from shared.lm.rope import rotate

@@ -8,10 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.inference.engine.limits import BLOCK_SIZE
 from services.inference.engine.runner.protocol import Segment
 from services.inference.engine.runner.torch.runner import TorchRunner
-from services.inference.engine.types import SampledToken, SequenceRequest
+from services.inference.engine.types import BLOCK_SIZE, SampledToken, SequenceRequest
 from shared.lm import (
     NO_TOKEN,
     Llama3Scaling,
