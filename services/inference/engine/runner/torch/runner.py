@@ -73,7 +73,7 @@ class TorchRunner:
         num_slots: Sequences that may run at the same time.
         max_length: Tokens of a sequence, prompt and output together, where the cache has room for as many.
         max_step_tokens: The most tokens of a step.
-        valid_tokens: bool [vocab_size], False for ids that must never be drawn.
+        valid_tokens: bool [vocab_size], False for ids that must never be sampled.
     """
 
     @torch.inference_mode()
@@ -107,11 +107,6 @@ class TorchRunner:
         self._sample_input = self._controls.to(self._device)
         self._logits = torch.zeros(num_slots, model.config.vocab_size, device=self._device)
         self._sample = Captured(self._sample_from_hidden, self._device)
-
-    @property
-    def cache_bytes(self) -> int:
-        """Memory of the KV cache."""
-        return self._cache.num_bytes
 
     @_detects_device_fault
     def open_slot(self, slot: int, request: SequenceRequest, output: Sequence[int] = ()) -> None:

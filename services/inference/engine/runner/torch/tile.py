@@ -24,11 +24,6 @@ class PagedCache:
         self._keys = torch.zeros(shape, device=device, dtype=dtype)
         self._values = torch.zeros(shape, device=device, dtype=dtype)
 
-    @property
-    def num_bytes(self) -> int:
-        """Memory of both."""
-        return 2 * self._keys.numel() * self._keys.element_size()
-
     def copy(self, source: int, target: int) -> None:
         """Copy a block of all layers."""
         self._keys[:, target] = self._keys[:, source]
