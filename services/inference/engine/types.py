@@ -80,20 +80,22 @@ class SampledToken(NamedTuple):
 
 
 class StartEvent(NamedTuple):
-    """Sequence `sequence_index` was admitted to the batch and its prompt begins to run; comes once, before all others.
+    """A sequence was admitted to the batch and its prompt begins to run; comes once, before all others.
 
     For the engine's client, which measures how long sequences wait, including those that were canceled meanwhile;
     request handlers never see it.
     """
 
+    request_id: int
     sequence_index: int
     arrived_at: float
 
 
 class PromptEvent(NamedTuple):
-    """The prompt of sequence `sequence_index` is in the KV cache; comes once, before the sequence's first token.
+    """The prompt of a sequence is in the KV cache; comes once, before the sequence's first token.
 
     Attributes:
+        request_id: The engine's number of the request.
         sequence_index: The sequence's number in its request.
         num_cached_tokens: Prompt tokens that were in the prefix cache, or that another sequence of the same prompt
             computed.
@@ -101,6 +103,7 @@ class PromptEvent(NamedTuple):
         finish_reason: "length" where no token was requested.
     """
 
+    request_id: int
     sequence_index: int
     num_cached_tokens: int
     logprobs: tuple[TokenLogprobs, ...] | None = None
@@ -108,8 +111,9 @@ class PromptEvent(NamedTuple):
 
 
 class TokenEvent(NamedTuple):
-    """One generated token of sequence `sequence_index`; the sequence's last event has its finish reason."""
+    """One generated token of a sequence, whose last event has its finish reason."""
 
+    request_id: int
     sequence_index: int
     token: int
     logprobs: TokenLogprobs | None = None
@@ -117,8 +121,9 @@ class TokenEvent(NamedTuple):
 
 
 class FailEvent(NamedTuple):
-    """Sequence `sequence_index` failed; its last event. `message` is the cause."""
+    """A sequence failed; its last event. `message` is the cause."""
 
+    request_id: int
     sequence_index: int
     message: str
 

@@ -175,21 +175,21 @@ class EngineClient:
 
     def _take_step(self, output: StepOutput) -> None:
         self._stats = output.stats
-        for request_id, event in output.events:
+        for event in output.events:
             if isinstance(event, StartEvent):
                 self._on_admitted(max(0.0, output.began_at - event.arrived_at))
-            handle = self._requests.get(request_id)
+            handle = self._requests.get(event.request_id)
             if handle is None:
                 continue  # dropped while the step ran
             if isinstance(event, StartEvent):
                 handle.start(output.began_at)
             elif isinstance(event, FailEvent):
                 if handle.is_live(event.sequence_index):
-                    self._fail(request_id, EngineError(event.message))
+                    self._fail(event.request_id, EngineError(event.message))
             else:
                 handle.receive(event)
                 if handle.num_live == 0:
-                    self._forget(request_id)
+                    self._forget(event.request_id)
 
     def _worker_ended(self, error: EngineUnavailableError) -> None:
         self._earlier_stats, self._stats = self.stats(), EngineStats()

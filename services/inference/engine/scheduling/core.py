@@ -14,6 +14,7 @@ from services.inference.engine.types import (
     CoreEvent,
     EngineStats,
     FailEvent,
+    FinishReason,
     PromptEvent,
     SampledToken,
     SequenceRequest,
@@ -52,7 +53,7 @@ class EngineCore:
         self._splitter = BatchSplitter(runner.num_slots)
         self._probe = RunnerProbe(runner, self._scheduler)
         self._sequences: dict[SequenceId, Sequence] = {}  # those that are not finished
-        self._events: list[tuple[int, CoreEvent]] = []
+        self._events: list[CoreEvent] = []
         self._counts = EngineStats(kv_blocks_total=runner.num_blocks)
 
     @property
@@ -88,8 +89,8 @@ class EngineCore:
         for sequence in canceled:
             self._finish(sequence)
 
-    def step(self) -> list[tuple[int, CoreEvent]]:
-        """Run one step and return its events, each with its request's id.
+    def step(self) -> list[CoreEvent]:
+        """Run one step and return its events.
 
         A fault of the runner fails sequences, with the cause, and never raises: a batch of several sequences whose step
         raises is run again in halves, down to single sequences, and those fail that raise alone. Only a fault of the
@@ -120,10 +121,10 @@ class EngineCore:
             return ScheduledBatch(part)
         batch = self._scheduler.schedule()
         for sequence in batch.admitted:
-            self._emit(sequence, StartEvent(sequence.index, sequence.request.arrived_at))
+            self._events.append(StartEvent(*sequence.id, sequence.request.arrived_at))
         for sequence, error in batch.failed:
             del self._sequences[sequence.id]
-            self._emit(sequence, FailEvent(sequence.index, _failure_message(error)))
+            self._events.append(FailEvent(*sequence.id, _failure_message(error)))
         if batch.failed:
             self._probe.check()
         batch.scheduled = self._splitter.split(batch.scheduled)
@@ -212,7 +213,7 @@ class EngineCore:
             self._fail(sequence, NO_DISTRIBUTION)
         else:
             finish_reason = sequence.append(token.token)
-            self._emit(sequence, TokenEvent(sequence.index, token.token, token.logprobs, finish_reason))
+            self._events.append(TokenEvent(*sequence.id, token.token, token.logprobs, finish_reason))
             if finish_reason is not None:
                 self._finish(sequence)
 
@@ -224,22 +225,19 @@ class EngineCore:
             prefix_tokens_hit=counts.prefix_tokens_hit + sequence.num_cached,
         )
         logprobs = None if request.num_prompt_logprobs is None else tuple(sequence.prompt_logprobs)
-        event = PromptEvent(sequence.index, sequence.num_cached, logprobs, None if request.max_tokens else "length")
-        self._emit(sequence, event)
+        finish_reason: FinishReason | None = None if request.max_tokens else "length"
+        self._events.append(PromptEvent(*sequence.id, sequence.num_cached, logprobs, finish_reason))
         sequence.prompt_reported, sequence.prompt_logprobs = True, []
 
     def _fail(self, sequence: Sequence, message: str) -> None:
         """Finish a sequence with an error. What it computed may be wrong and must be no cache hit."""
         self._scheduler.pool.invalidate(sequence.blocks)
         self._finish(sequence)
-        self._emit(sequence, FailEvent(sequence.index, message))
+        self._events.append(FailEvent(*sequence.id, message))
 
     def _finish(self, sequence: Sequence) -> None:
         self._scheduler.finish(sequence)
         del self._sequences[sequence.id]
-
-    def _emit(self, sequence: Sequence, event: CoreEvent) -> None:
-        self._events.append((sequence.id.request_id, event))
 
 
 def _check_result(segments: list[Segment], result: StepResult) -> None:

@@ -65,11 +65,6 @@ class Sequence:
     followers: list["Sequence"] = field(default_factory=list)
 
     @property
-    def index(self) -> int:
-        """Its number in its request, as events report it."""
-        return self.id.sequence_index
-
-    @property
     def num_tokens(self) -> int:
         """Tokens of prompt and output."""
         return len(self.request.prompt_ids) + len(self.output)

@@ -54,8 +54,8 @@ class Driver:
         with capture_logs() as lines:  # printing a trace takes longer than a hundred steps
             events = self.core.step()
         self.log += lines
-        for request_id, event in events:
-            answer = self.answers[request_id, event.sequence_index]
+        for event in events:
+            answer = self.answers[event.request_id, event.sequence_index]
             assert answer.finish_reason is None, "an event after the last one"
             assert answer.failure is None, "an event after the last one"
             match event:

@@ -249,7 +249,7 @@ def test_sequences_that_fail_only_together_both_get_through() -> None:
 
     def run_apart(segments: list[Segment]) -> StepResult:
         result = run(segments)
-        if {2, 3} <= {draw.slot for draw in result.sampled_tokens}:
+        if {2, 3} <= {token.slot for token in result.sampled_tokens}:
             raise MemoryError("for both")
         return result
 

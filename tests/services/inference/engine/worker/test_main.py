@@ -46,7 +46,7 @@ def last_event(connection: socket.socket) -> TokenEvent | FailEvent | str:
         if isinstance(message, ExitReason):
             return message.reason
         assert isinstance(message, StepOutput)
-        for _, event in message.events:
+        for event in message.events:
             if isinstance(event, FailEvent) or (isinstance(event, TokenEvent) and event.finish_reason):
                 return event
 
@@ -62,7 +62,7 @@ def test_requests_that_fail_alone_end_nothing_and_a_model_that_always_fails_ends
         runner.faults = [OSError("gone")] * 50
         for request_id in range(6, 9):
             connection.sendall(encode(Submit(request_id, [request(9)])))
-            assert last_event(connection) == FailEvent(0, "generation failed: OSError: gone")
+            assert last_event(connection) == FailEvent(request_id, 0, "generation failed: OSError: gone")
         reason = last_event(connection)
         assert reason == "no step of the model succeeds any more: generation failed: OSError: gone"
 
