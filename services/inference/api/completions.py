@@ -11,14 +11,7 @@ from fastapi import Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from services.inference.api.models import model_not_found
-from services.inference.api.service import (
-    InferenceService,
-    JsonObject,
-    Usage,
-    respond,
-    response_docs,
-    response_id,
-)
+from services.inference.api.service import InferenceService, JsonObject, Usage, respond, response_docs, response_id
 from services.inference.engine import TokenLogprobs
 from services.inference.generation.detokenizer import Delta
 from services.inference.generation.prepare import PreparedRequest
@@ -181,13 +174,7 @@ class CompletionResponseBuilder:
     """
 
     def __init__(
-        self,
-        prepared: PreparedRequest,
-        tokenizer: Tokenizer,
-        *,
-        id_: str,
-        model: str,
-        options: StreamOptions,
+        self, prepared: PreparedRequest, tokenizer: Tokenizer, *, id_: str, model: str, options: StreamOptions
     ) -> None:
         self._prepared = prepared
         self._tokenizer = tokenizer

@@ -6,14 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from services.inference.api.service import (
-    InferenceService,
-    JsonObject,
-    Usage,
-    respond,
-    response_docs,
-    response_id,
-)
+from services.inference.api.service import InferenceService, JsonObject, Usage, respond, response_docs, response_id
 from services.inference.engine import TokenLogprobs
 from services.inference.generation.detokenizer import Delta
 from services.inference.generation.prepare import PreparedRequest
@@ -118,10 +111,7 @@ def generate_route(service: InferenceService) -> BodyRoute:
         """Continue a prompt. Generation stops when the client disconnects."""
         generation = await service.start(body, service.settings.default_max_tokens)
         builder = GenerateResponseBuilder(
-            generation.prepared,
-            service.model.tokenizer,
-            id_=response_id("gen"),
-            model=service.settings.served_name,
+            generation.prepared, service.model.tokenizer, id_=response_id("gen"), model=service.settings.served_name
         )
         return await respond(request, generation, builder)
 

@@ -164,6 +164,20 @@ class EngineStats(NamedTuple):
     steps: int = 0
     restarts: int = 0
 
+    def after(self, earlier: "EngineStats") -> "EngineStats":
+        """Add the counters of processes that ran before this one."""
+        return self._replace(**{name: getattr(self, name) + getattr(earlier, name) for name in _COUNTERS})
+
+
+_COUNTERS = (
+    "prefix_tokens_looked_up",
+    "prefix_tokens_hit",
+    "prefill_tokens",
+    "generated_tokens",
+    "preemptions",
+    "steps",
+)
+
 
 class Fault(NamedTuple):
     """Why the engine cannot serve; `final` if it will not recover."""

@@ -143,9 +143,7 @@ class GenerationRequest(CompatibilityFields):
     )
     max_tokens: int | None = None
     min_tokens: int | None = Field(
-        None,
-        ge=0,
-        description="Tokens before which no token or stop string ends a choice; at most max_tokens",
+        None, ge=0, description="Tokens before which no token or stop string ends a choice; at most max_tokens"
     )
     temperature: float | None = Field(None, ge=0, le=100, description="0 always selects the likeliest token")
     top_p: float | None = Field(
@@ -153,16 +151,10 @@ class GenerationRequest(CompatibilityFields):
     )
     top_k: int | None = Field(None, ge=-1, description="Sample from the k likeliest tokens; 0 and -1 are off")
     min_p: float | None = Field(
-        None,
-        ge=0,
-        le=1,
-        description="Sample from tokens at least this times as likely as the likeliest; 0 is off",
+        None, ge=0, le=1, description="Sample from tokens at least this times as likely as the likeliest; 0 is off"
     )
     repetition_penalty: float | None = Field(
-        None,
-        gt=0,
-        le=10,
-        description="Above 1: tokens of prompt and generated text become less likely; 1 is off",
+        None, gt=0, le=10, description="Above 1: tokens of prompt and generated text become less likely; 1 is off"
     )
     presence_penalty: float | None = Field(
         None, ge=-2, le=2, description="Subtracted from the logits of generated tokens"

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from services.inference.engine.client.child_process import Worker
+from services.inference.engine.client.child_process import ModelProcess
 from services.inference.engine.client.request_handle import RequestHandle
 from services.inference.engine.client.supervisor import Supervisor
 from services.inference.engine.errors import (
@@ -41,9 +41,9 @@ class EngineClient:
 
     def __init__(
         self,
-        worker: Worker,
+        worker: ModelProcess,
         ready: Ready,
-        launch: Callable[[], Worker],
+        launch: Callable[[], ModelProcess],
         *,
         max_queue: int,
         queue_timeout: float | None = None,
@@ -132,20 +132,12 @@ class EngineClient:
 
     def stats(self) -> EngineStats:
         """Return the current numbers; sequences that the worker has not received yet are waiting."""
-        stats, earlier, num_live = self._stats, self._earlier_stats, self._num_live
-        running = min(stats.num_running, num_live)
-        return EngineStats(
-            num_waiting=num_live - running,
-            num_running=running,
-            kv_blocks_used=stats.kv_blocks_used,
-            kv_blocks_cached=stats.kv_blocks_cached,
+        num_live = self._num_live
+        num_running = min(self._stats.num_running, num_live)
+        return self._stats.after(self._earlier_stats)._replace(
+            num_waiting=num_live - num_running,
+            num_running=num_running,
             kv_blocks_total=self._supervisor.ready.num_blocks,
-            prefix_tokens_looked_up=earlier.prefix_tokens_looked_up + stats.prefix_tokens_looked_up,
-            prefix_tokens_hit=earlier.prefix_tokens_hit + stats.prefix_tokens_hit,
-            prefill_tokens=earlier.prefill_tokens + stats.prefill_tokens,
-            generated_tokens=earlier.generated_tokens + stats.generated_tokens,
-            preemptions=earlier.preemptions + stats.preemptions,
-            steps=earlier.steps + stats.steps,
             restarts=self._supervisor.num_restarts,
         )
 

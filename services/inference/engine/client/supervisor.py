@@ -9,7 +9,7 @@ from typing import TypeVar
 import anyio.to_thread
 import structlog
 
-from services.inference.engine.client.child_process import Worker
+from services.inference.engine.client.child_process import ModelProcess
 from services.inference.engine.client.connection import Connection
 from services.inference.engine.errors import EngineRestartedError, EngineUnavailableError, LoadError, LoadTimeoutError
 from services.inference.engine.ipc import Command, ExitReason, LogLine, Ready, StepOutput, log
@@ -48,9 +48,9 @@ class Supervisor:
 
     def __init__(
         self,
-        worker: Worker,
+        worker: ModelProcess,
         ready: Ready,
-        launch: Callable[[], Worker],
+        launch: Callable[[], ModelProcess],
         *,
         is_busy: Callable[[], bool],
         on_step: Callable[[StepOutput], None],
@@ -243,7 +243,7 @@ class Supervisor:
             await _in_thread(self._worker.end)
             await asyncio.sleep(wait)
 
-    async def _start_worker(self) -> Worker:
+    async def _start_worker(self) -> ModelProcess:
         """Start a process, with retries while the system has no room for one: that is no death of the worker."""
         seconds = _RESTART_SECONDS
         while True:

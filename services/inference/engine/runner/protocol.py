@@ -56,7 +56,7 @@ class RunnerLostError(RuntimeError):
 class Runner(Protocol):
     """Runs steps. What a sequence gets depends on its own tokens, parameters and seed, and on nothing else in a step.
 
-    Any method may raise `RunnerLostError`; every other exception may be the fault of what was asked for.
+    Any method may raise `RunnerLostError`; every other exception may be the fault of the sequences that were run.
 
     Attributes:
         num_blocks: Blocks of the KV cache, which is allocated once.

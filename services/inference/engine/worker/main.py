@@ -57,7 +57,7 @@ class EngineLoop:
         self._failure = ""  # the message of the last sequence that failed
 
     def run(self) -> str:
-        """Run until the runner is lost, or fails so often, whatever it runs, that only a new process may help.
+        """Run until the runner is lost, or fails with every sequence: only a new process may help then.
 
         Returns:
             Why it ended.

@@ -151,7 +151,7 @@ def test_what_never_fits_is_refused_and_nothing_of_it_queued() -> None:
     assert driver.tokens(1) == [reference(request(320, 321))]
 
 
-def test_no_room_for_prompts_is_told_at_once() -> None:
+def test_no_room_for_prompts_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="no room for prompts in a step: 4 tokens, of which 4"):
         EngineCore(FakeRunner(max_step_tokens=4), prefill_tokens=32)
 

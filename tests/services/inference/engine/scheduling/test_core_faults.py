@@ -144,7 +144,7 @@ LOST = RunnerLostError("the GPU failed: illegal memory access")
 @pytest.mark.parametrize("faults", ["faults", "open_faults", "copy_faults"])
 @pytest.mark.parametrize("steps", range(3))
 def test_a_runner_that_is_lost_is_no_sequences_fault(faults: str, steps: int) -> None:
-    """It is raised at once, whatever goes on, and no sequence fails."""
+    """It is raised at once, in any state, and no sequence fails."""
     driver = started(Driver(FakeRunner(num_slots=8, max_step_tokens=40)), steps)
     setattr(driver.runner, faults, [LOST])
     driver.submit(4, *[request(20, seed=seed) for seed in range(3)])
