@@ -23,7 +23,7 @@ _LENGTH = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """How the worker process loads and runs the model; the first message to it.
+    """How the worker process loads and runs the model; the first message to it. Settings of the service by their names.
 
     Attributes:
         model_dir: The model folder.

@@ -1,6 +1,6 @@
 """Load a model folder for serving: the tokenizer and the configuration here, the weights in a worker process."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
@@ -30,17 +30,7 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
         ModelFolderError: A file is missing or invalid.
         LoadError: The worker process failed, or the folder changed meanwhile.
     """
-    config = EngineConfig(
-        model_dir=settings.model_dir,
-        device=settings.device,
-        dtype=settings.dtype,
-        threads=settings.threads,
-        context_length=settings.context_length,
-        max_batch=settings.max_batch,
-        prefill_tokens=settings.prefill_tokens,
-        # An int: the worker process would import pydantic for the setting's type.
-        kv_cache_bytes=None if settings.kv_cache_bytes is None else int(settings.kv_cache_bytes),
-    )
+    config = EngineConfig(**{field.name: getattr(settings, field.name) for field in fields(EngineConfig)})
     load_timeout = settings.load_timeout or None
     try:
         process = ModelProcess(config, load_timeout=load_timeout)

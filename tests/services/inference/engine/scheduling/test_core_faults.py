@@ -60,7 +60,7 @@ def test_choices_that_share_the_failing_prompt_fail_together() -> None:
     driver.check_empty()
 
 
-def test_a_broken_runner_is_told_from_sequences_that_are_to_blame() -> None:
+def test_a_broken_runner_is_distinguished_from_sequences_that_are_to_blame() -> None:
     driver = started(Driver(FakeRunner()))
     driver.runner.faults = [OSError("gone")] * 50
     failures = []

@@ -81,7 +81,7 @@ def test_a_runner_that_is_lost_ends_with_its_reason() -> None:
         (CacheError("too little memory"), True),
     ],
 )
-def test_what_may_pass_is_told_from_a_wrong_folder(error: Exception, transient: bool) -> None:
+def test_transient_errors_are_distinguished_from_a_wrong_folder(error: Exception, transient: bool) -> None:
     def fail(_: EngineConfig) -> NoReturn:
         raise error
 
@@ -95,12 +95,14 @@ def test_what_may_pass_is_told_from_a_wrong_folder(error: Exception, transient: 
 
 
 @pytest.mark.case("D30")
-def test_where_no_thread_can_be_started_the_other_side_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_thread_can_be_started_the_other_side_gets_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "_start_new_thread", Mock(side_effect=RuntimeError("can't start new thread")))
-    test_what_may_pass_is_told_from_a_wrong_folder(RuntimeError("can't start new thread"), transient=True)
+    test_transient_errors_are_distinguished_from_a_wrong_folder(RuntimeError("can't start new thread"), transient=True)
 
 
-def test_an_error_of_the_core_is_told_though_it_is_one_that_sockets_raise_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_core_is_reported_though_it_is_one_that_sockets_raise_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A driver's errors are of these types as well; only the socket's own say that the other side is gone."""
     monkeypatch.setattr(threading, "excepthook", lambda _: None)  # `serve` raises it, which ends its process
     runner = FakeRunner()
