@@ -47,7 +47,7 @@ def test_every_command_takes_a_file_of_any_name(tmp_path: Path, tokenizer_folder
         assert (done.stdout + done.stderr).replace("\n", "").isprintable()
     assert str(tmp_path / ODD) in json.loads((tmp_path / f"out{ODD}" / "vocab_report.json").read_bytes())["held_out"]
     assert json.loads((tmp_path / f"out{ODD}" / "train.json").read_bytes())["sources"][0]["path"] == str(tmp_path / ODD)
-    assert json.loads(rows.stdout)[0]["text"] == str(tmp_path / ODD)
+    assert json.loads(rows.stdout)["texts"][0]["text"] == str(tmp_path / ODD)
     assert "[b] :smile:" in table.stdout
 
 
