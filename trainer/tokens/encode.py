@@ -73,12 +73,12 @@ def encode_files(
         StateError: If there is nothing to resume, or it is of another run.
         InterruptedRunError: If a signal stopped it.
     """
-    end_of_text_id = _end_of_text_id(tokenizer, settings.document_separator)
+    ends = end_of_text_id(tokenizer, settings.document_separator)
     inputs = open_inputs(paths, text_field=settings.text_field)
     threads = settings.threads or available_processors()
     tokenizer.warm_up()  # so that what the encoder takes is counted
     memory = EncodingMemory(settings.memory_bytes, threads)
-    encoder = ParallelEncoder(tokenizer, settings.document_separator, end_of_text_id, settings.errors, memory, threads)
+    encoder = ParallelEncoder(tokenizer, settings.document_separator, ends, settings.errors, memory, threads)
     state = EncodingState(output, inputs, tokenizer, settings)
     finished, written = _begin(state, tokenizer, output, settings)
     with ExitStack() as stack:
@@ -88,9 +88,7 @@ def encode_files(
         if not settings.resume:
             state.clear()
         writers = [
-            TokenFileWriter(
-                output / f"{name}.bin", tokenizer, end_of_text_id, partial=state.partial(name), written=before
-            )
+            TokenFileWriter(output / f"{name}.bin", tokenizer, ends, partial=state.partial(name), written=before)
             for name, before in zip(settings.splits, written, strict=True)
         ]
         for writer in writers:
@@ -125,7 +123,7 @@ def _begin(
         )
     if not settings.overwrite:
         refuse_existing(output, settings.splits)
-        _refuse_other_tokenizer(tokenizer, output)
+        refuse_other_tokenizer(tokenizer, output)
     return finished, written
 
 
@@ -171,7 +169,12 @@ def _what_is_kept(state: EncodingState) -> str:
     return "no input was finished: run the same command again"
 
 
-def _end_of_text_id(tokenizer: Tokenizer, separator: str | None) -> int:
+def end_of_text_id(tokenizer: Tokenizer, separator: str | None) -> int:
+    """The id after each document.
+
+    Raises:
+        UsageError: The tokenizer has none, or not the one that is asked for.
+    """
     known = ", ".join(map(repr, tokenizer.special_tokens)) or "none"
     if separator is None:
         if tokenizer.end_of_text_id is None:
@@ -187,7 +190,8 @@ def _end_of_text_id(tokenizer: Tokenizer, separator: str | None) -> int:
     return tokenizer.special_tokens[separator]
 
 
-def _refuse_other_tokenizer(tokenizer: Tokenizer, output: Path) -> None:
+def refuse_other_tokenizer(tokenizer: Tokenizer, output: Path) -> None:
+    """Raise a TokenFileError if a directory contains another tokenizer."""
     if not (output / "tokenizer.json").exists():
         return
     other = Tokenizer.from_files(output).fingerprint

@@ -198,9 +198,9 @@ def dtype_for(vocab_size: int) -> "np.dtype[np.unsignedinteger[Any]]":
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
-def refuse_existing(folder: Path, names: Sequence[str]) -> None:
-    """Raise a TokenFileError if one of these token files exists."""
-    for path in (folder / f"{name}.{suffix}" for name in names for suffix in ("bin", "json")):
+def refuse_existing(folder: Path, names: Sequence[str], suffixes: Sequence[str] = ("bin", "json")) -> None:
+    """Raise a TokenFileError if one of these token files, or the part of it with a suffix, exists."""
+    for path in (folder / f"{name}.{suffix}" for name in names for suffix in suffixes):
         if path.exists():
             raise TokenFileError(f"{path} exists; choose another --output, or replace it with --overwrite")
 
