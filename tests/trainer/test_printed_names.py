@@ -89,7 +89,7 @@ def test_advice_names_options_that_there_are() -> None:
 
 
 @pytest.mark.case("D54")
-@pytest.mark.parametrize("command", ["encode", "vocab", "evaluate", "evaluate-tokenizers"])
+@pytest.mark.parametrize("command", ["encode", "tokens", "vocab", "evaluate", "evaluate-tokenizers"])
 def test_commands_that_read_text_have_the_options_that_its_errors_advise(command: str) -> None:
     names = {name for argument in app[command].assemble_argument_collection() for name in argument.names}
     assert {"--memory-limit", "--text-field", "--errors"} <= names

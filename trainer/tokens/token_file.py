@@ -209,7 +209,10 @@ def _read_manifest(path: Path) -> Manifest:
     try:
         content = json.loads(read_regular(path, LARGEST_RECORD))
     except OSError as error:
-        raise TokenFileError(f"the manifest {path} cannot be read: {error.strerror}; encode the text first") from None
+        raise TokenFileError(
+            f"the manifest {path} cannot be read: {error.strerror}; encode the text first (for an array made "
+            "elsewhere: encode --manifest-for)"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise TokenFileError(f"the manifest {path} is not JSON: {error}; encode the text again") from None
     try:
