@@ -3,8 +3,11 @@
 import logging
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from cyclopts import Parameter
+
+from shared.system.stages import no_stage
 from trainer.errors import UsageError
 from trainer.settings.encode import EncodeSettings
 
@@ -24,6 +27,7 @@ def encode(
     manifest_for: Path | None = None,
     dtype: str | None = None,
     settings: EncodeSettings = _DEFAULTS,
+    profile: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Encode text files into the token files that `train` reads.
 
@@ -41,29 +45,37 @@ def encode(
             and have our type; with it the ids are written to OUTPUT/SPLIT.bin.
         dtype: Type of the numbers in a flat array: uint16, uint32, int32, int64; >u2 and so on with swapped bytes.
         settings: What is written, and how text is read. The separator must be a special token of the tokenizer.
+        profile: Write where time and memory went to profile.txt and profile.json in the output directory.
     """
     if manifest_for is not None:
         if files:
             raise UsageError("--manifest-for takes an array instead of text files; give one or the other")
-        _adopt(manifest_for, dtype, tokenizer, output, settings)
+        _adopt(manifest_for, dtype, tokenizer, output, settings, profile=profile)
         return
     if dtype is not None:
         raise UsageError("--dtype is for an array of token ids that is named with --manifest-for")
     if output is None:
         raise UsageError("name the directory for the token files with --output")
-    _encode(files or [], tokenizer, output, settings)
+    _encode(files or [], tokenizer, output, settings, profile=profile)
 
 
-def _encode(files: list[Path], tokenizer: Path, output: Path, settings: EncodeSettings) -> None:
+def _encode(files: list[Path], tokenizer: Path, output: Path, settings: EncodeSettings, *, profile: bool) -> None:
     from shared.bpe import Tokenizer
     from trainer.console.progress import progress
+    from trainer.runs.profile import Profile
     from trainer.text.sources import total_size
     from trainer.tokens.encode import encode_files
 
     begin = time.monotonic()
+    measured = Profile("encode", "bytes") if profile else None
+    stage = measured.stage if measured else no_stage
     with progress() as new_bar:
         bar = new_bar("encoding", total_size(files))
-        report = encode_files(files, Tokenizer.from_files(tokenizer), output, settings, progress=bar)
+        with stage("load tokenizer"):
+            opened = Tokenizer.from_files(tokenizer)
+        report = encode_files(files, opened, output, settings, stage=stage, progress=bar)
+    if measured:
+        logger.info("%s", measured.write(output, report.bytes_read))
     for name, manifest in report.manifests.items():
         _log(output / f"{name}.bin", manifest)
     if report.end_is_held_out:
@@ -77,17 +89,33 @@ def _encode(files: list[Path], tokenizer: Path, output: Path, settings: EncodeSe
     logger.info("%s bytes in %.1f s", f"{report.bytes_read:,}", time.monotonic() - begin)
 
 
-def _adopt(path: Path, dtype: str | None, tokenizer: Path, output: Path | None, settings: EncodeSettings) -> None:
+def _adopt(
+    path: Path,
+    dtype: str | None,
+    tokenizer: Path,
+    output: Path | None,
+    settings: EncodeSettings,
+    *,
+    profile: bool,
+) -> None:
     from shared.bpe import Tokenizer
     from trainer.console.progress import progress
+    from trainer.runs.profile import Profile
     from trainer.tokens.adoption import adopt_array
     from trainer.tokens.token_array import TokenArray
 
+    measured = Profile("encode --manifest-for", "bytes") if profile else None
+    stage = measured.stage if measured else no_stage
     array = TokenArray.open(path, dtype)
     with progress() as new_bar:
         bar = new_bar("checking", array.count)
-        manifest = adopt_array(array, Tokenizer.from_files(tokenizer), output, settings, progress=bar)
-    _log((path.parent if output is None else output) / f"{settings.split}.bin", manifest)
+        with stage("load tokenizer"):
+            opened = Tokenizer.from_files(tokenizer)
+        manifest = adopt_array(array, opened, output, settings, stage=stage, progress=bar)
+    folder = path.parent if output is None else output
+    if measured:
+        logger.info("%s", measured.write(folder, array.count * array.dtype.itemsize))
+    _log(folder / f"{settings.split}.bin", manifest)
     if not manifest.documents:
         logger.warning("no id is the end-of-text id %s: all of it counts as one open document", manifest.end_of_text_id)
 

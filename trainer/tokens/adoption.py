@@ -9,6 +9,7 @@ import numpy as np
 
 from shared.bpe import SourceError, Tokenizer
 from shared.system.files import to_json, write_text
+from shared.system.stages import Stage, no_stage, staged
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import InterruptedRunError, UsageError
 from trainer.settings.encode import EncodeSettings
@@ -25,6 +26,7 @@ def adopt_array(
     output: Path | None,
     settings: EncodeSettings,
     *,
+    stage: Stage = no_stage,
     progress: Callable[[int], None] | None = None,
 ) -> Manifest:
     """Make a token file of an array, checked against a tokenizer, and save the tokenizer beside it.
@@ -37,6 +39,7 @@ def adopt_array(
         tokenizer: The tokenizer that made them.
         output: The directory to write to; made if missing.
         settings: The split, the separator, and whether files are replaced.
+        stage: Called for each stage of the work.
         progress: Called with the ids read so far.
 
     Raises:
@@ -60,7 +63,7 @@ def adopt_array(
         refuse_other_tokenizer(tokenizer, output)
     write = _write_manifest if in_place else _write_again
     with stop_on_signals() as stop:
-        return write(_Reading(array, tokenizer, ends, stop, progress), output, settings)
+        return write(_Reading(array, tokenizer, ends, stop, stage=stage, progress=progress), output, settings)
 
 
 class _Reading:
@@ -72,12 +75,15 @@ class _Reading:
         tokenizer: Tokenizer,
         ends: int,
         stop: StopRequest,
+        *,
+        stage: Stage,
         progress: Callable[[int], None] | None,
     ):
         self.array = array
         self.tokenizer = tokenizer
         self.ends = ends
         self._stop = stop
+        self.stage = stage
         self._progress = progress
         self._is_id = np.zeros(tokenizer.vocab_size, np.bool_)
         self._is_id[list(tokenizer.tokens)] = True
@@ -90,13 +96,16 @@ class _Reading:
         self._digest.update(array.header())
         dtype = dtype_for(self.tokenizer.vocab_size)
         try:
-            for block in array.blocks():
+            for block in staged(array.blocks(), self.stage, "read"):
                 if self._stop.signal_number is not None:
                     raise InterruptedRunError("stopped; nothing was written", self._stop.signal_number)
-                self._check(block, done)
-                self._digest.update(block.data)
+                with self.stage("check ids", block.nbytes):
+                    self._check(block, done)
+                with self.stage("hash", block.nbytes):
+                    self._digest.update(block.data)
                 ids: Ids = block.astype(dtype, copy=False)
-                documents = int(np.count_nonzero(ids == self.ends))
+                with self.stage("count documents", block.nbytes):
+                    documents = int(np.count_nonzero(ids == self.ends))
                 self._documents += documents
                 done += len(block)
                 if self._progress is not None:
@@ -153,7 +162,10 @@ def _check_in_place(array: TokenArray, tokenizer: Tokenizer, name: str) -> None:
 def _write_manifest(reading: _Reading, output: Path, settings: EncodeSettings) -> Manifest:
     """The manifest beside an array that stays as it is."""
     lengths = token_lengths(reading.tokenizer, reading.ends)
-    size = sum(int(lengths[ids].sum()) for ids, _ in reading.blocks())
+    size = 0
+    for ids, _ in reading.blocks():
+        with reading.stage("count bytes of text", ids.nbytes):
+            size += int(lengths[ids].sum())
     source = reading.source()
     written = Written(reading.array.count, source.documents, size, source.sha256)
     manifest = manifest_of(written, reading.tokenizer, reading.ends, (source,))
@@ -178,7 +190,8 @@ def _write_again(reading: _Reading, output: Path, settings: EncodeSettings) -> M
                 output / f"{name}.bin", tokenizer, reading.ends, partial=state.partial(name)
             ) as writer:
                 for ids, documents in reading.blocks():
-                    writer.write(ids, documents)
+                    with reading.stage("write token file", ids.nbytes):
+                        writer.write(ids, documents)
                 tokenizer.save(output)
                 return writer.commit((reading.source(),))
         finally:

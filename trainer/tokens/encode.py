@@ -7,6 +7,7 @@ from pathlib import Path
 
 from shared.bpe import Tokenizer
 from shared.system.cpu_count import available_processors
+from shared.system.stages import Stage, no_stage
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
 from trainer.settings.encode import EncodeSettings
@@ -44,6 +45,7 @@ def encode_files(
     output: Path,
     settings: EncodeSettings = _DEFAULTS,
     *,
+    stage: Stage = no_stage,
     progress: Callable[[int], None] | None = None,
 ) -> EncodingReport:
     """Encode text into OUTPUT/SPLIT.bin and OUTPUT/SPLIT.json, with the tokenizer saved beside them.
@@ -64,6 +66,7 @@ def encode_files(
         tokenizer: The tokenizer.
         output: The directory to write to; made if missing.
         settings: What is written, and how text is read.
+        stage: Called for each stage of the work, from any thread.
         progress: Called with the bytes of text read so far.
 
     Raises:
@@ -76,9 +79,10 @@ def encode_files(
     ends = end_of_text_id(tokenizer, settings.document_separator)
     inputs = open_inputs(paths, text_field=settings.text_field)
     threads = settings.threads or available_processors()
-    tokenizer.warm_up()  # so that what the encoder takes is counted
+    with stage("load tokenizer"):
+        tokenizer.warm_up()  # so that what the encoder takes is counted
     memory = EncodingMemory(settings.memory_bytes, threads)
-    encoder = ParallelEncoder(tokenizer, settings.document_separator, ends, settings.errors, memory, threads)
+    encoder = ParallelEncoder(tokenizer, settings.document_separator, ends, settings.errors, memory, threads, stage)
     state = EncodingState(output, inputs, tokenizer, settings)
     finished, written = _begin(state, tokenizer, output, settings)
     with ExitStack() as stack:
@@ -93,12 +97,13 @@ def encode_files(
         ]
         for writer in writers:
             stack.enter_context(writer)
-        work = EncodingPass(inputs, writers, tokenizer, settings, state, finished=finished)
+        work = EncodingPass(inputs, writers, tokenizer, settings, state, finished=finished, stage=stage)
         with closing(encoder.encode(inputs[len(finished.sources) :])) as chunks:
             _take_all(work, chunks, stop, progress)
         work.finish()
         _check_not_empty(writers)
-        tokenizer.save(output)
+        with stage("save"):
+            tokenizer.save(output)
         manifests = dict(zip(settings.splits, work.commit(), strict=True))
         state.remove()
     return EncodingReport(manifests, finished.bytes_read, finished.replaced, finished.end_is_held_out)
