@@ -58,6 +58,7 @@ def _memmap(path: Path, ids: Any) -> str:
 
 SAVED: dict[str, Callable[[Path, Any], str | None]] = {
     "np.save, uint16": np.save,
+    "np.save, uint64": lambda path, ids: np.save(path, ids.astype(np.uint64)),
     "np.save, int64": lambda path, ids: np.save(path, ids.astype(np.int64)),
     "np.save, big-endian": lambda path, ids: np.save(path, ids.astype(">i4")),
     "np.save, version 2": _save_version_2,
