@@ -12,7 +12,7 @@ from trainer.settings.inspection import InspectionSettings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainer.tokens.inspection import ShownToken
+    from trainer.console.token_lines import ShownToken
 
 logger = logging.getLogger(__name__)
 
