@@ -12,12 +12,12 @@ from trainer.settings.inspection import InspectionSettings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainer.tokens.inspection import ShownToken
+    from trainer.console.token_lines import ShownToken
 
 logger = logging.getLogger(__name__)
 
 _DEFAULTS = InspectionSettings()
-_ARRAY_SUFFIX = ".bin"
+_SUFFIX = ".bin"
 
 
 def tokens(source: str, *, tokenizer: Path | None = None, settings: InspectionSettings = _DEFAULTS) -> None:
@@ -74,10 +74,12 @@ def _tokens(
     from trainer.tokens.token_file import TokenFile
 
     path = Path(source) if is_file else None
-    if path is not None and path.suffix == _ARRAY_SUFFIX:
+    if path is not None and path.suffix == _SUFFIX:
         opened = Tokenizer.from_files(path.parent) if tokenizer is None else open_tokenizer(tokenizer)
         file = TokenFile.open(path.parent, path.stem, fingerprint=opened.fingerprint)
         return tokens_of_file(file, opened, settings.document, start)
+    if path is not None and path.suffix == ".npy":
+        raise UsageError(f"{path} is an array; make a token file of it first: encode --manifest-for {path}")
     if tokenizer is None:
         raise UsageError("name the tokenizer that a text is encoded with: --tokenizer")
     if path is not None:
@@ -106,6 +108,6 @@ def _is_name(source: str) -> bool:
         return False
     if any(map(str.isspace, source)):
         return False
-    if "/" in source or is_known(Path(source)) or Path(source).suffix == _ARRAY_SUFFIX:
+    if "/" in source or is_known(Path(source)) or Path(source).suffix == _SUFFIX:
         raise TrainerError(f"{source}: there is no such file; to show the tokens of these characters, add --text")
     return False

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable
-from typing import Protocol
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.text import Text
@@ -15,35 +15,28 @@ _SPECIAL = "bold white on red"
 _HEADING = f"{'index':>9} {'byte':>9} {'character':>9} {'id':>7}  {'bytes':<24} text"
 
 
-class Token(Protocol):
-    """What is shown of a token."""
+@dataclass(frozen=True, slots=True)
+class ShownToken:
+    """A token and its place.
 
-    @property
-    def index(self) -> int:
-        """Its number."""
+    Attributes:
+        index: Its number in the text or in the token file.
+        byte: Bytes of tokens before it: in the text, the document, or the window of a token file.
+        character: The same in characters; of a token within a character, that character's.
+        id: Its id.
+        data: Its bytes.
+        is_special: Whether it is a special token.
+    """
 
-    @property
-    def byte(self) -> int:
-        """Where it begins, in bytes."""
-
-    @property
-    def character(self) -> int:
-        """Where it begins, in characters."""
-
-    @property
-    def id(self) -> int:
-        """Its id."""
-
-    @property
-    def data(self) -> bytes:
-        """Its bytes."""
-
-    @property
-    def is_special(self) -> bool:
-        """Whether it is a special token."""
+    index: int
+    byte: int
+    character: int
+    id: int
+    data: bytes
+    is_special: bool
 
 
-def print_token_table(tokens: Iterable[Token]) -> None:
+def print_token_table(tokens: Iterable[ShownToken]) -> None:
     """A line for each token. The text comes last, since its width on a terminal is not known."""
     console = Console(markup=False, emoji=False, highlight=False)
     for number, token in enumerate(tokens):
@@ -53,7 +46,7 @@ def print_token_table(tokens: Iterable[Token]) -> None:
         _print(console, Text(line).append(f"'{token_text(token.data)}'", style=_style(token)))
 
 
-def print_token_text(tokens: Iterable[Token]) -> None:
+def print_token_text(tokens: Iterable[ShownToken]) -> None:
     """The tokens one after another. Elsewhere than on a terminal these are exactly their bytes."""
     console = Console(markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
@@ -67,7 +60,7 @@ def print_token_text(tokens: Iterable[Token]) -> None:
     console.print()
 
 
-def print_token_json(tokens: Iterable[Token]) -> None:
+def print_token_json(tokens: Iterable[ShownToken]) -> None:
     """An object for each token, on a line of its own; `bytes` in hexadecimal."""
     for token in tokens:
         row = {
@@ -89,5 +82,5 @@ def _print(console: Console, line: Text) -> None:
         sys.stdout.write(f"{line.plain}\n")
 
 
-def _style(token: Token) -> str:
+def _style(token: ShownToken) -> str:
     return _SPECIAL if token.is_special else _STYLES[token.index % len(_STYLES)]

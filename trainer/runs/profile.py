@@ -84,8 +84,8 @@ class Profile:
         self.unit = unit
         self._begin = time.perf_counter(), time.process_time()
         self._local = threading.local()
-        self._clocks = [self._clock(is_main=True)]
         self._lock = threading.Lock()
+        self._clocks = [self._clock(is_main=True)]
         self._peak = peak_memory()
 
     @contextmanager

@@ -135,7 +135,8 @@ def _projections(comparison: Comparison, names: dict[str, str]) -> Group:
                 str(timedelta(seconds=round(rate.seconds_for(size)))),
                 f"{rate.tokens_for(size):.3g}",
             )
-    title = f"Reading and encoding {size:,} bytes with {rates[0].threads} threads, at the rate of each whole text"
+    threads = "1 thread" if rates[0].threads == 1 else f"{rates[0].threads} threads"
+    title = f"Reading and encoding {size:,} bytes with {threads}, at the rate of each whole text"
     lines: list[RenderableType] = [_title(title), table]
     if min(rate.seconds for rate in rates) < _SHORT_SECONDS:
         lines.append(Text("A rate from less than a second is rough: give larger texts.", no_wrap=True))

@@ -134,7 +134,7 @@ class _Reading:
 
     def _advice(self, block: AnyIds) -> str:
         swapped = block.byteswap()
-        if block.itemsize > 1 and swapped.min() >= 0 and swapped.max() < len(self._is_id):
+        if not self.array.offset and block.itemsize > 1 and swapped.min() >= 0 and swapped.max() < len(self._is_id):
             order = ">" if self.array.dtype.newbyteorder("<") == self.array.dtype else "<"
             return f"its bytes seem to be swapped: --dtype '{order}{self.array.dtype.str[1:]}'"
         return "give the tokenizer that made the ids, or their true --dtype"

@@ -1,11 +1,11 @@
 """The tokens of a text or of a token file, one by one, reading no further than what is asked for."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from shared.bpe import Tokenizer
+from trainer.console.token_lines import ShownToken
 from trainer.errors import TrainerError
 from trainer.settings.text import DocumentSettings
 from trainer.text.memory import EncodingMemory
@@ -17,27 +17,6 @@ from trainer.tokens.token_file import Ids, TokenFile
 
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 _IDS_AT_ONCE = 1 << 14
-
-
-@dataclass(frozen=True, slots=True)
-class ShownToken:
-    """A token and its place.
-
-    Attributes:
-        index: Its number in the text or in the token file.
-        byte: Bytes of tokens before it: in the text, the document, or the window of a token file.
-        character: The same in characters; of a token within a character, that character's.
-        id: Its id.
-        data: Its bytes.
-        is_special: Whether it is a special token.
-    """
-
-    index: int
-    byte: int
-    character: int
-    id: int
-    data: bytes
-    is_special: bool
 
 
 def tokens_of_file(file: TokenFile, tokenizer: Tokenizer, document: int | None, start: int) -> Iterator[ShownToken]:

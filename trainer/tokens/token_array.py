@@ -24,7 +24,8 @@ AnyIds = npt.NDArray[np.integer[Any]]
 
 _BLOCK_IDS = 1 << 20
 _SUFFIXES = (".npy", ".bin")
-_ENOUGH = 64  # ids from which their pattern shows another width
+_ENOUGH = 1024  # numbers that show whether they are halves of wider ones
+_LARGEST_HALF = 32  # the upper 16 bits of the largest id that vocabularies may have
 # The first int32 of a token file of llm.c (dev/data/data_common.py), whose header has 256 of them.
 _LLM_C = (20240520, 20240801)
 _LLM_C_HEADER = 1024
@@ -184,8 +185,16 @@ def _flat(
         )
     first = np.frombuffer(file.read(_BLOCK_IDS * dtype.itemsize), dtype)
     file.seek(0)
-    if dtype.itemsize <= 2 and len(first) >= _ENOUGH and first.any() and not first[1::2].any():
+    if _are_halves(first):
         raise TokenFileError(
-            f"{path}: every second number is 0, so that they seem to have more bytes than {dtype.name}"
+            f"{path}: every second number is almost 0, so that they seem to have more bytes than {dtype.name}: name "
+            "another --dtype"
         )
     return dtype, (size // dtype.itemsize,)
+
+
+def _are_halves(ids: AnyIds) -> bool:
+    """Whether every second number seems to be the upper half of one with more bytes: all of them would be valid ids."""
+    upper, lower = (ids[::2], ids[1::2]) if ids.dtype.str[0] == ">" else (ids[1::2], ids[::2])
+    largest = _LARGEST_HALF if ids.itemsize <= 2 else 0
+    return len(ids) >= _ENOUGH and ids.itemsize < 8 and bool(upper.max() <= largest < lower.max())

@@ -176,7 +176,7 @@ def test_the_time_for_a_larger_text(tokenizers: list[Path], tmp_path: Path) -> N
     console.print(*to_tables(comparison))
     assert isinstance(console.file, StringIO)
     output = console.file.getvalue()
-    assert "Reading and encoding 885,837,004,800 bytes with 1 threads" in output
+    assert "Reading and encoding 885,837,004,800 bytes with 1 thread," in output
     assert str(timedelta(seconds=round(projection["seconds"]))) in output
 
 

@@ -58,6 +58,7 @@ def _memmap(path: Path, ids: Any) -> str:
 
 SAVED: dict[str, Callable[[Path, Any], str | None]] = {
     "np.save, uint16": np.save,
+    "np.save, uint64": lambda path, ids: np.save(path, ids.astype(np.uint64)),
     "np.save, int64": lambda path, ids: np.save(path, ids.astype(np.int64)),
     "np.save, big-endian": lambda path, ids: np.save(path, ids.astype(">i4")),
     "np.save, version 2": _save_version_2,
@@ -209,8 +210,15 @@ def test_flat_files_that_cannot_be_what_their_type_says(ids: Any, tokenizer_fold
         (b"", "uint16", "is empty"),
         (ids.astype(">u2").tobytes(), "uint16", r"its bytes seem to be swapped: --dtype '>u2'"),
         (ids.tobytes(), ">u2", r"its bytes seem to be swapped: --dtype '<u2'"),
-        (ids.astype(np.uint32).tobytes(), "uint16", "every second number is 0, so that they seem to have more bytes"),
-        (ids.astype(np.int64).tobytes(), "uint16", "every second number is 0"),
+        (
+            ids.astype(np.uint32).tobytes(),
+            "uint16",
+            "every second number is almost 0, so that they seem to have more bytes",
+        ),
+        (ids.astype(np.int64).tobytes(), "uint16", "every second number is almost 0"),
+        (ids.astype(np.int64).tobytes(), "uint32", "every second number is almost 0"),
+        (ids.astype(">u4").tobytes(), ">u2", "every second number is almost 0"),
+        ((ids.astype(np.uint32) * 300).tobytes(), "uint16", "every second number is almost 0"),
         (ids[: len(ids) // 2 * 2].tobytes(), "uint32", r"number 0 is [\d,]+, not an id of this tokenizer"),
         (np.array([1, 2, 290], np.uint16).tobytes(), "uint16", r"number 2 is 290, not an id .* \(its highest is 289\)"),
         (np.array([1, -1], np.int32).tobytes(), "int32", "number 1 is -1, not an id"),

@@ -217,6 +217,9 @@ def test_what_cannot_be_shown_is_refused(
     with pytest.raises(UsageError, match="has no end-of-text token"):
         show("lines.jsonl", tokenizer=tmp_path / "other")
     assert ids_of(show(f"a{END}", tokenizer=tmp_path / "other")) == [*f"a{END}".encode()]
+    np.save(tmp_path / "array.npy", np.array([1, 2]))
+    with pytest.raises(UsageError, match=r"make a token file of it first: encode --manifest-for array\.npy"):
+        show("array.npy")
     np.array([1, 2], np.uint16).tofile(tmp_path / "array.bin")
     with pytest.raises(TrainerError, match="encode --manifest-for"):
         show("array.bin")
