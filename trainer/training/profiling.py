@@ -141,7 +141,10 @@ class TrainingProfile:
         """Write the trace of the steps that were traced, if there are any."""
         trace, self._trace = self._trace, None
         self._to_trace = range(0)
-        if trace is None or not trace.is_recording:
+        if trace is None:
+            return
+        if not self._traced:
+            trace.discard()
             return
         try:
             self._operators = trace.stop()
@@ -161,9 +164,10 @@ class TrainingProfile:
             self._end_trace()
             content = self._content()
             stages = profile_text(content, *_lines(content))
-            operators = [f"\nprofile: {self._traced_steps()}", *table_lines(operator_table(self._operators))]
-            text = stages + text_of(operators if self._operators else ["no step was traced"])
-            write_profile(self._run.folder.path, content, text)
+            operators = ["no step was traced"]
+            if self._operators:
+                operators = [self._traced_steps(), *table_lines(operator_table(self._operators))]
+            write_profile(self._run.folder.path, content, stages + text_of(["", *operators]))
             logger.info("%s", stages)
         except (OSError, RuntimeError) as error:
             logger.warning("no profile could be written: %s", describe(error))

@@ -44,6 +44,10 @@ class StepTrace:
         self._profiler.step()
         self.is_recording = True
 
+    def discard(self) -> None:
+        """End without a result."""
+        self._profiler.stop()
+
     def stop(self) -> list[dict[str, Any]]:
         """End recording, and write the trace.
 
@@ -106,6 +110,6 @@ def operator_table(rows: Sequence[dict[str, Any]]) -> Table:
             f"{row['seconds'] * 1e3:,.1f}",
             f"{row['total_seconds'] * 1e3:,.1f}" if row["total_seconds"] else "–",
             f"{row['calls']:,}",
-            f"{row['memory'] / 1e6:,.1f}",
+            f"{round(row['memory'] / 1e6, 1) + 0.0:,.1f}",  # 0.0, where it is -0.0
         )
     return table

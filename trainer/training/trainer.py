@@ -15,8 +15,9 @@ from trainer.checkpoints.run_state import RunState
 from trainer.checkpoints.saving import Saver
 from trainer.components.loss import TrainingLoss
 from trainer.components.optimizer import build_optimizer
+from trainer.compute.device import Device
 from trainer.compute.parallel import load_weights, parallel_loss, shard, shard_state
-from trainer.compute.processes import join_processes
+from trainer.compute.processes import Processes, join_processes
 from trainer.console.progress import NewBar, Report, progress
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import DivergedError, InterruptedRunError, TrainerError
@@ -289,6 +290,16 @@ def _is_due(step: int, interval: int) -> bool:
     return interval > 0 and step % interval == 0
 
 
+def new_trainer(settings: TrainSettings, processes: Processes, device: Device) -> Trainer:
+    """A trainer of the run that `prepare_run` prepares; in the first process it measures itself, if the settings ask.
+
+    Raises what `prepare_run` raises.
+    """
+    profile = TrainingProfile(device) if settings.watch.profile and processes.is_first else None
+    with no_stage("preparation") if profile is None else profile.stage("preparation"):
+        return Trainer(prepare_run(settings, processes, device), profile)
+
+
 def train(settings: TrainSettings) -> Path:
     """Train a model, together with the other processes that `torchrun` started.
 
@@ -298,7 +309,4 @@ def train(settings: TrainSettings) -> Path:
     Raises what `prepare_run` and `Trainer.train` raise.
     """
     with join_processes(settings.machine, settings.model.d_model) as (processes, device):
-        profile = TrainingProfile(device) if settings.watch.profile and processes.is_first else None
-        with no_stage("preparation") if profile is None else profile.stage("preparation"):
-            trainer = Trainer(prepare_run(settings, processes, device), profile)
-        return trainer.train()
+        return new_trainer(settings, processes, device).train()
