@@ -1,5 +1,6 @@
 """Runs of two processes against runs of one, sound or diverging. Of processes that fail: test_processes_failing.py."""
 
+import json
 import math
 import os
 import signal
