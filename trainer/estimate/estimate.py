@@ -6,8 +6,8 @@ from shared.lm import ModelConfig
 from shared.lm.accounting import BACKWARD_PER_FORWARD, forward_flops, optimizer_flops
 from trainer.compute.device import Device
 from trainer.errors import UsageError
+from trainer.estimate.device_memory import available_memory
 from trainer.estimate.formula import formula_peak
-from trainer.estimate.machine import available_memory
 from trainer.estimate.memory import Peak, StepMemory, step_memory
 from trainer.estimate.speed import MeasuredSteps, matmul_rate, measure_steps, usual_utilization
 from trainer.settings.train import TrainSettings
