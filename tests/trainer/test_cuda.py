@@ -16,6 +16,7 @@ from trainer.compute.device import choose_device
 from trainer.estimate.estimate import estimate_run
 from trainer.estimate.formula import formula_peak
 from trainer.estimate.memory import Peak, step_memory
+from trainer.estimate.target import target_here
 from trainer.estimate.traced_step import traced_peak
 from trainer.evaluation.sampling import stream_text
 from trainer.evaluation.validation import evaluate, token_byte_lengths
@@ -115,10 +116,11 @@ def test_the_estimate_of_a_gpu_counts_what_that_of_the_cpu_does(
 
 
 def test_steps_are_measured(settings: TrainSettings) -> None:
-    device = choose_device("cuda", "float32")
-    found = estimate_run(settings, model_config(settings.model, 290), device, measure=True)
+    target = target_here(choose_device("cuda", "float32"))
+    found = estimate_run(settings, model_config(settings.model, 290), target, measure=True)
+    assert found.speed is not None
     assert found.speed.measured is not None
-    assert found.available == 1 << 30
+    assert found.target.memory == 1 << 30
 
 
 def test_what_looks_at_a_model_runs_there_too(watched: TrainSettings, change: Change) -> None:

@@ -81,7 +81,7 @@ def test_a_run_within_the_error_of_the_estimate_is_tried(
     room = 300_000_000 + int(0.91 * (takes(wide) - 300_000_000))
     check_fit(wide, config, CPU, room)
     assert "may not fit into memory: a step takes about" in caplog.text
-    assert "if it is killed, the same batch fits with --batch-size 256 --total-batch-size 512" in caplog.text
+    assert "if memory runs out, the same batch fits with --batch-size 256 --total-batch-size 512" in caplog.text
     caplog.clear()
     check_fit(wide, config, CPU, takes(wide))
     assert not caplog.records
