@@ -67,8 +67,10 @@ def find_gpu(name: str) -> Gpu:
     """
     if name in GPUS:
         return GPUS[name]
-    close = difflib.get_close_matches(name.lower(), GPUS, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    asked = name.lower()
+    begin = [known for known in GPUS if asked and known.startswith(asked)]
+    close = begin or difflib.get_close_matches(asked, GPUS, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(close)}?" if close else ""
     raise UsageError(
-        f"unknown machine {name!r}: {hint}Known are {', '.join(GPUS)}; give any other by --memory and --peak-flops"
+        f"unknown machine {name!r}{hint} (known: {', '.join(GPUS)}; describe any other by --memory and --peak-flops)"
     )

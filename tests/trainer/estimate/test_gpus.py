@@ -55,15 +55,14 @@ def test_a_lower_precision_is_not_slower(gpu) -> None:
     [("a100", "a100-40g or a100-80g"), ("RTX 4090", "rtx-4090"), ("4090", "rtx-4090"), ("b20", "b200")],
 )
 def test_an_unknown_name_suggests_the_nearest(name: str, near: str) -> None:
-    with pytest.raises(UsageError, match=f"unknown machine '{name}': did you mean ") as refused:
+    with pytest.raises(UsageError, match=f"unknown machine '{name}'; did you mean ") as refused:
         find_gpu(name)
-    suggested = str(refused.value).partition("?")[0]
-    assert all(one in suggested for one in near.split(" or "))
+    assert f"mean {near}" in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["", "toaster", "🤖" * 100])
 def test_nonsense_lists_what_is_known(name: str) -> None:
-    with pytest.raises(UsageError, match=r"Known are a100-40g, .*v100-32g; give any other by --memory"):
+    with pytest.raises(UsageError, match=r"\(known: a100-40g, .*v100-32g; describe any other by --memory"):
         find_gpu(name)
 
 
