@@ -41,8 +41,8 @@ class _StepFormula:
         # A CPU computes norms, and attention with dropout, by elementary operators; GPUs have fused kernels.
         self.on_cpu = device.torch_device.type == "cpu"
         self.keeps_scores = self.on_cpu and o.dropout > 0
-        # FlashAttention's output has the layout of the queries, so that the projection copies it; that of a GPU's kernel
-        # for float32 or masks has not.
+        # FlashAttention's output has the layout of the queries, so that the projection copies it; a GPU's kernel for
+        # float32 and masks writes what the projection reads.
         self.copies_output = self.on_cpu or (self.casts and not o.document_mask)
 
     def peak(self, passes: int) -> dict[str, int]:

@@ -185,7 +185,7 @@ def _formula(formula: Mapping[str, Any]) -> list[RenderableType]:
     solution = f"total: {slope / _GIB:.2f}*B + {constant / _GIB:.2f} GiB"
     if memory is not None:
         quotient = f"({memory:,} - {constant:,}) / {slope:,} = {(memory - constant) / slope:.2f}"
-        largest = f"the largest batch is {formula['largest_batch']:,}" if formula["largest_batch"] else "none fits"
+        largest = f"B = {formula['largest_batch']:,}" if formula["largest_batch"] else "none fits"
         solution += f". In {memory / _GIB:.2f} GiB: B <= {quotient}, so {largest}"
     return [*tables, solution]
 

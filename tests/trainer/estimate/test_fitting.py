@@ -100,7 +100,7 @@ def test_training_refuses_before_anything_is_written(settings: TrainSettings, mo
 def test_on_a_gpu_only_what_is_certain_is_refused(
     settings: TrainSettings, change: Callable[..., TrainSettings], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The formula's kernels of a GPU were not measured; weights, gradients and AdamW's state are 16 bytes a parameter."""
+    """Its kernels were not measured there; weights, gradients and AdamW's state are 16 bytes a parameter."""
     gpu = Device(torch.device("cuda"), torch.bfloat16)
     wide, config = change(settings, batch_size=512), model_config(settings.model, 290)
     certain = step_memory(wide, config, gpu).least

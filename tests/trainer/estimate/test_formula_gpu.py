@@ -3,6 +3,7 @@
 No GPU is needed: tensors without values take the shapes that those kernels save for the backward pass.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from trainer.components.model import model_config
 from trainer.compute.device import Device
+from trainer.estimate import traced_step
 from trainer.estimate.formula import formula_peak
 from trainer.estimate.traced_step import traced_peak
 from trainer.settings.train import ModelSettings, OptimizationSettings
@@ -54,10 +56,13 @@ def norm(x: Tensor, _shape: Any, weight: Tensor, _eps: float) -> Tensor:
 
 
 @pytest.fixture
-def kernels_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def kernels_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    traced_step._peak.cache_clear()
     monkeypatch.setattr("torch.nn.functional.scaled_dot_product_attention", attention)
     monkeypatch.setattr("torch.nn.functional.rms_norm", norm)
     monkeypatch.setattr("trainer.components.loss._ROWS_ON_CPU", 4096)
+    yield
+    traced_step._peak.cache_clear()
 
 
 @pytest.mark.usefixtures("kernels_of_a_gpu")
