@@ -68,7 +68,7 @@ def estimate(
             raise UsageError(f"--{name} must be from 1 to {_MOST_TOKENS}; got {value}")
     hardware = settings.hardware
     if compare is not None:
-        if formula or measure or tokens or hardware.describes:
+        if formula or measure or tokens or hardware != HardwareSettings():
             raise UsageError("--compare counts operations only; of the other options it takes --sequence-length")
         _compare(sequence_length, as_json=json)
         return

@@ -114,7 +114,7 @@ def _flops(estimate: Mapping[str, Any]) -> Table:
     table.add_row("forward pass", exact(total), "100.0%")
     table.add_row("backward pass", exact(flops["backward"]["total"]), "")
     table.add_row("optimizer step", exact(flops["optimizer_step"]), "")
-    table.add_row("a whole step", exact(flops["step"]), "")
+    table.add_row("a step of all windows", exact(flops["step"]), "")
     return table
 
 
