@@ -16,7 +16,7 @@ class Gpu:
 
     Attributes:
         name: The maker's.
-        memory: Bytes in all, as nvidia-smi reports them; the CUDA context takes 0.3 to 0.6 GB of it.
+        memory: Bytes in all, as nvidia-smi reports them; the CUDA context takes some of it.
         float32: Of true float32: PyTorch's default, and what `--dtype float32` runs.
         tf32: Of float32 rounded to 10 bits, which PyTorch runs where it is switched on; None where there is none.
         bfloat16: None where there is none. Equal to that of float16 where there is.
