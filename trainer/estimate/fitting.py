@@ -14,7 +14,7 @@ from trainer.settings.train import TrainSettings
 
 logger = logging.getLogger(__name__)
 
-_LARGEST_BATCH = 1 << 16
+_LARGEST_BATCH = 1 << 30
 _SHORTEST_CONTEXT = 16  # below, a smaller model is the better advice
 
 
