@@ -26,7 +26,7 @@ _LINE_FEED, _BLANK, _APOSTROPHE = 0x0A, 0x20, 0x27
 
 
 class SpecialTokens(NamedTuple):
-    """The bytes of all, those with one first byte together and the longest first, and where each begins, with the end."""
+    """The bytes of all, those with one first byte together, the longest first; where each begins, with the end."""
 
     text: Bytes
     offsets: Int64Array
