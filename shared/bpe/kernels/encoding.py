@@ -10,20 +10,18 @@ from shared.bpe.kernels.pretoken_cache import (
     ENTRY,
     GROUP,
     KEPT_BYTES,
-    SHORT_BYTES,
+    NO_KEY,
     SHORT_IDS,
     STORED,
     Cache,
-    Key,
     copy_short_ids,
     copy_stored_ids,
     home_of,
     is_short_entry,
-    key_by_bytes,
     put_into_store,
-    short_key,
     swap,
 )
+from shared.bpe.kernels.pretoken_keys import SHORT_BYTES, Key, key_of
 from shared.bpe.kernels.pretoken_merging import NO_MEMORY, SHORT, merge_long, merge_short
 from shared.bpe.kernels.scanner import Scanner, scan
 from shared.bpe.kernels.tables import Tables, whole_token
@@ -111,15 +109,10 @@ def _prepare(cache: Cache, text: Bytes, start: int64, ends: Int64Array, first: i
         Where the last of them ends.
     """
     keys, entries = cache.keys, cache.entries
-    loadable = text.size - 16
     slot = 0
     for pretoken in range(first, last):
         end = np.int64(load_word(ends, pretoken))
-        length = end - start
-        if length <= SHORT_BYTES and start <= loadable:
-            key = short_key(text, start, length)
-        else:
-            key = key_by_bytes(text, start, length)
+        key = key_of(text, start, end - start, NO_KEY)
         home = home_of(entries, key)
         prefetch(entries, np.int64(home))
         store_word(keys, slot, key.low)

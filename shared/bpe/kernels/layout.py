@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.bpe.kernels.pretoken_table import ENTRY_SIZE, LONGEST_SHORT, PLACE, Pretokens, length_of
+from shared.bpe.kernels.pretoken_keys import SHORT_BYTES
+from shared.bpe.kernels.pretoken_table import ENTRY_SIZE, PLACE, Pretokens, length_of
 from shared.kernels.compiling import compiled, inlined
 from shared.kernels.intrinsics import prefetch, store_word
 from shared.kernels.types import Int32Array, Int64Array, Uint8Array, int64
@@ -25,7 +26,7 @@ from shared.kernels.types import Int32Array, Int64Array, Uint8Array, int64
 GROUP_BITS = 6
 GROUP = 1 << GROUP_BITS
 
-SLACK = LONGEST_SHORT + 1  # positions behind a pretoken that may be written to with it
+SLACK = SHORT_BYTES + 1  # positions behind a pretoken that may be written to with it
 
 PREFETCH_DISTANCE = 16  # pretokens
 
@@ -95,11 +96,11 @@ def copy_pretoken(pretokens: Pretokens, number: int64, length: int64, layout: La
     """Write the bytes of a pretoken, as text and as ids. Up to SLACK positions behind it are written to."""
     text, ids = layout.text, layout.ids
     high = pretokens.entries[number * ENTRY_SIZE + 1]
-    if length <= LONGEST_SHORT:
+    if length <= SHORT_BYTES:
         # Without a loop of unpredictable length.
         store_word(text, position, pretokens.entries[number * ENTRY_SIZE])
         store_word(text, position + 8, high & PLACE)
-        for offset in range(LONGEST_SHORT):
+        for offset in range(SHORT_BYTES):
             ids[position + offset] = np.int32(text[position + offset])
     else:
         begin = np.int64(high & PLACE) + 8

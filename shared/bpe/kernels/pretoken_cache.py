@@ -10,8 +10,7 @@ so memory stays bounded and no text can make it slow; and it has one owner at a 
     store     a ring of records, one for each pretoken that was kept there, the oldest overwritten by the newest:
               | length in the low and number of ids in the high half | bytes of pretokens longer than 15 | ids |
 
-The key of a short pretoken is its two words of bytes and length, that of a longer one a hash and NO_KEY. Bytes past the
-end of a pretoken are zero, and the second word of an unused entry is.
+Keys are those of `pretoken_keys`, with the mark NO_KEY. The second word of an unused entry is zero.
 
 A hash of the key gives the entry's home. A new pretoken whose home is taken goes elsewhere in the group of eight
 entries around it, and is swapped with the entry at its home when it is found again: so frequent pretokens are at home,
@@ -22,12 +21,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shared.bpe.kernels.pretoken_keys import SHORT_BYTES, SPREAD_HIGH, SPREAD_LOW, Key, bytes_as_word
 from shared.bpe.kernels.pretoken_merging import SCRATCH
 from shared.kernels.compiling import compiled, inlined
 from shared.kernels.intrinsics import leading_zeros, load_word, store_word
 from shared.kernels.types import Bytes, Int64Array, Uint32Array, Uint64Array, boolean, int64, uint64
 
-SHORT_BYTES, SHORT_IDS = 15, 4
+SHORT_IDS = 4
 ENTRY, GROUP = 4, 32  # words
 # The longest pretoken that is kept, and the words that it takes at most.
 KEPT_BYTES, KEPT_WORDS = 128, 1 + 128 // 8 + 128 // 2
@@ -39,22 +39,10 @@ AHEAD = 64
 STORED, NO_KEY = np.uint64(2), np.uint64(1)
 COUNT_SHIFT = np.uint64(60)
 
-_LENGTH_SHIFT = np.uint64(56)
 _IGNORE_COUNT = np.uint64(4)
 _WITHOUT_COUNT = np.uint64((1 << 60) - 1)
 _HIGH = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
-_SPREAD_LOW = np.uint64(0x9E3779B97F4A7C15)
-_SPREAD_HIGH = np.uint64(0xC2B2AE3D27D4EB4F)
-# Which bytes of two words belong to a pretoken, by its length.
-_KEY_MASKS = np.array([word for n in range(16) for word in divmod((1 << 8 * n) - 1, 1 << 64)[::-1]], np.uint64)
-
-
-class Key(NamedTuple):
-    """See the module."""
-
-    low: uint64
-    high: uint64
 
 
 class Cache(NamedTuple):
@@ -81,42 +69,9 @@ def new_cache(num_entries: int, store_words: int) -> Cache:
 
 
 @inlined
-def bytes_as_word(text: Bytes, start: int64, count: int64) -> uint64:
-    """The 1 to 8 bytes from start on, then zeros, as a little-endian word; looks at none past the text."""
-    if start + 8 <= text.size:
-        return load_word(text, start) & (~np.uint64(0) >> np.uint64(64 - 8 * count))
-    word = np.uint64(0)
-    for place in range(count):
-        word |= np.uint64(text[start + place]) << np.uint64(8 * place)
-    return word
-
-
-@inlined
-def short_key(text: Bytes, start: int64, length: int64) -> Key:
-    """The key of a pretoken of up to SHORT_BYTES bytes, where the text has 16 from start on."""
-    low = load_word(text, start) & load_word(_KEY_MASKS, 2 * length)
-    high = load_word(text, start + 8) & load_word(_KEY_MASKS, 2 * length + 1)
-    return Key(low, high | (np.uint64(length) << _LENGTH_SHIFT))
-
-
-@compiled
-def key_by_bytes(text: Bytes, start: int64, length: int64) -> Key:
-    """The key of any pretoken."""
-    if length > SHORT_BYTES:
-        hashed = np.uint64(length)
-        for place in range(0, length, 8):
-            hashed = (hashed ^ bytes_as_word(text, start + place, min(8, length - place))) * _SPREAD_LOW
-            hashed ^= hashed >> _HIGH
-        return Key(hashed, NO_KEY)
-    low = bytes_as_word(text, start, min(8, length))
-    high = bytes_as_word(text, start + 8, length - 8) if length > 8 else np.uint64(0)
-    return Key(low, high | (np.uint64(length) << _LENGTH_SHIFT))
-
-
-@inlined
 def home_of(entries: Uint64Array, key: Key) -> uint64:
     """Where the entry of a key belongs."""
-    hashed = key.low * _SPREAD_LOW + key.high * _SPREAD_HIGH
+    hashed = key.low * SPREAD_LOW + key.high * SPREAD_HIGH
     return (hashed >> np.uint64(leading_zeros(np.uint64(entries.size // ENTRY - 1)))) * np.uint64(ENTRY)
 
 

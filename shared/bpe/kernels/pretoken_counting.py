@@ -7,16 +7,16 @@ slots, the second the entries, and the third finds both in the cache.
 import numpy as np
 
 from shared.bpe.kernels.boundaries import SpecialTokens, find_special
+from shared.bpe.kernels.pretoken_keys import Key, key_of
 from shared.bpe.kernels.pretoken_table import (
     BITS,
     ENTRY_SIZE,
-    Key,
+    LONG,
     Table,
     add,
     first_slot,
     has_room,
     hash_of_key,
-    key_of,
 )
 from shared.bpe.kernels.scanner import Scanner, scan
 from shared.kernels.compiling import compiled, inlined
@@ -33,7 +33,7 @@ def prepare_keys(data: Bytes, begin: int64, cuts: Int64Array, count: int64, keys
     """Write the keys of pretokens side by side, and request the memory of their slots."""
     for pretoken in range(count):
         end = cuts[pretoken]
-        key = key_of(data, begin, end - begin)
+        key = key_of(data, begin, end - begin, LONG)
         slot = first_slot(hash_of_key(key), table.state[BITS])
         keys[KEY_SIZE * pretoken] = key.low
         keys[KEY_SIZE * pretoken + 1] = key.high

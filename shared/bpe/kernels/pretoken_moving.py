@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from shared.bpe.kernels.pretoken_keys import Key, key_of
 from shared.bpe.kernels.pretoken_table import (
     ABSENT,
     BITS,
@@ -10,7 +11,6 @@ from shared.bpe.kernels.pretoken_table import (
     PLACE,
     USED,
     Entries,
-    Key,
     Pretokens,
     Table,
     add,
@@ -18,7 +18,6 @@ from shared.bpe.kernels.pretoken_table import (
     has_room,
     hash_of,
     hash_of_key,
-    key_of,
     length_of,
     store,
     stored_length,
@@ -71,7 +70,7 @@ def add_listed(data: Bytes, ends: Int64Array, amounts: Uint64Array, first: int64
         length = ends[pretoken] - begin
         if not has_room(table, 1, length):
             return pretoken
-        key = key_of(data, begin, length)
+        key = key_of(data, begin, length, LONG)
         add(table, first_slot(hash_of_key(key), table.state[BITS]), key, data, begin, length, amounts[pretoken])
         begin = ends[pretoken]
     return ends.size

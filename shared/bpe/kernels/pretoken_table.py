@@ -16,18 +16,21 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.bpe.kernels.pretoken_keys import LENGTH_SHIFT, Key, hash_words
 from shared.kernels.compiling import compiled, inlined
 from shared.kernels.intrinsics import load_word
 from shared.kernels.types import Array, Bytes, Int32Array, Int64Array, Uint8Array, Uint64Array, boolean, int64, uint64
 
 ENTRY_SIZE = 3
-LONGEST_SHORT = 15
 BUCKET_BITS = 8
 
 ABSENT = -1
 
 # Indices into the state of a table.
 BITS, USED, ARENA_USED = 0, 1, 2
+
+LONG = np.uint64(255 << 56)
+PLACE = np.uint64((1 << 56) - 1)
 
 Entries = Annotated[NDArray[np.uint64], Array(np.dtype("uint64"), readonly=True)]
 
@@ -48,68 +51,10 @@ class Pretokens(NamedTuple):
     arena: Bytes
 
 
-class Key(NamedTuple):
-    """The first two numbers of an entry."""
-
-    low: uint64
-    high: uint64
-
-
-LONG = np.uint64(255 << 56)
-PLACE = np.uint64((1 << 56) - 1)
-_NONE = np.uint64(0)
-_ONE = np.uint64(1)
-_MIX_LOW = np.uint64(0x9E3779B97F4A7C15)
-_MIX_HIGH = np.uint64(0xC2B2AE3D27D4EB4F)
-
-
-@inlined
-def hash_words(low: uint64, high: uint64) -> uint64:
-    """A hash whose top bits depend on all bits of both words."""
-    mixed = (low ^ (low >> 32)) * _MIX_LOW + high * _MIX_HIGH
-    return (mixed ^ (mixed >> 29)) * _MIX_LOW
-
-
 @inlined
 def first_slot(hashed: uint64, bits: int64) -> int64:
     """Where a key with a hash looks first, in an index of 2**bits slots."""
     return np.int64((hashed << np.uint64(BUCKET_BITS)) >> np.uint64(64 - bits))
-
-
-@compiled
-def hash_bytes(data: Bytes, begin: int64, length: int64) -> uint64:
-    """A hash of a longer pretoken."""
-    mixed = np.uint64(length)
-    whole = length & ~7
-    for offset in range(0, whole, 8):
-        mixed = hash_words(mixed, load_word(data, begin + offset))
-    tail = _NONE
-    for offset in range(whole, length):
-        tail = tail << 8 | np.uint64(data[begin + offset])
-    return hash_words(mixed, tail)
-
-
-@inlined
-def short_key(data: Bytes, begin: int64, length: int64) -> Key:
-    """The key of a pretoken of up to LONGEST_SHORT bytes."""
-    tag = np.uint64(length) << 56
-    if begin + 16 <= data.size:
-        # Without a branch on the length, which is unpredictable.
-        low_bits, high_bits = 8 * min(length, 8), 8 * max(length - 8, 0)
-        low = load_word(data, begin) & (~_NONE >> (64 - low_bits))
-        return Key(low, load_word(data, begin + 8) & ((_ONE << high_bits) - _ONE) | tag)
-    low = high = _NONE
-    for offset in range(min(length, 8)):
-        low |= np.uint64(data[begin + offset]) << (8 * offset)
-    for offset in range(8, length):
-        high |= np.uint64(data[begin + offset]) << (8 * offset - 64)
-    return Key(low, high | tag)
-
-
-@inlined
-def key_of(data: Bytes, begin: int64, length: int64) -> Key:
-    """The key of any pretoken; that of a long one is the same for all of its hash."""
-    return short_key(data, begin, length) if length <= LONGEST_SHORT else Key(hash_bytes(data, begin, length), LONG)
 
 
 @inlined
@@ -224,5 +169,5 @@ def length_of(pretokens: Pretokens, number: int64) -> int64:
     """The bytes of a pretoken."""
     high = pretokens.entries[number * ENTRY_SIZE + 1]
     if high < LONG:
-        return np.int64(high >> np.uint64(56))
+        return np.int64(high >> LENGTH_SHIFT)
     return stored_length(pretokens.arena, np.int64(high & PLACE))

@@ -111,7 +111,7 @@ class PretokenCounts:
         return self.pretokens.entries[2 :: kernel.ENTRY_SIZE]
 
     def max_pretoken_bytes(self) -> int:
-        """The bytes of the longest pretoken; 0 if none exceeds `kernels.pretoken_table.LONGEST_SHORT`."""
+        """The bytes of the longest pretoken; 0 if none exceeds `kernels.pretoken_keys.SHORT_BYTES`."""
         entries, arena = self.pretokens
         tags = entries[1 :: kernel.ENTRY_SIZE]
         places = tags[tags >= kernel.LONG] & kernel.PLACE

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shared.bpe.kernels.boundaries import SpecialTokens, find_special
-from shared.bpe.kernels.pretoken_table import hash_bytes
+from shared.bpe.kernels.pretoken_keys import hash_bytes
 from shared.bpe.kernels.utf8 import first_invalid
 from shared.kernels import types
 from shared.kernels.compiling import WordBlock
