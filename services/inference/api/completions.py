@@ -19,7 +19,7 @@ from services.inference.generation.detokenizer import Delta
 from services.inference.generation.prepare import PreparedRequest
 from services.inference.generation.request import MAX_PROMPTS, GenerationRequest, TokenIds, limit_prompt_ids
 from shared.bpe import Tokenizer
-from shared.http import ApiError, BodyRoute, Text
+from shared.http import ApiError, BodyRoute
 from shared.lm.sampling_params import LOWEST_LOGPROB
 
 _DEFAULT_MAX_TOKENS = 16  # OpenAI's
@@ -59,10 +59,10 @@ class CompletionRequest(GenerationRequest):
         }
     )
 
-    model: Text | None = Field(None, description="The name in /v1/models; default: the model that is served")
+    model: str | None = Field(None, description="The name in /v1/models; default: the model that is served")
     prompt: Annotated[
-        Annotated[Text, Tag("(text)")]
-        | Annotated[list[Text], Field(max_length=MAX_PROMPTS), Tag("(texts)")]
+        Annotated[str, Tag("(text)")]
+        | Annotated[list[str], Field(max_length=MAX_PROMPTS), Tag("(texts)")]
         | Annotated[TokenIds, Tag("(ids)")]
         | Annotated[list[TokenIds], Field(max_length=MAX_PROMPTS, fail_fast=True), Tag("(lists of ids)")],
         Discriminator(_prompt_type),
@@ -73,7 +73,7 @@ class CompletionRequest(GenerationRequest):
     )
     suffix: str | None = Field(None, description="Refused: the model cannot fill in the middle")
     stream_options: StreamOptions | None = None
-    user: Text | None = Field(None, description="Accepted and ignored")
+    user: str | None = Field(None, description="Accepted and ignored")
 
     @property
     def prompts(self) -> list[str | list[int]]:

@@ -13,7 +13,7 @@ from services.inference.generation.detokenizer import Delta
 from services.inference.generation.prepare import PreparedRequest
 from services.inference.generation.request import GenerationRequest, TokenIds, limit_prompt_ids, one_or_list
 from shared.bpe import Tokenizer
-from shared.http import BodyRoute, Text
+from shared.http import BodyRoute
 from shared.lm.sampling_params import LOWEST_LOGPROB
 
 _STREAM_EXAMPLE = (
@@ -35,7 +35,7 @@ class GenerateRequest(GenerationRequest):
     )
 
     prompt: Annotated[
-        Annotated[Text, Tag("(one)")] | Annotated[TokenIds, Tag("(list)")],
+        Annotated[str, Tag("(one)")] | Annotated[TokenIds, Tag("(list)")],
         Discriminator(one_or_list),
         BeforeValidator(limit_prompt_ids),
     ] = Field(description="Text, or token ids that are used as they are")

@@ -18,7 +18,6 @@ from shared.http import (
     Lifecycle,
     ServiceSettings,
     StrictModel,
-    Text,
     add_body_routes,
     build_app,
 )
@@ -38,7 +37,7 @@ def _quiet() -> Iterator[None]:
 
 
 class EchoRequest(StrictModel):
-    text: Text = ""
+    text: str = ""
     number: float = 0.0
     whole: int = 0
 
