@@ -15,7 +15,7 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared.http.concurrency import in_thread
-from shared.http.errors import ApiError, error_response, shorten, validation_error
+from shared.http.errors import ApiError, shorten, validation_error
 
 # Up to this size JSON is parsed on the event loop: a few tenths of a millisecond, less than a thread costs under load.
 _INLINE_BYTES = 1 << 16
@@ -124,12 +124,7 @@ class _BodyRouteMiddleware:
             await self._app(scope, receive, send)
             return
         scope["route"] = route  # as the router does: logs and metrics name it
-        try:
-            await route.serve(scope, receive, send)
-        except ApiError as error:
-            # Its traceback holds the body, and has cycles: a future's error has the frame that awaits it. Megabytes
-            # would wait for the collector with each refusal.
-            await error_response(error.with_traceback(None))(scope, receive, send)
+        await route.serve(scope, receive, send)
 
 
 async def _read(receive: Receive) -> bytes:

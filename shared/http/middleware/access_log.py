@@ -33,7 +33,7 @@ class AccessLogMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        context = RequestContext(next((value for name, value in scope["headers"] if name == b"x-request-id"), None))
+        context = RequestContext(dict(scope["headers"]))
         current_request.set(context)
         id_header = (b"x-request-id", context.id.encode("latin-1"))
         is_complete = False

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 
 from starlette.types import Scope
 
@@ -12,16 +13,18 @@ _MAX_CONTENT_TYPE = 256  # Python's parser of parameters takes quadratic time in
 _HOST = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[^:/?#@\s\[\]]*)(?::\d*)?")
 
 
-def check_headers(scope: Scope, allowed_hosts: frozenset[str] | None) -> ApiError | None:
+def check_headers(
+    scope: Scope, values: Mapping[bytes, bytes], *, allowed_hosts: frozenset[str] | None
+) -> ApiError | None:
     """Why a request is refused because of its headers; None if it is not.
 
     Args:
         scope: The request's ASGI scope.
+        values: Its headers by name.
         allowed_hosts: The names, without ports, that `Host` may have; None allows all. Otherwise a web page could call
             a service on this machine through a host name of its own (DNS rebinding).
     """
     headers: list[tuple[bytes, bytes]] = scope["headers"]
-    values = dict(headers)
     if len(values) < len(headers):
         counts = Counter(name for name, _ in headers)
         name = next((name for name in counts if counts[name] > 1 and name in _SINGLE), None)
