@@ -49,12 +49,23 @@ def encode_json(tokenizer: Tokenizer, request: EncodeRequest, max_items: int) ->
     Raises:
         ApiError: 400, for a batch with more than `max_items` texts, and for what the tokenizer refuses.
     """
-    if isinstance(request.text, list):
-        check_batch_size("text", len(request.text), max_items)
+    text, special = request.text, request.special
+    if isinstance(text, list):
+        check_batch_size("text", len(text), max_items)
     try:
-        return _encode_with_pieces(tokenizer, request) if request.return_pieces else _encode(tokenizer, request)
+        if request.return_pieces:
+            return _encode_with_pieces(tokenizer, request)
+        if isinstance(text, str) and len(text) <= _SHORT_TEXT:
+            return _ids_as_json(tokenizer, tokenizer.encode_to_numpy(text, **special))
+        # One thread: OWNLM_CPU_THREADS limits how many requests are processed at once.
+        texts = [text] if isinstance(text, str) else text
+        batch = tokenizer.encode_batch_to_numpy(texts, max_threads=1, **special)
     except TokenizerError as error:
         raise ApiError(400, str(error)) from error
+    if isinstance(text, str):
+        return _ids_as_json(tokenizer, batch[0])
+    content = {"tokens": batch, "count": sum(map(len, batch)), "fingerprint": tokenizer.fingerprint}
+    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def encode_raw(tokenizer: Tokenizer, body: bytes, request: Request) -> Response:
@@ -85,22 +96,6 @@ def encode_raw(tokenizer: Tokenizer, body: bytes, request: Request) -> Response:
     return Response(ids.tobytes(), media_type=IDS, headers=headers)
 
 
-def _encode(tokenizer: Tokenizer, request: EncodeRequest) -> bytes:
-    special = _special(request)
-    if isinstance(request.text, str) and len(request.text) <= _SHORT_TEXT:
-        return _ids_as_json(tokenizer, tokenizer.encode_to_numpy(request.text, **special))
-    # One thread: OWNLM_CPU_THREADS limits how many requests are processed at once.
-    if isinstance(request.text, str):
-        return _ids_as_json(tokenizer, tokenizer.encode_batch_to_numpy([request.text], max_threads=1, **special)[0])
-    batch = tokenizer.encode_batch_to_numpy(request.text, max_threads=1, **special)
-    content = {"tokens": batch, "count": sum(map(len, batch)), "fingerprint": tokenizer.fingerprint}
-    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-def _special(request: EncodeRequest) -> dict[str, Any]:
-    return {"allowed_special": request.allowed_special, "add_special_tokens": request.add_special_tokens}
-
-
 def _ids_as_json(tokenizer: Tokenizer, ids: npt.NDArray[Any]) -> bytes:
     content = {"tokens": ids, "count": len(ids), "fingerprint": tokenizer.fingerprint}
     return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -109,7 +104,7 @@ def _ids_as_json(tokenizer: Tokenizer, ids: npt.NDArray[Any]) -> bytes:
 def _encode_with_pieces(tokenizer: Tokenizer, request: EncodeRequest) -> bytes:
     is_single = isinstance(request.text, str)
     texts = [request.text] if isinstance(request.text, str) else request.text
-    count = sum(map(len, tokenizer.encode_batch_to_numpy(texts, max_threads=1, **_special(request))))
+    count = sum(map(len, tokenizer.encode_batch_to_numpy(texts, max_threads=1, **request.special)))
     if count > _MAX_PIECES:
         message = f"return_pieces: the text has {count:,} tokens, the limit is {_MAX_PIECES:,}: send it in parts"
         raise ApiError(400, message, param="return_pieces", code="answer_too_large")
@@ -134,7 +129,7 @@ def _pieces(tokenizer: Tokenizer, text: str, request: EncodeRequest) -> list[dic
             "end": piece.end,
             "special": piece.special,
         }
-        for piece in tokenizer.encode_with_offsets(text, **_special(request))
+        for piece in tokenizer.encode_with_offsets(text, **request.special)
     ]
 
 

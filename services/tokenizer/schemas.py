@@ -49,6 +49,11 @@ class EncodeRequest(StrictModel):
     return_pieces: bool = Field(False, description="Also return which part of the text each token is")
 
     @property
+    def special(self) -> dict[str, Any]:
+        """How special tokens are treated, as the arguments of `Tokenizer.encode`."""
+        return {"allowed_special": self.allowed_special, "add_special_tokens": self.add_special_tokens}
+
+    @property
     def size(self) -> int:
         """Characters in total."""
         return len(self.text) if isinstance(self.text, str) else sum(map(len, self.text))

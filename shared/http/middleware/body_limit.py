@@ -112,13 +112,10 @@ class Exchange:
         elif len(message.get("body", b"")) > _SENT_AT_ONCE:
             await self._send_large(message)
         else:
-            await self._send_start()
+            if (start := self._start) is not None:
+                self._start = None
+                await self._send(start)
             await self._send(message)
-
-    async def _send_start(self) -> None:
-        if self._start is not None:
-            start, self._start = self._start, None
-            await self._send(start)
 
     async def _send_large(self, message: Message) -> None:
         body = memoryview(message["body"])
@@ -130,11 +127,10 @@ class Exchange:
             await error_response(error)(self._scope, self._receive, self._send)
             return
         try:
-            await self._send_start()
             while len(body) > _SENT_AT_ONCE:
-                await self._send({"type": "http.response.body", "body": bytes(body[:_SENT_AT_ONCE]), "more_body": True})
+                await self.send({"type": "http.response.body", "body": bytes(body[:_SENT_AT_ONCE]), "more_body": True})
                 body = body[_SENT_AT_ONCE:]
-            await self._send({**message, "body": bytes(body)})
+            await self.send({**message, "body": bytes(body)})
         finally:
             self._budget.release(counted)
 
