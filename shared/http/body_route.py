@@ -122,13 +122,12 @@ class _BodyRouteMiddleware:
         self._app = app
         self._routes = {route.path: route for route in routes}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         route = self._routes.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
         if route is None:
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
         scope["route"] = route  # as the router does: logs and metrics name it
-        await route.serve(scope, receive, send)
+        return route.serve(scope, receive, send)
 
 
 async def _read_rest(body: bytes, receive: Receive) -> bytes:

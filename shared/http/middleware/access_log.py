@@ -1,6 +1,7 @@
 """One log line and one set of measurements for each request. Never the content of a request."""
 
 import time
+from collections.abc import Awaitable
 from typing import Any
 
 import structlog
@@ -38,7 +39,7 @@ class AccessLogMiddleware:
         id_header = (b"x-request-id", context.id.encode("latin-1"))
         is_complete = False
 
-        async def send_with_id(message: Message) -> None:
+        def send_with_id(message: Message) -> Awaitable[None]:
             nonlocal is_complete
             if message["type"] == "http.response.start":
                 context.status = message["status"]
@@ -46,7 +47,7 @@ class AccessLogMiddleware:
                 message = {**message, "headers": [*message.get("headers", ()), id_header]}
             elif message["type"] == "http.response.body":
                 is_complete = not message.get("more_body", False)
-            await send(message)
+            return send(message)
 
         self._metrics.in_flight.inc()
         try:

@@ -19,6 +19,7 @@ from shared.http.server.response_transport import ResponseTransport, UnchunkedTr
 MAX_HEAD_BYTES = 65_536
 # Bytes parsed at once outside of bodies of known length. Each request among them takes a few kilobytes of memory.
 _PARSED_BYTES = 512
+_VERSIONS = frozenset({"1.0", "1.1"})
 _NOTHING = memoryview(b"")  # an empty part of a packet would hold the packet
 
 
@@ -61,6 +62,7 @@ class RequestProtocol(HttpToolsProtocol):
         if is_reserved(transport.get_extra_info("socket")):
             transport.abort()
         self.flow = self._flow = _Flow(transport, self)
+        self._responses = ResponseTransport(transport, self._hang_up)
         self._timer = self.loop.call_later(self._client_timeout, self._too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -88,15 +90,10 @@ class RequestProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         super().on_message_begin()
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A header. Trailers are ignored (RFC 9110, 6.5.1): they must not authorize a request or describe its body."""
-        if self._in_head:
-            super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
         """The head is complete; the body follows."""
         version = self.parser.get_http_version()
-        if version not in {"1.0", "1.1"}:
+        if version not in _VERSIONS:
             self._refuse(ApiError(505, f"HTTP/{version} is not supported, use HTTP/1.1", code="http_version"))
             return
         headers = dict(self.headers)
@@ -108,6 +105,8 @@ class RequestProtocol(HttpToolsProtocol):
             self._refuse(ApiError(400, f"{message}: {ways}", code="upgrade_not_supported"))
             return
         self._begin_answer()
+        # Trailers are ignored (RFC 9110, 6.5.1): they must not authorize a request or describe its body.
+        self.headers = []
         self._in_head = False
         self._head_bytes = 0
         self._body_left = length
@@ -132,6 +131,7 @@ class RequestProtocol(HttpToolsProtocol):
         """Start the next request of a pipeline."""
         if self._lingers:
             return
+        self._responses.end_response()
         self._answered = self.pipeline[-1][0] if self.pipeline else None
         super().on_response_complete()
         if self._timer is not None:  # the next request was not read meanwhile: its timer starts now
@@ -175,7 +175,8 @@ class RequestProtocol(HttpToolsProtocol):
             self.flow.pause_reading()
         else:
             self._unparsed = _NOTHING
-            self._flow.resume_if_owed()
+            if self._flow.owes_resume:
+                self._flow.resume_reading()
         if self._receiving and not self._input_ended and self._timer is None:
             self._start_timer()
 
@@ -202,14 +203,14 @@ class RequestProtocol(HttpToolsProtocol):
 
     def _begin_answer(self) -> None:
         """Pass the request to the app, or queue it."""
-        version = self.parser.get_http_version()
-        self.expect_100_continue = self.expect_100_continue and version != "1.0"  # RFC 9110, 10.1.1
         super().on_headers_complete()
+        cycle = self.cycle
         if self._answered is None or self._answered.response_complete:
-            self._answered = self.cycle
-        assert self.cycle is not None
-        kind = UnchunkedTransport if version == "1.0" else ResponseTransport
-        self.cycle.transport = cast("asyncio.Transport", kind(self.transport, self.loop, self._hang_up))
+            self._answered = cycle
+        cycle.transport = cast("asyncio.Transport", self._responses)
+        if self.scope["http_version"] == "1.0":
+            cycle.transport = cast("asyncio.Transport", UnchunkedTransport(self.transport, self._hang_up))
+            cycle.waiting_for_100_continue = False  # RFC 9110, 10.1.1
 
     def _refuse(self, error: ApiError) -> None:
         """Respond with `error` after the responses to previous requests, and close the connection.
@@ -319,18 +320,14 @@ class _Flow(FlowControl):
     def __init__(self, transport: asyncio.Transport, protocol: RequestProtocol) -> None:
         super().__init__(transport)
         self._protocol = protocol
-        self._owes_resume = False
+        self.owes_resume = False
 
     def resume_reading(self) -> None:
-        """Resume reading, as soon as no bytes are unparsed."""
-        self._owes_resume = True
-        self.resume_if_owed()
-
-    def resume_if_owed(self) -> None:
-        """Resume reading, if this was requested while bytes were unparsed."""
-        if self._owes_resume and not self._protocol.has_unparsed:
-            self._owes_resume = False
-            super().resume_reading()
+        """Resume reading, or note that this is due when no bytes are unparsed."""
+        if self.read_paused:
+            self.owes_resume = self._protocol.has_unparsed
+            if not self.owes_resume:
+                super().resume_reading()
 
 
 def _disconnect(cycle: RequestResponseCycle | None) -> None:

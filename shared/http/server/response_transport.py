@@ -1,29 +1,26 @@
-"""The transport that one response writes to: the connection's, with its own way to close."""
+"""The transport that responses write to: the connection's, with its own way to close."""
 
 import asyncio
 import sys
 from collections.abc import Callable
 
+_CONTINUE = b"HTTP/1.1 100"
 _CHUNKED = b"transfer-encoding: chunked\r\n"
 
 
 class ResponseTransport:
-    """A connection's transport, as one response uses it.
+    """A connection's transport, as its responses use it, one after the other.
 
-    uvicorn writes the head separately. Here it is held back until the body follows, which saves a system call and wakes
-    the client once, or until the end of the event loop's turn.
+    uvicorn writes the head separately. Here it is held back until the body follows, as ASGI requires, which saves a
+    system call and wakes the client once.
 
     Args:
         transport: The connection's own.
-        loop: Its event loop.
         close: Closes the connection after all data is written.
     """
 
-    def __init__(
-        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, close: Callable[[], None]
-    ) -> None:
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
         self._transport = transport
-        self._loop = loop
         self._close = close
         self._has_begun = False
         self._head = b""  # held back for the body
@@ -33,30 +30,31 @@ class ResponseTransport:
         if self._head:
             data, self._head = self._head + data, b""
             self._transport.write(data)
-        elif self._has_begun:
+        elif self._has_begun or data.startswith(_CONTINUE):
             self._transport.write(data)
         else:
             self._has_begun = True
             self._head = data
-            self._loop.call_soon(self._flush)
 
     def close(self) -> None:
         """Close the connection after all data is written."""
-        self._flush()
+        self.end_response()
         self._close()
 
     def is_closing(self) -> bool:
         """Whether the connection is closing or closed."""
         return self._transport.is_closing()
 
-    def _flush(self) -> None:
+    def end_response(self) -> None:
+        """The response is complete; the one to HEAD has no body."""
+        self._has_begun = False
         if self._head:
             head, self._head = self._head, b""
             self._transport.write(head)
 
 
 class UnchunkedTransport(ResponseTransport):
-    """The same for HTTP/1.0, which has no chunks: closing the connection ends the response.
+    """The same for the one response of an HTTP/1.0 connection, which has no chunks: closing it ends the response.
 
     uvicorn sends chunks to such clients too, each in one write (RFC 9112, 6.1 forbids them).
     """
