@@ -1,6 +1,7 @@
 """`POST /encode`: text to token ids, from JSON or from a raw body of UTF-8."""
 
 import base64
+from collections.abc import Awaitable
 from email.message import Message
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from fastapi import Request, Response
 from services.tokenizer.openapi import RAW_ENCODE
 from services.tokenizer.query import IDS, TEXT, RawQuery
 from services.tokenizer.schemas import EncodeRequest, EncodeResponse
-from services.tokenizer.service import ERROR_RESPONSES, JSON, TokenizerService, check_batch_size
+from services.tokenizer.service import ERROR_RESPONSES, TokenizerService, check_batch_size
 from shared.bpe import Tokenizer, TokenizerError
 from shared.http import ApiError, BodyRoute, shorten
 
@@ -24,14 +25,14 @@ _SHORT_TEXT = 1 << 16
 
 def encode_route(service: TokenizerService) -> BodyRoute:
     """The route."""
+    max_items = service.settings.max_batch_items
 
-    async def encode(body: EncodeRequest, request: Request) -> Response:
+    def encode(body: EncodeRequest, request: Request) -> Awaitable[bytes]:
         """Turn text into token ids. Text that spells a special token stays text unless `allowed_special` names it."""
-        content = await service.run(body.size, request, encode_json, body, service.settings.max_batch_items)
-        return Response(content, media_type=JSON)
+        return service.run(body.size, request, encode_json, body, max_items)
 
-    async def encode_raw_body(body: bytes, request: Request) -> Response:
-        return await service.run(len(body), request, encode_raw, body, request)
+    def encode_raw_body(body: bytes, request: Request) -> Awaitable[bytes | Response]:
+        return service.run(len(body), request, encode_raw, body, request)
 
     return BodyRoute(
         "/encode",
@@ -68,7 +69,7 @@ def encode_json(tokenizer: Tokenizer, request: EncodeRequest, max_items: int) ->
     return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def encode_raw(tokenizer: Tokenizer, body: bytes, request: Request) -> Response:
+def encode_raw(tokenizer: Tokenizer, body: bytes, request: Request) -> bytes | Response:
     """The ids of a body of text: raw if the client accepts this, else as the JSON of `EncodeResponse`.
 
     Raises:
@@ -87,7 +88,7 @@ def encode_raw(tokenizer: Tokenizer, body: bytes, request: Request) -> Response:
     except TokenizerError as error:
         raise ApiError(400, str(error)) from error
     if not _accepts_ids(request.headers.get("accept", "")):
-        return Response(_ids_as_json(tokenizer, ids), media_type=JSON)
+        return _ids_as_json(tokenizer, ids)
     headers = {
         "X-Token-Count": str(len(ids)),
         "X-Token-Dtype": ids.dtype.name,

@@ -88,12 +88,12 @@ def build_app(
     app.state.metrics = metrics
     install_error_handlers(app)
     keys = ApiKeys.from_settings(settings)
-    checks: list[HeadCheck] = [server_refusal, partial(check_headers, allowed_hosts=settings.hosts)]
+    checks: list[HeadCheck] = [server_refusal, partial(check_headers, settings.hosts)]
     if keys is not None:
         checks.append(keys.check)
     if refusal is not None:
         checks.append(lambda scope, _headers: refusal(scope["method"], scope["path"]))
-    checks.append(partial(check_length, max_bytes=settings.max_body_bytes))
+    checks.append(partial(check_length, settings.max_body_bytes))
     # The last one added is the outermost: all refusals are logged, and have CORS headers.
     budget = MemoryBudget(settings.memory_in_flight)
     app.add_middleware(AdmissionMiddleware, checks=checks, max_body_bytes=settings.max_body_bytes, budget=budget)

@@ -28,7 +28,7 @@ _MAX_COMMAS = 1 << 21
 _OPENING = b"[{"
 _COUNTED_BYTES = 1 << 17  # at once, so that what is compared stays in the processor's cache
 
-RawEndpoint = Callable[[bytes, Request], Awaitable[Response]]
+RawEndpoint = Callable[[bytes, Request], Awaitable[bytes | Response]]
 
 
 def operation_id(route: APIRoute) -> str:
@@ -37,7 +37,7 @@ def operation_id(route: APIRoute) -> str:
 
 
 class BodyRoute(APIRoute):
-    """A route for `async def endpoint(body: SomeModel, request: Request) -> Response`.
+    """A route for `async def endpoint(body: SomeModel, request: Request)`, which returns JSON or a `Response`.
 
     FastAPI declares and documents it. The body is read here: resolving dependencies and reading a body three times
     takes FastAPI longer than encoding a sentence.
@@ -81,7 +81,12 @@ class BodyRoute(APIRoute):
             except ValidationError as error:
                 raise validation_error(error.errors(include_url=False)) from None
             response = await self.endpoint(model, request)
-        await response(scope, receive, send)
+        if isinstance(response, bytes):
+            headers = [(b"content-length", b"%d" % len(response)), (b"content-type", b"application/json")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": response})
+        else:
+            await response(scope, receive, send)
 
     def _raw_endpoint(self, scope: Scope) -> RawEndpoint | None:
         """The handler of raw bodies for this content type; None for JSON.

@@ -126,7 +126,7 @@ def completion_route(service: InferenceService) -> BodyRoute:
     """The route."""
     name = service.settings.served_name
 
-    async def create_completion(body: CompletionRequest, request: Request) -> Response:
+    async def create_completion(body: CompletionRequest, request: Request) -> bytes | Response:
         """Continue one prompt or several, as OpenAI's clients request it."""
         if body.model is not None and body.model != name:
             raise model_not_found(body.model, name)

@@ -108,7 +108,7 @@ class GenerateResponse(BaseModel):
 def generate_route(service: InferenceService) -> BodyRoute:
     """The route."""
 
-    async def generate(body: GenerateRequest, request: Request) -> Response:
+    async def generate(body: GenerateRequest, request: Request) -> bytes | Response:
         """Continue a prompt. Generation stops when the client disconnects."""
         generation = await service.start(body, service.settings.default_max_tokens)
         builder = GenerateResponseBuilder(

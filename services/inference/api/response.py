@@ -48,7 +48,9 @@ class ResponseBuilder(Protocol):
         """One more event after all choices, if the client asked for it."""
 
 
-async def respond(request: Request, generation: Generation, builder: ResponseBuilder, *, stream: bool) -> Response:
+async def respond(
+    request: Request, generation: Generation, builder: ResponseBuilder, *, stream: bool
+) -> bytes | Response:
     """Respond with what is generated; generation stops when the client disconnects.
 
     Raises:
@@ -57,10 +59,9 @@ async def respond(request: Request, generation: Generation, builder: ResponseBui
     if stream:
         return EventStream(_events(generation, builder), on_end=generation.close)
     try:
-        content = await cancel_on_disconnect(request, _body(generation, builder))
+        return await cancel_on_disconnect(request, _body(generation, builder))
     finally:
         generation.close()
-    return Response(content, media_type="application/json")
 
 
 def response_docs(example: str, *further_errors: int) -> dict[int | str, JsonObject]:

@@ -1,8 +1,8 @@
 """One log line and one set of measurements for each request. Never the content of a request."""
 
+import logging
 import time
 from collections.abc import Awaitable
-from typing import Any
 
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -62,13 +62,14 @@ class AccessLogMiddleware:
         route = getattr(scope.get("route"), "path", None) or self._unrouted_path(scope)
         method = scope["method"] if scope["method"] in _KNOWN_METHODS else "other"
         self._metrics.count_request(method, route, status, seconds)
-        fields: dict[str, Any] = context.log_fields
-        if context.error_code is not None:
-            fields["error"] = context.error_code
-            if status in _REFUSED or server_refusal(scope) is not None:
-                self._metrics.count_refusal(context.error_code)
-        log = self._log.debug if route in QUIET_PATHS else self._log.info
-        log("request", method=method, route=route, status=status, ms=round(seconds * 1000, 1), id=context.id, **fields)
+        error = context.error_code
+        if error is not None and (status in _REFUSED or server_refusal(scope) is not None):
+            self._metrics.count_refusal(error)
+        level = logging.DEBUG if route in QUIET_PATHS else logging.INFO
+        if self._log.is_enabled_for(level):
+            fields = context.log_fields if error is None else {**context.log_fields, "error": error}
+            ms = round(seconds * 1000, 1)
+            self._log.log(level, "request", method=method, route=route, status=status, ms=ms, id=context.id, **fields)
 
     def _unrouted_path(self, scope: Scope) -> str:
         """The route of a request that was refused before routing, as far as its path alone determines it."""

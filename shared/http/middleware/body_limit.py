@@ -48,7 +48,7 @@ class MemoryBudget:
         self.held -= size
 
 
-def check_length(_scope: Scope, headers: Mapping[bytes, bytes], *, max_bytes: int) -> ApiError | None:
+def check_length(max_bytes: int, _scope: Scope, headers: Mapping[bytes, bytes]) -> ApiError | None:
     """Refuse a body whose announced length is more than `max_bytes`."""
     announced = headers.get(b"content-length", b"0")
     if announced.isdigit() and int(announced) > max_bytes:
