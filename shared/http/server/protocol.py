@@ -14,12 +14,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from shared.http.errors import SERVER_REFUSAL, ApiError
 from shared.http.server.file_descriptors import is_reserved
-from shared.http.server.response_transport import ResponseTransport, UnchunkedTransport, unacknowledged_bytes
+from shared.http.server.response_transport import ResponseTransport, UnchunkedTransport
+from shared.http.server.timeouts import ReaderTimeout, Timeout
 
 MAX_HEAD_BYTES = 65_536
 # Bytes parsed at once outside of bodies of known length. Each request among them takes a few kilobytes of memory.
 _PARSED_BYTES = 512
-_VERSIONS = frozenset({"1.0", "1.1"})
 _NOTHING = memoryview(b"")  # an empty part of a packet would hold the packet
 
 
@@ -39,8 +39,7 @@ class RequestProtocol(HttpToolsProtocol):
     def __init__(self, *arguments: Any, client_timeout: float, **named_arguments: Any) -> None:
         super().__init__(*arguments, **named_arguments)
         self._client_timeout = client_timeout
-        self._timer: asyncio.TimerHandle | None = None
-        self._reader_timer: asyncio.TimerHandle | None = None
+        self._timer = Timeout(self.loop, client_timeout, self._too_slow)
         self._unparsed = _NOTHING
         self._receiving = False  # from a request's first byte to its last
         self._in_head = True
@@ -63,12 +62,13 @@ class RequestProtocol(HttpToolsProtocol):
             transport.abort()
         self.flow = self._flow = _Flow(transport, self)
         self._responses = ResponseTransport(transport, self._hang_up)
-        self._timer = self.loop.call_later(self._client_timeout, self._too_slow)
+        self._reader = ReaderTimeout(self.loop, self._client_timeout, self._on_stalled_reader, transport)
+        self._timer.start()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers, and notify every request without a complete response."""
         self._end_input()
-        self._stop_reader_timer()
+        self._reader.stop()
         self._unset_keepalive_if_required()  # uvicorn leaves it running after a reset, and it refers to the connection
         super().connection_lost(exc)
         _disconnect(self._answered)  # uvicorn notifies only the newest request of a pipeline
@@ -86,14 +86,14 @@ class RequestProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins, perhaps in the packet that ended the previous one."""
         self._receiving = True
-        self._stop_timer()
+        self._timer.stop()
         self._unset_keepalive_if_required()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """The head is complete; the body follows."""
         version = self.parser.get_http_version()
-        if version not in _VERSIONS:
+        if version not in ("1.0", "1.1"):
             self._refuse(ApiError(505, f"HTTP/{version} is not supported, use HTTP/1.1", code="http_version"))
             return
         headers = dict(self.headers)
@@ -123,7 +123,7 @@ class RequestProtocol(HttpToolsProtocol):
         self._receiving = False
         self._in_head = True
         self._head_bytes = 0
-        self._stop_timer()
+        self._timer.stop()
         if not self._input_ended:
             super().on_message_complete()
 
@@ -134,22 +134,21 @@ class RequestProtocol(HttpToolsProtocol):
         self._responses.end_response()
         self._answered = self.pipeline[-1][0] if self.pipeline else None
         super().on_response_complete()
-        if self._timer is not None:  # the next request was not read meanwhile: its timer starts now
-            self._stop_timer()
-            self._start_timer()
+        if self._timer.is_running:  # the next request was not read meanwhile: its timer starts now
+            self._timer.start()
         if self._unparsed and not self.pipeline:
             self.loop.call_soon(self._parse)
 
     def pause_writing(self) -> None:
         """The client reads more slowly than the response is written: watch whether it reads at all."""
         super().pause_writing()
-        self._watch_reader(self._unsent_bytes())
+        self._reader.start()
 
     def resume_writing(self) -> None:
         """The client has read nearly all of it."""
         super().resume_writing()
         if not self._lingers:
-            self._stop_reader_timer()
+            self._reader.stop()
 
     def timeout_keep_alive_handler(self) -> None:
         """Close an idle connection, or abort it if its response was not read: closing would wait for the reader."""
@@ -177,8 +176,8 @@ class RequestProtocol(HttpToolsProtocol):
             self._unparsed = _NOTHING
             if self._flow.owes_resume:
                 self._flow.resume_reading()
-        if self._receiving and not self._input_ended and self._timer is None:
-            self._start_timer()
+        if self._receiving and not self._input_ended and not self._timer.is_running:
+            self._timer.start()
 
     def _feed(self, data: memoryview) -> None:
         try:
@@ -230,7 +229,11 @@ class RequestProtocol(HttpToolsProtocol):
         cycle = self.cycle
         assert cycle is not None
         if cycle.response_started:
-            self._hang_up() if cycle.response_complete else self._disconnect_all()
+            if cycle.response_complete:
+                self._hang_up()
+            else:
+                _disconnect(self._answered, cycle)
+                self.transport.close()
             return
         cycle.scope["extensions"] = {SERVER_REFUSAL: {"error": error}}
         cycle.keep_alive = False
@@ -238,17 +241,16 @@ class RequestProtocol(HttpToolsProtocol):
         cycle.message_event.set()
 
     def _end_input(self) -> None:
-        self._stop_timer()
+        self._timer.stop()
         self._input_ended = True
         self._unparsed = _NOTHING
 
     def _too_slow(self) -> None:
-        self._timer = None
         if self.transport.is_closing():
             return
         # The server does not read now, or the client may wait for a response before it continues.
         if self.flow.read_paused or self._is_answering():
-            self._start_timer()
+            self._timer.start()
         elif not self._receiving:  # it has sent nothing, and would not expect a response
             self.transport.close()
         else:
@@ -260,21 +262,10 @@ class RequestProtocol(HttpToolsProtocol):
         answered = self._answered
         return answered is not None and not answered.more_body and not answered.response_complete
 
-    def _unsent_bytes(self) -> int:
-        """Bytes written but not acknowledged: the event loop alone does not see the progress of a slow client."""
-        return self.transport.get_write_buffer_size() + unacknowledged_bytes(self.transport)
-
-    def _watch_reader(self, unsent: int) -> None:
-        self._stop_reader_timer()
-        self._reader_timer = self.loop.call_later(self._client_timeout, self._check_reader, unsent)
-
-    def _check_reader(self, unsent_before: int) -> None:
-        if (unsent := self._unsent_bytes()) < unsent_before:
-            self._watch_reader(unsent)
-        else:
-            if not self._lingers:
-                self.logger.info("closed a connection whose client does not read the response")
-            self.transport.abort()
+    def _on_stalled_reader(self) -> None:
+        if not self._lingers:
+            self.logger.info("closed a connection whose client does not read the response")
+        self.transport.abort()
 
     def _hang_up(self) -> None:
         """Close after the last response of this connection."""
@@ -282,11 +273,6 @@ class RequestProtocol(HttpToolsProtocol):
             self.transport.close()
         elif not self.transport.is_closing():
             self._linger()
-
-    def _disconnect_all(self) -> None:
-        _disconnect(self._answered)
-        _disconnect(self.cycle)
-        self.transport.close()
 
     def _linger(self) -> None:
         """Send no more, but read and discard what the client still sends, until it closes or the timeout is over.
@@ -298,20 +284,7 @@ class RequestProtocol(HttpToolsProtocol):
         _disconnect(self.cycle)
         self.transport.write_eof()
         self.flow.resume_reading()
-        self._watch_reader(self._unsent_bytes())
-
-    def _start_timer(self) -> None:
-        self._timer = self.loop.call_later(self._client_timeout, self._too_slow)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _stop_reader_timer(self) -> None:
-        if self._reader_timer is not None:
-            self._reader_timer.cancel()
-            self._reader_timer = None
+        self._reader.start()
 
 
 class _Flow(FlowControl):
@@ -330,7 +303,8 @@ class _Flow(FlowControl):
                 super().resume_reading()
 
 
-def _disconnect(cycle: RequestResponseCycle | None) -> None:
-    if cycle is not None and not cycle.response_complete:
-        cycle.disconnected = True
-        cycle.message_event.set()
+def _disconnect(*cycles: RequestResponseCycle | None) -> None:
+    for cycle in cycles:
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()

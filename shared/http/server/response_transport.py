@@ -1,7 +1,6 @@
 """The transport that responses write to: the connection's, with its own way to close."""
 
 import asyncio
-import sys
 from collections.abc import Callable
 
 _CONTINUE = b"HTTP/1.1 100"
@@ -70,15 +69,3 @@ class UnchunkedTransport(ResponseTransport):
             self._is_chunked = _CHUNKED in data
             data = data.replace(_CHUNKED, b"", 1)
         super().write(data)
-
-
-def unacknowledged_bytes(transport: asyncio.BaseTransport) -> int:
-    """Bytes in the system's send buffer that the peer has not acknowledged; 0 where the system does not report them."""
-    connection = transport.get_extra_info("socket")
-    if connection is None or sys.platform != "linux":
-        return 0
-    import fcntl
-    import termios
-
-    answer = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))  # SIOCOUTQ of tcp(7)
-    return int.from_bytes(answer, sys.byteorder)
