@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 
 from shared.http.body_route import operation_id
 from shared.http.document import complete_document
-from shared.http.errors import ApiError, install_error_handlers, server_refusal
+from shared.http.errors import ApiError, install_error_handlers
 from shared.http.lifecycle import Lifecycle
 from shared.http.metrics import HttpMetrics
 from shared.http.middleware.access_log import AccessLogMiddleware
@@ -88,7 +88,7 @@ def build_app(
     app.state.metrics = metrics
     install_error_handlers(app)
     keys = ApiKeys.from_settings(settings)
-    checks: list[HeadCheck] = [server_refusal, partial(check_headers, settings.hosts)]
+    checks: list[HeadCheck] = [partial(check_headers, settings.hosts)]
     if keys is not None:
         checks.append(keys.check)
     if refusal is not None:

@@ -62,7 +62,6 @@ class BodyRoute(APIRoute):
         assert issubclass(model, BaseModel)
         self._validate = model.__pydantic_validator__.validate_python
         self._raw = raw
-        self.app = self.serve  # instead of what FastAPI made of the endpoint
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

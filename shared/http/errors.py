@@ -90,7 +90,7 @@ def error_response(error: ApiError) -> Response:
     return JSONResponse(error.envelope(), error.status_code, error.headers)
 
 
-def server_refusal(scope: Scope, _headers: Mapping[bytes, bytes] | None = None) -> ApiError | None:
+def server_refusal(scope: Scope) -> ApiError | None:
     """The error with which the server refuses a request; None where it does not, or has not yet."""
     extensions = scope.get("extensions")
     error: ApiError | None = extensions.get(SERVER_REFUSAL, {}).get("error") if extensions else None

@@ -6,7 +6,7 @@ from typing import TypeAlias
 import structlog
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shared.http.errors import ApiError, error_response, internal_error
+from shared.http.errors import ApiError, error_response, internal_error, server_refusal
 from shared.http.middleware.body_limit import Exchange, MemoryBudget
 from shared.http.request_context import current_request
 
@@ -24,7 +24,7 @@ class AdmissionMiddleware:
 
     Args:
         app: The app.
-        checks: The first one that returns an error decides; a body is read only after all of them.
+        checks: After what the server refused, the first one that returns an error decides. No body is read before.
         max_body_bytes: The largest request body.
         budget: For large bodies and responses of all requests together.
     """
@@ -42,10 +42,12 @@ class AdmissionMiddleware:
             return
         context = current_request.get()
         assert context is not None
+        error = server_refusal(scope)
         for check in self._checks:
-            if (error := check(scope, context.headers)) is not None:
-                await error_response(error)(scope, receive, send)
-                return
+            error = error or check(scope, context.headers)
+        if error is not None:
+            await error_response(error)(scope, receive, send)
+            return
         exchange = Exchange(scope, receive, send, self._max_body_bytes, self._budget)
         try:
             await self._app(scope, exchange.receive, exchange.send)
