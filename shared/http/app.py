@@ -1,6 +1,6 @@
 """The common part of both services' FastAPI apps: middleware, error handlers, probes and metrics."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -10,15 +10,14 @@ from starlette.types import ASGIApp
 
 from shared.http.body_route import operation_id
 from shared.http.document import complete_document
-from shared.http.errors import ApiError, install_error_handlers
+from shared.http.errors import install_error_handlers
 from shared.http.lifecycle import Lifecycle
 from shared.http.metrics import HttpMetrics
 from shared.http.middleware.access_log import AccessLogMiddleware
-from shared.http.middleware.admission import AdmissionMiddleware, HeadCheck
+from shared.http.middleware.admission import AdmissionMiddleware, HeadCheck, check_headers
 from shared.http.middleware.api_keys import ApiKeys
 from shared.http.middleware.body_limit import MemoryBudget, check_length
 from shared.http.middleware.cors import add_cors
-from shared.http.middleware.header_checks import check_headers
 from shared.http.middleware.tracing import TracingMiddleware, make_tracer_provider, shut_down_provider
 from shared.http.probes import add_probes
 from shared.http.settings import ServiceSettings
@@ -48,7 +47,7 @@ def build_app(
     title: str,
     description: str,
     version: str,
-    refusal: Callable[[str, str], ApiError | None] | None = None,
+    refusal: HeadCheck | None = None,
 ) -> FastAPI:
     """Create an app with everything except the service's own routes.
 
@@ -61,7 +60,7 @@ def build_app(
         title: The title of the OpenAPI document; with hyphens, the service's name in traces.
         description: The description in the OpenAPI document.
         version: The version in the OpenAPI document.
-        refusal: May refuse a request by its method and path, before its body is read.
+        refusal: May refuse a request by its head, before its body is read.
 
     Raises:
         SettingsError: The API keys, the CORS origins or the traces endpoint are invalid.
@@ -92,7 +91,7 @@ def build_app(
     if keys is not None:
         checks.append(keys.check)
     if refusal is not None:
-        checks.append(lambda scope, _headers: refusal(scope["method"], scope["path"]))
+        checks.append(refusal)
     checks.append(partial(check_length, settings.max_body_bytes))
     # The last one added is the outermost: all refusals are logged, and have CORS headers.
     budget = MemoryBudget(settings.memory_in_flight)

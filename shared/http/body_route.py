@@ -136,12 +136,11 @@ class _BodyRouteMiddleware:
 
 async def _read_rest(body: bytes, receive: Receive) -> bytes:
     parts = [body]
-    is_last = False
-    while not is_last:
+    while True:
         message = await receive()
         parts.append(message["body"])
-        is_last = not message.get("more_body")
-    return b"".join(parts)
+        if not message.get("more_body"):
+            return b"".join(parts)
 
 
 @lru_cache

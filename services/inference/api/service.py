@@ -1,5 +1,9 @@
 """What the routes share: the loaded model, and the way of a request into its engine."""
 
+from collections.abc import Mapping
+
+from starlette.types import Scope
+
 from services.inference.engine import EngineError
 from services.inference.generation.errors import to_api_error
 from services.inference.generation.loading import ServedModel
@@ -36,9 +40,9 @@ class InferenceService:
         """
         return self._lifecycle.resource
 
-    def refusal(self, method: str, path: str) -> ApiError | None:
+    def refusal(self, scope: Scope, _headers: Mapping[bytes, bytes]) -> ApiError | None:
         """The error that any request to this route gets now, known before its body arrives; None if there is none."""
-        if method != "POST" or path not in _GENERATING_PATHS:
+        if scope["method"] != "POST" or scope["path"] not in _GENERATING_PATHS:
             return None
         try:
             self._check_room(1)

@@ -13,9 +13,8 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from shared.http.errors import SERVER_REFUSAL, ApiError
+from shared.http.server.connection import ReaderTimeout, ResponseTransport, Timeout, UnchunkedTransport
 from shared.http.server.file_descriptors import is_reserved
-from shared.http.server.response_transport import ResponseTransport, UnchunkedTransport
-from shared.http.server.timeouts import ReaderTimeout, Timeout
 
 MAX_HEAD_BYTES = 65_536
 # Bytes parsed at once outside of bodies of known length. Each request among them takes a few kilobytes of memory.
