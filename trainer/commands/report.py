@@ -23,7 +23,7 @@ def report(
     still be training, stopped or failed.
 
     Args:
-        runs: Run folders, sweep folders, or folders of runs.
+        runs: Run folders, sweep folders, or folders of runs; outputs of `vocab` and `encode`, to show their profiles.
         output: The HTML file.
         prompt: Prompt of the samples. Default: each run's own.
         curves_only: Load no models: only the samples that the runs kept, and no loss by position. Takes a second.

@@ -4,7 +4,7 @@ import os
 
 from shared.system.allocation import keep_freed_memory
 from trainer.console.program import PROGRAM
-from trainer.errors import InterruptedRunError
+from trainer.errors import InterruptedRunError, TrainerError
 from trainer.settings.train import TrainSettings
 
 
@@ -20,11 +20,18 @@ def train(*, settings: TrainSettings) -> None:
     if settings.watch.profile:  # else torch's profiler writes lines of its own to the terminal; torch reads this once
         os.environ.setdefault("KINETO_LOG_LEVEL", "6")
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    from torch import OutOfMemoryError
+
     from trainer.training.trainer import train
 
     keep_freed_memory()
     try:
         train(settings)
+    except OutOfMemoryError as error:
+        raise TrainerError(
+            f"a GPU's memory is used up; the same batch takes less with a lower --batch-size and --total-batch-size "
+            f"{settings.total_batch_size}; checkpoints saved so far stay ({str(error).partition('. ')[0]})"
+        ) from error
     except InterruptedRunError as error:
         error.add_note(f"resume with: {PROGRAM} train --config {settings.output / 'train.toml'} --resume")
         raise

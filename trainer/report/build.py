@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from trainer.console.progress import progress
 from trainer.report.figures import draw_all
 from trainer.report.page import varied_number, write_page
+from trainer.report.profiles import read_profiles
 from trainer.report.selection import read_runs
 from trainer.runs.results import RunResults
 
@@ -18,7 +19,7 @@ def build_report(paths: Sequence[Path], output: Path, *, prompt: str | None, mod
     """Write a page about runs.
 
     Args:
-        paths: Run folders, or folders of them.
+        paths: Run folders, or folders of them; and outputs of `vocab` and `encode` with their profiles.
         output: The HTML file; its figures go into the folder beside it that has its name without the suffix.
         prompt: The prompt of the samples; None uses each run's own.
         models: Whether to load models, for samples and the loss by position.
@@ -38,10 +39,11 @@ def build_report(paths: Sequence[Path], output: Path, *, prompt: str | None, mod
     positions = {name: found.positions for name, found in findings.items() if found.positions is not None}
     notes = [f"{run.name}: {note}" for run in runs for note in run.notes]
     notes += [f"{name}: {note}" for name, found in findings.items() for note in found.notes]
+    profiles = read_profiles(paths, runs, notes)
     folder = output.with_suffix("")
     try:
         pictures = draw_all(runs, positions, folder, axis=varied_number(runs))
-        write_page(output, runs, pictures=pictures, samples=samples, notes=notes, png_folder=folder)
+        write_page(output, runs, pictures=pictures, samples=samples, profiles=profiles, notes=notes, png_folder=folder)
     except OSError as error:
         error.filename = error.filename or str(folder)  # matplotlib does not name the file
         raise

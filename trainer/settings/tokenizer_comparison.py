@@ -24,7 +24,7 @@ class ComparisonSettings(DocumentSettings):
     """Compare on this many documents, drawn at random from each text, rather than on its beginning."""
 
     seed: int = setting(0, minimum=0)
-    """Decides which documents are drawn for --sample; it depends on their number in the text and on nothing else."""
+    """Decides which documents are drawn for --sample, by their numbers in the text alone."""
 
     longest: int = setting(3, minimum=0, affects="watching")
     """How many of the longest tokens of each vocabulary are shown."""

@@ -111,8 +111,8 @@ def compare_tokenizers(
         new_bar: Shows the progress.
 
     Raises:
-        UsageError: If there is no tokenizer or no text, or a tokenizer's pattern is unknown; or a text that is to be
-            read several times can be read only once.
+        UsageError: If there is no tokenizer or no text, or a tokenizer's pattern is unknown; or a text that is read
+            several times (`project`) can be read only once.
         TokenizerError: If a tokenizer cannot be read.
         CorpusError: If a text cannot be read as UTF-8.
         TrainerError: If a text is empty.

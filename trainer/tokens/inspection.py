@@ -86,7 +86,7 @@ def _placed(parts: Iterable[Ids]) -> Iterator[tuple[int, Ids]]:
 
 
 def _document(
-    parts: Iterable[Ids], end: int, number: int, tokenizer: Tokenizer, name: str
+    parts: Iterator[Ids], end: int, number: int, tokenizer: Tokenizer, name: str
 ) -> Iterator[tuple[int, Ids]]:
     """The ids of a document, with their places; what follows the last end is one if it is not only white space."""
     held: list[tuple[int, Ids]] = []  # the beginning of the document, as long as it is white space
@@ -103,15 +103,13 @@ def _document(
         held.append((place + begin, ids[begin:stop]))
         if len(later) or has_text(tokenizer.decode_bytes(held[-1][1].tolist())):
             yield from held
-            held = []
-            if len(later):
-                return
-            yield from _rest(parts, end, place + len(ids))
+            if not len(later):
+                yield from _rest(parts, end, place + len(ids))
             return
     raise TrainerError(f"{name} has {done:,} documents, counted from 0: there is no document {number:,}")
 
 
-def _rest(parts: Iterable[Ids], end: int, place: int) -> Iterator[tuple[int, Ids]]:
+def _rest(parts: Iterator[Ids], end: int, place: int) -> Iterator[tuple[int, Ids]]:
     """What follows up to the end of the document."""
     for ids in parts:
         ends = np.flatnonzero(ids == end)

@@ -15,10 +15,10 @@ from trainer.compute.device_clock import DeviceClock
 from trainer.estimate.estimate import step_flops
 from trainer.estimate.speed import matmul_rate
 from trainer.runs.profile import Profile, write_profile
-from trainer.runs.profile_text import profile_text, table_lines, text_of
+from trainer.runs.profile_text import profile_text
 from trainer.training.loop import FORWARD_BACKWARD
 from trainer.training.run import Run
-from trainer.training.step_trace import StepTrace, operator_table
+from trainer.training.step_trace import StepTrace
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class TrainingProfile:
         self._trace: StepTrace | None = None
         self._operators: list[dict[str, Any]] = []
         self._traced: list[int] = []
-        self._steps = self._passes = self._passes_before = 0
+        self._steps = self._passes = self._passes_before = self._traced_passes = 0
         self._tokens = self._measured_tokens = self._measured_steps = 0  # tokens are those of this process
         self._measured_seconds = 0.0
 
@@ -114,6 +114,7 @@ class TrainingProfile:
             self._steps += 1
             if name == _TRACED:
                 self._traced.append(self._steps)
+                self._traced_passes = self._passes
                 if len(self._traced) == len(self._to_trace) or self._passes > _TRACED_PASSES:
                     self._end_trace()
         if name == STEP:
@@ -148,27 +149,25 @@ class TrainingProfile:
             return
         try:
             self._operators = trace.stop()
-            logger.info("profile: %s; open %s at https://ui.perfetto.dev", self._traced_steps(), trace.path)
+            logger.info("profile: traced %s; open %s at https://ui.perfetto.dev", self._traced_steps(), trace.path)
         except (OSError, RuntimeError) as error:
             logger.warning("profile: no trace: %s", describe(error))
 
     def _traced_steps(self) -> str:
         """Which ones, for people."""
+        if not self._operators:
+            return "no step"
         first, last = self._traced[0], self._traced[-1]
-        passes = f"the last {_TRACED_PASSES} passes of step" if self._passes > _TRACED_PASSES else "step"
-        return f"traced {passes} {first}" if first == last else f"traced steps {first} to {last}"
+        passes = f"the last {_TRACED_PASSES} passes of step" if self._traced_passes > _TRACED_PASSES else "step"
+        return f"{passes} {first}" if first == last else f"steps {first} to {last}"
 
     def _finish(self) -> None:
         """Write the profile. A run of hours does not fail where that fails."""
         try:
             self._end_trace()
             content = self._content()
-            stages = profile_text(content, *_lines(content))
-            operators = ["no step was traced"]
-            if self._operators:
-                operators = [self._traced_steps(), *table_lines(operator_table(self._operators))]
-            write_profile(self._run.folder.path, content, stages + text_of(["", *operators]))
-            logger.info("%s", stages)
+            write_profile(self._run.folder.path, content, profile_text(content))
+            logger.info("%s", profile_text(content, operators=False))
         except (OSError, RuntimeError) as error:
             logger.warning("no profile could be written: %s", describe(error))
 
@@ -198,6 +197,7 @@ class TrainingProfile:
                 "allocator": memory.gaps,
                 "program": memory.process,
             },
+            "traced": self._traced_steps(),
             "traced_steps": self._traced if self._operators else [],
             "operators": self._operators,
         }
@@ -215,23 +215,3 @@ class TrainingProfile:
             "matmul_flops_per_second": rate,
             "utilization": flops / rate if flops and rate else None,
         }
-
-
-def _lines(content: dict[str, Any]) -> list[str]:
-    """What a profile of training has beside that of other jobs."""
-    steps = f"{content['steps']:,} step{'' if content['steps'] == 1 else 's'} on {content['device']}"
-    if content["processes"] > 1:
-        steps += f", the first of {content['processes']} processes (tokens and rate are those of all)"
-    lines = [steps]
-    if content["tokens_per_second"] is not None:
-        lines.append(
-            f"{content['measured_steps']:,} measured steps, without the warm-up and those traced: "
-            f"{content['tokens_per_second']:,.0f} tokens/s, {content['flops_per_second'] / 1e9:,.1f} GFLOP/s: "
-            f"utilization {content['utilization']:.1%} of the {content['matmul_flops_per_second'] / 1e9:,.1f} GFLOP/s "
-            "that the model's matrix products reach alone"
-        )
-    if content["device_peak_memory"] is not None:
-        lines.append(f"peak memory of tensors on the GPU: {content['device_peak_memory'] / 1e6:,.0f} MB")
-    memory = content["estimated_memory"]
-    parts = ", ".join(f"{name} {size / 1e6:,.0f}" for name, size in memory.items() if size)
-    return [*lines, f"memory of a step, estimated: {sum(memory.values()) / 1e6:,.0f} MB: {parts}"]

@@ -5,10 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.table import Table
 from torch._C._autograd import DeviceType
-
-from trainer.runs.profile_text import new_table
 
 _MOST_OPERATORS = 30
 
@@ -95,21 +92,3 @@ def operator_rows(averages: Sequence[Any]) -> list[dict[str, Any]]:
         rows.append({"name": f"{len(rest)} others", **sums, "total_seconds": 0.0})
     whole = sum(row[key] for row in rows)
     return [{**row, "share": row[key] / whole if whole else 0.0} for row in rows]
-
-
-def operator_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """The operators as a table."""
-    has_device = any(row["device_seconds"] for row in rows)
-    device = ["on the\nGPU, ms"] if has_device else []
-    table = new_table("operator", "share", *device, "itself\nms", "with what it\ncalls, ms", "calls", "memory\nMB")
-    for row in rows:
-        table.add_row(
-            row["name"],
-            f"{row['share']:.1%}",
-            *([f"{row['device_seconds'] * 1e3:,.1f}"] if has_device else []),
-            f"{row['seconds'] * 1e3:,.1f}",
-            f"{row['total_seconds'] * 1e3:,.1f}" if row["total_seconds"] else "–",
-            f"{row['calls']:,}",
-            f"{round(row['memory'] / 1e6, 1) + 0.0:,.1f}",  # 0.0, where it is -0.0
-        )
-    return table
