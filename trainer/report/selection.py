@@ -51,8 +51,8 @@ def _run_folders(path: Path) -> list[Path]:
     inside = sorted((folder for folder in path.iterdir() if folder.is_dir() and is_run(folder)), key=_natural)
     if not inside and not has_profile(path):
         raise UsageError(
-            f"{path} is not a run folder and contains none: expected a train.toml or metrics.jsonl (or the profile.json "
-            "that --profile writes)"
+            f"{path} is not a run folder and contains none: expected a train.toml or metrics.jsonl, or a profile.json "
+            "that --profile wrote"
         )
     return inside
 
