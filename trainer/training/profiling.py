@@ -109,8 +109,6 @@ class TrainingProfile:
                 yield
             finally:
                 self._inner = self._profile.stage
-            if self._tokens == tokens:  # there was no further step
-                return
             self._steps += 1
             if name == _TRACED:
                 self._traced.append(self._steps)

@@ -155,7 +155,7 @@ class Trainer:
                 signal_number = stop.signal_number if self.processes.count == 1 else step.stop_signal
                 if signal_number is not None:
                     raise self._interrupted(signal_number)
-                if step.number == self.settings.checkpoints.stop_after:
+                if step.number == self.last_step:
                     break
             if self._is_done and self.state.evaluated_step != self.state.step:
                 self._evaluate()
