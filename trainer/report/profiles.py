@@ -34,14 +34,11 @@ _MEMORY = ("parameters", "gradients", "optimizer state", "activations", "tempora
 _TRAINING = {
     **dict.fromkeys(("device", "traced"), str),
     **dict.fromkeys(("processes", "steps", "measured_steps"), int),
-    **dict.fromkeys(("tokens_per_second", "flops_per_second", "matmul_flops_per_second"), float),
-    **dict.fromkeys(("utilization", "device_peak_memory"), _FLOAT_OR_NULL),
+    **dict.fromkeys(("tokens_per_second", "flops_per_second", "matmul_flops_per_second"), _FLOAT_OR_NULL),
+    "device_peak_memory": _FLOAT_OR_NULL,
     "estimated_memory": dict.fromkeys(_MEMORY, int),
     "operators": [_OPERATOR],
 }
-_UNMEASURED = _TRAINING | dict.fromkeys(
-    ("utilization", "tokens_per_second", "flops_per_second", "matmul_flops_per_second"), _FLOAT_OR_NULL
-)
 
 
 @dataclass(frozen=True)
@@ -109,5 +106,4 @@ def _is_profile(content: Any) -> bool:
     if not has_type(content, _JOB):
         return False
     is_training = any(name in content for name in _TRAINING)
-    shape = _TRAINING if content.get("utilization") is not None else _UNMEASURED
-    return not is_training or (all(name in content for name in _TRAINING) and has_type(content, shape))
+    return not is_training or (all(name in content for name in _TRAINING) and has_type(content, _TRAINING))

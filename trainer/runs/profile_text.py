@@ -71,13 +71,13 @@ def _training_lines(content: Mapping[str, Any]) -> list[str]:
     if content["processes"] > 1:
         steps += f", in the first of {content['processes']} processes; tokens and rates are those of all"
     lines = [steps]
-    if content["utilization"] is not None:
-        lines.append(
-            f"{content['measured_steps']:,} measured steps, without the warm-up and those traced: "
-            f"{content['tokens_per_second']:,.0f} tokens/s, {content['flops_per_second'] / 1e9:,.1f} GFLOP/s: "
-            f"utilization {content['utilization']:.1%} of the {content['matmul_flops_per_second'] / 1e9:,.1f} GFLOP/s "
-            "that the model's matrix products reach alone"
-        )
+    rate, flops, most = (content[f"{name}_per_second"] for name in ("tokens", "flops", "matmul_flops"))
+    if rate is not None and flops is not None:
+        measured = f"{content['measured_steps']:,} measured steps, without the warm-up and those traced"
+        lines.append(f"{measured}: {rate:,.0f} tokens/s, {flops / 1e9:,.1f} GFLOP/s")
+        if most:
+            alone = f"{most / 1e9:,.1f} GFLOP/s that the model's matrix products reach alone"
+            lines[-1] += f": utilization {flops / most:.1%} of the {alone}"
     if content["device_peak_memory"] is not None:
         lines.append(f"peak memory of tensors on the GPU: {content['device_peak_memory'] / 1e6:,.0f} MB")
     memory = content["estimated_memory"]

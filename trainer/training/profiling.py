@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from time import perf_counter
 from typing import Any
 
@@ -207,7 +207,8 @@ class TrainingProfile:
         if tokens_per_second is not None:
             config = run.model.config
             flops = step_flops(run.settings, config) / run.settings.tokens_per_step * tokens_per_second
-            rate = run.processes.count * matmul_rate(config, o.batch_size * config.context_length, run.device)
+            with suppress(RuntimeError):  # no memory is left for it
+                rate = run.processes.count * matmul_rate(config, o.batch_size * config.context_length, run.device)
         return {
             "flops_per_second": flops,
             "matmul_flops_per_second": rate,

@@ -97,9 +97,11 @@ def test_what_was_not_measured_is_left_out(tmp_path: Path) -> None:
     content = training_content(**unmeasured, traced="no step", traced_steps=[], operators=[], measured_steps=0)
     (tmp_path / "profile.json").write_text(json.dumps(content))
     (profile,) = read_profiles([tmp_path], [], [])
-    assert not any("utilization" in line for line in profile.summary)
+    assert not any("tokens/s" in line for line in profile.summary)
     assert profile_text(content).endswith("traced: no step\n")
     assert "GPU" not in profile_text(content)
+    content = training_content(matmul_flops_per_second=None, utilization=None)
+    assert "those traced: 1,234 tokens/s, 3.0 GFLOP/s\n" in profile_text(content)
 
 
 def test_times_of_a_gpu_have_a_column() -> None:
