@@ -57,6 +57,16 @@ def test_a_loss_above_where_it_began_is_divergence_even_with_a_model(tmp_path: P
     assert read_run(finished(write(tmp_path, records))).status == "diverged"
 
 
+def test_a_loss_that_came_back_from_far_above_is_divergence(tmp_path: Path) -> None:
+    """A learning rate of 1 on stories: the decay to 0 brought the loss back from 11 to below its start."""
+    tenths = [7.7, 6.8, 8.1, 11.2, 9.8, 8.6, 6.5, 6.3, 6.2, 6.0]
+    records = [{"step": i + 1, "loss": tenths[i // 10]} for i in range(100)]
+    run = read_run(finished(write(tmp_path / "back", records)))
+    assert (run.status, run.highest_loss) == ("diverged", pytest.approx(11.2))
+    spike = [{"step": i + 1, "loss": 40.0 if i == 50 else 7.7 - i / 50} for i in range(100)]
+    assert read_run(finished(write(tmp_path / "spike", spike))).status == "finished"
+
+
 def test_of_two_records_of_a_step_the_last_counts(tmp_path: Path) -> None:
     """As where a file was put together by hand from a run and its resumption."""
     records = [{"step": step, "loss": loss} for step, loss in [(1, 5.0), (2, 4.0), (3, 3.0), (2, 4.5), (3, 3.5)]]

@@ -10,7 +10,9 @@ import pytest
 from trainer.errors import UsageError
 from trainer.settings.file import read_settings_file
 from trainer.settings.train import OptimizationSettings, TrainSettings, WatchSettings
-from trainer.sweep.plan import Experiment, combine, parse_axes, plan_runs
+from trainer.sweep.axes import parse_axes
+from trainer.sweep.plan import Design, combine, plan_runs
+from trainer.sweep.studies import STUDIES, Study, StudyName
 
 BASE = TrainSettings(
     data=Path("tokens"),
@@ -19,9 +21,11 @@ BASE = TrainSettings(
 )
 
 
-def planned(*grid: str, zipped: tuple[str, ...] = (), hold: bool = False, base: TrainSettings = BASE) -> Any:
-    changes = combine(None, parse_axes(grid, option="--grid"), parse_axes(zipped, option="--zip"), base)
-    return plan_runs(base, changes, hold_tokens=hold)
+def planned(
+    *grid: str, zipped: tuple[str, ...] = (), base: TrainSettings = BASE, study: Study = Study(), **design: Any
+) -> Any:
+    changes = combine(study, parse_axes(grid, option="--grid"), parse_axes(zipped, option="--zip"), base)
+    return plan_runs(Design(base, study, **design), changes)
 
 
 @pytest.mark.parametrize(
@@ -142,16 +146,16 @@ def test_a_settings_file_may_repeat_them_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("experiment", "name", "values"),
+    ("study", "name", "values"),
     [
         ("learning-rate", "learning_rate", [1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.1, 10.0]),
         ("batch-size", "total_batch_size", [8, 16, 32, 64, 128]),
         ("vocab-size", "vocab_size", [1024, 2048, 4096, 8192, 16384]),
     ],
 )
-def test_classic_experiments_bring_their_values(experiment: Experiment, name: str, values: list[float]) -> None:
-    assert [changes[name] for changes in combine(experiment, {}, {}, BASE)] == values
-    assert combine(experiment, {name: [7]}, {}, BASE) == [{name: 7}]
+def test_classic_experiments_bring_their_values(study: StudyName, name: str, values: list[float]) -> None:
+    assert [changes[name] for changes in combine(STUDIES[study], {}, {}, BASE)] == values
+    assert combine(STUDIES[study], {name: [7]}, {}, BASE) == [{name: 7}]
 
 
 def test_nothing_that_varies_is_no_sweep() -> None:
@@ -184,7 +188,7 @@ def test_held_tokens_in_few_steps_leave_room_for_the_peak() -> None:
     base = dataclasses.replace(BASE, optimization=OptimizationSettings(max_steps=10, batch_size=2, warmup_steps=9))
     steps = [
         (run.settings.optimization.max_steps, run.settings.optimization.warmup_steps)
-        for run in planned("total_batch_size=2,4,20", hold=True, base=base)
+        for run in planned("total_batch_size=2,4,20", hold="tokens", base=base)
     ]
     assert steps == [(10, 9), (5, 4), (1, 0)]
 
@@ -196,14 +200,14 @@ def test_held_tokens_are_the_same_in_every_run() -> None:
         optimization=OptimizationSettings(max_steps=1_000, batch_size=32, warmup_steps=50),
         watch=WatchSettings(eval_interval=100, sample_interval=0),
     )
-    for run in planned("total_batch_size=8,32,128", hold=True, base=base):
+    for run in planned("total_batch_size=8,32,128", hold="tokens", base=base):
         o, watch = run.settings.optimization, run.settings.watch
         assert o.max_steps * run.settings.tokens_per_step == 1_000 * base.tokens_per_step
         assert o.max_steps / o.warmup_steps == pytest.approx(20, rel=0.05)
         assert (o.max_steps // watch.eval_interval, watch.sample_interval) == (10, 0)
         assert o.batch_size <= 32
-    (fixed,) = planned("max_steps=7", "batch_size=4", hold=True, base=base)
-    assert fixed.settings.optimization.max_steps == 7
+    with pytest.raises(UsageError, match="max_steps varies, so the number of tokens cannot be held"):
+        planned("max_steps=7", "batch_size=4", hold="tokens", base=base)
 
 
 def test_a_total_batch_is_made_of_the_most_windows_that_fit() -> None:

@@ -19,7 +19,7 @@ from trainer.settings.encode import EncodeSettings
 from trainer.settings.file import read_settings_file
 from trainer.settings.train import TrainSettings
 from trainer.settings.vocab import VocabSettings
-from trainer.sweep.plan import combine, plan_runs
+from trainer.sweep.plan import Design, combine, plan_runs
 from trainer.sweep.record import Outcome
 from trainer.sweep.runner import Sweep
 from trainer.sweep.vocabularies import Text
@@ -59,15 +59,19 @@ def child(monkeypatch: pytest.MonkeyPatch) -> InProcess:
     return child
 
 
-def sweep(settings: TrainSettings, *, overwrite: bool = False, hold: bool = False, **grid: list[Any]) -> list[Outcome]:
-    runs = plan_runs(settings, combine(None, grid, {}, settings), hold_tokens=hold)
-    return Sweep(settings.output, runs, Text(()), overwrite=overwrite).run()
+def new_sweep(settings: TrainSettings, grid: dict[str, list[Any]], text: Text = Text(()), **others: Any) -> Sweep:
+    design = Design(settings, **others)
+    return Sweep(design, plan_runs(design, combine(design.study, grid, {}, settings)), text)
+
+
+def sweep(settings: TrainSettings, **grid: list[Any]) -> list[Outcome]:
+    return new_sweep(settings, grid).run()
 
 
 def test_the_best_is_named_and_a_diverging_run_ends_nothing(settings: TrainSettings, child: InProcess) -> None:
     outcomes = {o.changes["learning_rate"]: o for o in sweep(settings, learning_rate=[1e4, 1e-6, 1e-2])}
     assert [outcomes[rate].status for rate in (1e4, 1e-6, 1e-2)] == ["diverged", "finished", "finished"]
-    assert "the loss ended at" in outcomes[1e4].reason or "diverged" in outcomes[1e4].reason
+    assert "the loss rose to" in outcomes[1e4].reason or "diverged" in outcomes[1e4].reason
     assert outcomes[1e-2].validation_loss < outcomes[1e-6].validation_loss  # type: ignore[operator]
     written = json.loads((settings.output / "sweep.json").read_text())["runs"]
     assert [run["changes"]["learning_rate"] for run in written] == [1e-2, 1e-6, 1e4]
@@ -141,7 +145,7 @@ def test_runs_of_other_settings_are_not_mixed_in(settings: TrainSettings, change
     with pytest.raises(UsageError, match=r"seed=1 contains .* other settings: max_steps is 10 in the folder, 12 now"):
         sweep(change(settings, max_steps=12), seed=[1])
     assert sweep(change(settings, eval_interval=5), seed=[1])[0].status == "finished"  # changes no result
-    assert sweep(change(settings, max_steps=12), overwrite=True, seed=[1])[0].step == 12
+    assert sweep(change(settings, max_steps=12, overwrite=True), seed=[1])[0].step == 12
 
 
 def test_a_model_that_cannot_be_is_refused_before_the_first_run(settings: TrainSettings, child: InProcess) -> None:
@@ -178,8 +182,8 @@ def test_each_vocabulary_is_made_once_and_evaluated_on_as_much_text(
 
     child.before = make
     base = change(settings, data=Path())
-    runs = plan_runs(base, combine(None, {"vocab_size": [260, 290]}, {}, base), hold_tokens=False)
-    outcomes = Sweep(base.output, runs, Text((text_file,)), overwrite=False).run()
+    grid, text = {"vocab_size": [260, 290]}, Text((text_file,))
+    outcomes = new_sweep(base, grid, text).run()
     assert [outcome.status for outcome in outcomes] == ["finished", "finished"]
     assert [command[0] for command in child.commands] == ["vocab", "encode", "vocab", "encode", "train", "train"]
     folders = [base.output / "vocabularies" / size / "tokens" for size in ("260", "290")]
@@ -187,20 +191,15 @@ def test_each_vocabulary_is_made_once_and_evaluated_on_as_much_text(
     tables = [read_settings_file(base.output / f"vocab_size={size}" / "train.toml").config for size in (260, 290)]
     assert [table["eval_tokens"] for table in tables] == [200, round(200 * counts[1] / counts[0])]
     child.commands.clear()
-    Sweep(base.output, runs, Text((text_file,)), overwrite=False).run()
+    new_sweep(base, grid, text).run()
     assert not child.commands
     for sizes, text, message in (
-        ([256], Text((text_file,)), "at least 257; got 256"),
+        ([256], text, "at least 257; got 256"),
         ([300], Text(()), "give --text"),
         ([300], Text((Path("none.txt"),)), "none.txt"),
     ):
         with pytest.raises(TrainerError, match=message):
-            Sweep(
-                base.output,
-                plan_runs(base, combine(None, {"vocab_size": list(sizes)}, {}, base), hold_tokens=False),
-                text,
-                overwrite=False,
-            )
+            new_sweep(base, {"vocab_size": list(sizes)}, text)
 
 
 def test_runs_of_another_precision_or_evaluation_are_not_mixed_in(
