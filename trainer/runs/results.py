@@ -57,6 +57,7 @@ class RunResults:
         events: Step, and what was done on divergence.
         has_model: Whether the finished model is there.
         changes: The settings in which it differs from the other runs of its sweep.
+        baseline: Whether it is what its sweep compares the others with.
         notes: What in its files is invalid, and omitted here.
     """
 
@@ -69,6 +70,7 @@ class RunResults:
     events: list[tuple[int, str]] = field(default_factory=list)
     has_model: bool = False
     changes: Mapping[str, Any] = field(default_factory=dict)
+    baseline: bool = False
     notes: list[str] = field(default_factory=list)
 
     def curve(self, key: str) -> Curve:

@@ -108,5 +108,10 @@ def _next_rate(edge: Edge) -> float | None:
     return middle if max(low, _LOWEST) < middle < min(high, _HIGHEST) else None
 
 
+def without_seed(changes: Mapping[str, Any]) -> Changes:
+    """What sets a run apart but for chance."""
+    return {name: value for name, value in changes.items() if name != _SEED}
+
+
 def _others(changes: Mapping[str, Any]) -> Changes:
     return {name: value for name, value in changes.items() if name not in (RATE, _SEED)}

@@ -169,9 +169,7 @@ def _check_distinct(runs: Sequence[PlannedRun]) -> None:
         table = to_table(run.settings) | {"output": None, VOCAB_SIZE: run.changes.get(VOCAB_SIZE)}
         for key in (repr(table), run.name):
             if key in seen:
-                raise UsageError(
-                    f"runs {seen[key]} and {run.name} are the same, with all settings equal; leave one out"
-                )
+                raise UsageError(f"runs {seen[key]} and {run.name} are the same: all settings are equal; leave one out")
         seen |= {repr(table): run.name, run.name: run.name}
 
 
