@@ -5,6 +5,7 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any, Literal
@@ -83,6 +84,7 @@ class Sketch:
     title: str
     draw: Callable[[Axes], bool]
     note: str = ""
+    legend: bool = True
 
 
 def draw_all(
@@ -117,7 +119,8 @@ def _final_sketches(
     """The final loss over what varied."""
     if any(run.baseline for run in runs):
         note = "The line is the baseline; a cross is a run that diverged."
-        return [Sketch("final-loss-by-run", "Final loss by run", lambda ax: draw_variants(ax, runs, colors), note)]
+        draw = partial(draw_variants, runs=runs, colors=colors)
+        return [Sketch("final-loss-by-run", "Final loss by run", draw, note, legend=False)]
     if axis is None:
         return []
     file = "final-loss-by-" + re.sub(r"[^\w.=,+-]", "_", axis)[:LONGEST_TEXT]
@@ -162,7 +165,7 @@ def _draw(sketch: Sketch, runs: Sequence[RunResults], colors: Sequence[str], fil
     figure = _figure(sketch)
     assert figure is not None
     figure.axes[0].set_title(sketch.title)
-    if 1 < len(runs) <= _MOST_IN_A_LEGEND:
+    if sketch.legend and 1 < len(runs) <= _MOST_IN_A_LEGEND:
         figure.set_size_inches(7.6, max(3.5, 0.17 * len(runs) + 0.5))
         lines = [Line2D([], [], color=color, **line_style(run)) for run, color in zip(runs, colors, strict=True)]
         figure.legend(lines, [printable(run.name) for run in runs], loc="outside right upper")

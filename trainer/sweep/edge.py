@@ -85,7 +85,7 @@ def refine(runs: Sequence[tuple[Changes, str]]) -> list[Changes]:
     """Changes of the runs that halve the interval (by ratio) of every edge, each with all seeds of its group.
 
     Where every rate is stable, or every one diverged, the next rate is ten times the largest, or a tenth of the
-    smallest. Nothing where three digits tell no rate in between.
+    smallest. Nothing where no rate of three digits lies in between.
     """
     more: list[Changes] = []
     for key, edge in find_edges(runs, least_rates=1).items():

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from shared.lm import ModelConfig
 from trainer.settings.train import TrainSettings, to_table
 from trainer.sweep.plan import Design, PlannedRun
-from trainer.sweep.studies import BATCH_SIZE, VOCAB_SIZE, Changes
+from trainer.sweep.studies import VOCAB_SIZE, Changes
 
 _SWITCHES: Mapping[tuple[str, object], str] = {
     ("norm", "pre"): "RMSNorm before each part of a block and at the end",
@@ -45,18 +45,18 @@ def _held(design: Design, runs: Sequence[PlannedRun]) -> list[str]:
             f"({_range(steps)}). This compares batches at equal computation, where smaller ones usually gain: "
             "they make more updates. --hold steps compares them at equal updates, where larger ones gain."
         )
-    elif not any("max_steps" in run.changes for run in runs):
+    elif len(set(steps)) == 1:
         notes.append(
             f"Steps are held: every run takes {_range(steps)} steps, so larger batches see more tokens "
             f"({_range(tokens)}). This compares batches at equal updates, where larger ones gain: they train on more "
-            "text, at as much more computation. --hold tokens compares them at equal computation, where smaller ones "
-            "usually gain."
+            "text, and compute more in proportion. --hold tokens compares them at equal computation, where smaller "
+            "ones usually gain."
         )
     rates = [run.settings.optimization.learning_rate for run in runs]
     rule = {"sqrt": "in proportion to the square root of the batch", "linear": "in proportion to the batch"}
     if design.rate_scaling in rule:
         notes.append(f"The learning rate grows {rule[design.rate_scaling]}: {_range(rates)}.")
-    elif any(BATCH_SIZE in run.changes for run in runs) and len(set(rates)) == 1:
+    elif len(set(rates)) == 1:
         notes.append(f"The learning rate is {_range(rates)} in every run; --rate-scaling lets it follow the batch.")
     return notes
 

@@ -41,7 +41,7 @@ class Study:
 
     @property
     def switches(self) -> frozenset[str]:
-        """The settings that tell the variants apart."""
+        """The settings in which the variants differ."""
         return frozenset(name for variant in self.variants for name in variant)
 
 

@@ -161,7 +161,7 @@ def test_an_odd_sweep_is_noted(tmp_path: Path, content: str) -> None:
 
 @pytest.mark.case("D49")
 def test_settings_that_no_sample_can_be_drawn_with_are_noted(tmp_path: Path) -> None:
-    """Whatever the folders of its models hold."""
+    """Even where the folders of its models are damaged."""
     odd = make_run(tmp_path / "odd", end=2.0, settings={"data": 5, "seed": -1, "sample_tokens": "many"})
     (odd / "model" / "config.json").write_text("[" * 100_000)
     (found,) = (examine(run, prompt=None, device="cpu") for run in read_runs([odd]))

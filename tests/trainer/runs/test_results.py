@@ -1,4 +1,4 @@
-"""What a run folder tells, whatever happened to the run."""
+"""A run folder read back, of runs that ended in every way."""
 
 import json
 import math

@@ -95,7 +95,7 @@ def test_refining_halves_by_ratio_with_every_seed_of_every_group() -> None:
     ]
 
 
-def test_refining_ends_where_three_digits_tell_no_rate_in_between() -> None:
+def test_refining_ends_where_no_rate_of_three_digits_lies_in_between() -> None:
     assert refine([run(0.1), run(0.101, "diverged")]) == []
     assert refine([run(1e-8, "diverged")]) == []
     assert refine([run(1e8)]) == []

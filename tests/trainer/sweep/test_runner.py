@@ -182,7 +182,7 @@ def test_a_diverged_run_is_not_tried_again(settings: TrainSettings, child: InPro
     assert not child.commands
 
 
-def test_an_interrupted_sweep_goes_on(settings: TrainSettings, child: InProcess) -> None:
+def test_an_interrupted_sweep_is_resumed(settings: TrainSettings, child: InProcess) -> None:
     """Stopped in its second run, after a checkpoint: that one is resumed, the first is left out."""
 
     def stop_second(command: list[str], stop: StopRequest) -> tuple[int, str] | None:
@@ -207,7 +207,7 @@ def test_an_interrupted_sweep_goes_on(settings: TrainSettings, child: InProcess)
 
 @pytest.mark.case("D45")
 @pytest.mark.parametrize("left", ["step-99", "step-²", "step-00000005_backup", "step-00000005"])
-def test_a_run_with_no_checkpoint_to_go_on_from_begins_anew(
+def test_a_run_without_a_checkpoint_starts_again(
     settings: TrainSettings, child: InProcess, tmp_path: Path, left: str
 ) -> None:
     """Copies under other names are none, and stay; a damaged one goes."""
