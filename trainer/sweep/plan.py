@@ -193,6 +193,12 @@ def _micro_batch(own: Changes, base: TrainSettings) -> Changes:
 def _held_steps(own: Changes, base: TrainSettings, settings: TrainSettings) -> Changes:
     """The base's tokens in steps of another size."""
     factor = base.tokens_per_step / settings.tokens_per_step
+    held = base.optimization.max_steps * base.tokens_per_step
+    if settings.tokens_per_step > held:
+        raise UsageError(
+            f"run {_name(own)}: one step has {settings.tokens_per_step:,} tokens, more than the {held:,} that are "
+            "held; give more --max-steps, or smaller batches"
+        )
     before = to_table(base)
     steps = {name: max(1, round(before[name] * factor)) if before[name] else 0 for name in ("max_steps", *_IN_STEPS)}
     longest = replace(settings.optimization, max_steps=steps["max_steps"], warmup_steps=None).longest_warmup

@@ -206,6 +206,7 @@ def test_a_learning_rate_follows_the_batch_where_asked(scaling: str, rates: list
         (["seed=1,2"], {"rate_scaling": "linear"}, "total_batch_size does not vary"),
         (["seed=1,2"], {"refinements": 3}, "--refine narrows"),
         (["max_steps=1,2"], {"hold": "tokens"}, "tokens cannot be held"),
+        (["total_batch_size=32,80032"], {"hold": "tokens"}, "one step has 20,488,192 tokens, more than the 20,480,000"),
     ],
 )
 def test_options_that_contradict_what_varies_are_refused(grid: list[str], design: dict[str, Any], message: str) -> None:
