@@ -41,9 +41,9 @@ class VariationSettings(Settings):
     is two runs. Values may repeat where the rows differ."""
 
     hold: Hold | None = None
-    """What every run has as many of as the common settings. steps: larger batches see more text and gain from it.
-    tokens: larger batches take fewer steps, warm-up and intervals in proportion, and lose by it. Default: steps, and
-    tokens for batch-size."""
+    """What every run has as many of as the common settings. steps: larger batches see more text, and gain from it.
+    tokens: larger batches take fewer steps, warm-up and intervals in proportion, and usually lose by it. Default:
+    steps, and tokens for batch-size."""
 
     rate_scaling: RateScaling = "none"
     """How the learning rate follows the batch, from the common settings: not at all; sqrt: by the square root of the

@@ -86,7 +86,8 @@ def _baseline(base: TrainSettings, config: ModelConfig, runs: Sequence[PlannedRu
     return (
         f"Baseline: {parts}; num_layers {config.num_layers}, d_model {config.d_model}, d_ff {config.d_ff}, "
         f"{config.num_parameters:,} parameters; {base.optimization.max_steps:,} steps of {base.tokens_per_step:,} "
-        f"tokens, learning rate {', '.join(f'{rate:g}' for rate in rates)}. Each other run differs in one switch."
+        f"tokens, learning rate {', '.join(f'{rate:g}' for rate in rates)}. Each other run differs from it in one "
+        "switch."
     )
 
 
