@@ -11,13 +11,17 @@ from fastapi import Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from services.inference.api.models import model_not_found
-from services.inference.api.response import JsonObject, Usage, respond, response_docs
-from services.inference.api.service import InferenceService, response_id
+from services.inference.api.service import InferenceService, JsonObject, Usage, respond, response_docs, response_id
 from services.inference.engine import TokenLogprobs
-from services.inference.generation.compatibility import NullIsAbsent
 from services.inference.generation.detokenizer import Delta
 from services.inference.generation.prepare import PreparedRequest
-from services.inference.generation.request import MAX_PROMPTS, GenerationRequest, TokenIds, limit_prompt_ids
+from services.inference.generation.request import (
+    MAX_PROMPTS,
+    GenerationRequest,
+    NullIsAbsent,
+    TokenIds,
+    limit_prompt_ids,
+)
 from shared.bpe import Tokenizer
 from shared.http import ApiError, BodyRoute, Text
 from shared.lm.sampling_params import LOWEST_LOGPROB
@@ -137,10 +141,9 @@ def completion_route(service: InferenceService) -> BodyRoute:
             service.model.tokenizer,
             id_=response_id("cmpl"),
             model=name,
-            num_logprobs=body.logprobs,
             options=body.stream_options or StreamOptions(),
         )
-        return await respond(request, generation, builder, stream=bool(body.stream))
+        return await respond(request, generation, builder)
 
     return BodyRoute(
         "/v1/completions",
@@ -167,23 +170,15 @@ class CompletionResponseBuilder:
         tokenizer: The model's.
         id_: The response's id.
         model: The model's name.
-        num_logprobs: How many alternatives were requested, or None.
         options: The stream's options.
     """
 
     def __init__(
-        self,
-        prepared: PreparedRequest,
-        tokenizer: Tokenizer,
-        *,
-        id_: str,
-        model: str,
-        num_logprobs: int | None,
-        options: StreamOptions,
+        self, prepared: PreparedRequest, tokenizer: Tokenizer, *, id_: str, model: str, options: StreamOptions
     ) -> None:
         self._prepared = prepared
         self._tokenizer = tokenizer
-        self._num_logprobs = num_logprobs
+        self._num_logprobs = prepared.request.logprobs
         self._options = options
         self._constant = {"id": id_, "object": "text_completion", "created": int(time.time()), "model": model}
 
@@ -215,7 +210,7 @@ class CompletionResponseBuilder:
 
     def _logprobs(self, delta: Delta) -> JsonObject:
         prompt = self._prepared.prompt_of(delta.index)
-        start = len(prompt.text) if self._prepared.echo else 0
+        start = len(prompt.text) if self._prepared.request.echo else 0
         tokens: list[int] = list(delta.tokens)
         values: list[TokenLogprobs | None] = list(delta.logprobs)
         offsets = [start + offset for offset in delta.offsets]
