@@ -23,7 +23,7 @@ from services.inference.generation.request import (
     limit_prompt_ids,
 )
 from shared.bpe import Tokenizer
-from shared.http import ApiError, BodyRoute, Text
+from shared.http import ApiError, BodyRoute
 from shared.lm.sampling_params import LOWEST_LOGPROB
 
 _DEFAULT_MAX_TOKENS = 16  # OpenAI's
@@ -63,10 +63,10 @@ class CompletionRequest(GenerationRequest):
         }
     )
 
-    model: Text | None = Field(None, description="The name in /v1/models; default: the model that is served")
+    model: str | None = Field(None, description="The name in /v1/models; default: the model that is served")
     prompt: Annotated[
-        Annotated[Text, Tag("(text)")]
-        | Annotated[list[Text], Field(max_length=MAX_PROMPTS), Tag("(texts)")]
+        Annotated[str, Tag("(text)")]
+        | Annotated[list[str], Field(max_length=MAX_PROMPTS), Tag("(texts)")]
         | Annotated[TokenIds, Tag("(ids)")]
         | Annotated[list[TokenIds], Field(max_length=MAX_PROMPTS, fail_fast=True), Tag("(lists of ids)")],
         Discriminator(_prompt_type),
@@ -77,7 +77,7 @@ class CompletionRequest(GenerationRequest):
     )
     suffix: str | None = Field(None, description="Refused: the model cannot fill in the middle")
     stream_options: StreamOptions | None = None
-    user: Text | None = Field(None, description="Accepted and ignored")
+    user: str | None = Field(None, description="Accepted and ignored")
 
     @property
     def prompts(self) -> list[str | list[int]]:
@@ -130,7 +130,7 @@ def completion_route(service: InferenceService) -> BodyRoute:
     """The route."""
     name = service.settings.served_name
 
-    async def create_completion(body: CompletionRequest, request: Request) -> Response:
+    async def create_completion(body: CompletionRequest, request: Request) -> bytes | Response:
         """Continue one prompt or several, as OpenAI's clients request it."""
         if body.model is not None and body.model != name:
             raise model_not_found(body.model, name)

@@ -12,7 +12,7 @@ from services.inference.generation.detokenizer import Delta
 from services.inference.generation.prepare import PreparedRequest
 from services.inference.generation.request import GenerationRequest, TokenIds, limit_prompt_ids, one_or_list
 from shared.bpe import Tokenizer
-from shared.http import BodyRoute, Text
+from shared.http import BodyRoute
 from shared.lm.sampling_params import LOWEST_LOGPROB
 
 _STREAM_EXAMPLE = (
@@ -34,7 +34,7 @@ class GenerateRequest(GenerationRequest):
     )
 
     prompt: Annotated[
-        Annotated[Text, Tag("(one)")] | Annotated[TokenIds, Tag("(list)")],
+        Annotated[str, Tag("(one)")] | Annotated[TokenIds, Tag("(list)")],
         Discriminator(one_or_list),
         BeforeValidator(limit_prompt_ids),
     ] = Field(description="Text, or token ids that are used as they are")
@@ -107,7 +107,7 @@ class GenerateResponse(BaseModel):
 def generate_route(service: InferenceService) -> BodyRoute:
     """The route."""
 
-    async def generate(body: GenerateRequest, request: Request) -> Response:
+    async def generate(body: GenerateRequest, request: Request) -> bytes | Response:
         """Continue a prompt. Generation stops when the client disconnects."""
         generation = await service.start(body, service.settings.default_max_tokens)
         builder = GenerateResponseBuilder(

@@ -1,12 +1,13 @@
 """What the routes share: the way of a request into the engine, and of what is generated into its response."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 import orjson
 from fastapi import Request, Response
 from pydantic import BaseModel, Field
+from starlette.types import Scope
 
 from services.inference.api.sse import DONE, EventStream, encode_event
 from services.inference.engine import EngineError
@@ -73,9 +74,9 @@ class InferenceService:
         """
         return self._lifecycle.resource
 
-    def refusal(self, method: str, path: str) -> ApiError | None:
+    def refusal(self, scope: Scope, _headers: Mapping[bytes, bytes]) -> ApiError | None:
         """The error that any request to this route gets now, known before its body arrives; None if there is none."""
-        if method != "POST" or path not in _GENERATING_PATHS:
+        if scope["method"] != "POST" or scope["path"] not in _GENERATING_PATHS:
             return None
         try:
             self._check_room(1)
@@ -123,7 +124,7 @@ def response_id(prefix: str) -> str:
     return f"{prefix}-{context.id if context is not None else ''}"
 
 
-async def respond(request: Request, generation: Generation, builder: ResponseBuilder) -> Response:
+async def respond(request: Request, generation: Generation, builder: ResponseBuilder) -> bytes | Response:
     """Respond with what is generated; generation stops when the client disconnects.
 
     Raises:
@@ -132,10 +133,9 @@ async def respond(request: Request, generation: Generation, builder: ResponseBui
     if generation.prepared.request.stream:
         return EventStream(_events(generation, builder), on_end=generation.close)
     try:
-        content = await cancel_on_disconnect(request, _body(generation, builder))
+        return await cancel_on_disconnect(request, _body(generation, builder))
     finally:
         generation.close()
-    return Response(content, media_type="application/json")
 
 
 def response_docs(example: str, *further_errors: int) -> dict[int | str, JsonObject]:

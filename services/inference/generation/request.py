@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from shared.http import AllowedSpecial, StrictModel, refuse_lone_surrogates, shorten
+from shared.http import AllowedSpecial, StrictModel, shorten
 
 MAX_PROMPTS = 2048
 _MAX_PROMPT_IDS = 1 << 19
@@ -63,9 +63,7 @@ def _biases_by_id(biases: dict[str, float]) -> dict[str, float]:
 TokenIds = Annotated[list[Annotated[int, Field(ge=0)]], Field(fail_fast=True)]
 """Validation ends at the first invalid id: pydantic would report each of a million."""
 
-_StopString = Annotated[
-    str, Field(min_length=1, max_length=_MAX_STOP_CHARACTERS), AfterValidator(refuse_lone_surrogates)
-]
+_StopString = Annotated[str, Field(min_length=1, max_length=_MAX_STOP_CHARACTERS)]
 _Bias = Annotated[float, Field(ge=-100, le=100)]
 
 

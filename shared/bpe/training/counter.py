@@ -104,7 +104,7 @@ class CorpusCounter:
             first, *others = self._tables
             first.max_bytes = None
             for table in others:
-                first.add(table.entries, table.arena)
+                first.add(table.pretokens)
             self._tables = [first]
             return lambda: iter([first])
         self.spill()
