@@ -187,7 +187,7 @@ def summary_table(outcomes: Sequence[Outcome]) -> Table:
         edge = edges.get(group_of(outcome.changes))
         mark = edge.mark(outcome.changes.get(RATE)) if edge else ""
         table.add_row(
-            *([outcome.name] if compared else (str(outcome.changes.get(axis, "")) for axis in axes)),
+            *([outcome.name] if compared else (_value(outcome.changes.get(axis, "")) for axis in axes)),
             *(_number(value) for value in (outcome.bits_per_byte, outcome.validation_loss)),
             *([difference] if compared else []),
             *(_number(value) for value in (outcome.best_validation_loss, outcome.loss)),
@@ -196,6 +196,10 @@ def summary_table(outcomes: Sequence[Outcome]) -> Table:
             ", ".join(filter(None, [outcome.status, mark])),
         )
     return table
+
+
+def _value(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _number(value: float | None) -> str:
