@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from benchmarks.machine import describe_machine, installed_versions
+from benchmarks.host import describe_machine, installed_versions
 from services.inference.engine.runner.cpu.kernels import intrinsics
 from services.inference.engine.runner.cpu.kernels.layout import Rows, Threads
 from services.inference.engine.runner.cpu.kernels.linear import linear
