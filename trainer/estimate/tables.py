@@ -33,7 +33,7 @@ def to_json(estimate: Estimate, *, tokens: int, length: int | None = None) -> di
         tokens: The budget whose time is asked for.
         length: Tokens of the sequence whose forward pass is counted by component; the context length if None.
     """
-    e, m = estimate, estimate.memory
+    e, m, o = estimate, estimate.memory, estimate.settings.optimization
     largest = largest_batch(e.settings, e.config, e.device, e.available, peak=traced_peak)
     parameters = count_parameters(e.config)
     forward = forward_flops(e.config, length=length)
@@ -46,7 +46,7 @@ def to_json(estimate: Estimate, *, tokens: int, length: int | None = None) -> di
                 **{name: BACKWARD_PER_FORWARD * value for name, value in dataclasses.asdict(forward).items()},
                 "total": BACKWARD_PER_FORWARD * forward.total,
             },
-            "optimizer_step": optimizer_flops(e.config, e.settings.optimization.optimizer),
+            "optimizer_step": optimizer_flops(e.config, o.optimizer, momentum=o.momentum),
             "step": e.step_flops,
         },
         "memory": {**dataclasses.asdict(m), "total": m.total, "available": e.available},
@@ -58,9 +58,9 @@ def to_json(estimate: Estimate, *, tokens: int, length: int | None = None) -> di
             "tokens_per_second": round(e.speed.tokens_per_second, 1),
             "measured": None if e.speed.measured is None else dataclasses.asdict(e.speed.measured),
         },
-        "batch_size": e.settings.optimization.batch_size,
+        "batch_size": o.batch_size,
         "largest_batch_size": largest,
-        "run": _budget(e, e.run_tokens) | {"max_steps": e.settings.optimization.max_steps},
+        "run": _budget(e, e.run_tokens) | {"max_steps": o.max_steps},
         "budget": _budget(e, tokens),
     }
 

@@ -1,5 +1,6 @@
 """Option values that `--depth` or `--preset` imply, and training settings from a table."""
 
+import itertools
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from cyclopts import App, ArgumentCollection, CycloptsError, Parameter
 
 from trainer.errors import UsageError
-from trainer.recipes.scaling import Derived, derive
+from trainer.recipes.scaling import Derived, derive, needs_vocabulary
 from trainer.settings.file import SettingsFile
 from trainer.settings.train import TrainSettings
 from trainer.settings.whole_numbers import refuse_fractions
@@ -40,11 +41,11 @@ class ScalingOptions:
         if given.get("depth") is None and given.get("preset") is None:
             return
         options = {name for argument in arguments for name in argument.names}
-        vocab_size, data_tokens = _sizes(given, options)
+        vocab_size, data_tokens = _sizes(given, options) if needs_vocabulary(given) else (None, None)
         derived = derive(given, vocab_size=vocab_size, data_tokens=data_tokens)
         # Some commands lack some of the options.
         known = [one for one in derived if f"--{one.name.replace('_', '-')}" in options]
-        values = {one.name: one.value for one in known}
+        values = {one.name: list(one.value) if isinstance(one.value, tuple) else one.value for one in known}
         SettingsFile(values, _option(given))(app, commands, arguments)
         if self._verbose and known:
             _log(_option(given), known)
@@ -63,13 +64,16 @@ def _sizes(given: Mapping[str, Any], options: Collection[str]) -> tuple[int, int
 
 
 def _option(given: Mapping[str, Any]) -> str:
-    return f"--depth {given['depth']}" if given.get("depth") is not None else f"--preset {given['preset']}"
+    if given.get("depth") is not None:
+        return f"--depth {given['depth']}"
+    return f"--preset {given['preset']}{' --improved' if given.get('improved') else ''}"
 
 
 def _log(option: str, derived: Sequence[Derived]) -> None:
+    """A line for each source, with all that it gives."""
     logger.info("Derived from %s:", option)
-    for one in derived:
-        logger.info("  %s = %s: %s", one.name, one.value, one.reason)
+    for reason, several in itertools.groupby(derived, key=lambda one: one.reason):
+        logger.info("  %s: %s", ", ".join(f"{one.name} = {one.value}" for one in several), reason)
 
 
 def parse_train_settings(table: Mapping[str, Any], *, source: str) -> TrainSettings:
