@@ -1,6 +1,5 @@
 """Option values that `--depth` or `--preset` imply, and training settings from a table."""
 
-import itertools
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -71,9 +70,12 @@ def _option(given: Mapping[str, Any]) -> str:
 
 def _log(option: str, derived: Sequence[Derived]) -> None:
     """A line for each source, with all that it gives."""
+    values: dict[str, list[str]] = {}
+    for one in derived:
+        values.setdefault(one.reason, []).append(f"{one.name} = {one.value}")
     logger.info("Derived from %s:", option)
-    for reason, several in itertools.groupby(derived, key=lambda one: one.reason):
-        logger.info("  %s: %s", ", ".join(f"{one.name} = {one.value}" for one in several), reason)
+    for reason, those in values.items():
+        logger.info("  %s: %s", ", ".join(those), reason)
 
 
 def parse_train_settings(table: Mapping[str, Any], *, source: str) -> TrainSettings:
