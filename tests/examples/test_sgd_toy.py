@@ -6,6 +6,7 @@ import math
 import pytest
 
 from examples.sgd_toy import RATES, losses, main, verdict
+from tests.docs.pages import DOCS
 
 
 def closed_form(rate: float, steps: int) -> float:
@@ -47,6 +48,11 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line for line in lines if line.startswith("After")] == ["After 10 steps:", "After 100 steps:"]
     for line, words in zip(lines[1:5], ("82 %", "12 %", "reaches the minimum", "10^18 times"), strict=True):
         assert words in line
+
+
+def test_the_page_shows_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--steps", "10"])
+    assert capsys.readouterr().out in (DOCS / "reference" / "recipes.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("arguments", [["--steps", "0"], ["--rates", "-1"], ["--rates", "nan"], ["--steps", "x"]])

@@ -75,8 +75,8 @@ class OptimizationSettings(Settings):
     a fifth of max_steps if that is less."""
 
     warmup_from_zero: bool = False
-    """Let the first step of the warm-up have a rate of 0, as in CS336, the LLaMA paper and llama2.c; else the first of
-    W warm-up steps has 1/(W + 1) of the peak, as in nanoGPT."""
+    """Let the first step of the warm-up have a rate of 0, as in CS336 and llama2.c; else the first of W warm-up steps
+    has 1/(W + 1) of the peak, as in nanoGPT."""
 
     weight_decay: float = setting(0.1, minimum=0)
     """Decay of matrices and embeddings (never of norm gains). 0.1 is usual; it matters when text repeats."""
@@ -139,7 +139,7 @@ class OptimizationSettings(Settings):
         if self.momentum >= 1:
             raise UsageError(f"momentum must be below 1; got {self.momentum}")
         if self.momentum and self.optimizer != "sgd":
-            raise UsageError(f"momentum is an option of optimizer sgd; {self.optimizer} has betas or its own")
+            raise UsageError(f"momentum is an option of optimizer sgd; got optimizer {self.optimizer}")
 
     @property
     def usual_warmup_steps(self) -> int:
