@@ -27,7 +27,7 @@ from trainer.sweep.studies import RATE
 _MOST_IN_A_LEGEND = 32
 _TAG, _DECIMALS = re.compile(r"<[^>]*>"), re.compile(r"(\d\.\d\d)\d+")
 _INK, _GRID = "#010203", "#040506"  # stand for colors that the page gives
-_STYLE: Any = {
+STYLE: Any = {
     "font.family": ["sans-serif"],
     "font.size": 10,
     "axes.titlesize": 11,
@@ -106,7 +106,7 @@ def draw_all(
     """
     colors = colors_of(runs)
     files.folder.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of letters that the font lacks, and labels without room
         sketches = _final_sketches(runs, colors, axis, edges) + _sketches(runs, colors, positions)
         drawn = (_draw(sketch, runs, colors, files) for sketch in sketches)

@@ -17,7 +17,7 @@ from trainer.sweep.studies import BATCH_SIZE, RATE, STUDIES, VOCAB_SIZE, Changes
 
 _BASELINE = "baseline"
 _RATE_EXPONENTS: Mapping[RateScaling, float] = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
-_SCALING = {"depth", "preset"}
+_SCALING = {"depth", "preset", "improved"}
 # Counted in steps, so that they shrink with the number of steps where the tokens are held.
 _IN_STEPS = ("warmup_steps", "eval_interval", "sample_interval", "log_interval", "checkpoint_interval")
 
@@ -147,7 +147,7 @@ def _check_design(design: Design, changes: Sequence[Changes]) -> None:
 def _settings(design: Design, whole: Changes, own: Changes, name: str) -> TrainSettings:
     """The settings of one run, from the table of the base settings and the run's own."""
     base, source = design.base, f"run {name}"
-    table = _without_derived(whole, base) if _SCALING & set(own) else whole
+    table = _without_derived(whole, base, own) if _SCALING & set(own) else whole
     output = {"output": str(base.output / name)}
     own_table = table | _micro_batch(own, base) | {key: own[key] for key in own if key != VOCAB_SIZE} | output
     if design.hold == "steps" and design.rate_scaling == "none":
@@ -173,11 +173,14 @@ def _check_distinct(runs: Sequence[PlannedRun]) -> None:
         seen |= {repr(table): run.name, run.name: run.name}
 
 
-def _without_derived(table: Changes, base: TrainSettings) -> Changes:
+def _without_derived(table: Changes, base: TrainSettings, own: Changes) -> Changes:
     """The settings without those derived from the base's depth or preset: the run's own derive them again."""
+    replaced = ({"depth", "preset"} if {"depth", "preset"} & set(own) else set()) | (
+        {"improved"} if {"depth", "improved"} & set(own) else set()
+    )
     asked = {name: value for name, value in table.items() if name not in DERIVED_SETTINGS}
     derived = to_table(parse_train_settings(asked | {"output": str(base.output)}, source="the base settings"))
-    rest = {name: value for name, value in table.items() if name not in _SCALING}
+    rest = {name: value for name, value in table.items() if name not in replaced}
     return {name: value for name, value in rest.items() if name in asked or derived[name] != value}
 
 
