@@ -43,7 +43,9 @@ def check_same_run(checkpoint: Checkpoint, settings: TrainSettings, data: dict[s
             f"stop_after ({stop_after}) must be above {step}, the step of the checkpoint {checkpoint.path}"
         )
     data_there = _flat(checkpoint.data)
-    here, there = result_settings(settings) | _flat(data), checkpoint.settings | data_there
+    # A setting that did not exist when the run was started has the effect of its default.
+    defaults = result_settings(TrainSettings(data=settings.data, output=settings.output))
+    here, there = result_settings(settings) | _flat(data), defaults | checkpoint.settings | data_there
     differing = [name for name in here | data_there if here.get(name) != there.get(name)]
     if "max_steps" in differing:
         differing.remove("max_steps")

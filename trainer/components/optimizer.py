@@ -1,4 +1,4 @@
-"""AdamW, and Muon with AdamW; weight decay on matrices only."""
+"""AdamW, Muon with AdamW, and SGD; weight decay on matrices only."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -15,7 +15,8 @@ def build_optimizer(
     learning_rate: float,
     betas: tuple[float, float],
     weight_decay: float,
-    name: Literal["adamw", "muon"] = "adamw",
+    momentum: float = 0.0,
+    name: Literal["adamw", "muon", "sgd"] = "adamw",
 ) -> torch.optim.Optimizer:
     """An optimizer over every parameter of the model once (a tied one too).
 
@@ -26,7 +27,9 @@ def build_optimizer(
         model: A Transformer, or a module around one.
         learning_rate: For all parameters, see `set_learning_rate`.
         betas: AdamW's.
-        weight_decay: Decoupled, as Loshchilov and Hutter 2019 (arXiv 1711.05101).
+        weight_decay: Decoupled, as Loshchilov and Hutter 2019 (arXiv 1711.05101); with SGD part of the gradient, which
+            is the same where there is no momentum.
+        momentum: SGD's; without it there is no state.
         name: "muon" is for the matrices within blocks; embeddings, output projection and gains stay with AdamW.
 
     Raises:
@@ -40,6 +43,9 @@ def build_optimizer(
         {"params": [p for _, p in decayed if id(p) not in hidden_ids], "weight_decay": weight_decay},
         {"params": [p for _, p in parameters if p.ndim < 2], "weight_decay": 0.0},
     ]
+    if name == "sgd":
+        # One matrix after the other: all at once would copy every gradient to add the decay to it.
+        return torch.optim.SGD(groups, lr=learning_rate, momentum=momentum, foreach=False)
     # One kernel for the whole update; torch has it for CPU, CUDA and MPS.
     adamw = torch.optim.AdamW(groups, lr=learning_rate, betas=betas, fused=True)
     if name == "adamw":

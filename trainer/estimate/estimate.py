@@ -74,8 +74,8 @@ class Estimate:
 
 def step_flops(settings: TrainSettings, config: ModelConfig) -> int:
     """Operations of one optimizer step."""
-    forward = forward_flops(config, sequences=settings.total_batch_size).total
-    return (1 + BACKWARD_PER_FORWARD) * forward + optimizer_flops(config, settings.optimization.optimizer)
+    o, forward = settings.optimization, forward_flops(config, sequences=settings.total_batch_size).total
+    return (1 + BACKWARD_PER_FORWARD) * forward + optimizer_flops(config, o.optimizer, momentum=o.momentum)
 
 
 def estimate_run(

@@ -20,7 +20,7 @@ from trainer.console.signals import StopRequest
 from trainer.errors import DivergedError
 from trainer.settings.train import TrainSettings
 from trainer.tokens.token_file import TokenFileError
-from trainer.tokens.windows import ShuffledWindows
+from trainer.tokens.windows import Windows
 from trainer.training.divergence import divergence, remember
 
 Loss = Callable[..., tuple[Tensor, Tensor]]
@@ -104,7 +104,7 @@ def accumulate_gradients(
 def training_steps(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    windows: ShuffledWindows,
+    windows: Windows,
     settings: TrainSettings,
     device: Device,
     *,
@@ -171,7 +171,7 @@ def training_steps(
         yield Step(state.step, loss_value, rate, norm_value, time.perf_counter() - begin, fault, stop_signal)
 
 
-def _read_ahead(windows: ShuffledWindows, settings: TrainSettings, state: RunState) -> Future[tuple[Tensor, Tensor]]:
+def _read_ahead(windows: Windows, settings: TrainSettings, state: RunState) -> Future[tuple[Tensor, Tensor]]:
     """The windows of the step after `state.step`; an error in reading is raised when the result is used.
 
     By then the step before is finished, and can be saved.

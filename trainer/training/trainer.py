@@ -53,7 +53,12 @@ class Trainer:
         loss = TrainingLoss(self.model)
         shard(loss, run.processes, run.settings.machine.parallel, device)
         self.optimizer = build_optimizer(
-            self.model, name=o.optimizer, learning_rate=o.learning_rate, betas=o.betas, weight_decay=o.weight_decay
+            self.model,
+            name=o.optimizer,
+            learning_rate=o.learning_rate,
+            betas=o.betas,
+            weight_decay=o.weight_decay,
+            momentum=o.momentum,
         )
         self.loss_function = parallel_loss(loss, run.settings, run.processes, device)
         self.saver = Saver(run.folder, run.settings, run.data, run.watcher.generation, run.device, run.processes)

@@ -9,6 +9,7 @@ import pytest
 from tests.trainer.report.test_page import make_run
 from trainer.errors import UsageError
 from trainer.report.build import build_report
+from trainer.report.figures import FigureFiles
 from trainer.report.profiles import read_profiles
 from trainer.runs.profile import Profile, write_profile
 from trainer.runs.profile_text import profile_text
@@ -47,7 +48,7 @@ def training_content(**changes: Any) -> dict[str, Any]:
 
 def page_of(tmp_path: Path, *folders: Path) -> str:
     page = tmp_path / "page.html"
-    build_report(folders, page, prompt=None, models=False, device="cpu")
+    build_report(folders, page, files=FigureFiles(tmp_path / "page"), prompt=None, models=False, device="cpu")
     return page.read_text()
 
 

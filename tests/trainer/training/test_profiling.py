@@ -197,6 +197,7 @@ def test_rolled_back_steps_are_counted_again(
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # of torch itself
 def test_a_compiled_run_has_the_same_stages(settings: TrainSettings, change: Change) -> None:
     settings = change(settings, profile=True, compile=True)
     train(settings)
