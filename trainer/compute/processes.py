@@ -123,10 +123,13 @@ def check_batch(settings: TrainSettings, processes: Processes) -> None:
         UsageError: there are fewer windows than processes.
     """
     windows, count = settings.total_batch_size, processes.count
-    if windows < count:
+    fewest = min(stage.windows for stage in settings.shapes.stages)
+    if fewest < count:
+        name = "total_batch_size" if fewest == windows else "batch_schedule"
+        others = ", else batch_size" if fewest == windows else ""
         raise UsageError(
-            f"a step of {windows} windows (total_batch_size, else batch_size) cannot be shared by {count} processes; "
-            f"set total_batch_size to {count} or more, or start at most {windows} processes"
+            f"a step of {fewest} windows ({name}{others}) cannot be shared by {count} processes; "
+            f"set {name} to {count} or more, or start at most {fewest} processes"
         )
     if windows % count:
         logger.warning(

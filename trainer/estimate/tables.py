@@ -1,6 +1,7 @@
 """Estimates as JSON and as tables."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -68,7 +69,7 @@ def to_json(estimate: Estimate, *, tokens: int, length: int | None = None) -> di
 def _budget(estimate: Estimate, tokens: int) -> dict[str, float]:
     return {
         "tokens": tokens,
-        "steps": -(-tokens // estimate.settings.tokens_per_step),
+        "steps": math.ceil(estimate.settings.shapes.steps(tokens)),
         "seconds": round(estimate.seconds(tokens), 1),
     }
 
