@@ -184,7 +184,8 @@ def _micro_batch(own: Changes, base: TrainSettings) -> Changes:
 
 def _held_steps(own: Changes, base: TrainSettings, settings: TrainSettings) -> Changes:
     """The base's tokens in steps of another size."""
-    factor = base.tokens_per_step / settings.tokens_per_step
+    before_steps = base.optimization.max_steps
+    factor = settings.shapes.steps(base.shapes.tokens(before_steps)) / before_steps
     before = to_table(base)
     steps = {name: max(1, round(before[name] * factor)) if before[name] else 0 for name in ("max_steps", *_IN_STEPS)}
     max_steps = own.get("max_steps", steps["max_steps"])
