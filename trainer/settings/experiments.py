@@ -8,7 +8,7 @@ from trainer.errors import UsageError
 from trainer.settings.fields import Settings, setting
 
 
-@Parameter(name="*", group=Group("Experiments: separate learning rates, batch and context schedules", sort_key=4))
+@Parameter(name="*", group=Group("Experiments: separate learning rates, batch and context schedules", sort_key=3.5))
 @dataclass(frozen=True, kw_only=True)
 class ExperimentSettings(Settings):
     """Ideas from papers that are off by default; docs/lab/optimization-ideas.md has what each gained and lost."""
