@@ -108,8 +108,8 @@ class ModelConfig:
 
     def _check_optional_switches(self) -> None:
         cap = self.logit_soft_cap
-        if isinstance(cap, bool) or not isinstance(cap, int | float) or not (math.isfinite(cap) and cap >= 0):
-            raise ModelConfigError(f"logit_soft_cap must be a number of at least 0, got {shown(cap)}")
+        if isinstance(cap, bool) or not isinstance(cap, int | float) or not (cap == 0 or 1e-30 <= cap <= 1e30):
+            raise ModelConfigError(f"logit_soft_cap must be 0 or a number from 1e-30 to 1e30, got {shown(cap)}")
         if type(self.value_residual) is not bool:
             raise ModelConfigError(f"value_residual must be true or false, got {shown(self.value_residual)}")
         if self.value_residual and self.num_layers == 1:

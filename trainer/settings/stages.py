@@ -51,9 +51,9 @@ class StepShapes:
 
     stages: tuple[Stage, ...]
 
-    def at(self, step: int) -> Stage:
-        """The stage that a step, from 0, is in."""
-        return self.stages[bisect.bisect_right(self.stages, step, key=lambda stage: stage.first) - 1]
+    def index(self, step: int) -> int:
+        """Which stage a step, from 0, is in."""
+        return bisect.bisect_right(self.stages, step, key=lambda stage: stage.first) - 1
 
     def tokens(self, steps: int) -> int:
         """Tokens of the first steps."""

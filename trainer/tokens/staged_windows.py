@@ -49,10 +49,11 @@ class StagedWindows:
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets of a step, from 0, both int64 [windows, length]; as `ShuffledWindows.batch` gives them."""
-        stage = self.shapes.at(step)
+        index = self.shapes.index(step)
+        stage = self.shapes.stages[index]
         if len(self.shapes.stages) == 1:
             return self.windows.batch(step, stage.windows)
-        part = self._parts[self.shapes.stages.index(stage)]
+        part = self._parts[index]
         begin = (step - stage.first) * stage.windows
         return self.windows.rows([self._place(part, row) for row in range(begin, begin + stage.windows)], stage.length)
 

@@ -171,10 +171,12 @@ def test_without_positions_one_layer_sees_a_set_of_tokens(make_model):
     [
         ({"norm": "layer"}, "norm must be one of pre, post, none, got 'layer'"),
         ({"activation": "relu"}, "activation must be one of swiglu, silu, relu2, got 'relu'"),
-        ({"logit_soft_cap": -1.0}, r"logit_soft_cap must be a number of at least 0, got -1\.0"),
-        ({"logit_soft_cap": math.nan}, "logit_soft_cap must be a number of at least 0, got nan"),
-        ({"logit_soft_cap": math.inf}, "logit_soft_cap must be a number of at least 0, got inf"),
-        ({"logit_soft_cap": True}, "logit_soft_cap must be a number of at least 0, got True"),
+        ({"logit_soft_cap": -1.0}, r"logit_soft_cap must be 0 or a number from 1e-30 to 1e30, got -1\.0"),
+        ({"logit_soft_cap": math.nan}, "logit_soft_cap must be 0 or a number from 1e-30 to 1e30, got nan"),
+        ({"logit_soft_cap": math.inf}, "logit_soft_cap must be 0 or a number from 1e-30 to 1e30, got inf"),
+        ({"logit_soft_cap": 10**400}, "logit_soft_cap must be 0 or a number from 1e-30 to 1e30"),
+        ({"logit_soft_cap": 5e-324}, "logit_soft_cap must be 0 or a number from 1e-30 to 1e30, got 5e-324"),
+        ({"logit_soft_cap": True}, "logit_soft_cap must be 0 or a number from 1e-30 to 1e30, got True"),
         ({"value_residual": 1}, "value_residual must be true or false, got 1"),
         ({"value_residual": True, "num_layers": 1}, "value_residual needs num_layers of at least 2"),
         ({"value_residual": True, "attention_bias": "qkvo"}, "cannot be combined with value residuals"),
@@ -191,7 +193,6 @@ def test_capped_logits_stay_within_the_cap_and_small_ones_hardly_change(make_mod
     raw, bounded = free(tokens), capped(tokens)
     assert raw.abs().max() > 10
     assert bounded.abs().max() <= 4
-    assert torch.equal(raw.argmax(-1), bounded.argmax(-1)) or raw.amax() > 30  # which a tanh of 1 cannot tell apart
     small = raw.abs() < 0.2
     torch.testing.assert_close(bounded[small], raw[small], rtol=2e-3, atol=0)
 
@@ -248,7 +249,7 @@ def test_a_research_config_reads_back_equal_and_transformers_refuses_it(make_con
         (lambda written: {**written, "position": []}, r"position must be one of rope, none, got \[\]"),
         (
             lambda written: {**written, "logit_soft_cap": "30"},
-            "logit_soft_cap must be a number of at least 0, got '30'",
+            "logit_soft_cap must be 0 or a number from 1e-30 to 1e30, got '30'",
         ),
         (lambda written: {**written, "value_residual": 1}, "value_residual must be true or false, got 1"),
     ],

@@ -77,7 +77,8 @@ def test_shapes_join_both_schedules() -> None:
     assert shapes.stages == (
         *(Stage(0, 2, 16), Stage(2, 2, 24), Stage(3, 2, 64), Stage(4, 4, 64), Stage(6, 8, 64)),
     )  # fmt: skip
-    by_step = [(shapes.at(step).windows, shapes.at(step).length) for step in range(8)]
+    at = [shapes.stages[shapes.index(step)] for step in range(8)]
+    by_step = [(stage.windows, stage.length) for stage in at]
     assert by_step == [(2, 16), (2, 16), (2, 24), (2, 64), (4, 64), (4, 64), (8, 64), (8, 64)]
     counted = [sum(windows * length for windows, length in by_step[:steps]) for steps in range(9)]
     assert [shapes.tokens(steps) for steps in range(9)] == counted

@@ -66,10 +66,11 @@ def test_no_token_comes_twice_in_an_epoch(
     per_epoch = batches.windows.per_epoch
     seen: dict[int, list[int]] = {}
     for step in range(batches.shapes.stages[-1].first + 12):
-        shape = batches.shapes.at(step)
+        index = batches.shapes.index(step)
+        shape = batches.shapes.stages[index]
         inputs, targets = batches.batch(step)
         assert inputs.shape == targets.shape == (shape.windows, shape.length)
-        part = batches._parts[batches.shapes.stages.index(shape)]
+        part = batches._parts[index]
         first = (step - shape.first) * shape.windows
         for row, found in enumerate(targets_of(batches, step)):
             window, _ = batches._place(part, first + row)
