@@ -16,7 +16,6 @@ import numpy as np
 import torch
 
 from benchmarks.machine import describe_machine, installed_versions
-from services.inference.engine.limits import BLOCK_SIZE
 from services.inference.engine.runner.cpu.kernels import intrinsics
 from services.inference.engine.runner.cpu.kernels.linear import linear
 from services.inference.engine.runner.cpu.panels import KINDS
@@ -25,6 +24,7 @@ from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.runner.cpu.weights import pack_weights
 from services.inference.engine.runner.protocol import Segment
 from services.inference.engine.sampler.cpu import CpuSampler
+from services.inference.engine.types import BLOCK_SIZE
 from shared.lm import ModelConfig, Transformer
 
 CONFIG = ModelConfig(

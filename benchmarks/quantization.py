@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from benchmarks.inputs import existing_file, existing_folder
 from benchmarks.machine import describe_machine, installed_versions
-from services.inference.engine.limits import BLOCK_SIZE
 from services.inference.engine.runner.cpu.panels import KINDS
 from services.inference.engine.runner.cpu.runner import CpuRunner
 from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.runner.cpu.weights import pack_weights
 from services.inference.engine.runner.protocol import Segment
 from services.inference.engine.sampler.cpu import CpuSampler
+from services.inference.engine.types import BLOCK_SIZE
 from shared.bpe import TokenizerError
 from shared.lm import ModelFolder, ModelFolderError, load_model_folder
 

@@ -11,24 +11,24 @@ from shared.http import HttpMetrics
 
 _REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 _TOKEN_SECONDS = (
-    0.001,
-    0.002,
-    0.004,
-    0.006,
-    0.008,
-    0.01,
-    0.015,
-    0.02,
-    0.03,
-    0.05,
-    0.075,
-    0.1,
-    0.15,
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-)
+    0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5,
+)  # fmt: skip
+_GAUGES = {
+    "ownlm_waiting_rows": ("num_waiting", "Sequences that wait for a slot of the batch"),
+    "ownlm_running_rows": ("num_running", "Sequences in the batch"),
+    "ownlm_kv_blocks": ("kv_blocks_total", "Blocks of the KV cache"),
+    "ownlm_kv_blocks_used": ("kv_blocks_used", "Blocks that running sequences hold"),
+    "ownlm_kv_blocks_cached": ("kv_blocks_cached", "Unused blocks with content for prefix cache hits"),
+}
+_COUNTERS = {
+    "ownlm_prefix_tokens_looked_up": ("prefix_tokens_looked_up", "Prompt tokens looked up in the prefix cache"),
+    "ownlm_prefix_tokens_hit": ("prefix_tokens_hit", "Prompt tokens that were prefix cache hits"),
+    "ownlm_engine_prefill_tokens": ("prefill_tokens", "Prompt tokens computed"),
+    "ownlm_engine_generated_tokens": ("generated_tokens", "Tokens sampled, also for canceled requests"),
+    "ownlm_engine_preemptions": ("preemptions", "Sequences that lost their blocks to older ones"),
+    "ownlm_engine_steps": ("steps", "Steps of the model"),
+    "ownlm_engine_restarts": ("restarts", "Restarts of the worker process"),
+}
 
 
 class InferenceMetrics(HttpMetrics):
@@ -82,35 +82,7 @@ class _EngineCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the engine's gauges and counters; zeros while there is no engine."""
         stats = self._stats() or EngineStats()
-        gauges = {
-            "ownlm_waiting_rows": (stats.num_waiting, "Sequences that wait for a slot of the batch"),
-            "ownlm_running_rows": (stats.num_running, "Sequences in the batch"),
-            "ownlm_kv_blocks": (stats.kv_blocks_total, "Blocks of the KV cache"),
-            "ownlm_kv_blocks_used": (stats.kv_blocks_used, "Blocks that running sequences hold"),
-            "ownlm_kv_blocks_cached": (
-                stats.kv_blocks_cached,
-                "Unused blocks with content for prefix cache hits",
-            ),
-        }
-        counters = {
-            "ownlm_prefix_tokens_looked_up": (
-                stats.prefix_tokens_looked_up,
-                "Prompt tokens looked up in the prefix cache",
-            ),
-            "ownlm_prefix_tokens_hit": (stats.prefix_tokens_hit, "Prompt tokens that were prefix cache hits"),
-            "ownlm_engine_prefill_tokens": (stats.prefill_tokens, "Prompt tokens computed"),
-            "ownlm_engine_generated_tokens": (
-                stats.generated_tokens,
-                "Tokens sampled, also for canceled requests",
-            ),
-            "ownlm_engine_preemptions": (
-                stats.preemptions,
-                "Sequences that lost their blocks to older ones",
-            ),
-            "ownlm_engine_steps": (stats.steps, "Steps of the model"),
-            "ownlm_engine_restarts": (stats.restarts, "Restarts of the worker process"),
-        }
-        for name, (value, description) in gauges.items():
-            yield GaugeMetricFamily(name, description, value=value)
-        for name, (value, description) in counters.items():
-            yield CounterMetricFamily(name, description, value=value)
+        for name, (field, description) in _GAUGES.items():
+            yield GaugeMetricFamily(name, description, value=getattr(stats, field))
+        for name, (field, description) in _COUNTERS.items():
+            yield CounterMetricFamily(name, description, value=getattr(stats, field))

@@ -1,8 +1,8 @@
 """The inference service's settings."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import ByteSize, Field, model_validator
+from pydantic import AfterValidator, ByteSize, Field, model_validator
 
 from shared.http import ServiceSettings
 
@@ -26,7 +26,8 @@ class InferenceSettings(ServiceSettings):
     prefill_tokens: int | None = Field(
         None, ge=1, le=65536, description="The most prompt tokens in a step; default: 128 on cpu, 512 on cuda"
     )
-    kv_cache_bytes: ByteSize | None = Field(
+    # An int: the worker process would import pydantic to unpickle a ByteSize.
+    kv_cache_bytes: Annotated[ByteSize, AfterValidator(int)] | None = Field(
         None,
         description="Memory of the KV cache, for example 2GiB; default: enough for OWNLM_MAX_BATCH full contexts, "
         "at most half of the free memory and 64 times the weights (or 1 GiB)",

@@ -1,5 +1,6 @@
 """`POST /decode`: token ids to text, from JSON or from a raw body of little-endian integers."""
 
+from collections.abc import Awaitable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from fastapi import Request, Response
 from services.tokenizer.openapi import RAW_DECODE
 from services.tokenizer.query import IDS, TEXT, RawQuery
 from services.tokenizer.schemas import DecodeRequest, DecodeResponse
-from services.tokenizer.service import ERROR_RESPONSES, JSON, TokenizerService, check_batch_size
+from services.tokenizer.service import ERROR_RESPONSES, TokenizerService, check_batch_size
 from shared.bpe import TextTooLongError, Tokenizer, TokenizerError
 from shared.http import ApiError, BodyRoute
 
@@ -18,13 +19,12 @@ def decode_route(service: TokenizerService) -> BodyRoute:
     """The route."""
     max_items, max_bytes = service.settings.max_batch_items, service.settings.max_answer_bytes
 
-    async def decode(body: DecodeRequest, request: Request) -> Response:
+    def decode(body: DecodeRequest, request: Request) -> Awaitable[bytes]:
         """Turn token ids into text: the bytes of all tokens are joined first, then decoded."""
-        content = await service.run(body.size, request, decode_json, body, max_items, max_bytes)
-        return Response(content, media_type=JSON)
+        return service.run(body.size, request, decode_json, body, max_items, max_bytes)
 
-    async def decode_raw_body(body: bytes, request: Request) -> Response:
-        return await service.run(len(body), request, decode_raw, body, request, max_bytes)
+    def decode_raw_body(body: bytes, request: Request) -> Awaitable[Response]:
+        return service.run(len(body), request, decode_raw, body, request, max_bytes)
 
     return BodyRoute(
         "/decode",

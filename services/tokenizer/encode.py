@@ -1,6 +1,7 @@
 """`POST /encode`: text to token ids, from JSON or from a raw body of UTF-8."""
 
 import base64
+from collections.abc import Awaitable
 from email.message import Message
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from fastapi import Request, Response
 from services.tokenizer.openapi import RAW_ENCODE
 from services.tokenizer.query import IDS, TEXT, RawQuery
 from services.tokenizer.schemas import EncodeRequest, EncodeResponse
-from services.tokenizer.service import ERROR_RESPONSES, JSON, TokenizerService, check_batch_size
+from services.tokenizer.service import ERROR_RESPONSES, TokenizerService, check_batch_size
 from shared.bpe import Tokenizer, TokenizerError
 from shared.http import ApiError, BodyRoute, shorten
 
@@ -24,14 +25,14 @@ _SHORT_TEXT = 1 << 16
 
 def encode_route(service: TokenizerService) -> BodyRoute:
     """The route."""
+    max_items = service.settings.max_batch_items
 
-    async def encode(body: EncodeRequest, request: Request) -> Response:
+    def encode(body: EncodeRequest, request: Request) -> Awaitable[bytes]:
         """Turn text into token ids. Text that spells a special token stays text unless `allowed_special` names it."""
-        content = await service.run(body.size, request, encode_json, body, service.settings.max_batch_items)
-        return Response(content, media_type=JSON)
+        return service.run(body.size, request, encode_json, body, max_items)
 
-    async def encode_raw_body(body: bytes, request: Request) -> Response:
-        return await service.run(len(body), request, encode_raw, body, request)
+    def encode_raw_body(body: bytes, request: Request) -> Awaitable[bytes | Response]:
+        return service.run(len(body), request, encode_raw, body, request)
 
     return BodyRoute(
         "/encode",
@@ -49,15 +50,26 @@ def encode_json(tokenizer: Tokenizer, request: EncodeRequest, max_items: int) ->
     Raises:
         ApiError: 400, for a batch with more than `max_items` texts, and for what the tokenizer refuses.
     """
-    if isinstance(request.text, list):
-        check_batch_size("text", len(request.text), max_items)
+    text, special = request.text, request.special
+    if isinstance(text, list):
+        check_batch_size("text", len(text), max_items)
     try:
-        return _encode_with_pieces(tokenizer, request) if request.return_pieces else _encode(tokenizer, request)
+        if request.return_pieces:
+            return _encode_with_pieces(tokenizer, request)
+        if isinstance(text, str) and len(text) <= _SHORT_TEXT:
+            return _ids_as_json(tokenizer, tokenizer.encode_to_numpy(text, **special))
+        # One thread: OWNLM_CPU_THREADS limits how many requests are processed at once.
+        texts = [text] if isinstance(text, str) else text
+        batch = tokenizer.encode_batch_to_numpy(texts, max_threads=1, **special)
     except TokenizerError as error:
         raise ApiError(400, str(error)) from error
+    if isinstance(text, str):
+        return _ids_as_json(tokenizer, batch[0])
+    content = {"tokens": batch, "count": sum(map(len, batch)), "fingerprint": tokenizer.fingerprint}
+    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def encode_raw(tokenizer: Tokenizer, body: bytes, request: Request) -> Response:
+def encode_raw(tokenizer: Tokenizer, body: bytes, request: Request) -> bytes | Response:
     """The ids of a body of text: raw if the client accepts this, else as the JSON of `EncodeResponse`.
 
     Raises:
@@ -76,29 +88,13 @@ def encode_raw(tokenizer: Tokenizer, body: bytes, request: Request) -> Response:
     except TokenizerError as error:
         raise ApiError(400, str(error)) from error
     if not _accepts_ids(request.headers.get("accept", "")):
-        return Response(_ids_as_json(tokenizer, ids), media_type=JSON)
+        return _ids_as_json(tokenizer, ids)
     headers = {
         "X-Token-Count": str(len(ids)),
         "X-Token-Dtype": ids.dtype.name,
         "X-Tokenizer-Fingerprint": tokenizer.fingerprint,
     }
     return Response(ids.tobytes(), media_type=IDS, headers=headers)
-
-
-def _encode(tokenizer: Tokenizer, request: EncodeRequest) -> bytes:
-    special = _special(request)
-    if isinstance(request.text, str) and len(request.text) <= _SHORT_TEXT:
-        return _ids_as_json(tokenizer, tokenizer.encode_to_numpy(request.text, **special))
-    # One thread: OWNLM_CPU_THREADS limits how many requests are processed at once.
-    if isinstance(request.text, str):
-        return _ids_as_json(tokenizer, tokenizer.encode_batch_to_numpy([request.text], max_threads=1, **special)[0])
-    batch = tokenizer.encode_batch_to_numpy(request.text, max_threads=1, **special)
-    content = {"tokens": batch, "count": sum(map(len, batch)), "fingerprint": tokenizer.fingerprint}
-    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-def _special(request: EncodeRequest) -> dict[str, Any]:
-    return {"allowed_special": request.allowed_special, "add_special_tokens": request.add_special_tokens}
 
 
 def _ids_as_json(tokenizer: Tokenizer, ids: npt.NDArray[Any]) -> bytes:
@@ -109,7 +105,7 @@ def _ids_as_json(tokenizer: Tokenizer, ids: npt.NDArray[Any]) -> bytes:
 def _encode_with_pieces(tokenizer: Tokenizer, request: EncodeRequest) -> bytes:
     is_single = isinstance(request.text, str)
     texts = [request.text] if isinstance(request.text, str) else request.text
-    count = sum(map(len, tokenizer.encode_batch_to_numpy(texts, max_threads=1, **_special(request))))
+    count = sum(map(len, tokenizer.encode_batch_to_numpy(texts, max_threads=1, **request.special)))
     if count > _MAX_PIECES:
         message = f"return_pieces: the text has {count:,} tokens, the limit is {_MAX_PIECES:,}: send it in parts"
         raise ApiError(400, message, param="return_pieces", code="answer_too_large")
@@ -134,7 +130,7 @@ def _pieces(tokenizer: Tokenizer, text: str, request: EncodeRequest) -> list[dic
             "end": piece.end,
             "special": piece.special,
         }
-        for piece in tokenizer.encode_with_offsets(text, **_special(request))
+        for piece in tokenizer.encode_with_offsets(text, **request.special)
     ]
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from services.tokenizer.settings import MAX_BATCH_ITEMS
-from shared.http import AllowedSpecial, StrictModel, Text
+from shared.http import AllowedSpecial, StrictModel
 
 TokenId = Annotated[int, Field(ge=0)]
 # Only the first invalid item is reported: pydantic describes each, which takes seconds for a million.
@@ -15,7 +15,7 @@ TokenLists = Annotated[
     Field(max_length=MAX_BATCH_ITEMS, fail_fast=True),
     Tag("(batch)"),
 ]
-Texts = Annotated[list[Text], Field(max_length=MAX_BATCH_ITEMS, fail_fast=True), Tag("(batch)")]
+Texts = Annotated[list[str], Field(max_length=MAX_BATCH_ITEMS, fail_fast=True), Tag("(batch)")]
 
 
 def _text_tag(value: Any) -> str:
@@ -38,7 +38,7 @@ class EncodeRequest(StrictModel):
         }
     )
 
-    text: Annotated[Annotated[Text, Tag("(one)")] | Texts, Discriminator(_text_tag)] = Field(
+    text: Annotated[Annotated[str, Tag("(one)")] | Texts, Discriminator(_text_tag)] = Field(
         description="A string, or a list of strings"
     )
     allowed_special: AllowedSpecial = Field(
@@ -47,6 +47,11 @@ class EncodeRequest(StrictModel):
     )
     add_special_tokens: bool = Field(False, description="Add the tokenizer's own, such as a begin-of-text token")
     return_pieces: bool = Field(False, description="Also return which part of the text each token is")
+
+    @property
+    def special(self) -> dict[str, Any]:
+        """How special tokens are treated, as the arguments of `Tokenizer.encode`."""
+        return {"allowed_special": self.allowed_special, "add_special_tokens": self.add_special_tokens}
 
     @property
     def size(self) -> int:

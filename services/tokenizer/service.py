@@ -13,7 +13,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 ERROR_RESPONSES = error_responses(400, 413, 415, 422, 503)
-JSON = "application/json"
 # Characters of text, or token ids, that are processed on the event loop. A text of this size takes a tenth of a
 # millisecond; the worst one, a single repeated letter, 2 ms.
 _INLINE_SIZE = 1 << 12

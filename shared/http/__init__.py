@@ -4,7 +4,7 @@ from shared.http.app import build_app
 from shared.http.body_route import BodyRoute, add_body_routes
 from shared.http.concurrency import ThreadPool, cancel_on_disconnect, in_thread, wait_for_disconnect
 from shared.http.errors import ApiError, ErrorEnvelope, error_envelope, error_response, error_responses, shorten
-from shared.http.fields import AllowedSpecial, StrictModel, Text, refuse_lone_surrogates
+from shared.http.fields import AllowedSpecial, StrictModel
 from shared.http.lifecycle import Lifecycle
 from shared.http.metrics import HttpMetrics
 from shared.http.request_context import add_log_fields, current_request, record_error, request_started
@@ -21,7 +21,6 @@ __all__ = [
     "ServiceSettings",
     "SettingsError",
     "StrictModel",
-    "Text",
     "ThreadPool",
     "add_body_routes",
     "add_log_fields",
@@ -34,7 +33,6 @@ __all__ = [
     "in_thread",
     "load_settings",
     "record_error",
-    "refuse_lone_surrogates",
     "request_started",
     "run",
     "shorten",

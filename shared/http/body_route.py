@@ -2,7 +2,7 @@
 
 import codecs
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +15,7 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared.http.concurrency import in_thread
-from shared.http.errors import ApiError, error_response, shorten, validation_error
+from shared.http.errors import ApiError, shorten, validation_error
 
 # Up to this size JSON is parsed on the event loop: a few tenths of a millisecond, less than a thread costs under load.
 _INLINE_BYTES = 1 << 16
@@ -28,7 +28,7 @@ _MAX_COMMAS = 1 << 21
 _OPENING = b"[{"
 _COUNTED_BYTES = 1 << 17  # at once, so that what is compared stays in the processor's cache
 
-RawEndpoint = Callable[[bytes, Request], Awaitable[Response]]
+RawEndpoint = Callable[[bytes, Request], Awaitable[bytes | Response]]
 
 
 def operation_id(route: APIRoute) -> str:
@@ -37,7 +37,7 @@ def operation_id(route: APIRoute) -> str:
 
 
 class BodyRoute(APIRoute):
-    """A route for `async def endpoint(body: SomeModel, request: Request) -> Response`.
+    """A route for `async def endpoint(body: SomeModel, request: Request)`, which returns JSON or a `Response`.
 
     FastAPI declares and documents it. The body is read here: resolving dependencies and reading a body three times
     takes FastAPI longer than encoding a sentence.
@@ -60,25 +60,32 @@ class BodyRoute(APIRoute):
         super().__init__(path, endpoint, methods=["POST"], generate_unique_id_function=operation_id, **options)
         model = endpoint.__annotations__["body"]
         assert issubclass(model, BaseModel)
-        self._model = model
+        self._validate = model.__pydantic_validator__.validate_python
         self._raw = raw
-        self.app = self.serve  # instead of what FastAPI made of the endpoint
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         raw = self._raw_endpoint(scope)
-        body = await _read(receive)
+        message = await receive()  # `Exchange` raises if the client disconnects within the body
+        body: bytes = message["body"]
+        if message.get("more_body"):
+            body = await _read_rest(body, receive)
         request = Request(scope, receive, send)
         if raw is not None:
             response = await raw(body, request)
         else:
             fields = _parse(body) if len(body) <= _INLINE_BYTES else await in_thread(partial(_parse, body))
             try:
-                model = self._model.model_validate(fields)
+                model = self._validate(fields)
             except ValidationError as error:
                 raise validation_error(error.errors(include_url=False)) from None
             response = await self.endpoint(model, request)
-        await response(scope, receive, send)
+        if isinstance(response, bytes):
+            headers = [(b"content-length", b"%d" % len(response)), (b"content-type", b"application/json")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": response})
+        else:
+            await response(scope, receive, send)
 
     def _raw_endpoint(self, scope: Scope) -> RawEndpoint | None:
         """The handler of raw bodies for this content type; None for JSON.
@@ -87,14 +94,15 @@ class BodyRoute(APIRoute):
             ApiError: 415 for other content types and codings, 400 for query parameters beside JSON.
         """
         headers = dict(scope["headers"])
-        _refuse_coded_body(headers.get(b"content-encoding", b"").decode("latin-1"))
-        given = headers.get(b"content-type", b"").decode("latin-1")
-        content_type = given.partition(";")[0].strip().lower()
-        raw = self._raw.get(content_type)
-        if raw is None and not _is_json(content_type):
+        if b"content-encoding" in headers:
+            _refuse_coded_body(headers[b"content-encoding"].decode("latin-1"))
+        given = headers.get(b"content-type", b"")
+        media_type = _media_type(given)
+        raw = self._raw.get(media_type)
+        if raw is None and not _is_json(media_type):
             kinds = " or ".join(["application/json", *self._raw])
-            message = f"send the body with the header 'Content-Type: {kinds}' (got {given or 'none'})"
-            raise ApiError(415, message)
+            shown = given.decode("latin-1") or "none"
+            raise ApiError(415, f"send the body with the header 'Content-Type: {kinds}' (got {shown})")
         if raw is None and scope["query_string"]:
             kinds = " and ".join(self._raw) or "no"
             raise ApiError(400, f"query parameters are for {kinds} bodies; in JSON they are fields")
@@ -118,37 +126,30 @@ class _BodyRouteMiddleware:
         self._app = app
         self._routes = {route.path: route for route in routes}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         route = self._routes.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
         if route is None:
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
         scope["route"] = route  # as the router does: logs and metrics name it
-        try:
-            await route.serve(scope, receive, send)
-        except ApiError as error:
-            # Its traceback holds the body, and has cycles: a future's error has the frame that awaits it. Megabytes
-            # would wait for the collector with each refusal.
-            await error_response(error.with_traceback(None))(scope, receive, send)
+        return route.serve(scope, receive, send)
 
 
-async def _read(receive: Receive) -> bytes:
-    """The body of a request; `BodyLimitMiddleware` raises if the client disconnects within it."""
-    message = await receive()
-    body: bytes = message["body"]
-    if not message.get("more_body"):
-        return body
+async def _read_rest(body: bytes, receive: Receive) -> bytes:
     parts = [body]
-    while message.get("more_body"):
+    while True:
         message = await receive()
         parts.append(message["body"])
-    return b"".join(parts)
+        if not message.get("more_body"):
+            return b"".join(parts)
 
 
-def _is_json(content_type: str) -> bool:
-    return content_type == "application/json" or (
-        content_type.startswith("application/") and content_type.endswith("+json")
-    )
+@lru_cache
+def _media_type(content_type: bytes) -> str:
+    return content_type.decode("latin-1").partition(";")[0].strip().lower()
+
+
+def _is_json(media_type: str) -> bool:
+    return media_type == "application/json" or (media_type.startswith("application/") and media_type.endswith("+json"))
 
 
 def _refuse_coded_body(coding: str) -> None:
@@ -164,7 +165,8 @@ def _parse(body: bytes) -> Any:
     Raises:
         ApiError: 422 for a body that is not JSON, has too many parts, or a number of more than 4,300 digits.
     """
-    _check_parts(body)
+    if len(body) > min(_MAX_PARTS, _MAX_COMMAS):  # each takes a byte at least
+        _check_parts(body)
     try:
         return from_json(body.removeprefix(codecs.BOM_UTF8))  # some Windows programs write it
     except ValueError as error:
@@ -175,8 +177,6 @@ def _parse(body: bytes) -> Any:
 
 def _check_parts(body: bytes) -> None:
     """Refuse a body with too many parts, in steps that take a millisecond or a few each for several megabytes."""
-    if len(body) <= min(_MAX_PARTS, _MAX_COMMAS):  # each takes a byte at least
-        return
     if (
         _count(body, _OPENING) <= _MAX_PARTS
         and _count(body, b'"') <= 2 * _MAX_PARTS

@@ -92,7 +92,8 @@ def error_response(error: ApiError) -> Response:
 
 def server_refusal(scope: Scope) -> ApiError | None:
     """The error with which the server refuses a request; None where it does not, or has not yet."""
-    error: ApiError | None = (scope.get("extensions") or {}).get(SERVER_REFUSAL, {}).get("error")
+    extensions = scope.get("extensions")
+    error: ApiError | None = extensions.get(SERVER_REFUSAL, {}).get("error") if extensions else None
     return error
 
 
@@ -105,6 +106,7 @@ def install_error_handlers(app: FastAPI) -> None:
     """Make all errors of `app` use the envelope, including those of the framework."""
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(Exception, _internal_error)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -125,6 +127,15 @@ async def _validation_error(_request: Request, error: Exception) -> Response:
     # FastAPI prepends the value's location, "path" or "query".
     errors = [{**one, "loc": one["loc"][1:]} for one in error.errors()]
     return error_response(validation_error(errors))
+
+
+async def _internal_error(_request: Request, _error: Exception) -> Response:
+    return error_response(internal_error())  # Starlette raises the exception again, and our middleware logs it
+
+
+def internal_error() -> ApiError:
+    """The 500 for an exception that is not an `ApiError`."""
+    return ApiError(500, "internal error; the server's log has the details")
 
 
 def validation_error(errors: Sequence[Any]) -> ApiError:

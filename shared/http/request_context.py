@@ -2,7 +2,9 @@
 
 import random
 import time
+from collections.abc import Mapping
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import TypeAlias
 
 LogField: TypeAlias = str | int | float | bool | list[str]
@@ -14,6 +16,7 @@ class RequestContext:
     """What is known about one request.
 
     Attributes:
+        headers: Its headers by name; the last one where a name occurs twice.
         id: The client's `X-Request-ID`, or a generated one.
         started: When its head was received, on the clock of `time.perf_counter`.
         status: The status of its response, once this has begun.
@@ -23,10 +26,11 @@ class RequestContext:
             asks for them.
     """
 
-    __slots__ = ("error_code", "failed_status", "id", "log_fields", "started", "status")
+    __slots__ = ("error_code", "failed_status", "headers", "id", "log_fields", "started", "status")
 
-    def __init__(self, client_id: bytes | None = None) -> None:
-        self.id = _printable_id(client_id) or f"{random.getrandbits(128):032x}"
+    def __init__(self, headers: Mapping[bytes, bytes] = MappingProxyType({})) -> None:
+        self.headers = headers
+        self.id = _printable_id(headers.get(b"x-request-id")) or f"{random.getrandbits(128):032x}"
         self.started = time.perf_counter()
         self.status: int | None = None
         self.error_code: str | None = None

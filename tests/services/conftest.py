@@ -1,6 +1,7 @@
 """A tiny model folder, and servers over real sockets: in a thread for apps, as processes for whole services."""
 
 import codecs
+import contextlib
 import json
 import os
 import signal
@@ -17,10 +18,11 @@ import structlog
 import torch
 import uvicorn
 from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
 from shared.bpe import Tokenizer, train_bpe
 from shared.http.server.run import http_protocol
-from shared.lm import GenerationDefaults, ModelConfig, RopeConfig, Transformer, save_model_folder
+from shared.lm import GenerationDefaults, ModelConfig, Transformer, save_model_folder
 
 # The inference service with a model that does something before each of its steps, and before it is loaded.
 _MODEL = """
@@ -79,20 +81,9 @@ def model_dir(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("models") / "tiny"
     torch.manual_seed(0)
     config = ModelConfig(
-        vocab_size=tokenizer.vocab_size,
-        context_length=128,
-        d_model=32,
-        num_layers=2,
-        num_heads=4,
-        num_kv_heads=2,
-        head_dim=8,
-        d_ff=64,
-        norm_eps=1e-5,
-        qk_norm=False,
-        tie_embeddings=False,
-        rope=RopeConfig(),
-        initializer_range=0.5,
-    )
+        vocab_size=tokenizer.vocab_size, context_length=128, d_model=32, num_layers=2, num_heads=4, num_kv_heads=2,
+        head_dim=8, d_ff=64, tie_embeddings=False, initializer_range=0.5,
+    )  # fmt: skip
     eos = tokenizer.end_of_text_id
     assert eos is not None
     save_model_folder(
@@ -250,6 +241,14 @@ def stepwise(model_dir: Path, tmp_path: Path) -> Iterator[Callable[..., Stepwise
         service.popen.communicate()
         service.starts.close()
         service.steps.close()
+
+
+@contextlib.contextmanager
+def ready_client(app: FastAPI) -> Iterator[TestClient]:
+    """A client of an app in this process, once its model is loaded."""
+    with TestClient(app, base_url="http://localhost") as client:
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        yield client
 
 
 def wait_until(condition: Callable[[], bool], timeout: float = 240) -> None:

@@ -11,15 +11,19 @@ from fastapi import Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from services.inference.api.models import model_not_found
-from services.inference.api.response import JsonObject, Usage, respond, response_docs
-from services.inference.api.service import InferenceService, response_id
+from services.inference.api.service import InferenceService, JsonObject, Usage, respond, response_docs, response_id
 from services.inference.engine import TokenLogprobs
-from services.inference.generation.compatibility import NullIsAbsent
 from services.inference.generation.detokenizer import Delta
 from services.inference.generation.prepare import PreparedRequest
-from services.inference.generation.request import MAX_PROMPTS, GenerationRequest, TokenIds, limit_prompt_ids
+from services.inference.generation.request import (
+    MAX_PROMPTS,
+    GenerationRequest,
+    NullIsAbsent,
+    TokenIds,
+    limit_prompt_ids,
+)
 from shared.bpe import Tokenizer
-from shared.http import ApiError, BodyRoute, Text
+from shared.http import ApiError, BodyRoute
 from shared.lm.sampling_params import LOWEST_LOGPROB
 
 _DEFAULT_MAX_TOKENS = 16  # OpenAI's
@@ -59,10 +63,10 @@ class CompletionRequest(GenerationRequest):
         }
     )
 
-    model: Text | None = Field(None, description="The name in /v1/models; default: the model that is served")
+    model: str | None = Field(None, description="The name in /v1/models; default: the model that is served")
     prompt: Annotated[
-        Annotated[Text, Tag("(text)")]
-        | Annotated[list[Text], Field(max_length=MAX_PROMPTS), Tag("(texts)")]
+        Annotated[str, Tag("(text)")]
+        | Annotated[list[str], Field(max_length=MAX_PROMPTS), Tag("(texts)")]
         | Annotated[TokenIds, Tag("(ids)")]
         | Annotated[list[TokenIds], Field(max_length=MAX_PROMPTS, fail_fast=True), Tag("(lists of ids)")],
         Discriminator(_prompt_type),
@@ -73,7 +77,7 @@ class CompletionRequest(GenerationRequest):
     )
     suffix: str | None = Field(None, description="Refused: the model cannot fill in the middle")
     stream_options: StreamOptions | None = None
-    user: Text | None = Field(None, description="Accepted and ignored")
+    user: str | None = Field(None, description="Accepted and ignored")
 
     @property
     def prompts(self) -> list[str | list[int]]:
@@ -126,7 +130,7 @@ def completion_route(service: InferenceService) -> BodyRoute:
     """The route."""
     name = service.settings.served_name
 
-    async def create_completion(body: CompletionRequest, request: Request) -> Response:
+    async def create_completion(body: CompletionRequest, request: Request) -> bytes | Response:
         """Continue one prompt or several, as OpenAI's clients request it."""
         if body.model is not None and body.model != name:
             raise model_not_found(body.model, name)
@@ -137,10 +141,9 @@ def completion_route(service: InferenceService) -> BodyRoute:
             service.model.tokenizer,
             id_=response_id("cmpl"),
             model=name,
-            num_logprobs=body.logprobs,
             options=body.stream_options or StreamOptions(),
         )
-        return await respond(request, generation, builder, stream=bool(body.stream))
+        return await respond(request, generation, builder)
 
     return BodyRoute(
         "/v1/completions",
@@ -167,23 +170,15 @@ class CompletionResponseBuilder:
         tokenizer: The model's.
         id_: The response's id.
         model: The model's name.
-        num_logprobs: How many alternatives were requested, or None.
         options: The stream's options.
     """
 
     def __init__(
-        self,
-        prepared: PreparedRequest,
-        tokenizer: Tokenizer,
-        *,
-        id_: str,
-        model: str,
-        num_logprobs: int | None,
-        options: StreamOptions,
+        self, prepared: PreparedRequest, tokenizer: Tokenizer, *, id_: str, model: str, options: StreamOptions
     ) -> None:
         self._prepared = prepared
         self._tokenizer = tokenizer
-        self._num_logprobs = num_logprobs
+        self._num_logprobs = prepared.request.logprobs
         self._options = options
         self._constant = {"id": id_, "object": "text_completion", "created": int(time.time()), "model": model}
 
@@ -215,7 +210,7 @@ class CompletionResponseBuilder:
 
     def _logprobs(self, delta: Delta) -> JsonObject:
         prompt = self._prepared.prompt_of(delta.index)
-        start = len(prompt.text) if self._prepared.echo else 0
+        start = len(prompt.text) if self._prepared.request.echo else 0
         tokens: list[int] = list(delta.tokens)
         values: list[TokenLogprobs | None] = list(delta.logprobs)
         offsets = [start + offset for offset in delta.offsets]

@@ -6,14 +6,13 @@ from typing import Annotated, Any, Literal
 from fastapi import Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from services.inference.api.response import JsonObject, Usage, respond, response_docs
-from services.inference.api.service import InferenceService, response_id
+from services.inference.api.service import InferenceService, JsonObject, Usage, respond, response_docs, response_id
 from services.inference.engine import TokenLogprobs
 from services.inference.generation.detokenizer import Delta
 from services.inference.generation.prepare import PreparedRequest
 from services.inference.generation.request import GenerationRequest, TokenIds, limit_prompt_ids, one_or_list
 from shared.bpe import Tokenizer
-from shared.http import BodyRoute, Text
+from shared.http import BodyRoute
 from shared.lm.sampling_params import LOWEST_LOGPROB
 
 _STREAM_EXAMPLE = (
@@ -35,7 +34,7 @@ class GenerateRequest(GenerationRequest):
     )
 
     prompt: Annotated[
-        Annotated[Text, Tag("(one)")] | Annotated[TokenIds, Tag("(list)")],
+        Annotated[str, Tag("(one)")] | Annotated[TokenIds, Tag("(list)")],
         Discriminator(one_or_list),
         BeforeValidator(limit_prompt_ids),
     ] = Field(description="Text, or token ids that are used as they are")
@@ -108,17 +107,13 @@ class GenerateResponse(BaseModel):
 def generate_route(service: InferenceService) -> BodyRoute:
     """The route."""
 
-    async def generate(body: GenerateRequest, request: Request) -> Response:
+    async def generate(body: GenerateRequest, request: Request) -> bytes | Response:
         """Continue a prompt. Generation stops when the client disconnects."""
         generation = await service.start(body, service.settings.default_max_tokens)
         builder = GenerateResponseBuilder(
-            generation.prepared,
-            service.model.tokenizer,
-            id_=response_id("gen"),
-            model=service.settings.served_name,
-            has_logprobs=body.logprobs is not None,
+            generation.prepared, service.model.tokenizer, id_=response_id("gen"), model=service.settings.served_name
         )
-        return await respond(request, generation, builder, stream=bool(body.stream))
+        return await respond(request, generation, builder)
 
     return BodyRoute("/generate", generate, response_model=GenerateResponse, responses=response_docs(_STREAM_EXAMPLE))
 
@@ -126,15 +121,13 @@ def generate_route(service: InferenceService) -> BodyRoute:
 class GenerateResponseBuilder:
     """The `ResponseBuilder` of `GenerateResponse`."""
 
-    def __init__(
-        self, prepared: PreparedRequest, tokenizer: Tokenizer, *, id_: str, model: str, has_logprobs: bool
-    ) -> None:
+    def __init__(self, prepared: PreparedRequest, tokenizer: Tokenizer, *, id_: str, model: str) -> None:
         self._prepared = prepared
         self._tokenizer = tokenizer
         self._id = id_
         self._model = model
         self._fingerprint = tokenizer.fingerprint
-        self._has_logprobs = has_logprobs
+        self._has_logprobs = prepared.request.logprobs is not None
         self._tokens: dict[int, tuple[str, list[int]]] = {}  # text and bytes: the likeliest tokens are often the same
 
     def response(self, choices: Sequence[Delta], usage: JsonObject) -> JsonObject:

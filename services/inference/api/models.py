@@ -101,6 +101,6 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
 
 
 def model_not_found(requested: str, served: str) -> ApiError:
-    """A 404 with the name that would be found."""
+    """A 404 that names the model that is served."""
     message = f"model: {requested[:200]!r} not found, this server serves {served!r}"
     return ApiError(404, message, param="model", code="model_not_found")

@@ -1,19 +1,57 @@
-"""What the routes share: the loaded model, and the way of a request into its engine."""
+"""What the routes share: the way of a request into the engine, and of what is generated into its response."""
 
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import orjson
+from fastapi import Request, Response
+from pydantic import BaseModel, Field
+from starlette.types import Scope
+
+from services.inference.api.sse import DONE, EventStream, encode_event
 from services.inference.engine import EngineError
-from services.inference.generation.errors import to_api_error
+from services.inference.generation.detokenizer import Delta
 from services.inference.generation.loading import ServedModel
 from services.inference.generation.prepare import check_num_sequences, prepare_request
 from services.inference.generation.request import GenerationRequest
-from services.inference.generation.stream import Generation
+from services.inference.generation.stream import Generation, to_api_error
 from services.inference.metrics import InferenceMetrics
 from services.inference.settings import InferenceSettings
-from shared.http import ApiError, Lifecycle, ThreadPool, current_request
+from shared.http import (
+    ApiError,
+    Lifecycle,
+    ThreadPool,
+    cancel_on_disconnect,
+    current_request,
+    error_responses,
+    in_thread,
+)
 
 # Characters or tokens of prompts that are encoded on the event loop: under a millisecond, less than a thread costs
 # under load.
 _INLINE_SIZE = 1 << 12
+# Tokens with log-probabilities that are encoded on the event loop; each may have 20 alternatives, a millisecond for
+# all.
+_INLINE_LOGPROBS = 64
 _GENERATING_PATHS = frozenset({"/generate", "/v1/completions"})
+
+JsonObject = dict[str, Any]
+
+
+class PromptTokensDetails(BaseModel):
+    """Where the prompt's tokens came from."""
+
+    cached_tokens: int = Field(description="Prompt tokens that were in the prefix cache")
+
+
+class Usage(BaseModel):
+    """Tokens read and generated."""
+
+    prompt_tokens: int
+    completion_tokens: int = Field(description="All generated tokens, including those of stop strings")
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
 
 
 class InferenceService:
@@ -36,9 +74,9 @@ class InferenceService:
         """
         return self._lifecycle.resource
 
-    def refusal(self, method: str, path: str) -> ApiError | None:
+    def refusal(self, scope: Scope, _headers: Mapping[bytes, bytes]) -> ApiError | None:
         """The error that any request to this route gets now, known before its body arrives; None if there is none."""
-        if method != "POST" or path not in _GENERATING_PATHS:
+        if scope["method"] != "POST" or scope["path"] not in _GENERATING_PATHS:
             return None
         try:
             self._check_room(1)
@@ -67,7 +105,91 @@ class InferenceService:
             raise to_api_error(error) from error
 
 
+class ResponseBuilder(Protocol):
+    """Builds the JSON of a route's responses, as plain dicts: a pydantic model for each chunk is too slow."""
+
+    def response(self, choices: Sequence[Delta], usage: JsonObject) -> JsonObject:
+        """The body of a response that is not streamed."""
+
+    def chunk(self, delta: Delta, usage: JsonObject, *, is_last: bool) -> JsonObject:
+        """An event of a stream: what was added to a choice. `is_last`: no choice has another one."""
+
+    def usage_chunk(self, usage: JsonObject) -> JsonObject | None:
+        """One more event after all choices, if the client asked for it."""
+
+
 def response_id(prefix: str) -> str:
     """The id of a response: the request's own, so that response, log line and header are found together."""
     context = current_request.get()
     return f"{prefix}-{context.id if context is not None else ''}"
+
+
+async def respond(request: Request, generation: Generation, builder: ResponseBuilder) -> bytes | Response:
+    """Respond with what is generated; generation stops when the client disconnects.
+
+    Raises:
+        ApiError: The engine failed; in a stream only before its first event.
+    """
+    if generation.prepared.request.stream:
+        return EventStream(_events(generation, builder), on_end=generation.close)
+    try:
+        return await cancel_on_disconnect(request, _body(generation, builder))
+    finally:
+        generation.close()
+
+
+def response_docs(example: str, *further_errors: int) -> dict[int | str, JsonObject]:
+    """The OpenAPI `responses` of a route that generates; `example` is a stream."""
+    # Before OpenAPI 3.2, the schema of a stream is that of each event.
+    event = {
+        "type": "object",
+        "required": ["data"],
+        "properties": {"data": {"type": "string", "description": "JSON of the response's schema, or [DONE]"}},
+    }
+    return {
+        **error_responses(400, 413, 415, 422, 429, 500, 503, 504, *further_errors),
+        200: {
+            "description": "The response; with `stream`, Server-Sent Events of the same schema with what is new",
+            "content": {"text/event-stream": {"schema": event, "example": example}},
+        },
+    }
+
+
+def _usage(generation: Generation) -> JsonObject:
+    """The `Usage` so far."""
+    prompt_tokens = generation.prepared.num_prompt_tokens
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": generation.num_completion_tokens,
+        "total_tokens": prompt_tokens + generation.num_completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": generation.num_cached_tokens},
+    }
+
+
+async def _body(generation: Generation, builder: ResponseBuilder) -> bytes:
+    choices = [Delta(index) for index in range(generation.prepared.num_choices)]
+    async for deltas in generation.deltas():
+        for delta in deltas:
+            choices[delta.index].extend(delta)
+    usage = _usage(generation)
+    return await _encode(lambda: orjson.dumps(builder.response(choices, usage)), choices)
+
+
+async def _events(generation: Generation, builder: ResponseBuilder) -> AsyncIterator[bytes]:
+    async for deltas in generation.deltas():
+        yield await _encode(partial(_chunks, builder, deltas, _usage(generation), generation.is_finished), deltas)
+    last = builder.usage_chunk(_usage(generation))
+    yield (encode_event(last) if last is not None else b"") + DONE
+
+
+def _chunks(builder: ResponseBuilder, deltas: Sequence[Delta], usage: JsonObject, is_finished: bool) -> bytes:
+    return b"".join(
+        encode_event(builder.chunk(delta, usage, is_last=is_finished and delta is deltas[-1])) for delta in deltas
+    )
+
+
+async def _encode(encode: Callable[[], bytes], deltas: Sequence[Delta]) -> bytes:
+    """Call `encode`, in a thread if that is slow: log-probabilities of long prompts take seconds."""
+    if sum(len(delta.logprobs) + len(delta.prompt_logprobs or ()) for delta in deltas) <= _INLINE_LOGPROBS:
+        return encode()
+    return await in_thread(encode)

@@ -23,7 +23,7 @@ _LENGTH = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """How the worker process loads and runs the model; the first message to it.
+    """How the worker process loads and runs the model; the first message to it. Settings of the service by their names.
 
     Attributes:
         model_dir: The model folder.
@@ -104,12 +104,12 @@ class StepOutput(NamedTuple):
     """The result of one step.
 
     Attributes:
-        events: Pairs of a request's id and an event.
+        events: What is new, in the order of the step.
         stats: The engine's numbers after the step.
         began_at: When the step began, by `time.perf_counter`, which all processes of a machine share.
     """
 
-    events: list[tuple[int, CoreEvent]]
+    events: list[CoreEvent]
     stats: EngineStats
     began_at: float
 

@@ -1,9 +1,13 @@
-"""What goes into the engine and what comes out: plain data that both processes use."""
+"""What goes into the engine and what comes out, and its limits: plain data that both processes use."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from services.inference.engine.errors import RequestTooLargeError
 from shared.lm import SamplingParams
+
+BLOCK_SIZE = 16
+"""Tokens of one block of the KV cache."""
 
 FinishReason = Literal["stop", "length"]
 
@@ -34,6 +38,31 @@ class SequenceRequest:
     num_prompt_logprobs: int | None = None
     arrived_at: float = 0.0
 
+    @property
+    def num_blocks(self) -> int:
+        """Blocks that it holds at its end: its last token is never run, so its keys and values need no room."""
+        num_prompt_tokens = len(self.prompt_ids)
+        return num_blocks_of(max(num_prompt_tokens, num_prompt_tokens + self.max_tokens - 1))
+
+    def check_fits_cache(self, num_blocks: int) -> None:
+        """Refuse a sequence that needs more than the `num_blocks` blocks of the KV cache.
+
+        Raises:
+            RequestTooLargeError: Names the limit.
+        """
+        needed = self.num_blocks
+        if needed > num_blocks:
+            raise RequestTooLargeError(
+                f"{len(self.prompt_ids)} prompt tokens and max_tokens {self.max_tokens} need {needed * BLOCK_SIZE} "
+                f"tokens of KV cache, and it holds {num_blocks * BLOCK_SIZE}; shorten the prompt, lower max_tokens, or "
+                "raise OWNLM_KV_CACHE_BYTES"
+            )
+
+
+def num_blocks_of(num_tokens: int) -> int:
+    """Blocks that hold so many tokens."""
+    return -(-num_tokens // BLOCK_SIZE)
+
 
 class TokenLogprobs(NamedTuple):
     """Natural log-probabilities under the model's distribution over the valid ids, before any sampling parameter."""
@@ -51,20 +80,22 @@ class SampledToken(NamedTuple):
 
 
 class StartEvent(NamedTuple):
-    """Sequence `sequence_index` was admitted to the batch and its prompt begins to run; comes once, before all others.
+    """A sequence was admitted to the batch and its prompt begins to run; comes once, before all others.
 
     For the engine's client, which measures how long sequences wait, including those that were canceled meanwhile;
     request handlers never see it.
     """
 
+    request_id: int
     sequence_index: int
     arrived_at: float
 
 
 class PromptEvent(NamedTuple):
-    """The prompt of sequence `sequence_index` is in the KV cache; comes once, before the sequence's first token.
+    """The prompt of a sequence is in the KV cache; comes once, before the sequence's first token.
 
     Attributes:
+        request_id: The engine's number of the request.
         sequence_index: The sequence's number in its request.
         num_cached_tokens: Prompt tokens that were in the prefix cache, or that another sequence of the same prompt
             computed.
@@ -72,6 +103,7 @@ class PromptEvent(NamedTuple):
         finish_reason: "length" where no token was requested.
     """
 
+    request_id: int
     sequence_index: int
     num_cached_tokens: int
     logprobs: tuple[TokenLogprobs, ...] | None = None
@@ -79,8 +111,9 @@ class PromptEvent(NamedTuple):
 
 
 class TokenEvent(NamedTuple):
-    """One generated token of sequence `sequence_index`; the sequence's last event has its finish reason."""
+    """One generated token of a sequence, whose last event has its finish reason."""
 
+    request_id: int
     sequence_index: int
     token: int
     logprobs: TokenLogprobs | None = None
@@ -88,8 +121,9 @@ class TokenEvent(NamedTuple):
 
 
 class FailEvent(NamedTuple):
-    """Sequence `sequence_index` failed; its last event. `message` is the cause."""
+    """A sequence failed; its last event. `message` is the cause."""
 
+    request_id: int
     sequence_index: int
     message: str
 
@@ -129,6 +163,20 @@ class EngineStats(NamedTuple):
     preemptions: int = 0
     steps: int = 0
     restarts: int = 0
+
+    def after(self, earlier: "EngineStats") -> "EngineStats":
+        """Add the counters of processes that ran before this one."""
+        return self._replace(**{name: getattr(self, name) + getattr(earlier, name) for name in _COUNTERS})
+
+
+_COUNTERS = (
+    "prefix_tokens_looked_up",
+    "prefix_tokens_hit",
+    "prefill_tokens",
+    "generated_tokens",
+    "preemptions",
+    "steps",
+)
 
 
 class Fault(NamedTuple):

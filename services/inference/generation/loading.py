@@ -1,7 +1,7 @@
 """Load a model folder for serving: the tokenizer and the configuration here, the weights in a worker process."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 
 from services.inference.engine import EngineClient, EngineConfig, LoadError, ModelProcess, Ready, model_identity
@@ -12,11 +12,7 @@ from shared.lm import GenerationDefaults, ModelConfig, ModelDescription, read_de
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A loaded model as requests use it; the engine has its weights.
-
-    Attributes:
-        worker_pid: Returns the id of the current worker process, or None.
-    """
+    """A loaded model as requests use it; the engine has its weights."""
 
     tokenizer: Tokenizer
     defaults: GenerationDefaults
@@ -25,27 +21,6 @@ class ServedModel:
     context_length: int
     device: str
     dtype: str
-    worker_pid: Callable[[], int | None] = lambda: None
-
-
-class _Launcher:
-    """Starts the worker process, and its replacements."""
-
-    def __init__(self, config: EngineConfig, load_timeout: float | None) -> None:
-        self._config = config
-        self._load_timeout = load_timeout
-        self._worker: ModelProcess | None = None
-
-    def pin(self, ready: Ready) -> None:
-        """Start replacements on the same device only: after a GPU failure they do not fall back to the CPU."""
-        self._config = replace(self._config, device=ready.device, dtype=ready.dtype)
-
-    def __call__(self) -> ModelProcess:
-        self._worker = ModelProcess(self._config, load_timeout=self._load_timeout)
-        return self._worker
-
-    def worker_pid(self) -> int | None:
-        return self._worker.pid if self._worker is not None else None
 
 
 def load_served_model(settings: InferenceSettings) -> ServedModel:
@@ -55,30 +30,22 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
         ModelFolderError: A file is missing or invalid.
         LoadError: The worker process failed, or the folder changed meanwhile.
     """
-    config = EngineConfig(
-        model_dir=settings.model_dir,
-        device=settings.device,
-        dtype=settings.dtype,
-        threads=settings.threads,
-        context_length=settings.context_length,
-        max_batch=settings.max_batch,
-        prefill_tokens=settings.prefill_tokens,
-        kv_cache_bytes=settings.kv_cache_bytes,
-    )
-    launch = _Launcher(config, settings.load_timeout or None)
+    config = EngineConfig(**{field.name: getattr(settings, field.name) for field in fields(EngineConfig)})
+    load_timeout = settings.load_timeout or None
     try:
-        process = launch()
+        process = ModelProcess(config, load_timeout=load_timeout)
     except OSError as error:
         raise LoadError(f"cannot start the worker process: {error.strerror}", reported=True) from error
     try:
         folder = read_description(settings.model_dir)
         folder.tokenizer.warm_up()
         ready = process.wait_ready()
-        launch.pin(ready)
         _check_same(folder, ready, settings.model_dir)
     except Exception:
         process.close()
         raise
+    # A replacement runs on the same device: after a GPU failure it does not fall back to the CPU.
+    replacement = replace(config, device=ready.device, dtype=ready.dtype)
     return ServedModel(
         tokenizer=folder.tokenizer,
         defaults=folder.generation,
@@ -86,7 +53,7 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
         engine=EngineClient(
             process,
             ready,
-            launch,
+            partial(ModelProcess, replacement, load_timeout=load_timeout),
             max_queue=settings.max_queue,
             queue_timeout=settings.queue_timeout or None,
             request_timeout=settings.request_timeout or None,
@@ -95,7 +62,6 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
         context_length=ready.context_length,
         device=ready.device,
         dtype=ready.dtype,
-        worker_pid=launch.worker_pid,
     )
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import secrets
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from services.inference.engine import SequenceRequest
@@ -31,24 +30,25 @@ class PreparedRequest:
     """A request that was checked and encoded. Choices are numbered prompt by prompt: `prompt * n + choice`.
 
     Attributes:
+        request: What the client sent.
         prompts: At least one.
-        num_choices: Choices in the response, all prompts together.
         sequences: One for each choice; empty where there is nothing to run.
         seed: The seed that the sequences' seeds are derived from.
         stops: Stop strings.
         special_stops: Those of them that are special tokens, by id: their text is never generated as text.
-        min_tokens: Tokens before which stop strings do not end a choice.
-        echo: Whether the text of each choice starts with its prompt.
     """
 
+    request: GenerationRequest
     prompts: list[Prompt]
-    num_choices: int
     sequences: list[SequenceRequest]
     seed: int
     stops: StopStrings
     special_stops: dict[int, str]
-    min_tokens: int
-    echo: bool
+
+    @property
+    def num_choices(self) -> int:
+        """Choices in the response, all prompts together."""
+        return len(self.prompts) * self.request.num_choices
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -57,7 +57,7 @@ class PreparedRequest:
 
     def prompt_index(self, choice: int) -> int:
         """The index of the prompt that a choice continues."""
-        return choice * len(self.prompts) // self.num_choices
+        return choice // self.request.num_choices
 
     def prompt_of(self, choice: int) -> Prompt:
         """The prompt that a choice continues."""
@@ -94,39 +94,27 @@ def prepare_request(request: GenerationRequest, model: ServedModel, default_max_
     seed = secrets.randbits(_RANDOM_SEED_BITS) if request.seed is None else request.seed
     special = model.tokenizer.special_tokens
     special_stops = {special[stop]: stop for stop in request.stops if stop in special}
-    # One object for each choice, however many prompts share it: it is checked once, and sent to the worker once.
-    template = _template(request, model, special_stops)
-    seeded = [replace(template.params, seed=choice_seed(seed, index)) for index in range(request.num_choices)]
+    params = _sampling_params(request, model, seed)
+    stop_ids = _stop_ids(request, model).union(special_stops)
     limits = [_max_tokens(request, len(prompt.ids), model.context_length, default_max_tokens) for prompt in prompts]
-    return PreparedRequest(
-        prompts=prompts,
-        num_choices=len(prompts) * request.num_choices,
-        sequences=[
-            replace(template, prompt_ids=prompt.ids, max_tokens=max_tokens, params=params)
-            for prompt, max_tokens in zip(prompts, limits, strict=True)
-            for params in seeded
-            if max_tokens or request.num_prompt_logprobs is not None
-        ],
-        seed=seed,
-        stops=StopStrings(request.stops),
-        special_stops=special_stops,
-        min_tokens=template.min_tokens,
-        echo=bool(request.echo),
-    )
-
-
-def _template(request: GenerationRequest, model: ServedModel, special_stops: Iterable[int]) -> SequenceRequest:
-    """What all sequences of a request share."""
-    return SequenceRequest(
-        prompt_ids=(0,),
-        params=_sampling_params(request, model),
-        max_tokens=0,
-        stop_ids=_stop_ids(request, model).union(special_stops),
-        num_logprobs=request.logprobs,
-        min_tokens=request.min_tokens or 0,
-        num_prompt_logprobs=request.num_prompt_logprobs,
-        arrived_at=request_started(),
-    )
+    # One object for each choice, however many prompts share it: it is checked once, and sent to the worker once.
+    seeded = [replace(params, seed=choice_seed(seed, index)) for index in range(request.num_choices)]
+    sequences = [
+        SequenceRequest(
+            prompt_ids=prompt.ids,
+            params=choice_params,
+            max_tokens=max_tokens,
+            stop_ids=stop_ids,
+            num_logprobs=request.logprobs,
+            min_tokens=request.min_tokens or 0,
+            num_prompt_logprobs=request.num_prompt_logprobs,
+            arrived_at=request_started(),
+        )
+        for prompt, max_tokens in zip(prompts, limits, strict=True)
+        for choice_params in seeded
+        if max_tokens or request.num_prompt_logprobs is not None
+    ]
+    return PreparedRequest(request, prompts, sequences, seed, StopStrings(request.stops), special_stops)
 
 
 def choice_seed(seed: int, index: int) -> int:
@@ -171,13 +159,13 @@ def _stop_ids(request: GenerationRequest, model: ServedModel) -> frozenset[int]:
     return frozenset(ids if request.ignore_eos else (*ids, *model.defaults.eos_token_ids))
 
 
-def _sampling_params(request: GenerationRequest, model: ServedModel) -> SamplingParams:
+def _sampling_params(request: GenerationRequest, model: ServedModel, seed: int) -> SamplingParams:
     given = {name: value for name in _SAMPLING_FIELDS if (value := getattr(request, name)) is not None}
     biases = tuple((int(name), bias) for name, bias in (request.logit_bias or {}).items())
     for token, _ in biases:
         if token >= model.config.vocab_size:
             raise ApiError(400, f"logit_bias: {_unknown_token(token, model)}", param="logit_bias")
-    return replace(model.defaults.params(seed=0), logit_bias=biases, **given)
+    return replace(model.defaults.params(seed=seed), logit_bias=biases, **given)
 
 
 def _unknown_token(token: int, model: ServedModel) -> str:

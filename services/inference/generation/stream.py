@@ -1,15 +1,32 @@
-"""A request that is being generated: the events of its sequences become deltas of its choices."""
+"""A request that is being generated: the events of its sequences become deltas of its choices, and are measured."""
 
+import time
 from collections.abc import AsyncIterator, Sequence
 
-from services.inference.engine import EngineError, PromptEvent, RequestHandle, SequenceEvent
+from services.inference.engine import (
+    EngineError,
+    EngineUnavailableError,
+    PromptEvent,
+    QueueFullError,
+    RequestHandle,
+    RequestTimeoutError,
+    RequestTooLargeError,
+    SequenceEvent,
+    TokenEvent,
+)
 from services.inference.generation.detokenizer import Delta, Detokenizer
-from services.inference.generation.errors import to_api_error
 from services.inference.generation.loading import ServedModel
 from services.inference.generation.prepare import PreparedRequest
-from services.inference.generation.timing import RequestTiming
 from services.inference.metrics import InferenceMetrics
-from shared.http import add_log_fields
+from shared.http import ApiError, add_log_fields, request_started
+
+_STATUS: dict[type[EngineError], int] = {
+    QueueFullError: 429,
+    EngineUnavailableError: 503,
+    RequestTimeoutError: 504,
+    RequestTooLargeError: 400,
+}
+_RETRY_AFTER = {"Retry-After": "1"}
 
 
 class Generation:
@@ -28,13 +45,14 @@ class Generation:
     ) -> None:
         self.prepared = prepared
         self.num_completion_tokens = 0
+        min_tokens = prepared.request.min_tokens or 0
         self._metrics = metrics
         self._texts = [""] * prepared.num_choices if log_prompts else None
         self._detokenizers = [
-            Detokenizer(index, model.tokenizer, prepared.stops, prepared.special_stops, prepared.min_tokens)
+            Detokenizer(index, model.tokenizer, prepared.stops, prepared.special_stops, min_tokens)
             for index in range(prepared.num_choices)
         ]
-        self._to_echo = set(range(prepared.num_choices)) if prepared.echo else set()
+        self._to_echo = set(range(prepared.num_choices)) if prepared.request.echo else set()
         self._cached: list[int | None] = [None] * len(prepared.prompts)
         self._unfinished = set(range(prepared.num_choices))
         self._timing = RequestTiming(metrics)
@@ -136,3 +154,63 @@ class Generation:
             if self._handle is not None:
                 self._handle.drop(delta.index)
         return delta
+
+
+class RequestTiming:
+    """Measures events when they leave the engine, not when a slow reader lets their handler see them.
+
+    The time between tokens is measured for each sequence: a token of another one does not count.
+    """
+
+    def __init__(self, metrics: InferenceMetrics) -> None:
+        self._metrics = metrics
+        self._arrived_at = request_started()
+        self._last_token_at: dict[int, float] = {}  # by sequence index
+        self._first_event_at: float | None = None
+        self._first_token_at: float | None = None
+
+    @property
+    def has_events(self) -> bool:
+        """Whether the engine has sent anything."""
+        return self._first_event_at is not None
+
+    def observe(self, event: SequenceEvent) -> None:
+        """Measure an event that arrives now."""
+        now = time.perf_counter()
+        if self._first_event_at is None:
+            self._first_event_at = now
+        if isinstance(event, TokenEvent):
+            previous = self._last_token_at.get(event.sequence_index)
+            if previous is not None:
+                self._metrics.token_seconds.observe(now - previous)
+            elif self._first_token_at is None:
+                self._first_token_at = now
+                self._metrics.first_token_seconds.observe(now - self._arrived_at)
+            self._last_token_at[event.sequence_index] = now
+
+    def finish(self) -> None:
+        """Measure the whole request: all sequences finished without an error."""
+        self._metrics.generation_seconds.observe(time.perf_counter() - self._arrived_at)
+
+    def log(self, started_at: float | None) -> None:
+        """Add the times to the request's log line and trace; `started_at`: when its first sequence was admitted."""
+        if started_at is not None:
+            add_log_fields(queue_ms=_ms(started_at - self._arrived_at))
+            if self._first_event_at is not None:
+                add_log_fields(prefill_ms=_ms(self._first_event_at - started_at))
+        if self._first_token_at is not None:
+            last_token_at = max(self._last_token_at.values())
+            add_log_fields(
+                first_token_ms=_ms(self._first_token_at - self._arrived_at),
+                decode_ms=_ms(last_token_at - self._first_token_at),
+            )
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 1)
+
+
+def to_api_error(error: EngineError) -> ApiError:
+    """Keep the engine's message and code; 429 and 503 get `Retry-After`, and other errors are a 500."""
+    status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
+    return ApiError(status, str(error), code=error.code, headers=_RETRY_AFTER if status in (429, 503) else None)

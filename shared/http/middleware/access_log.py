@@ -1,7 +1,8 @@
 """One log line and one set of measurements for each request. Never the content of a request."""
 
+import logging
 import time
-from typing import Any
+from collections.abc import Awaitable
 
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -33,12 +34,12 @@ class AccessLogMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        context = RequestContext(next((value for name, value in scope["headers"] if name == b"x-request-id"), None))
+        context = RequestContext(dict(scope["headers"]))
         current_request.set(context)
         id_header = (b"x-request-id", context.id.encode("latin-1"))
         is_complete = False
 
-        async def send_with_id(message: Message) -> None:
+        def send_with_id(message: Message) -> Awaitable[None]:
             nonlocal is_complete
             if message["type"] == "http.response.start":
                 context.status = message["status"]
@@ -46,7 +47,7 @@ class AccessLogMiddleware:
                 message = {**message, "headers": [*message.get("headers", ()), id_header]}
             elif message["type"] == "http.response.body":
                 is_complete = not message.get("more_body", False)
-            await send(message)
+            return send(message)
 
         self._metrics.in_flight.inc()
         try:
@@ -61,13 +62,14 @@ class AccessLogMiddleware:
         route = getattr(scope.get("route"), "path", None) or self._unrouted_path(scope)
         method = scope["method"] if scope["method"] in _KNOWN_METHODS else "other"
         self._metrics.count_request(method, route, status, seconds)
-        fields: dict[str, Any] = context.log_fields
-        if context.error_code is not None:
-            fields["error"] = context.error_code
-            if status in _REFUSED or server_refusal(scope) is not None:
-                self._metrics.count_refusal(context.error_code)
-        log = self._log.debug if route in QUIET_PATHS else self._log.info
-        log("request", method=method, route=route, status=status, ms=round(seconds * 1000, 1), id=context.id, **fields)
+        error = context.error_code
+        if error is not None and (status in _REFUSED or server_refusal(scope) is not None):
+            self._metrics.count_refusal(error)
+        level = logging.DEBUG if route in QUIET_PATHS else logging.INFO
+        if self._log.is_enabled_for(level):
+            fields = context.log_fields if error is None else {**context.log_fields, "error": error}
+            ms = round(seconds * 1000, 1)
+            self._log.log(level, "request", method=method, route=route, status=status, ms=ms, id=context.id, **fields)
 
     def _unrouted_path(self, scope: Scope) -> str:
         """The route of a request that was refused before routing, as far as its path alone determines it."""

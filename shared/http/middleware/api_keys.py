@@ -1,14 +1,17 @@
-"""API keys from the environment and from a file that may change while the service runs."""
+"""API keys, from the environment and from a file that may change while the service runs, and requests without one."""
 
 import hmac
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 
 import structlog
+from starlette.types import Scope
 
+from shared.http.errors import ApiError
+from shared.http.probes import HEALTH_PATHS
 from shared.http.settings import ServiceSettings, SettingsError
 
 _log = structlog.get_logger("ownlm.keys")
@@ -46,6 +49,19 @@ class ApiKeys:
         if settings.api_keys is not None and not keys:
             raise SettingsError("OWNLM_API_KEYS contains no key: unset it, or separate keys by commas")
         return cls(keys, settings.api_keys_file)
+
+    def check(self, scope: Scope, headers: Mapping[bytes, bytes]) -> ApiError | None:
+        """Refuse a request without `Authorization: Bearer KEY` and one of the keys; health checks need none."""
+        if scope["path"] in HEALTH_PATHS:
+            return None
+        scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+        if scheme.lower() != b"bearer":
+            message = "an API key is required: send the header 'Authorization: Bearer KEY'"
+            return _unauthorized(message, "missing_api_key", 'Bearer realm="ownlm"')
+        if not self.accepts(key.strip()):
+            challenge = 'Bearer realm="ownlm", error="invalid_token"'
+            return _unauthorized("unknown API key", "invalid_api_key", challenge)
+        return None
 
     def accepts(self, key: bytes) -> bool:
         """Whether this key is valid."""
@@ -103,6 +119,10 @@ def _checked(key: str, place: str) -> str:
     if not key.isascii() or not key.isprintable() or " " in key:
         raise SettingsError(f"{place}: an API key must be printable ASCII without spaces")
     return key
+
+
+def _unauthorized(message: str, code: str, challenge: str) -> ApiError:
+    return ApiError(401, message, code=code, headers={"WWW-Authenticate": challenge})
 
 
 def _digest(key: bytes) -> bytes:

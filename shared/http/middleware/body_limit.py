@@ -1,6 +1,8 @@
 """Size limits for request bodies and responses: for each, and for all in memory together."""
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from collections.abc import Mapping
+
+from starlette.types import Message, Receive, Scope, Send
 
 from shared.http.errors import CLIENT_CLOSED_REQUEST, ApiError, error_response, server_refusal
 
@@ -46,53 +48,32 @@ class MemoryBudget:
         self.held -= size
 
 
-class BodyLimitMiddleware:
-    """Answers 413 to bodies over `max_bytes`, and 503 if `budget` has no room for a body or a response.
+def check_length(max_bytes: int, _scope: Scope, headers: Mapping[bytes, bytes]) -> ApiError | None:
+    """Refuse a body whose announced length is more than `max_bytes`."""
+    announced = headers.get(b"content-length", b"0")
+    if announced.isdigit() and int(announced) > max_bytes:
+        return _too_large(f"the body has {int(announced):,} bytes", max_bytes)
+    return None
 
-    The length is checked by `Content-Length` if it is present, and while reading. Large responses are sent in parts,
-    as the client reads them, and count until they are sent; so does each large part of a stream, of which only the
-    first can still be refused. Pure ASGI, so that it neither buffers a stream nor hides a disconnect. `Connection:
-    close` makes the server discard what the client still sends.
+
+class Exchange:
+    """What one request receives and sends, within the limits of its size and of the memory of all requests.
+
+    A response's head is sent with the first part of its body. Large bodies are sent in parts, as the client reads them,
+    and count until they are sent; of a stream, only the first part can still be refused. Streams are not buffered, and
+    a disconnect is passed on.
+
+    Args:
+        scope: The request's.
+        receive: The server's.
+        send: The server's.
+        max_bytes: The largest request body.
+        budget: Shared with all other requests.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int, budget: MemoryBudget) -> None:
-        self._app = app
+    def __init__(self, scope: Scope, receive: Receive, send: Send, max_bytes: int, budget: MemoryBudget) -> None:
+        self._received = 0
         self._max_bytes = max_bytes
-        self._budget = budget
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, counting the bytes of its body and its response."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        if announced.isdigit() and int(announced) > self._max_bytes:
-            error = self._too_large(f"the body has {int(announced):,} bytes")
-            await error_response(error)(scope, receive, send)
-            return
-        exchange = _Exchange(scope, receive, send, self._budget)
-
-        async def counted_receive() -> Message:
-            message = await exchange.receive()
-            if exchange.received > self._max_bytes:
-                raise self._too_large("the body is larger")
-            return message
-
-        try:
-            await self._app(scope, counted_receive, exchange.send)
-        finally:
-            exchange.end()
-
-    def _too_large(self, fault: str) -> ApiError:
-        message = f"{fault}, the limit is {self._max_bytes:,} (OWNLM_MAX_BODY_BYTES)"
-        return ApiError(413, message, code="body_too_large", headers={"Connection": "close"})
-
-
-class _Exchange:
-    """What one request has received and holds, and what it sends."""
-
-    def __init__(self, scope: Scope, receive: Receive, send: Send, budget: MemoryBudget) -> None:
-        self.received = 0
         self._scope = scope
         self._receive = receive
         self._send = send
@@ -106,52 +87,52 @@ class _Exchange:
         """The next part of the body.
 
         Raises:
-            ApiError: 499 if the client disconnects within it, the error with which the server refuses the request, or
-                503 if all bodies together are too large.
+            ApiError: 499 if the client disconnects within it, the error with which the server refuses the request, 413
+                if it is too large, or 503 if all bodies together are.
         """
         message = await self._receive()
+        if self._is_complete:
+            return message
         refusal = server_refusal(self._scope)
-        if refusal is not None and not self._is_complete:
+        if refusal is not None:
             raise refusal
         if message["type"] == "http.request":
             self._hold(len(message.get("body", b"")))
             self._is_complete = not message.get("more_body", False)
-        elif not self._is_complete:
+        else:
             raise ApiError(CLIENT_CLOSED_REQUEST, "the client disconnected before its request was complete")
         return message
 
     async def send(self, message: Message) -> None:
-        """Send a part of the answer, in parts of its own where it is large."""
+        """Send a part of the response, in parts of its own where it is large."""
         if message["type"] == "http.response.start":
             self._start = message
-        elif not self._is_refused:
-            await self._send_body(message)
+        elif self._is_refused:
+            return
+        elif len(message.get("body", b"")) > _SENT_AT_ONCE:
+            await self._send_large(message)
+        else:
+            if (start := self._start) is not None:
+                self._start = None
+                await self._send(start)
+            await self._send(message)
 
-    async def _send_body(self, message: Message) -> None:
-        start, self._start = self._start, None
-        counted = max(0, len(message.get("body", b"")) - _SENT_AT_ONCE)
+    async def _send_large(self, message: Message) -> None:
+        body = memoryview(message["body"])
+        counted = len(body) - _SENT_AT_ONCE
         try:
-            self._budget.acquire(counted) if start is not None else self._budget.count(counted)
+            self._budget.acquire(counted) if self._start is not None else self._budget.count(counted)
         except ApiError as error:
             self._is_refused = True
             await error_response(error)(self._scope, self._receive, self._send)
             return
         try:
-            if start is not None:
-                await self._send(start)
-            if counted:
-                message = await self._send_in_parts(message)
-            await self._send(message)
+            while len(body) > _SENT_AT_ONCE:
+                await self.send({"type": "http.response.body", "body": bytes(body[:_SENT_AT_ONCE]), "more_body": True})
+                body = body[_SENT_AT_ONCE:]
+            await self.send({**message, "body": bytes(body)})
         finally:
             self._budget.release(counted)
-
-    async def _send_in_parts(self, message: Message) -> Message:
-        """Send all but the last part, which is returned."""
-        body = memoryview(message["body"])
-        while len(body) > _SENT_AT_ONCE:
-            await self._send({"type": "http.response.body", "body": bytes(body[:_SENT_AT_ONCE]), "more_body": True})
-            body = body[_SENT_AT_ONCE:]
-        return {**message, "body": bytes(body)}
 
     def end(self) -> None:
         """Give back what was held."""
@@ -159,11 +140,14 @@ class _Exchange:
         self._held = 0
 
     def _hold(self, size: int) -> None:
-        if self.received + size <= _FREE_BYTES:
-            self.received += size
-            return
-        before = max(0, self.received - _FREE_BYTES)
-        self.received += size
-        size = max(0, self.received - _FREE_BYTES) - before
-        self._budget.acquire(size)
-        self._held += size
+        self._received += size
+        if self._received > self._max_bytes:
+            raise _too_large("the body is larger", self._max_bytes)
+        if (counted := self._received - _FREE_BYTES - self._held) > 0:
+            self._budget.acquire(counted)
+            self._held += counted
+
+
+def _too_large(fault: str, max_bytes: int) -> ApiError:
+    message = f"{fault}, the limit is {max_bytes:,} (OWNLM_MAX_BODY_BYTES)"
+    return ApiError(413, message, code="body_too_large", headers={"Connection": "close"})

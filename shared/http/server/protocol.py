@@ -13,8 +13,8 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from shared.http.errors import SERVER_REFUSAL, ApiError
+from shared.http.server.connection import ReaderTimeout, ResponseTransport, Timeout, UnchunkedTransport
 from shared.http.server.file_descriptors import is_reserved
-from shared.http.server.response_transport import ResponseTransport, UnchunkedTransport, unacknowledged_bytes
 
 MAX_HEAD_BYTES = 65_536
 # Bytes parsed at once outside of bodies of known length. Each request among them takes a few kilobytes of memory.
@@ -38,8 +38,7 @@ class RequestProtocol(HttpToolsProtocol):
     def __init__(self, *arguments: Any, client_timeout: float, **named_arguments: Any) -> None:
         super().__init__(*arguments, **named_arguments)
         self._client_timeout = client_timeout
-        self._timer: asyncio.TimerHandle | None = None
-        self._reader_timer: asyncio.TimerHandle | None = None
+        self._timer = Timeout(self.loop, client_timeout, self._too_slow)
         self._unparsed = _NOTHING
         self._receiving = False  # from a request's first byte to its last
         self._in_head = True
@@ -61,12 +60,14 @@ class RequestProtocol(HttpToolsProtocol):
         if is_reserved(transport.get_extra_info("socket")):
             transport.abort()
         self.flow = self._flow = _Flow(transport, self)
-        self._timer = self.loop.call_later(self._client_timeout, self._too_slow)
+        self._responses = ResponseTransport(transport, self._hang_up)
+        self._reader = ReaderTimeout(self.loop, self._client_timeout, self._on_stalled_reader, transport)
+        self._timer.start()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers, and notify every request without a complete response."""
         self._end_input()
-        self._stop_reader_timer()
+        self._reader.stop()
         self._unset_keepalive_if_required()  # uvicorn leaves it running after a reset, and it refers to the connection
         super().connection_lost(exc)
         _disconnect(self._answered)  # uvicorn notifies only the newest request of a pipeline
@@ -84,19 +85,14 @@ class RequestProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins, perhaps in the packet that ended the previous one."""
         self._receiving = True
-        self._stop_timer()
+        self._timer.stop()
         self._unset_keepalive_if_required()
         super().on_message_begin()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A header. Trailers are ignored (RFC 9110, 6.5.1): they must not authorize a request or describe its body."""
-        if self._in_head:
-            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The head is complete; the body follows."""
         version = self.parser.get_http_version()
-        if version not in {"1.0", "1.1"}:
+        if version not in ("1.0", "1.1"):
             self._refuse(ApiError(505, f"HTTP/{version} is not supported, use HTTP/1.1", code="http_version"))
             return
         headers = dict(self.headers)
@@ -108,6 +104,8 @@ class RequestProtocol(HttpToolsProtocol):
             self._refuse(ApiError(400, f"{message}: {ways}", code="upgrade_not_supported"))
             return
         self._begin_answer()
+        # Trailers are ignored (RFC 9110, 6.5.1): they must not authorize a request or describe its body.
+        self.headers = []
         self._in_head = False
         self._head_bytes = 0
         self._body_left = length
@@ -124,7 +122,7 @@ class RequestProtocol(HttpToolsProtocol):
         self._receiving = False
         self._in_head = True
         self._head_bytes = 0
-        self._stop_timer()
+        self._timer.stop()
         if not self._input_ended:
             super().on_message_complete()
 
@@ -132,24 +130,24 @@ class RequestProtocol(HttpToolsProtocol):
         """Start the next request of a pipeline."""
         if self._lingers:
             return
+        self._responses.end_response()
         self._answered = self.pipeline[-1][0] if self.pipeline else None
         super().on_response_complete()
-        if self._timer is not None:  # the next request was not read meanwhile: its timer starts now
-            self._stop_timer()
-            self._start_timer()
+        if self._timer.is_running:  # the next request was not read meanwhile: its timer starts now
+            self._timer.start()
         if self._unparsed and not self.pipeline:
             self.loop.call_soon(self._parse)
 
     def pause_writing(self) -> None:
         """The client reads more slowly than the response is written: watch whether it reads at all."""
         super().pause_writing()
-        self._watch_reader(self._unsent_bytes())
+        self._reader.start()
 
     def resume_writing(self) -> None:
         """The client has read nearly all of it."""
         super().resume_writing()
         if not self._lingers:
-            self._stop_reader_timer()
+            self._reader.stop()
 
     def timeout_keep_alive_handler(self) -> None:
         """Close an idle connection, or abort it if its response was not read: closing would wait for the reader."""
@@ -175,9 +173,10 @@ class RequestProtocol(HttpToolsProtocol):
             self.flow.pause_reading()
         else:
             self._unparsed = _NOTHING
-            self._flow.resume_if_owed()
-        if self._receiving and not self._input_ended and self._timer is None:
-            self._start_timer()
+            if self._flow.owes_resume:
+                self._flow.resume_reading()
+        if self._receiving and not self._input_ended and not self._timer.is_running:
+            self._timer.start()
 
     def _feed(self, data: memoryview) -> None:
         try:
@@ -202,14 +201,14 @@ class RequestProtocol(HttpToolsProtocol):
 
     def _begin_answer(self) -> None:
         """Pass the request to the app, or queue it."""
-        version = self.parser.get_http_version()
-        self.expect_100_continue = self.expect_100_continue and version != "1.0"  # RFC 9110, 10.1.1
         super().on_headers_complete()
+        cycle = self.cycle
         if self._answered is None or self._answered.response_complete:
-            self._answered = self.cycle
-        assert self.cycle is not None
-        kind = UnchunkedTransport if version == "1.0" else ResponseTransport
-        self.cycle.transport = cast("asyncio.Transport", kind(self.transport, self.loop, self._hang_up))
+            self._answered = cycle
+        cycle.transport = cast("asyncio.Transport", self._responses)
+        if self.scope["http_version"] == "1.0":
+            cycle.transport = cast("asyncio.Transport", UnchunkedTransport(self.transport, self._hang_up))
+            cycle.waiting_for_100_continue = False  # RFC 9110, 10.1.1
 
     def _refuse(self, error: ApiError) -> None:
         """Respond with `error` after the responses to previous requests, and close the connection.
@@ -229,7 +228,11 @@ class RequestProtocol(HttpToolsProtocol):
         cycle = self.cycle
         assert cycle is not None
         if cycle.response_started:
-            self._hang_up() if cycle.response_complete else self._disconnect_all()
+            if cycle.response_complete:
+                self._hang_up()
+            else:
+                _disconnect(self._answered, cycle)
+                self.transport.close()
             return
         cycle.scope["extensions"] = {SERVER_REFUSAL: {"error": error}}
         cycle.keep_alive = False
@@ -237,17 +240,16 @@ class RequestProtocol(HttpToolsProtocol):
         cycle.message_event.set()
 
     def _end_input(self) -> None:
-        self._stop_timer()
+        self._timer.stop()
         self._input_ended = True
         self._unparsed = _NOTHING
 
     def _too_slow(self) -> None:
-        self._timer = None
         if self.transport.is_closing():
             return
         # The server does not read now, or the client may wait for a response before it continues.
         if self.flow.read_paused or self._is_answering():
-            self._start_timer()
+            self._timer.start()
         elif not self._receiving:  # it has sent nothing, and would not expect a response
             self.transport.close()
         else:
@@ -259,21 +261,10 @@ class RequestProtocol(HttpToolsProtocol):
         answered = self._answered
         return answered is not None and not answered.more_body and not answered.response_complete
 
-    def _unsent_bytes(self) -> int:
-        """Bytes written but not acknowledged: the event loop alone does not see the progress of a slow client."""
-        return self.transport.get_write_buffer_size() + unacknowledged_bytes(self.transport)
-
-    def _watch_reader(self, unsent: int) -> None:
-        self._stop_reader_timer()
-        self._reader_timer = self.loop.call_later(self._client_timeout, self._check_reader, unsent)
-
-    def _check_reader(self, unsent_before: int) -> None:
-        if (unsent := self._unsent_bytes()) < unsent_before:
-            self._watch_reader(unsent)
-        else:
-            if not self._lingers:
-                self.logger.info("closed a connection whose client does not read the response")
-            self.transport.abort()
+    def _on_stalled_reader(self) -> None:
+        if not self._lingers:
+            self.logger.info("closed a connection whose client does not read the response")
+        self.transport.abort()
 
     def _hang_up(self) -> None:
         """Close after the last response of this connection."""
@@ -281,11 +272,6 @@ class RequestProtocol(HttpToolsProtocol):
             self.transport.close()
         elif not self.transport.is_closing():
             self._linger()
-
-    def _disconnect_all(self) -> None:
-        _disconnect(self._answered)
-        _disconnect(self.cycle)
-        self.transport.close()
 
     def _linger(self) -> None:
         """Send no more, but read and discard what the client still sends, until it closes or the timeout is over.
@@ -297,20 +283,7 @@ class RequestProtocol(HttpToolsProtocol):
         _disconnect(self.cycle)
         self.transport.write_eof()
         self.flow.resume_reading()
-        self._watch_reader(self._unsent_bytes())
-
-    def _start_timer(self) -> None:
-        self._timer = self.loop.call_later(self._client_timeout, self._too_slow)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _stop_reader_timer(self) -> None:
-        if self._reader_timer is not None:
-            self._reader_timer.cancel()
-            self._reader_timer = None
+        self._reader.start()
 
 
 class _Flow(FlowControl):
@@ -319,21 +292,18 @@ class _Flow(FlowControl):
     def __init__(self, transport: asyncio.Transport, protocol: RequestProtocol) -> None:
         super().__init__(transport)
         self._protocol = protocol
-        self._owes_resume = False
+        self.owes_resume = False
 
     def resume_reading(self) -> None:
-        """Resume reading, as soon as no bytes are unparsed."""
-        self._owes_resume = True
-        self.resume_if_owed()
-
-    def resume_if_owed(self) -> None:
-        """Resume reading, if this was requested while bytes were unparsed."""
-        if self._owes_resume and not self._protocol.has_unparsed:
-            self._owes_resume = False
-            super().resume_reading()
+        """Resume reading, or note that this is due when no bytes are unparsed."""
+        if self.read_paused:
+            self.owes_resume = self._protocol.has_unparsed
+            if not self.owes_resume:
+                super().resume_reading()
 
 
-def _disconnect(cycle: RequestResponseCycle | None) -> None:
-    if cycle is not None and not cycle.response_complete:
-        cycle.disconnected = True
-        cycle.message_event.set()
+def _disconnect(*cycles: RequestResponseCycle | None) -> None:
+    for cycle in cycles:
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()

@@ -16,16 +16,16 @@ from fastapi.testclient import TestClient
 from services.inference.app import create_app
 from services.inference.engine.client.client import EngineClient
 from services.inference.engine.ipc import EngineConfig, Ready, encode, receive
-from services.inference.engine.limits import BLOCK_SIZE
 from services.inference.engine.runner.protocol import Runner, Segment, StepResult
-from services.inference.engine.types import SampledToken, SequenceRequest
+from services.inference.engine.types import BLOCK_SIZE, SampledToken, SequenceRequest
 from services.inference.engine.worker.main import serve
 from services.inference.engine.worker.model_loader import LoadedModel
 from services.inference.generation.loading import ServedModel
 from services.inference.settings import InferenceSettings
 from shared.bpe import PATTERNS, AddedToken, Tokenizer, Vocabulary
 from shared.kernels import warm
-from shared.lm import GenerationDefaults, ModelConfig, RopeConfig
+from shared.lm import GenerationDefaults, ModelConfig
+from tests.services.conftest import ready_client
 
 PIECES = ["DEF", "HI", " a;\n", "<|", "im", "_end|>", " a", "\r\n", "\n\ndata: x", "a\vb", "\u2028", "\x85", "é"]
 EOS = "<|endoftext|>"
@@ -93,6 +93,8 @@ class ScriptedRunner:
 
 class ThreadWorker:
     """Runs the model's process as a thread of this one, on a runner that a test has in its hands."""
+
+    pid = None
 
     def __init__(self, runner: Runner, prefill_tokens: int = 256, may_start: threading.Event | None = None) -> None:
         self._may_start = may_start
@@ -185,29 +187,13 @@ def scripted(pieces_tokenizer: Tokenizer) -> Callable[..., tuple[FastAPI, Script
 @pytest.fixture(scope="module")
 def client(model_dir: Path) -> Iterator[TestClient]:
     """The app on the tiny random model."""
-    with TestClient(
-        create_app(InferenceSettings(model_dir=model_dir, threads=1, prefill_tokens=16)), base_url="http://localhost"
-    ) as client:
-        while client.get("/readyz").status_code != 200:
-            time.sleep(0.01)
+    with ready_client(create_app(InferenceSettings(model_dir=model_dir, threads=1, prefill_tokens=16))) as client:
         yield client
 
 
 def _config(vocab_size: int) -> ModelConfig:
     return ModelConfig(
-        vocab_size=vocab_size,
-        context_length=CONTEXT_LENGTH,
-        d_model=8,
-        num_layers=1,
-        num_heads=1,
-        num_kv_heads=1,
-        head_dim=8,
-        d_ff=8,
-        norm_eps=1e-5,
-        qk_norm=False,
-        tie_embeddings=True,
-        rope=RopeConfig(),
-        initializer_range=0.02,
+        vocab_size, CONTEXT_LENGTH, d_model=8, num_layers=1, num_heads=1, num_kv_heads=1, head_dim=8, d_ff=8
     )
 
 

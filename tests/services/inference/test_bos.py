@@ -1,6 +1,5 @@
 """A model whose tokenizer begins every text with a token of its own."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,13 +15,13 @@ from shared.bpe import Tokenizer
 from shared.lm import (
     GenerationDefaults,
     ModelConfig,
-    RopeConfig,
     SamplingParams,
     Transformer,
     generate,
     load_model_folder,
     save_model_folder,
 )
+from tests.services.conftest import ready_client
 
 BOS = 256
 
@@ -38,20 +37,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bos")
     source.save(str(folder / "tokenizer.json"))
     config = ModelConfig(
-        vocab_size=257,
-        context_length=32,
-        d_model=16,
-        num_layers=1,
-        num_heads=2,
-        num_kv_heads=2,
-        head_dim=8,
-        d_ff=32,
-        norm_eps=1e-5,
-        qk_norm=False,
-        tie_embeddings=True,
-        rope=RopeConfig(),
+        vocab_size=257, context_length=32, d_model=16, num_layers=1, num_heads=2, num_kv_heads=2, head_dim=8, d_ff=32,
         initializer_range=0.5,
-    )
+    )  # fmt: skip
     torch.manual_seed(0)
     save_model_folder(
         folder / "model",
@@ -65,9 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(folder: Path) -> Iterator[TestClient]:
-    with TestClient(create_app(InferenceSettings(model_dir=folder, threads=1)), base_url="http://localhost") as client:
-        while client.get("/readyz").status_code != 200:
-            time.sleep(0.01)
+    with ready_client(create_app(InferenceSettings(model_dir=folder, threads=1))) as client:
         yield client
 
 

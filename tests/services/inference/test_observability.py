@@ -13,8 +13,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from services.inference.engine import PromptEvent, RequestHandle, TokenEvent
-from services.inference.generation import timing as module
-from services.inference.generation.timing import RequestTiming
+from services.inference.generation import stream as module
+from services.inference.generation.stream import RequestTiming
 from services.inference.metrics import InferenceMetrics
 from shared.http.request_context import RequestContext, current_request
 from tests.services.conftest import wait_until
@@ -101,10 +101,10 @@ def test_gaps_are_those_of_each_sequence(clock: Callable[[float], None]) -> None
         clock(101.0)
         handle.start(101.0)
         clock(101.2)
-        handle.receive(PromptEvent(0, 0))
+        handle.receive(PromptEvent(1, 0, 0))
         for step in range(6):
             clock(101.25 + step * 0.010)
-            handle.receive(TokenEvent(step % 2, 7, None, "length" if step > 3 else None))
+            handle.receive(TokenEvent(1, step % 2, 7, None, "length" if step > 3 else None))
         clock(102.0)
         timing.finish()
         timing.log(handle.started_at)
@@ -125,10 +125,10 @@ def test_tokens_after_a_stop_string_are_not_measured(clock: Callable[[float], No
     metrics = InferenceMetrics(lambda: None)
     handle = RequestHandle(1, lambda _index: None)
     handle.observer = RequestTiming(metrics).observe
-    handle.receive(TokenEvent(0, 7))
+    handle.receive(TokenEvent(1, 0, 7))
     handle.drop(0)
     clock(500.0)
-    handle.receive(TokenEvent(0, 7))
+    handle.receive(TokenEvent(1, 0, 7))
     assert metrics.registry.get_sample_value("ownlm_time_between_tokens_seconds_count") == 0
 
 

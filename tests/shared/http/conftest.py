@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import structlog
 import uvicorn
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Request
 
 from shared.http import (
     ApiError,
@@ -18,7 +18,6 @@ from shared.http import (
     Lifecycle,
     ServiceSettings,
     StrictModel,
-    Text,
     add_body_routes,
     build_app,
 )
@@ -38,7 +37,7 @@ def _quiet() -> Iterator[None]:
 
 
 class EchoRequest(StrictModel):
-    text: Text = ""
+    text: str = ""
     number: float = 0.0
     whole: int = 0
 
@@ -62,8 +61,8 @@ def build() -> Callable[..., FastAPI]:
             version="0",
         )
 
-        async def echo(body: EchoRequest, _request: Request) -> Response:
-            return Response(body.model_dump_json(), media_type="application/json")
+        async def echo(body: EchoRequest, _request: Request) -> bytes:
+            return body.model_dump_json().encode()
 
         add_body_routes(app, BodyRoute("/echo", echo))
 

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from services.inference.engine.errors import LoadError, LoadTimeoutError
 from services.inference.engine.ipc import EngineConfig, ExitReason, LoadFailure, LogLine, Ready, encode, log, receive
@@ -21,40 +21,8 @@ _END_SECONDS = 2.0
 _KILLED_SECONDS = 10.0
 
 
-class Worker(Protocol):
-    """A process, or what stands for one in a test, that runs the model at the other end of a socket.
-
-    Attributes:
-        connection: This end of the socket. Where the event loop has a transport on it, closing it takes effect in the
-            loop's next turn only, shutting it down at once.
-    """
-
-    connection: socket.socket
-
-    def wait_ready(self) -> Ready:
-        """Wait until the model is loaded; blocks.
-
-        Raises:
-            LoadTimeoutError: It takes too long.
-            LoadError: It cannot be loaded, or the process ended.
-        """
-
-    def end(self) -> str:
-        """Wait until the process has ended, kill it after a while, and return how it ended; blocks.
-
-        Returns:
-            As in "the process ended with exit code 1".
-
-        Raises:
-            RuntimeError: It cannot even be killed, as where it is inside a driver that hangs.
-        """
-
-    def close(self) -> None:
-        """End the process."""
-
-
 class ModelProcess:
-    """`python -m services.inference.engine.worker.main` as a child of this process; a `Worker`.
+    """`python -m services.inference.engine.worker.main` as a child of this process.
 
     It ends when the socket closes, and so with this process, however that ends. (PR_SET_PDEATHSIG would tie it to the
     thread that started it.) It is in a process group of its own: Ctrl-C is for the HTTP process, which drains first.
@@ -63,6 +31,10 @@ class ModelProcess:
         config: The model to load, and how.
         command: What to run instead, with the socket's number as its last argument.
         load_timeout: Seconds that it may take to load the model; None waits for ever.
+
+    Attributes:
+        connection: This end of the socket. Where the event loop has a transport on it, closing it takes effect in the
+            loop's next turn only, shutting it down at once.
 
     Raises:
         OSError: The system has no descriptor, process or memory for it.
@@ -94,7 +66,12 @@ class ModelProcess:
         return self._popen.pid
 
     def wait_ready(self) -> Ready:
-        """See `Worker.wait_ready`."""
+        """Wait until the model is loaded; blocks.
+
+        Raises:
+            LoadTimeoutError: It takes too long.
+            LoadError: It cannot be loaded, or the process ended.
+        """
         while isinstance(message := self._receive(), LogLine):
             log(message)
         if isinstance(message, Ready):
@@ -116,7 +93,14 @@ class ModelProcess:
         return receive(self.connection)
 
     def end(self) -> str:
-        """See `Worker.end`."""
+        """Wait until the process has ended, kill it after a while, and return how it ended; blocks.
+
+        Returns:
+            As in "the process ended with exit code 1".
+
+        Raises:
+            RuntimeError: It cannot even be killed, as where it is inside a driver that hangs.
+        """
         with contextlib.suppress(OSError):  # it is the other side that has closed
             self.connection.shutdown(socket.SHUT_RDWR)  # at once, where closing waits for the event loop's transport
         self.connection.close()
@@ -131,7 +115,7 @@ class ModelProcess:
         return "by SIGKILL, since it did not end by itself"
 
     def close(self) -> None:
-        """See `Worker.close`; a process that cannot be killed is left to the system."""
+        """End the process; one that cannot be killed is left to the system."""
         with contextlib.suppress(RuntimeError):
             self.end()
 

@@ -3,10 +3,9 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
-from services.inference.engine.client.child_process import Worker
+from services.inference.engine.client.child_process import ModelProcess
 from services.inference.engine.client.request_handle import RequestHandle
 from services.inference.engine.client.supervisor import Supervisor
 from services.inference.engine.errors import (
@@ -19,21 +18,12 @@ from services.inference.engine.errors import (
     RequestTooLargeError,
 )
 from services.inference.engine.ipc import Cancel, Ready, StepOutput, Submit
-from services.inference.engine.limits import check_fits_cache
 from services.inference.engine.types import EngineStats, FailEvent, Fault, SequenceRequest, StartEvent
 
 _MAX_UNSENT_BYTES = 64 * 1024 * 1024
 _DRAIN_POLL_SECONDS = 0.02
 
 _SHUTTING_DOWN = "the server is shutting down"
-
-
-@dataclass(slots=True)
-class _OpenRequest:
-    """A request that the engine works on, and its timeouts."""
-
-    handle: RequestHandle
-    timers: list[asyncio.TimerHandle]
 
 
 class EngineClient:
@@ -51,9 +41,9 @@ class EngineClient:
 
     def __init__(
         self,
-        worker: Worker,
+        worker: ModelProcess,
         ready: Ready,
-        launch: Callable[[], Worker],
+        launch: Callable[[], ModelProcess],
         *,
         max_queue: int,
         queue_timeout: float | None = None,
@@ -72,7 +62,7 @@ class EngineClient:
         self._max_sequences = ready.num_slots + max_queue
         self._queue_timeout = queue_timeout
         self._request_timeout = request_timeout
-        self._requests: dict[int, _OpenRequest] = {}
+        self._requests: dict[int, RequestHandle] = {}
         self._num_requests = 0
         self._stats = EngineStats(kv_blocks_total=ready.num_blocks)
         self._earlier_stats = EngineStats()  # the counters of earlier processes
@@ -82,6 +72,11 @@ class EngineClient:
     def fault(self) -> Fault | None:
         """Why the engine cannot run anything now, or None."""
         return self._supervisor.fault
+
+    @property
+    def worker_pid(self) -> int | None:
+        """The id of the worker process."""
+        return self._supervisor.worker_pid
 
     async def start(self, on_admitted: Callable[[float], None] = lambda _seconds: None) -> None:
         """Connect to the process; called once.
@@ -126,31 +121,23 @@ class EngineClient:
             EngineUnavailableError: Shutting down, being restarted, or failed.
         """
         for request in requests:
-            check_fits_cache(request, self._supervisor.ready.num_blocks)
+            request.check_fits_cache(self._supervisor.ready.num_blocks)
         self.check_room(len(requests))
         self._num_requests += 1
         request_id = self._num_requests
-        handle = RequestHandle(len(requests), partial(self._drop, request_id))
-        self._requests[request_id] = _OpenRequest(handle, self._timers(request_id))
+        handle = self._requests[request_id] = RequestHandle(len(requests), partial(self._drop, request_id))
+        handle.timers = self._timers(request_id)
         self._supervisor.send(Submit(request_id, requests))
         return handle
 
     def stats(self) -> EngineStats:
         """Return the current numbers; sequences that the worker has not received yet are waiting."""
-        stats, earlier, num_live = self._stats, self._earlier_stats, self._num_live
-        running = min(stats.num_running, num_live)
-        return EngineStats(
-            num_waiting=num_live - running,
-            num_running=running,
-            kv_blocks_used=stats.kv_blocks_used,
-            kv_blocks_cached=stats.kv_blocks_cached,
+        num_live = self._num_live
+        num_running = min(self._stats.num_running, num_live)
+        return self._stats.after(self._earlier_stats)._replace(
+            num_waiting=num_live - num_running,
+            num_running=num_running,
             kv_blocks_total=self._supervisor.ready.num_blocks,
-            prefix_tokens_looked_up=earlier.prefix_tokens_looked_up + stats.prefix_tokens_looked_up,
-            prefix_tokens_hit=earlier.prefix_tokens_hit + stats.prefix_tokens_hit,
-            prefill_tokens=earlier.prefill_tokens + stats.prefill_tokens,
-            generated_tokens=earlier.generated_tokens + stats.generated_tokens,
-            preemptions=earlier.preemptions + stats.preemptions,
-            steps=earlier.steps + stats.steps,
             restarts=self._supervisor.num_restarts,
         )
 
@@ -159,8 +146,8 @@ class EngineClient:
         deadline = time.monotonic() + timeout
         self._draining = True
         self._supervisor.stop_restarting()
-        for request_id, request in list(self._requests.items()):
-            if request.handle.started_at is None:
+        for request_id, handle in list(self._requests.items()):
+            if handle.started_at is None:
                 self._fail(request_id, EngineUnavailableError(_SHUTTING_DOWN))
         while self._requests and time.monotonic() < deadline:
             await asyncio.sleep(_DRAIN_POLL_SECONDS)
@@ -174,28 +161,27 @@ class EngineClient:
     @property
     def _num_live(self) -> int:
         """Sequences that run or wait."""
-        return sum(request.handle.num_live for request in self._requests.values())
+        return sum(handle.num_live for handle in self._requests.values())
 
     # What the worker sends
 
     def _take_step(self, output: StepOutput) -> None:
         self._stats = output.stats
-        for request_id, event in output.events:
+        for event in output.events:
             if isinstance(event, StartEvent):
                 self._on_admitted(max(0.0, output.began_at - event.arrived_at))
-            request = self._requests.get(request_id)
-            if request is None:
+            handle = self._requests.get(event.request_id)
+            if handle is None:
                 continue  # dropped while the step ran
-            handle = request.handle
             if isinstance(event, StartEvent):
                 handle.start(output.began_at)
             elif isinstance(event, FailEvent):
                 if handle.is_live(event.sequence_index):
-                    self._fail(request_id, EngineError(event.message))
+                    self._fail(event.request_id, EngineError(event.message))
             else:
                 handle.receive(event)
                 if handle.num_live == 0:
-                    self._forget(request_id)
+                    self._forget(event.request_id)
 
     def _worker_ended(self, error: EngineUnavailableError) -> None:
         self._earlier_stats, self._stats = self.stats(), EngineStats()
@@ -213,24 +199,21 @@ class EngineClient:
         return timers
 
     def _queue_timed_out(self, request_id: int) -> None:
-        request = self._requests.get(request_id)
-        if request is not None and request.handle.started_at is None:
+        if self._requests[request_id].started_at is None:
             message = f"the request waited {self._queue_timeout:g} seconds in the queue, the limit; try again later"
             self._fail(request_id, QueueTimeoutError(message))
 
     def _drop(self, request_id: int, index: int | None) -> None:
         """Cancel what a handler no longer wants."""
         self._supervisor.send(Cancel(request_id, index))
-        if self._requests[request_id].handle.num_live == 0:
+        if self._requests[request_id].num_live == 0:
             self._forget(request_id)
 
     def _fail(self, request_id: int, error: EngineError) -> None:
         """End a request with an error, in the worker too."""
-        request = self._requests.get(request_id)
-        if request is not None:
-            self._supervisor.send(Cancel(request_id, None))
-            request.handle.fail(error)
-            self._forget(request_id)
+        self._supervisor.send(Cancel(request_id, None))
+        self._requests[request_id].fail(error)
+        self._forget(request_id)
 
     def _fail_all(self, error: EngineError) -> None:
         for request_id in list(self._requests):

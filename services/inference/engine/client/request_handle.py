@@ -24,12 +24,14 @@ class RequestHandle(AsyncIterator[list[SequenceEvent]]):
         submitted_at: When the sequences were queued, by `time.perf_counter`.
         started_at: When the first of them was admitted to the batch, or None.
         observer: Called with each event of a live sequence as it arrives, which may be before the handler reads it.
+        timers: For the client: the request's timeouts, until it has finished.
     """
 
     def __init__(self, num_sequences: int, on_drop: Callable[[int | None], None]) -> None:
         self.submitted_at = time.perf_counter()
         self.started_at: float | None = None
         self.observer: Callable[[SequenceEvent], None] | None = None
+        self.timers: list[asyncio.TimerHandle] = []
         self._on_drop = on_drop
         self._live = set(range(num_sequences))  # neither finished nor dropped
         self._events: list[SequenceEvent] = []

@@ -9,7 +9,7 @@ from typing import TypeVar
 import anyio.to_thread
 import structlog
 
-from services.inference.engine.client.child_process import Worker
+from services.inference.engine.client.child_process import ModelProcess
 from services.inference.engine.client.connection import Connection
 from services.inference.engine.errors import EngineRestartedError, EngineUnavailableError, LoadError, LoadTimeoutError
 from services.inference.engine.ipc import Command, ExitReason, LogLine, Ready, StepOutput, log
@@ -48,9 +48,9 @@ class Supervisor:
 
     def __init__(
         self,
-        worker: Worker,
+        worker: ModelProcess,
         ready: Ready,
-        launch: Callable[[], Worker],
+        launch: Callable[[], ModelProcess],
         *,
         is_busy: Callable[[], bool],
         on_step: Callable[[StepOutput], None],
@@ -76,6 +76,11 @@ class Supervisor:
         self._task: asyncio.Task[None] | None = None
         self._is_silent = False  # since the last check
         self._awaits_reply = False  # a command was sent, and each is answered by a step, which may be an empty one
+
+    @property
+    def worker_pid(self) -> int | None:
+        """The process id of the current worker."""
+        return self._worker.pid
 
     @property
     def unsent_bytes(self) -> int:
@@ -238,7 +243,7 @@ class Supervisor:
             await _in_thread(self._worker.end)
             await asyncio.sleep(wait)
 
-    async def _start_worker(self) -> Worker:
+    async def _start_worker(self) -> ModelProcess:
         """Start a process, with retries while the system has no room for one: that is no death of the worker."""
         seconds = _RESTART_SECONDS
         while True:

@@ -49,17 +49,6 @@ class StepResult:
     prompt_logprobs: list[list[TokenLogprobs]] = field(default_factory=list)
 
 
-def check_result(segments: Sequence[Segment], result: StepResult) -> None:
-    """Raise if a runner returned something else than it was asked for, before any of it is used."""
-    expected = [slot for segment in segments for slot in segment.sample_slots]
-    sampled = [token.slot for token in result.sampled_tokens]
-    if sampled != expected:
-        raise RuntimeError(f"the runner sampled for slots {sampled} instead of {expected}")
-    scored = [len(scores) for scores in result.prompt_logprobs] or [0] * len(segments)
-    if scored != [len(segment.targets) for segment in segments]:
-        raise RuntimeError("the runner scored other prompt tokens than requested")
-
-
 class RunnerLostError(RuntimeError):
     """The runner cannot run anything any more, as after a fault of its device; only a new process can."""
 
@@ -67,7 +56,7 @@ class RunnerLostError(RuntimeError):
 class Runner(Protocol):
     """Runs steps. What a sequence gets depends on its own tokens, parameters and seed, and on nothing else in a step.
 
-    Any method may raise `RunnerLostError`; every other exception may be the fault of what was asked for.
+    Any method may raise `RunnerLostError`; every other exception may be the fault of the sequences that were run.
 
     Attributes:
         num_blocks: Blocks of the KV cache, which is allocated once.

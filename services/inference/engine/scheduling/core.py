@@ -5,16 +5,16 @@ from collections.abc import Iterable, Iterator
 import structlog
 
 from services.inference.engine.errors import NO_DISTRIBUTION
-from services.inference.engine.limits import BLOCK_SIZE, check_fits_cache
-from services.inference.engine.runner.protocol import Runner, RunnerLostError, StepResult, check_result
-from services.inference.engine.scheduling.batch import ScheduledBatch, ScheduledSequence
+from services.inference.engine.runner.protocol import Runner, RunnerLostError, Segment, StepResult
 from services.inference.engine.scheduling.recovery import BatchSplitter, RunnerProbe
-from services.inference.engine.scheduling.scheduler import Scheduler
-from services.inference.engine.scheduling.sequence import Sequence, SequenceId, Status
+from services.inference.engine.scheduling.scheduler import ScheduledBatch, Scheduler
+from services.inference.engine.scheduling.sequence import ScheduledSequence, Sequence, SequenceId, Status
 from services.inference.engine.types import (
+    BLOCK_SIZE,
     CoreEvent,
     EngineStats,
     FailEvent,
+    FinishReason,
     PromptEvent,
     SampledToken,
     SequenceRequest,
@@ -53,7 +53,7 @@ class EngineCore:
         self._splitter = BatchSplitter(runner.num_slots)
         self._probe = RunnerProbe(runner, self._scheduler)
         self._sequences: dict[SequenceId, Sequence] = {}  # those that are not finished
-        self._events: list[tuple[int, CoreEvent]] = []
+        self._events: list[CoreEvent] = []
         self._counts = EngineStats(kv_blocks_total=runner.num_blocks)
 
     @property
@@ -74,7 +74,7 @@ class EngineCore:
         """
         sequences = []
         for index, request in enumerate(requests):
-            check_fits_cache(request, self._runner.num_blocks)
+            request.check_fits_cache(self._runner.num_blocks)
             sequences.append(Sequence(SequenceId(request_id, index), request))
         self._sequences |= {sequence.id: sequence for sequence in sequences}
         self._scheduler.waiting.add(request_id, sequences)
@@ -89,8 +89,8 @@ class EngineCore:
         for sequence in canceled:
             self._finish(sequence)
 
-    def step(self) -> list[tuple[int, CoreEvent]]:
-        """Run one step and return its events, each with its request's id.
+    def step(self) -> list[CoreEvent]:
+        """Run one step and return its events.
 
         A fault of the runner fails sequences, with the cause, and never raises: a batch of several sequences whose step
         raises is run again in halves, down to single sequences, and those fail that raise alone. Only a fault of the
@@ -121,10 +121,10 @@ class EngineCore:
             return ScheduledBatch(part)
         batch = self._scheduler.schedule()
         for sequence in batch.admitted:
-            self._emit(sequence, StartEvent(sequence.index, sequence.request.arrived_at))
+            self._events.append(StartEvent(*sequence.id, sequence.request.arrived_at))
         for sequence, error in batch.failed:
             del self._sequences[sequence.id]
-            self._emit(sequence, FailEvent(sequence.index, _failure_message(error)))
+            self._events.append(FailEvent(*sequence.id, _failure_message(error)))
         if batch.failed:
             self._probe.check()
         batch.scheduled = self._splitter.split(batch.scheduled)
@@ -135,7 +135,7 @@ class EngineCore:
         segments = [one.segment() for one in scheduled]
         try:
             result = self._runner.run(segments)
-            check_result(segments, result)
+            _check_result(segments, result)
         except Exception as error:
             message = _failure_message(error)
             _log.error("step failed", rows=len(scheduled), exc_info=error)
@@ -213,7 +213,7 @@ class EngineCore:
             self._fail(sequence, NO_DISTRIBUTION)
         else:
             finish_reason = sequence.append(token.token)
-            self._emit(sequence, TokenEvent(sequence.index, token.token, token.logprobs, finish_reason))
+            self._events.append(TokenEvent(*sequence.id, token.token, token.logprobs, finish_reason))
             if finish_reason is not None:
                 self._finish(sequence)
 
@@ -225,22 +225,30 @@ class EngineCore:
             prefix_tokens_hit=counts.prefix_tokens_hit + sequence.num_cached,
         )
         logprobs = None if request.num_prompt_logprobs is None else tuple(sequence.prompt_logprobs)
-        event = PromptEvent(sequence.index, sequence.num_cached, logprobs, None if request.max_tokens else "length")
-        self._emit(sequence, event)
+        finish_reason: FinishReason | None = None if request.max_tokens else "length"
+        self._events.append(PromptEvent(*sequence.id, sequence.num_cached, logprobs, finish_reason))
         sequence.prompt_reported, sequence.prompt_logprobs = True, []
 
     def _fail(self, sequence: Sequence, message: str) -> None:
         """Finish a sequence with an error. What it computed may be wrong and must be no cache hit."""
         self._scheduler.pool.invalidate(sequence.blocks)
         self._finish(sequence)
-        self._emit(sequence, FailEvent(sequence.index, message))
+        self._events.append(FailEvent(*sequence.id, message))
 
     def _finish(self, sequence: Sequence) -> None:
         self._scheduler.finish(sequence)
         del self._sequences[sequence.id]
 
-    def _emit(self, sequence: Sequence, event: CoreEvent) -> None:
-        self._events.append((sequence.id.request_id, event))
+
+def _check_result(segments: list[Segment], result: StepResult) -> None:
+    """Raise if a runner returned something else than it was asked for, before any of it is used."""
+    expected = [slot for segment in segments for slot in segment.sample_slots]
+    sampled = [token.slot for token in result.sampled_tokens]
+    if sampled != expected:
+        raise RuntimeError(f"the runner sampled for slots {sampled} instead of {expected}")
+    scored = [len(scores) for scores in result.prompt_logprobs] or [0] * len(segments)
+    if scored != [len(segment.targets) for segment in segments]:
+        raise RuntimeError("the runner scored other prompt tokens than requested")
 
 
 def _failure_message(error: Exception) -> str:

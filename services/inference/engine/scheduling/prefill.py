@@ -1,9 +1,8 @@
 """How the prompts share a step. See docs/explanation/engine.md for the policy."""
 
-from services.inference.engine.limits import BLOCK_SIZE, num_blocks_of
-from services.inference.engine.scheduling.batch import ScheduledSequence
 from services.inference.engine.scheduling.block_pool import BlockPool
-from services.inference.engine.scheduling.sequence import Sequence
+from services.inference.engine.scheduling.sequence import ScheduledSequence, Sequence
+from services.inference.engine.types import BLOCK_SIZE, num_blocks_of
 
 
 class PrefillScheduler:

@@ -5,9 +5,8 @@ from collections import deque
 import structlog
 
 from services.inference.engine.runner.protocol import Runner, RunnerLostError, Segment
-from services.inference.engine.scheduling.batch import ScheduledSequence
 from services.inference.engine.scheduling.scheduler import Scheduler
-from services.inference.engine.scheduling.sequence import Status
+from services.inference.engine.scheduling.sequence import ScheduledSequence, Status
 from services.inference.engine.types import SequenceRequest
 from shared.lm import SamplingParams
 

@@ -1,12 +1,28 @@
 """Which sequences run in the next step: admission, pressure on the blocks, and prompts that are computed once."""
 
-from services.inference.engine.limits import BLOCK_SIZE, num_blocks_of
+from dataclasses import dataclass, field
+
 from services.inference.engine.runner.protocol import Runner
-from services.inference.engine.scheduling.batch import ScheduledBatch, ScheduledSequence
 from services.inference.engine.scheduling.block_pool import BlockPool
 from services.inference.engine.scheduling.prefill import PrefillScheduler
-from services.inference.engine.scheduling.sequence import PrefillKey, Sequence, Status
+from services.inference.engine.scheduling.sequence import PrefillKey, ScheduledSequence, Sequence, Status
 from services.inference.engine.scheduling.waiting import WaitingQueue
+from services.inference.engine.types import BLOCK_SIZE, num_blocks_of
+
+
+@dataclass(slots=True)
+class ScheduledBatch:
+    """What the next step does.
+
+    Attributes:
+        scheduled: Decoding sequences, then parts of prompts.
+        admitted: Sequences that were admitted for the first time.
+        failed: Sequences that the runner could not open; they are finished.
+    """
+
+    scheduled: list[ScheduledSequence] = field(default_factory=list)
+    admitted: list[Sequence] = field(default_factory=list)
+    failed: list[tuple[Sequence, Exception]] = field(default_factory=list)
 
 
 class Scheduler:

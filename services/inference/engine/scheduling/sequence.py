@@ -1,13 +1,13 @@
-"""One sequence inside the engine's core."""
+"""One sequence inside the engine's core, and its part of a step."""
 
 import collections.abc
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from services.inference.engine.limits import BLOCK_SIZE
+from services.inference.engine.runner.protocol import Segment
 from services.inference.engine.scheduling.block_pool import NO_PARENT, chain_digest
-from services.inference.engine.types import FinishReason, SequenceRequest, TokenLogprobs
+from services.inference.engine.types import BLOCK_SIZE, FinishReason, SequenceRequest, TokenLogprobs
 
 PrefillKey = tuple[tuple[int, ...], int | None]
 """A prompt, and how many log-probabilities of it are requested."""
@@ -65,11 +65,6 @@ class Sequence:
     followers: list["Sequence"] = field(default_factory=list)
 
     @property
-    def index(self) -> int:
-        """Its number in its request, as events report it."""
-        return self.id.sequence_index
-
-    @property
     def num_tokens(self) -> int:
         """Tokens of prompt and output."""
         return len(self.request.prompt_ids) + len(self.output)
@@ -121,3 +116,31 @@ class Sequence:
         if token in self.request.stop_ids:
             return "stop"
         return "length" if len(self.output) >= self.request.max_tokens else None
+
+
+class ScheduledSequence(NamedTuple):
+    """Tokens `start` to `end` of a sequence run in this step."""
+
+    sequence: Sequence
+    start: int
+    end: int
+
+    @property
+    def sampled_sequences(self) -> list[Sequence]:
+        """The sequences for which a token is sampled from the logits after the last token."""
+        if self.end < self.sequence.num_tokens:
+            return []
+        return [member for member in (self.sequence, *self.sequence.followers) if member.request.max_tokens]
+
+    def segment(self) -> Segment:
+        """As the runner takes it."""
+        sequence, start, end = self
+        if sequence.is_decoding:
+            return Segment((sequence.output[-1],), start, sequence.blocks, (sequence.slot,))
+        slots = tuple(sampled.slot for sampled in self.sampled_sequences)
+        tokens = sequence.tokens(start, end)
+        if not sequence.needs_prompt_logprobs:
+            return Segment(tokens, start, sequence.blocks, slots)
+        request = sequence.request
+        targets = request.prompt_ids[start + 1 : end + 1]
+        return Segment(tokens, start, sequence.blocks, slots, targets, request.num_prompt_logprobs or 0)

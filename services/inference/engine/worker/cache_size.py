@@ -1,7 +1,7 @@
 """How many blocks the KV cache gets."""
 
 from services.inference.engine.ipc import EngineConfig
-from services.inference.engine.limits import BLOCK_SIZE, blocks_needed
+from services.inference.engine.types import BLOCK_SIZE, num_blocks_of
 from shared.lm import ModelConfig
 
 _SHARE_OF_FREE_MEMORY = 0.5
@@ -37,7 +37,7 @@ def num_blocks(
         CacheError: Not even one sequence of full length has room.
     """
     context = served_context(config, model)
-    full_context = blocks_needed(context, 0)
+    full_context = num_blocks_of(context)
     if config.kv_cache_bytes is not None:
         blocks = config.kv_cache_bytes // block_bytes
         if blocks == 0:

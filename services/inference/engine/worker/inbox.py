@@ -23,7 +23,7 @@ class Inbox:
 
     Args:
         connection: Where commands come from.
-        on_end: Called in that thread when the other side has closed, whatever goes on.
+        on_end: Called in that thread when the other side has closed, even during a step.
     """
 
     def __init__(self, connection: socket.socket, on_end: Callable[[], None]) -> None:

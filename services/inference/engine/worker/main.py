@@ -57,7 +57,7 @@ class EngineLoop:
         self._failure = ""  # the message of the last sequence that failed
 
     def run(self) -> str:
-        """Run until the runner is lost, or fails so often, whatever it runs, that only a new process may help.
+        """Run until the runner is lost, or fails with every sequence: only a new process may help then.
 
         Returns:
             Why it ended.
@@ -84,7 +84,7 @@ class EngineLoop:
         began_at = time.perf_counter()
         events = core.step() if core.has_work else []
         if core.failures_in_a_row:
-            self._failure = next((event.message for _, event in events if isinstance(event, FailEvent)), self._failure)
+            self._failure = next((event.message for event in events if isinstance(event, FailEvent)), self._failure)
         _send(self._connection, StepOutput(events, core.stats(), began_at))
 
 

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 import structlog
 
 from services.inference.engine.ipc import EngineConfig, Ready, model_identity
-from services.inference.engine.limits import BLOCK_SIZE
 from services.inference.engine.runner.cpu.panels import KINDS
 from services.inference.engine.runner.cpu.runner import CpuRunner, block_bytes, position_bytes
 from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.runner.cpu.weights import pack_weights
 from services.inference.engine.runner.protocol import Runner
 from services.inference.engine.sampler import CpuSampler
+from services.inference.engine.types import BLOCK_SIZE
 from services.inference.engine.worker.cache_size import CacheError, num_blocks, served_context
-from services.inference.engine.worker.device import select_device, select_dtype
 from shared.bpe import Tokenizer
 from shared.lm import ModelConfig, read_description
 from shared.lm.description import valid_tokens
+from shared.lm.gpu import has_cuda_driver, why_no_gpu
 from shared.lm.stored_weights import StoredWeights
 from shared.system.cpu_count import available_processors
 from shared.system.memory import free_memory
@@ -33,6 +33,10 @@ _CUDA_DTYPES = ("float32", "bfloat16", "float16")
 _CPU_PREFILL_TOKENS, _CUDA_PREFILL_TOKENS = 128, 512
 _CPU_MIN_PREFILL_TOKENS = 2 * BLOCK_SIZE  # with one block, eight clients that begin together wait a third longer
 _CUDA_TILE_TOKENS = 64
+
+
+class DeviceError(ValueError):
+    """The requested device does not exist, or does not support what was requested."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
         DeviceError: There is no such device, or it does not support the dtype.
         CacheError: Too little memory.
     """
-    device = select_device(config.device)
+    device = _select_device(config.device)
     try:
         model = _load_on_cpu(config) if device == "cpu" else _load_on_cuda(config, device)
     except MemoryError as error:
@@ -76,7 +80,7 @@ def _trim_heap() -> None:
 
 def _load_on_cpu(config: EngineConfig) -> LoadedModel:
     threads = config.threads or available_processors()
-    dtype = select_dtype(config, "float32", KINDS)
+    dtype = _select_dtype(config, "float32", KINDS)
     folder = read_description(config.model_dir)
     model = folder.config
     prefill_tokens = config.prefill_tokens or _CPU_PREFILL_TOKENS
@@ -122,7 +126,7 @@ def _load_on_cuda(config: EngineConfig, device: str) -> LoadedModel:
 
     # Graphs are captured, and memory is pinned, on the current device, wherever the model is.
     torch.cuda.set_device(torch.device(device).index or 0)
-    dtype = select_dtype(config, "bfloat16", _CUDA_DTYPES)
+    dtype = _select_dtype(config, "bfloat16", _CUDA_DTYPES)
     torch_dtype: torch.dtype = getattr(torch, dtype)
     prefill_tokens = config.prefill_tokens or _CUDA_PREFILL_TOKENS
     try:
@@ -151,6 +155,40 @@ def _load_on_cuda(config: EngineConfig, device: str) -> LoadedModel:
         raise MemoryError(str(error)) from error
     ready = _ready_message(config, folder.tokenizer, model, runner, device=device, dtype=dtype)
     return LoadedModel(runner, ready, prefill_tokens, min_prefill_tokens=_CUDA_TILE_TOKENS)
+
+
+def _select_device(name: str) -> str:
+    """Return the device that `OWNLM_DEVICE` means: "cpu", "cuda" or "cuda:1".
+
+    Raises:
+        DeviceError: It does not exist.
+    """
+    if name == "cpu" or (name == "auto" and not has_cuda_driver()):
+        return "cpu"
+    import torch
+
+    reason = why_no_gpu()
+    if name == "auto":
+        if reason is not None:
+            _log.warning("the model runs on the CPU, though there is a GPU's driver", reason=reason)
+        return "cuda" if reason is None else "cpu"
+    if reason is not None:
+        raise DeviceError(f"OWNLM_DEVICE is {name}, but no GPU can be used ({reason}); try cpu")
+    if (torch.device(name).index or 0) >= torch.cuda.device_count():
+        raise DeviceError(f"OWNLM_DEVICE is {name}, but torch sees {torch.cuda.device_count()} CUDA devices; try cpu")
+    return name
+
+
+def _select_dtype(config: EngineConfig, default: str, supported: Iterable[str]) -> str:
+    """Return the dtype of the weights.
+
+    Raises:
+        DeviceError: The device does not support it.
+    """
+    dtype = default if config.dtype == "auto" else config.dtype
+    if dtype not in supported:
+        raise DeviceError(f"OWNLM_DTYPE is {dtype}, but this device supports only {', '.join(supported)}")
+    return dtype
 
 
 def _log_notes(notes: Iterable[str]) -> None:

@@ -1,6 +1,5 @@
 """One server of the tiny model for the tests of all routes."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,17 +9,14 @@ from fastapi.testclient import TestClient
 
 from services.inference.app import create_app
 from services.inference.settings import InferenceSettings
+from tests.services.conftest import ready_client
 
 CONTEXT = 128
 
 
 @pytest.fixture(scope="package")
 def client(model_dir: Path) -> Iterator[TestClient]:
-    with TestClient(
-        create_app(InferenceSettings(model_dir=model_dir, threads=1, prefill_tokens=16)), base_url="http://localhost"
-    ) as client:
-        while client.get("/readyz").status_code != 200:
-            time.sleep(0.01)
+    with ready_client(create_app(InferenceSettings(model_dir=model_dir, threads=1, prefill_tokens=16))) as client:
         yield client
 
 

@@ -6,10 +6,9 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from services.inference.engine.limits import BLOCK_SIZE
 from services.inference.engine.scheduling.core import EngineCore
 from services.inference.engine.scheduling.sequence import Status
-from services.inference.engine.types import FailEvent, PromptEvent, SequenceRequest, StartEvent, TokenEvent
+from services.inference.engine.types import BLOCK_SIZE, FailEvent, PromptEvent, SequenceRequest, StartEvent, TokenEvent
 from shared.lm import SamplingParams
 from tests.services.inference.engine.fake_runner import FakeRunner, score
 
@@ -55,8 +54,8 @@ class Driver:
         with capture_logs() as lines:  # printing a trace takes longer than a hundred steps
             events = self.core.step()
         self.log += lines
-        for request_id, event in events:
-            answer = self.answers[request_id, event.sequence_index]
+        for event in events:
+            answer = self.answers[event.request_id, event.sequence_index]
             assert answer.finish_reason is None, "an event after the last one"
             assert answer.failure is None, "an event after the last one"
             match event:

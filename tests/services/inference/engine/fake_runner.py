@@ -4,9 +4,8 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from services.inference.engine.limits import BLOCK_SIZE
 from services.inference.engine.runner.protocol import Segment, StepResult
-from services.inference.engine.types import SampledToken, SequenceRequest, TokenLogprobs
+from services.inference.engine.types import BLOCK_SIZE, SampledToken, SequenceRequest, TokenLogprobs
 
 UNWRITTEN = -7
 

@@ -16,7 +16,7 @@ def test_text_comes_in_whole_characters_and_logprobs_in_real_bytes(pieces_tokeni
     detokenizer = Detokenizer(0, pieces_tokenizer, StopStrings([]), {}, 0)
     emoji = "\U0001f600".encode()
     logprobs = TokenLogprobs(-0.5, ((1, -0.5),))
-    deltas = [detokenizer.feed(TokenEvent(0, byte, logprobs)) for byte in emoji]
+    deltas = [detokenizer.feed(TokenEvent(1, 0, byte, logprobs)) for byte in emoji]
     assert deltas[:3] == [None, None, None]
     assert deltas[3] is not None
     assert (deltas[3].text, deltas[3].tokens) == ("\U0001f600", list(emoji))
@@ -25,15 +25,15 @@ def test_text_comes_in_whole_characters_and_logprobs_in_real_bytes(pieces_tokeni
 
 def test_an_incomplete_character_at_the_end_is_one_replacement_character(pieces_tokenizer: Tokenizer) -> None:  # B37
     detokenizer = Detokenizer(0, pieces_tokenizer, StopStrings([]), {}, 0)
-    assert detokenizer.feed(TokenEvent(0, 0xF0)) is None
-    delta = detokenizer.feed(TokenEvent(0, 0x9F, finish_reason="length"))
+    assert detokenizer.feed(TokenEvent(1, 0, 0xF0)) is None
+    delta = detokenizer.feed(TokenEvent(1, 0, 0x9F, finish_reason="length"))
     assert delta is not None
     assert (delta.text, delta.finish_reason) == ("\ufffd", "length")
 
 
 def test_bytes_that_complete_a_character_of_the_prompt_are_replacements(pieces_tokenizer: Tokenizer) -> None:  # B42
     detokenizer = Detokenizer(0, pieces_tokenizer, StopStrings([]), {}, 0)  # the prompt ended in F0 9F
-    deltas = [detokenizer.feed(TokenEvent(0, token)) for token in (0x98, 0x80, ord("a"))]
+    deltas = [detokenizer.feed(TokenEvent(1, 0, token)) for token in (0x98, 0x80, ord("a"))]
     assert "".join(delta.text for delta in deltas if delta is not None) == "\ufffd\ufffda"
 
 
@@ -42,7 +42,7 @@ def test_text_is_linear_in_the_number_of_tokens(pieces_tokenizer: Tokenizer) -> 
         detokenizer = Detokenizer(0, pieces_tokenizer, StopStrings([]), {}, 0)
         started = time.process_time()
         for _ in range(count):
-            detokenizer.feed(TokenEvent(0, token))
+            detokenizer.feed(TokenEvent(1, 0, token))
         return time.process_time() - started
 
     for token in (ord("7"), 0x80):
@@ -93,7 +93,7 @@ def test_deltas_add_up_to_the_answer_as_a_whole(pieces_tokenizer: Tokenizer, dat
     decoder = StreamDecoder(pieces_tokenizer, skip_special_tokens=True)
     for fed, token_id in enumerate(tokens, 1):
         logprobs = TokenLogprobs(-float(fed), ())
-        delta = detokenizer.feed(TokenEvent(0, token_id, logprobs, "length" if fed == len(tokens) else None))
+        delta = detokenizer.feed(TokenEvent(1, 0, token_id, logprobs, "length" if fed == len(tokens) else None))
         if delta is not None:
             assert delta.text or delta.finish_reason, "a delta says something"
             whole.extend(delta)
@@ -132,7 +132,7 @@ def test_a_token_after_a_cut_character_begins_after_its_replacement(
     detokenizer = Detokenizer(0, pieces_tokenizer, StopStrings([]), {}, 0)
     whole = Delta(0)
     for index, token in enumerate(tokens, 1):
-        delta = detokenizer.feed(TokenEvent(0, token, None, "length" if index == len(tokens) else None))
+        delta = detokenizer.feed(TokenEvent(1, 0, token, None, "length" if index == len(tokens) else None))
         whole.extend(delta or Delta(0))
     assert (whole.text, whole.tokens, whole.offsets) == (text, tokens, offsets)
 
@@ -141,7 +141,7 @@ def test_a_token_after_a_cut_character_begins_after_its_replacement(
 def test_the_token_that_ends_the_answer_begins_where_its_text_ends(pieces_tokenizer: Tokenizer) -> None:
     end = pieces_tokenizer.special_tokens["<|endoftext|>"]
     detokenizer = Detokenizer(0, pieces_tokenizer, StopStrings([]), {}, 0)
-    assert detokenizer.feed(TokenEvent(0, 0xC3)) is None
-    delta = detokenizer.feed(TokenEvent(0, end, None, "stop"))
+    assert detokenizer.feed(TokenEvent(1, 0, 0xC3)) is None
+    delta = detokenizer.feed(TokenEvent(1, 0, end, None, "stop"))
     assert delta is not None
     assert (delta.text, delta.tokens, delta.offsets) == ("\ufffd", [0xC3, end], [0, 1])

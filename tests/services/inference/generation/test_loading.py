@@ -1,5 +1,6 @@
 """A model folder that changes while two processes read it."""
 
+import pickle
 from pathlib import Path
 from typing import ClassVar
 from unittest.mock import Mock
@@ -33,6 +34,18 @@ def test_a_folder_that_is_replaced_while_it_is_loaded(model_dir: Path, monkeypat
     with pytest.raises(LoadError, match="was replaced while it was being loaded"):
         load_served_model(InferenceSettings(model_dir=model_dir))
     assert len(OtherModel.ended) == 1
+
+
+def test_the_worker_imports_no_pydantic_to_read_its_configuration(
+    model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = Mock(side_effect=OSError(12, "no memory"))
+    monkeypatch.setattr("services.inference.generation.loading.ModelProcess", start)
+    with pytest.raises(LoadError, match="cannot start the worker process: no memory"):
+        load_served_model(InferenceSettings(model_dir=model_dir, kv_cache_bytes="64MiB"))
+    config = start.call_args.args[0]
+    assert config.kv_cache_bytes == 64 << 20
+    assert b"pydantic" not in pickle.dumps(config)
 
 
 def test_a_process_that_takes_anothers_place_runs_on_the_same_device(

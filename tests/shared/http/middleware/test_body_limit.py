@@ -168,6 +168,7 @@ def test_each_part_of_a_stream_counts_until_it_is_sent(build: Any, serve: Any) -
 
     address = serve(app)
     with socket.create_connection(address, timeout=240) as reader:
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # the system would take the whole part
         reader.sendall(b"GET /stream HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         got = b""
         while not got.endswith(b"z"):

@@ -20,7 +20,7 @@ log.debug("hidden")
 log.info("plain", number=1, path=__import__("pathlib").Path("x"))
 logging.getLogger("uvicorn.error").info("from a %s", "library")
 logging.getLogger("uvicorn.error").debug("hidden")
-current_request.set(RequestContext(b"abc-1"))
+current_request.set(RequestContext({{b"x-request-id": b"abc-1"}}))
 log.info("within a request", text="a\\nb", odd="\\ud800", huge=2**100)
 logging.getLogger("uvicorn.error").warning("library within a request")
 def fail(secret):

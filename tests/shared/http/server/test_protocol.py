@@ -322,6 +322,47 @@ def test_a_probe_by_head_gets_no_body(address: tuple[str, int]) -> None:
     assert b"content-length: 18\r\n" in answer  # as GET would say
 
 
+def test_a_response_to_head_is_sent_and_the_connection_kept(build: Any) -> None:
+    """Its head waits for no body."""
+    head, get = (b"%s /livez HTTP/1.1\r\nHost: x\r\n\r\n" % method for method in (b"HEAD", b"GET"))
+    assert statuses(asyncio.run(answers(build(), [head], 1))) == [b"200"]
+    answer = asyncio.run(answers(build(), [head, get], 2))
+    assert statuses(answer) == [b"200", b"200"]
+    assert answer.count(b'{"status":"alive"}') == 1
+    assert answer.endswith(b'{"status":"alive"}')
+
+
+def test_a_head_is_sent_with_the_first_part_of_the_body(build: Any) -> None:
+    """As ASGI requires: until then, the response may still become an error."""
+    app = build()
+    go_on = asyncio.Event()
+
+    async def parts() -> AsyncIterator[bytes]:
+        await go_on.wait()
+        yield b"a"
+        yield b"b"
+
+    @app.get("/parts")
+    async def stream() -> StreamingResponse:
+        return StreamingResponse(parts())
+
+    async def read() -> None:
+        transport = Transport()
+        protocol: Any = protocol_of(app, transport)
+        protocol.data_received(b"GET /parts HTTP/1.1\r\nHost: x\r\n\r\n")
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert transport.written == b""
+        go_on.set()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert statuses(transport.written) == [b"200"]
+        assert transport.written.endswith(b"\r\n\r\n1\r\na\r\n1\r\nb\r\n0\r\n\r\n")
+        protocol.connection_lost(None)
+
+    asyncio.run(read())
+
+
 def test_what_is_no_http_gets_the_envelope(address: tuple[str, int]) -> None:
     with connect(address) as connection:
         connection.sendall(b"\x16\x03\x01 this is TLS\r\n\r\n")

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from services.inference.engine.limits import BLOCK_SIZE
 from services.inference.engine.runner.cpu.kernels import step as kernels
 from services.inference.engine.runner.cpu.kernels.int8 import BLOCK, ROW_BLOCK_FLOATS
 from services.inference.engine.runner.cpu.kernels.intrinsics import CACHE_LINE, CHAINS, INT8, LANES, PANEL, TILE
@@ -24,7 +23,7 @@ from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.runner.cpu.weights import round_up
 from services.inference.engine.runner.protocol import Segment, StepResult
 from services.inference.engine.sampler import Sampler
-from services.inference.engine.types import SequenceRequest, TokenLogprobs
+from services.inference.engine.types import BLOCK_SIZE, SequenceRequest, TokenLogprobs
 from shared.kernels.compiling import Call, Kernel
 from shared.lm import ModelConfig
 

@@ -23,7 +23,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor
 
-from services.inference.engine.limits import BLOCK_SIZE
 from services.inference.engine.runner.protocol import RunnerLostError, Segment, StepResult
 from services.inference.engine.runner.torch.graph import Captured
 from services.inference.engine.runner.torch.tile import (
@@ -36,7 +35,7 @@ from services.inference.engine.runner.torch.tile import (
     Tile,
 )
 from services.inference.engine.sampler.torch_sampler import TorchSampler
-from services.inference.engine.types import SequenceRequest, TokenLogprobs
+from services.inference.engine.types import BLOCK_SIZE, SequenceRequest, TokenLogprobs
 from shared.lm import Transformer
 
 _LARGEST_TILE = 64
@@ -74,7 +73,7 @@ class TorchRunner:
         num_slots: Sequences that may run at the same time.
         max_length: Tokens of a sequence, prompt and output together, where the cache has room for as many.
         max_step_tokens: The most tokens of a step.
-        valid_tokens: bool [vocab_size], False for ids that must never be drawn.
+        valid_tokens: bool [vocab_size], False for ids that must never be sampled.
     """
 
     @torch.inference_mode()
@@ -108,11 +107,6 @@ class TorchRunner:
         self._sample_input = self._controls.to(self._device)
         self._logits = torch.zeros(num_slots, model.config.vocab_size, device=self._device)
         self._sample = Captured(self._sample_from_hidden, self._device)
-
-    @property
-    def cache_bytes(self) -> int:
-        """Memory of the KV cache."""
-        return self._cache.num_bytes
 
     @_detects_device_fault
     def open_slot(self, slot: int, request: SequenceRequest, output: Sequence[int] = ()) -> None:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from services.inference.engine.limits import BLOCK_SIZE
+from services.inference.engine.types import BLOCK_SIZE
 from shared.lm import ModelConfig, Transformer
 from shared.lm.attention import Attention
 from shared.lm.rope import rotate
@@ -23,11 +23,6 @@ class PagedCache:
         shape = (config.num_layers, num_blocks, BLOCK_SIZE, config.num_kv_heads, config.head_dim)
         self._keys = torch.zeros(shape, device=device, dtype=dtype)
         self._values = torch.zeros(shape, device=device, dtype=dtype)
-
-    @property
-    def num_bytes(self) -> int:
-        """Memory of both."""
-        return 2 * self._keys.numel() * self._keys.element_size()
 
     def copy(self, source: int, target: int) -> None:
         """Copy a block of all layers."""

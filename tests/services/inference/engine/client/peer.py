@@ -48,7 +48,7 @@ class Peer:
         self.closed = True
         self.end()
 
-    def say(self, *events: tuple[int, CoreEvent], stats: EngineStats | None = None) -> None:
+    def say(self, *events: CoreEvent, stats: EngineStats | None = None) -> None:
         self.theirs.sendall(encode(StepOutput(list(events), stats or EngineStats(), 0.0)))
 
     async def heard(self, count: int) -> list[Any]:

@@ -42,13 +42,18 @@ def test_sequences_go_and_events_come() -> None:
         async with client_of(peer) as engine:
             handle = engine.submit([REQUEST, REQUEST])
             assert await peer.heard(1) == [Submit(1, [REQUEST, REQUEST])]
-            events = [PromptEvent(0, 0), PromptEvent(1, 2), TokenEvent(0, 7, None, "stop"), TokenEvent(1, 8)]
-            peer.say((1, StartEvent(0, 0.0)), *((1, event) for event in events))
+            events = [
+                PromptEvent(1, 0, 0),
+                PromptEvent(1, 1, 2),
+                TokenEvent(1, 0, 7, None, "stop"),
+                TokenEvent(1, 1, 8),
+            ]
+            peer.say(StartEvent(1, 0, 0.0), *events)
             assert await anext(handle) == events
             assert handle.started_at is not None
             assert handle.started_at >= handle.submitted_at
-            peer.say((1, TokenEvent(1, 9, None, "length")))
-            assert await read(handle) == [TokenEvent(1, 9, None, "length")]
+            peer.say(TokenEvent(1, 1, 9, None, "length"))
+            assert await read(handle) == [TokenEvent(1, 1, 9, None, "length")]
             assert engine.stats().num_waiting == 0
 
     run(test)
@@ -60,8 +65,8 @@ def test_a_handler_that_comes_late_gets_all_in_one_list() -> None:
         async with client_of(peer) as engine:
             handle = engine.submit([REQUEST])
             for token in range(3):
-                peer.say((1, TokenEvent(0, token)))
-            peer.say((1, TokenEvent(0, 3, None, "length")))
+                peer.say(TokenEvent(1, 0, token))
+            peer.say(TokenEvent(1, 0, 3, None, "length"))
             await until(lambda: handle.num_live == 0)
             assert [event.token for event in await anext(handle)] == [0, 1, 2, 3]
             assert await read(handle) == []
@@ -81,7 +86,7 @@ def test_an_abandoned_request_is_cancelled_once_and_frees_its_slots_at_once() ->
             handle.cancel()
             handle.cancel()
             assert (await peer.heard(3))[1:] == [Cancel(1, 1), Cancel(1, None)]
-            peer.say((1, TokenEvent(0, 7)), (1, TokenEvent(2, 7)))  # of the step that ran meanwhile
+            peer.say(TokenEvent(1, 0, 7), TokenEvent(1, 2, 7))  # of the step that ran meanwhile
             assert await read(handle) == []
             engine.submit([REQUEST, REQUEST, REQUEST]).cancel()
             assert [type(command) for command in await peer.heard(2)] == [Submit, Cancel]
@@ -94,7 +99,7 @@ def test_a_sequence_that_ended_is_not_cancelled() -> None:
         peer = Peer()
         async with client_of(peer) as engine:
             handle = engine.submit([REQUEST])
-            peer.say((1, TokenEvent(0, 7, None, "stop")))
+            peer.say(TokenEvent(1, 0, 7, None, "stop"))
             await read(handle)
             handle.drop(0)
             handle.cancel()
@@ -109,11 +114,11 @@ def test_a_sequence_that_fails_ends_its_request_and_no_other() -> None:  # B74
         peer = Peer()
         async with client_of(peer) as engine:
             sick, healthy = engine.submit([REQUEST, REQUEST]), engine.submit([REQUEST])
-            peer.say((1, TokenEvent(0, 7)), (1, FailEvent(1, "MemoryError")), (2, TokenEvent(0, 8, None, "stop")))
-            assert await anext(sick) == [TokenEvent(0, 7)]
+            peer.say(TokenEvent(1, 0, 7), FailEvent(1, 1, "MemoryError"), TokenEvent(2, 0, 8, None, "stop"))
+            assert await anext(sick) == [TokenEvent(1, 0, 7)]
             with pytest.raises(EngineError, match="MemoryError"):
                 await read(sick)
-            assert await read(healthy) == [TokenEvent(0, 8, None, "stop")]
+            assert await read(healthy) == [TokenEvent(2, 0, 8, None, "stop")]
             assert (await peer.heard(3))[2] == Cancel(1, None)
 
     run(test)
@@ -127,8 +132,8 @@ def test_a_failure_of_a_cancelled_sequence_ends_nothing() -> None:
         async with client_of(peer) as engine:
             handle = engine.submit([REQUEST, REQUEST])
             handle.drop(0)
-            peer.say((1, FailEvent(0, "logits")), (1, TokenEvent(1, 7, None, "stop")))
-            assert await read(handle) == [TokenEvent(1, 7, None, "stop")]
+            peer.say(FailEvent(1, 0, "logits"), TokenEvent(1, 1, 7, None, "stop"))
+            assert await read(handle) == [TokenEvent(1, 1, 7, None, "stop")]
 
     run(test)
 
@@ -174,7 +179,7 @@ def test_timeouts_of_the_queue_and_of_the_whole() -> None:
         peer = Peer()
         async with client_of(peer, queue_timeout=0.05, request_timeout=0.2) as engine:
             waiting, running, quick = (engine.submit([REQUEST]) for _ in range(3))
-            peer.say((2, StartEvent(0, 0.0)), (3, TokenEvent(0, 1, None, "stop")))
+            peer.say(StartEvent(2, 0, 0.0), TokenEvent(3, 0, 1, None, "stop"))
             with pytest.raises(QueueTimeoutError, match=r"0\.05 seconds"):
                 await read(waiting)
             with pytest.raises(RequestTimeoutError, match=r"0\.2 seconds"):
@@ -226,9 +231,9 @@ def test_an_end_is_seen_though_not_all_was_read(loop: Callable[[Coroutine[Any, A
             await peers[0].heard(1)
             unread = engine.submit([REQUEST])
             await asyncio.sleep(0)  # the event loop has sent it
-            peers[0].say((1, TokenEvent(0, 7)))
+            peers[0].say(TokenEvent(1, 0, 7))
             peers[0].theirs.close()
-            assert await anext(handle) == [TokenEvent(0, 7)]
+            assert await anext(handle) == [TokenEvent(1, 0, 7)]
             for ended in (handle, unread):
                 with pytest.raises(EngineRestartedError, match="ended by a test"):
                     await read(ended)
@@ -242,7 +247,7 @@ def test_one_that_ends_while_the_service_does_is_not_said_to_be_restarted() -> N
         peer = Peer()
         async with client_of(peer) as engine:
             handle = engine.submit([REQUEST])
-            peer.say((1, StartEvent(0, 0.0)))
+            peer.say(StartEvent(1, 0, 0.0))
             await until(lambda: handle.started_at)
             drained = asyncio.create_task(engine.drain(10))
             await asyncio.sleep(0)
@@ -260,14 +265,14 @@ def test_draining_refuses_what_waits_and_ends_what_is_left() -> None:  # B64
         peer = Peer()
         async with client_of(peer) as engine:
             short, long, waiting = (engine.submit([REQUEST]) for _ in range(3))
-            peer.say((1, StartEvent(0, 0.0)), (2, StartEvent(0, 0.0)))
+            peer.say(StartEvent(1, 0, 0.0), StartEvent(2, 0, 0.0))
             await until(lambda: long.started_at)
             drained = asyncio.create_task(engine.drain(0.3))
             with pytest.raises(EngineUnavailableError, match="is shutting down"):
                 await read(waiting)
             with pytest.raises(EngineUnavailableError, match="is shutting down"):
                 engine.submit([REQUEST])
-            peer.say((1, TokenEvent(0, 1, None, "stop")))
+            peer.say(TokenEvent(1, 0, 1, None, "stop"))
             assert len(await read(short)) == 1
             with pytest.raises(EngineUnavailableError, match="shut down before"):
                 await read(long)

@@ -32,7 +32,7 @@ def test_a_process_that_hangs_is_replaced() -> None:
             for token in range(5):  # one that works takes all the time that it needs
                 handle = engine.submit([REQUEST])
                 await asyncio.sleep(0.05)
-                peers[0].say((token + 1, TokenEvent(0, token, None, "stop")))
+                peers[0].say(TokenEvent(token + 1, 0, token, None, "stop"))
                 assert len(await read(handle)) == 1
             await asyncio.sleep(0.3)  # as does one that has nothing to do
             assert engine.fault is None
@@ -41,7 +41,7 @@ def test_a_process_that_hangs_is_replaced() -> None:
             assert peers[0].ended
             await until(lambda: engine.fault is None)
             handle = engine.submit([REQUEST])
-            peers[1].say((7, TokenEvent(0, 1, None, "stop")))
+            peers[1].say(TokenEvent(7, 0, 1, None, "stop"))
             assert len(await read(handle)) == 1
 
     run(test)
@@ -70,7 +70,7 @@ def test_one_does_not_seem_to_hang_where_all_was_held_up() -> None:
             time.sleep(0.5)  # the event loop stands still
             for _ in range(5):
                 await asyncio.sleep(0)  # a look
-            peer.say((1, TokenEvent(0, 7, None, "stop")))
+            peer.say(TokenEvent(1, 0, 7, None, "stop"))
             assert len(await read(handle)) == 1
             assert engine.fault is None
 
@@ -214,7 +214,7 @@ def test_a_process_that_the_system_has_no_room_for_is_no_death(monkeypatch: pyte
         assert [line["retry_seconds"] for line in tries] == [0.001, 0.002, 0.004, 0.004, 0.004]
         assert tries[0]["reason"].endswith(": Too many open files")
         handle = engine.submit([REQUEST])
-        second.say((1, TokenEvent(0, 1, None, "stop")))
+        second.say(TokenEvent(1, 0, 1, None, "stop"))
         assert len(await read(handle)) == 1
         engine.close()
         await until(lambda: second.connection.fileno() < 0)

@@ -3,7 +3,6 @@
 import pytest
 
 from services.inference.engine.errors import RequestTooLargeError
-from services.inference.engine.limits import blocks_needed
 from services.inference.engine.scheduling.core import EngineCore
 from tests.services.inference.engine.core_driver import Driver, expected_scores, request
 from tests.services.inference.engine.fake_runner import FakeRunner, reference
@@ -143,7 +142,7 @@ def test_a_sequence_is_not_admitted_to_be_preempted_at_once() -> None:
 
 def test_what_never_fits_is_refused_and_nothing_of_it_queued() -> None:
     driver = Driver(FakeRunner(num_blocks=40))
-    assert blocks_needed(320, 320) == 40
+    assert request(320, 320).num_blocks == 40
     with pytest.raises(RequestTooLargeError, match="656 tokens of KV cache, and it holds 640"):
         driver.submit(0, request(320, 320), request(320, 322))
     assert not driver.core.has_work
@@ -152,7 +151,7 @@ def test_what_never_fits_is_refused_and_nothing_of_it_queued() -> None:
     assert driver.tokens(1) == [reference(request(320, 321))]
 
 
-def test_no_room_for_prompts_is_told_at_once() -> None:
+def test_no_room_for_prompts_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="no room for prompts in a step: 4 tokens, of which 4"):
         EngineCore(FakeRunner(max_step_tokens=4), prefill_tokens=32)
 
@@ -160,7 +159,7 @@ def test_no_room_for_prompts_is_told_at_once() -> None:
 def test_six_sequences_share_a_pool_that_holds_four() -> None:  # B70
     driver = Driver(FakeRunner(num_blocks=40, num_slots=8, max_step_tokens=40))
     sequences = [request([request_id] * 80, 81, seed=request_id) for request_id in range(6)]
-    assert {blocks_needed(80, 81)} == {10}
+    assert {sequence.num_blocks for sequence in sequences} == {10}
     for request_id, sequence in enumerate(sequences):
         driver.submit(request_id, sequence)
     with pytest.raises(RequestTooLargeError):

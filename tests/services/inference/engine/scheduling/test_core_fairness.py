@@ -1,8 +1,10 @@
 """Who gets a slot and a share of the steps, and how long others wait for it."""
 
+from collections.abc import Callable
+
 import pytest
 
-from tests.services.inference.engine.core_driver import Driver, request
+from tests.services.inference.engine.core_driver import Answer, Driver, request
 from tests.services.inference.engine.fake_runner import FakeRunner, reference
 
 PREFILL = 64
@@ -13,17 +15,21 @@ def wide(*, prefill_tokens: int = PREFILL, min_prefill_tokens: int = PREFILL, **
     return Driver(runner, prefill_tokens, min_prefill_tokens)
 
 
-def first_tokens(driver: Driver) -> list[int]:
-    """Requests in the order of their first tokens."""
+def order_of(driver: Driver, reached: Callable[[Answer], object]) -> list[int]:
+    """Requests in the order in which the first of their sequences gets somewhere."""
     order: list[int] = []
     while driver.core.has_work:
         driver.step()
         order += [
             request_id
             for (request_id, _), answer in driver.answers.items()
-            if answer.tokens and request_id not in order
+            if reached(answer) and request_id not in order
         ]
     return order
+
+
+def first_tokens(driver: Driver) -> list[int]:
+    return order_of(driver, lambda answer: answer.tokens)
 
 
 def starts(driver: Driver) -> list[tuple[int, int]]:
@@ -121,15 +127,7 @@ def test_a_preempted_sequence_runs_again_before_those_that_have_not_begun() -> N
     sequences = [request([request_id] * 30, 60, seed=request_id) for request_id in range(6)]
     for request_id, sequence in enumerate(sequences):
         driver.submit(request_id, sequence)
-    finished: list[int] = []
-    while driver.core.has_work:
-        driver.step()
-        finished += [
-            request_id
-            for (request_id, _), got in driver.answers.items()
-            if got.finish_reason and request_id not in finished
-        ]
-    assert finished == list(range(6))
+    assert order_of(driver, lambda answer: answer.finish_reason) == list(range(6))
     assert driver.core.stats().preemptions > 0
     assert [driver.tokens(request_id) for request_id in range(6)] == [[reference(sequence)] for sequence in sequences]
 

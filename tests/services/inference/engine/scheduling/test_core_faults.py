@@ -60,7 +60,7 @@ def test_choices_that_share_the_failing_prompt_fail_together() -> None:
     driver.check_empty()
 
 
-def test_a_broken_runner_is_told_from_sequences_that_are_to_blame() -> None:
+def test_a_broken_runner_is_distinguished_from_sequences_that_are_to_blame() -> None:
     driver = started(Driver(FakeRunner()))
     driver.runner.faults = [OSError("gone")] * 50
     failures = []
@@ -144,7 +144,7 @@ LOST = RunnerLostError("the GPU failed: illegal memory access")
 @pytest.mark.parametrize("faults", ["faults", "open_faults", "copy_faults"])
 @pytest.mark.parametrize("steps", range(3))
 def test_a_runner_that_is_lost_is_no_sequences_fault(faults: str, steps: int) -> None:
-    """It is raised at once, whatever goes on, and no sequence fails."""
+    """It is raised at once, in any state, and no sequence fails."""
     driver = started(Driver(FakeRunner(num_slots=8, max_step_tokens=40)), steps)
     setattr(driver.runner, faults, [LOST])
     driver.submit(4, *[request(20, seed=seed) for seed in range(3)])
@@ -249,7 +249,7 @@ def test_sequences_that_fail_only_together_both_get_through() -> None:
 
     def run_apart(segments: list[Segment]) -> StepResult:
         result = run(segments)
-        if {2, 3} <= {draw.slot for draw in result.sampled_tokens}:
+        if {2, 3} <= {token.slot for token in result.sampled_tokens}:
             raise MemoryError("for both")
         return result
 

@@ -33,7 +33,9 @@ def test_how_many_blocks(model: ModelConfig, settings: dict[str, int], free: int
 
 
 @pytest.mark.parametrize(("kv_cache_bytes", "words"), [(999, "OWNLM_KV_CACHE_BYTES is 999"), (None, "128 tokens")])
-def test_too_little_memory_is_told_with_what_to_do(model: ModelConfig, kv_cache_bytes: int | None, words: str) -> None:
+def test_too_little_memory_is_refused_with_what_to_do(
+    model: ModelConfig, kv_cache_bytes: int | None, words: str
+) -> None:
     config = EngineConfig(Path(), kv_cache_bytes=kv_cache_bytes)
     with pytest.raises(CacheError, match=words):
         num_blocks(config, model, 1000, 15_000, weight_bytes=0, position_bytes=0)

@@ -46,7 +46,7 @@ def last_event(connection: socket.socket) -> TokenEvent | FailEvent | str:
         if isinstance(message, ExitReason):
             return message.reason
         assert isinstance(message, StepOutput)
-        for _, event in message.events:
+        for event in message.events:
             if isinstance(event, FailEvent) or (isinstance(event, TokenEvent) and event.finish_reason):
                 return event
 
@@ -62,7 +62,7 @@ def test_requests_that_fail_alone_end_nothing_and_a_model_that_always_fails_ends
         runner.faults = [OSError("gone")] * 50
         for request_id in range(6, 9):
             connection.sendall(encode(Submit(request_id, [request(9)])))
-            assert last_event(connection) == FailEvent(0, "generation failed: OSError: gone")
+            assert last_event(connection) == FailEvent(request_id, 0, "generation failed: OSError: gone")
         reason = last_event(connection)
         assert reason == "no step of the model succeeds any more: generation failed: OSError: gone"
 
@@ -81,7 +81,7 @@ def test_a_runner_that_is_lost_ends_with_its_reason() -> None:
         (CacheError("too little memory"), True),
     ],
 )
-def test_what_may_pass_is_told_from_a_wrong_folder(error: Exception, transient: bool) -> None:
+def test_transient_errors_are_distinguished_from_a_wrong_folder(error: Exception, transient: bool) -> None:
     def fail(_: EngineConfig) -> NoReturn:
         raise error
 
@@ -95,12 +95,14 @@ def test_what_may_pass_is_told_from_a_wrong_folder(error: Exception, transient: 
 
 
 @pytest.mark.case("D30")
-def test_where_no_thread_can_be_started_the_other_side_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_thread_can_be_started_the_other_side_gets_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "_start_new_thread", Mock(side_effect=RuntimeError("can't start new thread")))
-    test_what_may_pass_is_told_from_a_wrong_folder(RuntimeError("can't start new thread"), transient=True)
+    test_transient_errors_are_distinguished_from_a_wrong_folder(RuntimeError("can't start new thread"), transient=True)
 
 
-def test_an_error_of_the_core_is_told_though_it_is_one_that_sockets_raise_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_core_is_reported_though_it_is_one_that_sockets_raise_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A driver's errors are of these types as well; only the socket's own say that the other side is gone."""
     monkeypatch.setattr(threading, "excepthook", lambda _: None)  # `serve` raises it, which ends its process
     runner = FakeRunner()

@@ -17,8 +17,7 @@ from services.inference.engine.ipc import EngineConfig
 from services.inference.engine.runner.protocol import Segment
 from services.inference.engine.types import SequenceRequest
 from services.inference.engine.worker import model_loader
-from services.inference.engine.worker.device import DeviceError
-from services.inference.engine.worker.model_loader import load_model
+from services.inference.engine.worker.model_loader import DeviceError, load_model
 from shared.bpe import Tokenizer
 from shared.lm import (
     GenerationDefaults,

@@ -16,28 +16,18 @@ from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.runner.cpu.weights import pack_weights
 from services.inference.engine.runner.protocol import Segment
 from services.inference.engine.types import SequenceRequest
-from shared.lm import ModelConfig, ModelFolderError, RopeConfig, Transformer
+from shared.lm import ModelConfig, ModelFolderError, Transformer
 
 CONTEXT_LENGTH = 64
 CONFIG = ModelConfig(
-    vocab_size=90,
-    context_length=CONTEXT_LENGTH,
-    d_model=72,
-    num_layers=2,
-    num_heads=6,
-    num_kv_heads=2,
-    head_dim=12,
-    d_ff=100,
-    qk_norm=True,
-    tie_embeddings=False,
-    rope=RopeConfig(),
-    initializer_range=0.2,
-)
+    vocab_size=90, context_length=CONTEXT_LENGTH, d_model=72, num_layers=2, num_heads=6, num_kv_heads=2, head_dim=12,
+    d_ff=100, qk_norm=True, tie_embeddings=False, initializer_range=0.2,
+)  # fmt: skip
 Tensors = dict[str, NDArray[np.float32]]
 
 
 class NoSampler:
-    """The runner's logits are looked at; nothing is drawn."""
+    """The runner's logits are looked at; nothing is sampled."""
 
     def open(self, row: int, request: SequenceRequest, output: Sequence[int] = ()) -> None: ...
 

@@ -1,4 +1,4 @@
-"""A row gives the same tokens and log-probabilities, to the last bit, whatever runs beside it."""
+"""A sequence gives the same tokens and log-probabilities, to the last bit, whatever runs beside it."""
 
 import random
 from collections import defaultdict
@@ -42,7 +42,7 @@ def make_requests(vocab_size: int, rng: random.Random) -> list[SequenceRequest]:
 
 
 class FewBlocks:
-    """A runner that tells of fewer blocks than it has: eight rows at their ends need three times as many."""
+    """A runner that reports fewer blocks than it has: eight sequences at their ends need three times as many."""
 
     num_blocks = 16
 
@@ -53,28 +53,28 @@ class FewBlocks:
 
 
 def run(core: EngineCore, arrivals: dict[int, list[tuple[int, SequenceRequest]]], leavers: dict[int, int]) -> Answers:
-    """Submit and cancel at the steps that are given, and collect what each job's row tells, without its cache hits."""
+    """Submit and cancel at given steps, and collect what each request's sequence reports, without its cache hits."""
     answers: Answers = defaultdict(list)
     for step in range(10_000):
-        for job, request in arrivals.pop(step, []):
-            core.submit(job, [request])
+        for request_id, request in arrivals.pop(step, []):
+            core.submit(request_id, [request])
         if step in leavers:
             core.cancel(leavers[step])
         if not core.has_work and not arrivals:
             return answers
-        for job, event in core.step() if core.has_work else []:
+        for event in core.step() if core.has_work else []:
             assert not isinstance(event, FailEvent)
             if isinstance(event, TokenEvent):
-                answers[job].append(event)
+                answers[event.request_id].append(event)
             elif isinstance(event, PromptEvent):
-                answers[job].append(event.logprobs)
+                answers[event.request_id].append(event.logprobs)
     raise AssertionError("the core does not come to an end")
 
 
 def alone(runner: CpuRunner, requests: list[SequenceRequest]) -> Answers:
     answers: Answers = {}
-    for job, request in enumerate(requests):
-        answers |= run(EngineCore(runner, prefill_tokens=56), {0: [(job, request)]}, {})
+    for request_id, request in enumerate(requests):
+        answers |= run(EngineCore(runner, prefill_tokens=56), {0: [(request_id, request)]}, {})
     return answers
 
 
@@ -84,7 +84,7 @@ def alone(runner: CpuRunner, requests: list[SequenceRequest]) -> Answers:
 def test_neighbours_change_nothing(
     name: str, num_threads: int, prefill_tokens: int, models: dict[str, Transformer], make_runner: MakeRunner
 ) -> None:
-    """B70, B71, B72: joining late, in used places and blocks, cut, found in the cache, preempted, others leaving."""
+    """B70, B71, B72: joining late, in used slots and blocks, cut, found in the cache, preempted, others leaving."""
     model, rng = models[name], random.Random(3)
     requests, others = (make_requests(model.config.vocab_size, rng) for _ in range(2))
     expected = alone(make_runner(model), requests)
@@ -92,12 +92,12 @@ def test_neighbours_change_nothing(
     core = EngineCore(runner, prefill_tokens=prefill_tokens)
     for _ in range(2):  # the second time with blocks of the first in the cache
         arrivals = defaultdict(list)
-        for job, (request, other) in enumerate(zip(requests, others, strict=True)):
-            arrivals[rng.randrange(12)].append((job, request))
-            arrivals[rng.randrange(12)].append((100 + job, other))
+        for request_id, (request, other) in enumerate(zip(requests, others, strict=True)):
+            arrivals[rng.randrange(12)].append((request_id, request))
+            arrivals[rng.randrange(12)].append((100 + request_id, other))
         leavers = {rng.randrange(2, 60): 100 + rng.randrange(len(requests)) for _ in range(5)}
         answers = run(core, arrivals, leavers)
-        assert {job: answer for job, answer in answers.items() if job < 100} == expected
+        assert {request_id: answer for request_id, answer in answers.items() if request_id < 100} == expected
     stats = core.stats()
     assert stats.preemptions > 0
     assert stats.prefix_tokens_hit > 0

@@ -9,8 +9,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.inference.engine.limits import BLOCK_SIZE
 from services.inference.engine.runner.protocol import Segment
+from services.inference.engine.types import BLOCK_SIZE
 from shared.lm import Transformer
 from tests.services.inference.engine.runner.cpu.conftest import (
     CONFIGS,

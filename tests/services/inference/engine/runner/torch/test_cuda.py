@@ -37,15 +37,16 @@ def test_rows_on_a_gpu_are_those_of_the_cpu(
     model = load_model_folder(model_dir).model
     core = EngineCore(loaded.runner, prefill_tokens=64)
     prompts = [tuple(range(3, 3 + length)) for length in (1, 20, 70)]
-    for job, (prompt, params) in enumerate(zip(prompts, PARAMS, strict=True)):
-        core.submit(job, [SequenceRequest(prompt, params, 12, frozenset(), num_logprobs=2)] * (1 + job))
+    for request_id, (prompt, params) in enumerate(zip(prompts, PARAMS, strict=True)):
+        sequence = SequenceRequest(prompt, params, 12, frozenset(), num_logprobs=2)
+        core.submit(request_id, [sequence] * (1 + request_id))
     tokens: dict[tuple[int, int], list[int]] = {}
     while core.has_work:
-        for job, event in core.step():
+        for event in core.step():
             if isinstance(event, TokenEvent):
-                tokens.setdefault((job, event.sequence_index), []).append(event.token)
-    for (job, _), found in tokens.items():
-        assert found == list(generate(model, prompts[job], PARAMS[job], max_tokens=12))
+                tokens.setdefault((event.request_id, event.sequence_index), []).append(event.token)
+    for (request_id, _), found in tokens.items():
+        assert found == list(generate(model, prompts[request_id], PARAMS[request_id], max_tokens=12))
     assert len(tokens) == 6
 
 

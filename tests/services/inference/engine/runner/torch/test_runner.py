@@ -1,6 +1,7 @@
 """The torch runner on CPU, without graphs, against `shared.lm.Transformer` and the reference of sampling."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,10 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.inference.engine.limits import BLOCK_SIZE
 from services.inference.engine.runner.protocol import Segment
 from services.inference.engine.runner.torch.runner import TorchRunner
-from services.inference.engine.types import SampledToken, SequenceRequest
+from services.inference.engine.types import BLOCK_SIZE, SampledToken, SequenceRequest
 from shared.lm import (
     NO_TOKEN,
     Llama3Scaling,
@@ -25,31 +25,14 @@ from shared.lm import (
 
 NUM_BLOCKS = 120
 MAX_LENGTH = 600  # three chunks of attention
+SIZE: Any = {"vocab_size": 97, "context_length": MAX_LENGTH, "d_model": 24, "num_layers": 2, "d_ff": 40}
 CONFIGS = {
-    "grouped, tied": ModelConfig(
-        vocab_size=97,
-        context_length=MAX_LENGTH,
-        d_model=24,
-        num_layers=2,
-        num_heads=6,
-        num_kv_heads=2,
-        head_dim=4,
-        d_ff=40,
-    ),
+    "grouped, tied": ModelConfig(**SIZE, num_heads=6, num_kv_heads=2, head_dim=4),
     "query/key norm, wide heads, scaled RoPE, untied": ModelConfig(
-        vocab_size=97,
-        context_length=MAX_LENGTH,
-        d_model=24,
-        num_layers=2,
-        num_heads=4,
-        num_kv_heads=4,
-        head_dim=8,
-        d_ff=40,
-        qk_norm=True,
-        tie_embeddings=False,
+        **SIZE, num_heads=4, num_kv_heads=4, head_dim=8, qk_norm=True, tie_embeddings=False,
         rope=RopeConfig(theta=5000.0, scaling=Llama3Scaling(8.0, 1.0, 4.0, 64)),
     ),
-}
+}  # fmt: skip
 
 
 def new_model(name: str) -> Transformer:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from services.inference.api.completions import CompletionResponseBuilder, StreamOptions
-from services.inference.api.generate import GenerateResponseBuilder
-from services.inference.api.response import _body, _events
+from services.inference.api.generate import GenerateRequest, GenerateResponseBuilder
+from services.inference.api.service import _body, _events
 from services.inference.engine import TokenLogprobs
 from services.inference.generation.detokenizer import Delta
 from services.inference.generation.prepare import PreparedRequest
@@ -25,7 +25,8 @@ EMOJI = [0xF0, 0x9F, 0x98, 0x80]
 @pytest.fixture
 def prepared() -> PreparedRequest:
     prompt = Prompt(ids=(65,), text="A", offsets=(0,))
-    return PreparedRequest([prompt], 1, [], 7, StopStrings([]), {}, 0, echo=True)
+    request = GenerateRequest(prompt=[65], logprobs=2, echo=True)
+    return PreparedRequest(request, [prompt], [], 7, StopStrings([]), {})
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def test_parts_of_characters_have_their_real_bytes(
     pieces_tokenizer: Tokenizer, prepared: PreparedRequest, delta: Delta
 ) -> None:
     """B39: joined, the entries' bytes are those of the text."""
-    builder = GenerateResponseBuilder(prepared, pieces_tokenizer, id_="gen-1", model="demo", has_logprobs=True)
+    builder = GenerateResponseBuilder(prepared, pieces_tokenizer, id_="gen-1", model="demo")
     content = json.loads(json.dumps(builder.chunk(delta, {}, is_last=False), allow_nan=False))
     entries = content["choices"][0]["logprobs"]
     assert [entry["bytes"] for entry in entries] == [[240], [159], [152], [128]]
@@ -50,9 +51,7 @@ def test_parts_of_characters_have_their_real_bytes(
 def test_in_the_legacy_format_no_two_tokens_look_the_same(
     pieces_tokenizer: Tokenizer, prepared: PreparedRequest, delta: Delta
 ) -> None:
-    builder = CompletionResponseBuilder(
-        prepared, pieces_tokenizer, id_="cmpl-1", model="demo", num_logprobs=2, options=StreamOptions()
-    )
+    builder = CompletionResponseBuilder(prepared, pieces_tokenizer, id_="cmpl-1", model="demo", options=StreamOptions())
     content: Any = json.loads(json.dumps(builder.chunk(delta, {}, is_last=False), allow_nan=False))
     logprobs = content["choices"][0]["logprobs"]
     assert logprobs["tokens"] == ["bytes:\\xf0", "bytes:\\x9f", "bytes:\\x98", "bytes:\\x80"]
