@@ -355,6 +355,9 @@ def test_batches_that_processes_cannot_share(
         check_batch(settings, Processes(0, 5))
     with pytest.raises(UsageError, match=r"2 windows \(batch_schedule\) .* by 3 processes; set batch_schedule to 3"):
         check_batch(change(settings, batch_schedule="3:2,2:4"), Processes(0, 3))
+    with pytest.raises(UsageError, match="batch_schedule: 9 windows of 8 tokens are more than the 64 tokens of a full"):
+        check_batch(change(settings, batch_schedule="9:5", context_schedule="8:5"), Processes(0, 1))
+    check_batch(change(settings, batch_schedule="8:5", context_schedule="8:5"), Processes(0, 1))
     check_batch(settings, Processes(0, 4))
     assert not caplog.records
     check_batch(settings, Processes(0, 3))
