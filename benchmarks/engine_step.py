@@ -15,8 +15,9 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from benchmarks.machine import describe_machine, installed_versions
+from benchmarks.host import describe_machine, installed_versions
 from services.inference.engine.runner.cpu.kernels import intrinsics
+from services.inference.engine.runner.cpu.kernels.layout import Rows, Threads
 from services.inference.engine.runner.cpu.kernels.linear import linear
 from services.inference.engine.runner.cpu.panels import KINDS
 from services.inference.engine.runner.cpu.runner import CpuRunner
@@ -129,32 +130,28 @@ def _products(model: Transformer, runner: CpuRunner) -> Contest:
 
 
 def _our_product(runner: CpuRunner, number: int, inputs: int, outputs: int, rows: int) -> Callable[[], object]:
-    thread_pool, sync = runner._thread_pool, runner._sync
+    thread_pool = runner._thread_pool
     stride, out_stride = (-(-width // intrinsics.PANEL) * intrinsics.PANEL + 16 for width in (inputs, outputs))
-    x = np.random.default_rng(0).normal(size=rows * stride).astype(np.float32)
-    out = np.zeros(rows * out_stride, np.float32)
+    x = Rows(np.random.default_rng(0).normal(size=rows * stride).astype(np.float32), stride)
+    out = Rows(np.zeros(rows * out_stride, np.float32), out_stride)
     matrix = number % (4 * CONFIG.num_layers + 1)
+    barrier, tickets = np.zeros(2 * intrinsics.CACHE_LINE, np.int64), np.zeros(matrix + 1, np.int64)
     calls = [
         linear.prepare(
-            thread,
-            thread_pool.num_threads,
+            Threads(thread, thread_pool.num_threads, barrier, tickets),
             runner._weights,
             matrix,
             x,
-            stride,
             rows,
             np.zeros(0, np.float32),
             out,
-            out_stride,
             False,
-            sync,
-            0,
         )
         for thread in range(thread_pool.num_threads)
     ]
 
     def run() -> None:
-        sync.tickets[0] = 0
+        tickets[:] = 0
         thread_pool.run(calls)
 
     return run

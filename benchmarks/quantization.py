@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.host import describe_machine, installed_versions
 from benchmarks.inputs import existing_file, existing_folder
-from benchmarks.machine import describe_machine, installed_versions
 from services.inference.engine.runner.cpu.panels import KINDS
 from services.inference.engine.runner.cpu.runner import CpuRunner
 from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool

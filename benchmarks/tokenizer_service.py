@@ -27,8 +27,8 @@ from typing import Any
 
 import psutil
 
+from benchmarks.host import describe_machine, installed_versions
 from benchmarks.inputs import existing_file, reference_texts
-from benchmarks.machine import describe_machine, installed_versions
 
 CONNECTIONS = 16
 VOCAB_SIZE = 10_000

@@ -21,6 +21,7 @@ from trainer.commands.evaluate_tokenizers import evaluate_tokenizers
 from trainer.commands.generate import generate
 from trainer.commands.report import report
 from trainer.commands.sweep import sweep
+from trainer.commands.tokens import tokens
 from trainer.commands.train import train
 from trainer.commands.vocab import vocab
 from trainer.compute.launch import check_command, rank_and_count
@@ -46,29 +47,29 @@ app = App(
     version_flags=[],
     default_parameter=Parameter(negative_iterable=()),
 )
-for _command in (vocab, encode, estimate, train, sweep, report, evaluate, evaluate_tokenizers, generate, demo):
+for _command in (vocab, encode, tokens, estimate, train, sweep, report, evaluate, evaluate_tokenizers, generate, demo):
     app.command(_command)
 
 
 @app.meta.default
 def launch(
-    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    *arguments: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
     config: Path | None = None,
     verbose: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Run one command.
 
     Args:
-        tokens: The command and its options.
+        arguments: The command and its options.
         config: TOML file with any of the command's options, as `name = value`; the command line takes precedence.
         verbose: Show the whole traceback when a job fails, and log more.
     """
     set_up_logging(verbose=verbose, errors_only=rank_and_count()[0] > 0)
     try:
-        check_command(next(iter(tokens), None))
+        check_command(next(iter(arguments), None))
         file = () if config is None else (read_settings_file(config),)
         app.config = (_restore_hyphens, *file, refuse_fractions, ScalingOptions(verbose=True))
-        app([_HYPHEN if argument == "-" else argument for argument in tokens])
+        app([_HYPHEN if argument == "-" else argument for argument in arguments])
     except BrokenPipeError:
         # The reader of our output closed the pipe; Python must not complain when it flushes the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

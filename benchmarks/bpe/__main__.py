@@ -19,8 +19,8 @@ from benchmarks.bpe.encoders import ENCODERS
 from benchmarks.bpe.jobs import OURS, Job, Results, run
 from benchmarks.bpe.targets import judge
 from benchmarks.bpe.trainers import TRAINERS
+from benchmarks.host import describe_machine, installed_versions
 from benchmarks.inputs import existing_file, reference_data
-from benchmarks.machine import describe_machine, installed_versions
 
 _MODULES = {"minibperust": "MiniBpeRust"}
 _FULL_MB, _QUICK_MB = 200, 30

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from benchmarks.host import describe_machine, installed_versions
 from benchmarks.inputs import existing_folder
 from benchmarks.learning import data, tables
 from benchmarks.learning.curves import Curve, Point
-from benchmarks.machine import describe_machine, installed_versions
 
 CONTESTANTS = ("ours", "ours in half the time", "nanogpt", "transformers-tuned", "transformers")
 _CALIBRATION_STEPS = 30

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.host import describe_machine, installed_versions
 from benchmarks.inputs import existing_file, existing_folder
-from benchmarks.machine import describe_machine, installed_versions
 from benchmarks.serving import tables
 from benchmarks.serving.load import measure
 from benchmarks.serving.model import make_model

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import describe_machine, installed_versions
+from benchmarks.host import describe_machine, installed_versions
 from benchmarks.training import tables
 from benchmarks.training.contenders import CONTENDERS
 from benchmarks.training.data import make_data

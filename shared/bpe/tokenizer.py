@@ -1,36 +1,27 @@
 """The tokenizer: text to ids and back."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from shared.bpe.encoding.chunks import Chunker
-from shared.bpe.encoding.offsets import TokenSpan, spans_of, with_template
-from shared.bpe.encoding.segments import AllowedSpecial, Layout, Segmenter, join_segments
-from shared.bpe.encoding.template import Ids, Template
-from shared.bpe.encoding.text_memory import utf8_of
-from shared.bpe.encoding.token_bytes import TokenBytes
+from shared.bpe.encoding.offsets import TokenSpan
+from shared.bpe.encoding.segments import AllowedSpecial
+from shared.bpe.encoding.template import Ids
+from shared.bpe.encoding.text_encoder import TextEncoder
+from shared.bpe.encoding.token_bytes import TokenBytes, decode_strictly
 from shared.bpe.errors import TokenizerError
 from shared.bpe.formats import tiktoken as tiktoken_files
 from shared.bpe.formats import tokenizer_json
-from shared.bpe.formats.folder import read_vocabulary
+from shared.bpe.formats.folder import read_verified
 from shared.bpe.formats.plain_vocabulary import from_plain
 from shared.bpe.patterns.named import is_named
 from shared.bpe.vocabulary import Vocabulary, encode_utf8
-from shared.system.checksums import ChecksumError, Checksums
-
-# Numba takes a while to import, and the kernels to load: reading a vocabulary needs neither.
-if TYPE_CHECKING:
-    from shared.bpe.encoding.encoder import Encoder
-
-_SHORT = 1 << 14  # characters; with at most four bytes each, they stay within `encoder.MAX_SHORT`
-_LONG = 3 << 18  # characters from which a text is divided among threads
 
 
 class Tokenizer:
@@ -47,9 +38,8 @@ class Tokenizer:
     def __init__(self, vocabulary: Vocabulary):
         self.vocabulary = vocabulary
         self.pattern = vocabulary.pattern
-        self._segmenter = Segmenter(vocabulary)
-        self._template = Template(vocabulary.prefix, vocabulary.suffix)
-        self.special_tokens = self._segmenter.special_tokens
+        self._text_encoder = TextEncoder(vocabulary)
+        self.special_tokens = self._text_encoder.segmenter.special_tokens
         self._bytes = {**vocabulary.tokens, **{t.id: encode_utf8(t.content) for t in vocabulary.added}}
         self.tokens: Mapping[int, bytes] = MappingProxyType(self._bytes)
         self._token_bytes = TokenBytes(self._bytes, self.special_tokens.values())
@@ -62,13 +52,7 @@ class Tokenizer:
             TokenizerError: A file is missing, damaged, differs from the folder's checksums.json, or describes a
                 tokenizer that would not be matched exactly.
         """
-        path = Path(path)
-        folder = path if path.is_dir() else path.parent
-        try:
-            Checksums.read(folder).verify_small_files()
-        except ChecksumError as error:
-            raise TokenizerError(str(error)) from error
-        return cls(read_vocabulary(path, None if merges_path is None else Path(merges_path)))
+        return cls(read_verified(Path(path), None if merges_path is None else Path(merges_path)))
 
     @classmethod
     def from_vocab(
@@ -137,7 +121,8 @@ class Tokenizer:
         Raises:
             TokenizerError: `allowed_special` names something that is not a special token.
         """
-        min_bytes = self._segmenter.min_bytes(text, self._segmenter.matchers(allowed_special))
+        segmenter = self._text_encoder.segmenter
+        min_bytes = segmenter.min_bytes(text, segmenter.matchers(allowed_special))
         return -(-min_bytes // self.max_token_bytes)
 
     @property
@@ -183,15 +168,7 @@ class Tokenizer:
         self, text: str, *, allowed_special: AllowedSpecial = (), add_special_tokens: bool = False
     ) -> Ids:
         """`encode` to an array, with a tenth of the memory of a list; long texts on all processors."""
-        if not allowed_special and not add_special_tokens and len(text) <= _SHORT and self._is_plain:
-            return self._encoder.encode_short(encode_utf8(text))
-        matchers = self._segmenter.matchers(allowed_special)
-        if len(text) > _LONG and self.can_split_bytes and not matchers.verbatim.may_occur_in(text):
-            ids = self._encoder.encode_long(utf8_of(text))
-        else:
-            plain, layout = self._segmenter.split_plain(text, matchers)
-            ids = join_segments(layout, self._encoder.encode_each(plain, max_threads=1))
-        return self._template.wrap(ids) if add_special_tokens else ids
+        return self._text_encoder.encode(text, allowed_special, add_special_tokens=add_special_tokens)
 
     def encode_batch(
         self, texts: Iterable[str], *, allowed_special: AllowedSpecial = (), add_special_tokens: bool = False
@@ -214,11 +191,9 @@ class Tokenizer:
 
         The arrays are views of larger ones: copy those that you keep longer than the others.
         """
-        layouts: list[Layout] = []
-        plain = self._segmenter.split_plain_of_each(texts, self._segmenter.matchers(allowed_special), layouts)
-        encoded = iter([*self._encoder.encode_each(plain, max_threads=max_threads)])
-        batch = [join_segments(layout, encoded) for layout in layouts]
-        return [self._template.wrap(ids) for ids in batch] if add_special_tokens else batch
+        return self._text_encoder.encode_batch(
+            texts, allowed_special, add_special_tokens=add_special_tokens, max_threads=max_threads
+        )
 
     def encode_documents(
         self, data: bytes | memoryview, separator: str | None, dtype: npt.DTypeLike = np.uint32
@@ -230,18 +205,7 @@ class Tokenizer:
             separator: A special token that is recognized in the text; None if none is.
             dtype: The type of the ids.
         """
-        allowed = () if separator is None else (separator,)
-        if not self.can_split_bytes:
-            return self.encode_to_numpy(str(data, "utf-8"), allowed_special=allowed).astype(dtype)
-        self._segmenter.matchers(allowed)  # raises for an unknown separator
-        bounds = [0]
-        if separator is not None:
-            for match in re.finditer(re.escape(separator.encode()), data):
-                bounds += match.span()
-        places = np.array([*bounds, len(data)], np.int64)
-        terminator = -1 if separator is None else self.special_tokens[separator]
-        starts, ends = places[::2].copy(), places[1::2].copy()
-        return self._encoder.encode_parts(data, starts, ends, terminator=terminator, dtype=dtype)[0]
+        return self._text_encoder.encode_documents(data, separator, dtype)
 
     @property
     def can_split_bytes(self) -> bool:
@@ -249,9 +213,7 @@ class Tokenizer:
 
         This holds for named patterns, without normalization, if all added tokens are special and strip nothing.
         """
-        added = self.vocabulary.added
-        plain = all(token.special and not token.lstrip and not token.rstrip for token in added)
-        return plain and is_named(self.pattern) and self._segmenter.keeps_text
+        return self._text_encoder.can_split_bytes
 
     @property
     def is_linear(self) -> bool:
@@ -281,11 +243,9 @@ class Tokenizer:
         >>> [(span.bytes, span.start, span.end) for span in tokenizer.encode_with_offsets("low é")]
         [(b'low', 0, 3), (b' ', 3, 4), (b'\xc3', 4, 5), (b'\xa9', 4, 5)]
         """
-        encode_utf8(text)  # raises for a lone surrogate
-        segments = [*self._segmenter.segments(text, self._segmenter.matchers(allowed_special), with_origins=True)]
-        plain = (segment.text.encode() for segment in segments if segment.token is None)
-        spans = spans_of(segments, self._encoder.encode_each(plain, max_threads=1), self._bytes)
-        return with_template(spans, len(text), self._template, self._bytes) if add_special_tokens else spans
+        return self._text_encoder.encode_with_offsets(
+            text, allowed_special, add_special_tokens=add_special_tokens, tokens=self._bytes
+        )
 
     def decode(
         self,
@@ -310,13 +270,7 @@ class Tokenizer:
         if errors not in {"replace", "strict"}:
             raise TokenizerError(f'errors must be "replace" or "strict", not {errors!r}')
         data = self.decode_bytes(ids, skip_special_tokens=skip_special_tokens, max_bytes=max_bytes)
-        try:
-            return data.decode(errors=errors)
-        except UnicodeDecodeError as error:
-            raise TokenizerError(
-                f"the tokens are not UTF-8 text: byte {error.start} of their {len(data)} bytes is "
-                f'0x{data[error.start]:02x} ({error.reason}); errors="replace" puts U+FFFD there'
-            ) from None
+        return data.decode(errors="replace") if errors == "replace" else decode_strictly(data)
 
     def decode_bytes(
         self, ids: Sequence[int], *, skip_special_tokens: bool = False, max_bytes: int | None = None
@@ -339,29 +293,11 @@ class Tokenizer:
 
     def chunker(self, *, allowed_special: AllowedSpecial = ()) -> Chunker:
         """A `Chunker` whose chunks this tokenizer encodes as it would the whole text."""
-        matchers, vocabulary = self._segmenter.matchers(allowed_special), self.vocabulary
-        return Chunker(
-            self.pattern,
-            matchers.verbatim,
-            nfc=vocabulary.nfc,
-            prefix_space=vocabulary.prefix_space,
-            only_at_added=bool(matchers.normalized),
-        )
+        return self._text_encoder.chunker(allowed_special)
 
     def warm_up(self) -> None:
         """Load the kernels and build the tables now, instead of with the first text."""
         self.decode(self.encode(" "))
-
-    @cached_property
-    def _encoder(self) -> "Encoder":
-        from shared.bpe.encoding.encoder import Encoder
-
-        return Encoder(self.vocabulary)
-
-    @cached_property
-    def _is_plain(self) -> bool:
-        """Whether the bytes that are encoded are those of the text, if no special token is allowed."""
-        return self._segmenter.keeps_text and all(t.special for t in self.vocabulary.added) and is_named(self.pattern)
 
     def _added_id(self, content: str | None) -> int | None:
         return next((t.id for t in self.vocabulary.added if t.content == content), None)

@@ -102,7 +102,7 @@ def _dispatcher_of(kernel: KernelFunction, dispatchers: dict[str, Any]) -> Any:
         bound = FunctionType(function.__code__, scope, function.__name__)
         bound.__module__ = function.__module__
         compile_for = numba.njit(
-            _numba_type(kernel.result)(*map(_numba_type, kernel.arguments)),
+            _numba_type(kernel.result)(*map(_numba_type, kernel.arguments.values())),
             nogil=True,
             error_model="numpy",
             forceinline=kernel.inline,
@@ -117,11 +117,9 @@ def _dispatcher_of(kernel: KernelFunction, dispatchers: dict[str, Any]) -> Any:
 def _numba_type(kind: types.Argument | types.Result) -> Any:
     if isinstance(kind, types.Array):
         return numba.types.Array(numba.from_dtype(kind.dtype), 1, "C", readonly=kind.readonly)
-    if isinstance(kind, types.UniTuple):
-        return numba.types.UniTuple(_numba_type(kind.element), len(kind.names))
-    if isinstance(kind, types.NamedTuple):
-        return numba.types.NamedTuple([_numba_type(field) for field in kind.fields], kind.kind)
-    return numba.types.void if kind == types.void else numba.from_dtype(kind.dtype)
+    if isinstance(kind, types.Group):
+        return numba.types.BaseTuple.from_types(list(map(_numba_type, kind.fields.values())), kind.kind)
+    return numba.types.void if kind is None else numba.from_dtype(kind.dtype)
 
 
 def _define_entry(context, module, kernel: KernelFunction, compilation) -> None:
@@ -136,9 +134,9 @@ def _define_entry(context, module, kernel: KernelFunction, compilation) -> None:
     function = ir.Function(module, function_type, compilation.fndesc.llvm_func_name)
     _, result = convention.call_function(builder, function, signature.return_type, signature.args, arguments)
     results = []
-    if isinstance(kernel.result, types.UniTuple):
-        results = [builder.extract_value(result, index) for index in range(len(kernel.result.names))]
-    elif kernel.result != types.void:
+    if isinstance(kernel.result, types.Group):
+        results = [builder.extract_value(result, index) for index in range(len(kernel.result.fields))]
+    elif kernel.result is not None:
         results = [result]
     for value in results:
         builder.store(_as_word(builder, value), words.next_address())
@@ -164,7 +162,7 @@ class _Words:
 
 def _unpack(context, builder, kind, words: _Words) -> Any:
     """A value of one of Numba's types from as many words as it takes."""
-    if isinstance(kind, numba.types.NamedTuple):
+    if isinstance(kind, numba.types.BaseNamedTuple):
         return context.make_tuple(builder, kind, [_unpack(context, builder, field, words) for field in kind.types])
     if isinstance(kind, numba.types.Array):
         return llvm.make_array(context, builder, kind, words.next(), words.next())

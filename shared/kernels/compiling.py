@@ -23,6 +23,7 @@ from shared.kernels import object_file, types
 from shared.kernels.kernel_function import KernelFunction
 
 _WORD_BYTES = 8
+_ADDRESS = types.Scalar.named("int64")
 
 
 class Kernel(KernelFunction):
@@ -38,22 +39,21 @@ class Kernel(KernelFunction):
 
     def prepare(self, *values: Any) -> "Call":
         """A call that can be run again and again, for what is too short to look at its arguments each time."""
-        words = [word for value, kind in zip(values, self.arguments, strict=True) for word in self._words(value, kind)]
+        kinds = self.arguments.values()
+        words = [word for value, kind in zip(values, kinds, strict=True) for word in self._words(value, kind)]
         return Call(self, words, values)
 
     @cached_property
     def argument_words(self) -> "WordBlock":
         """The names and types of the words of its arguments."""
-        code = self.function.__code__
-        named = zip(code.co_varnames[: code.co_argcount], self.arguments, strict=True)
-        return WordBlock([word for name, kind in named for word in _named_words(name, kind)])
+        return WordBlock([word for name, kind in self.arguments.items() for word in _named_words(name, kind)])
 
     @cached_property
     def result_words(self) -> "WordBlock":
-        """The names and types of its results: those that its `UniTuple` gives, or `value` for a single number."""
-        if isinstance(self.result, types.UniTuple):
-            return WordBlock([(name, self.result.element) for name in self.result.names])
-        return WordBlock([] if self.result == types.void else [("value", self.result)])
+        """The names and types of its results: those of its NamedTuple, or `value` for a single number."""
+        if isinstance(self.result, types.Group):
+            return WordBlock([word for name, kind in self.result.fields.items() for word in _named_words(name, kind)])
+        return WordBlock([] if self.result is None else [*_named_words("value", self.result)])
 
     @cached_property
     def frame(self) -> "type[ctypes.Structure]":
@@ -68,8 +68,8 @@ class Kernel(KernelFunction):
         return prototype(object_file.of(self.package).address_of(self.symbol))
 
     def _words(self, value: Any, kind: types.Argument) -> Iterator[float]:
-        if isinstance(kind, types.NamedTuple):
-            for field, field_kind in zip(value, kind.fields, strict=True):
+        if isinstance(kind, types.Group):
+            for field, field_kind in zip(value, kind.fields.values(), strict=True):
                 yield from self._words(field, field_kind)
         elif isinstance(kind, types.Scalar):
             yield float(value) if kind.dtype.kind == "f" else int(value)
@@ -106,12 +106,12 @@ class WordBlock:
 
 
 def _named_words(name: str, kind: types.Argument) -> Iterator[tuple[str, types.Scalar]]:
-    if isinstance(kind, types.NamedTuple):
-        for field_name, field in zip(kind.kind._fields, kind.fields, strict=True):  # type: ignore[attr-defined]
+    if isinstance(kind, types.Group):
+        for field_name, field in kind.fields.items():
             yield from _named_words(f"{name}_{field_name}", field)
     elif isinstance(kind, types.Array):
-        yield f"{name}_address", types.int64
-        yield f"{name}_size", types.int64
+        yield f"{name}_address", _ADDRESS
+        yield f"{name}_size", _ADDRESS
     else:
         yield name, kind
 
@@ -121,7 +121,7 @@ class Call:
 
     Attributes:
         arguments: The arguments by name, which may be set between two runs: a number by its own name, an array `x` by
-            `x_address` and `x_size`.
+            `x_address` and `x_size`, the field `x` of a NamedTuple `group` by `group_x`.
         results: The results of the last run, by the names in `Kernel.result_words`.
         run_only: Runs it and returns nothing.
     """
@@ -143,23 +143,20 @@ class Call:
         return self._frame.results
 
     def run(self) -> Any:
-        """Run it; returns the result, or a tuple where there are several."""
+        """Run it; returns the result, or the NamedTuple where there are several."""
         self.run_only()
         kernel = self._kernel
         results = kernel.result_words.packer.unpack_from(self._frame, kernel.argument_words.packer.size)
-        if isinstance(kernel.result, types.UniTuple):
-            return results
+        if isinstance(kernel.result, types.Group):
+            return kernel.result.kind._make(results)
         return results[0] if results else None
 
 
-def compiled(
-    result: types.Result, *arguments: types.Argument, inline: bool = False
-) -> Callable[[Callable[..., Any]], Kernel]:
-    """Make a kernel of a function.
+def compiled(function: Callable[..., Any]) -> Kernel:
+    """Make a kernel of a function that is annotated with `shared.kernels.types`."""
+    return Kernel(function)
 
-    Args:
-        result: What it returns.
-        arguments: What it takes.
-        inline: Always inline it, whatever its size: a call passes seven values for each array.
-    """
-    return lambda function: Kernel(function, result, arguments, inline=inline)
+
+def inlined(function: Callable[..., Any]) -> Kernel:
+    """A kernel that is inlined into its callers, whatever its size: a call passes seven values for each array."""
+    return Kernel(function, inline=True)

@@ -7,22 +7,24 @@ from shared.kernels import types
 
 
 class KernelFunction:
-    """A function with the signature that it is compiled for.
+    """A function that is compiled for what its annotations say.
 
     Args:
-        function: In the subset of Python that Numba compiles.
-        result: What it returns.
-        arguments: What it takes.
+        function: In the subset of Python that Numba compiles; its annotations are those of `shared.kernels.types`.
         inline: Whether it is always inlined into its callers.
+
+    Attributes:
+        arguments: The types of its arguments by name.
+        result: The type of what it returns; several numbers are a NamedTuple.
     """
 
-    def __init__(
-        self, function: Callable[..., Any], result: types.Result, arguments: tuple[types.Argument, ...], *, inline: bool
-    ):
+    def __init__(self, function: Callable[..., Any], *, inline: bool = False):
         self.__name__, self.__doc__ = function.__name__, function.__doc__
         self.function = function
-        self.result = result
-        self.arguments = arguments
         self.inline = inline
         self.package = function.__module__.rpartition(".")[0]
         self.symbol = f"{function.__module__}.{function.__name__}"
+        annotations = dict(function.__annotations__)
+        result = annotations.pop("return")
+        self.arguments = {name: types.described(annotation) for name, annotation in annotations.items()}
+        self.result = None if result is None else types.described(result)

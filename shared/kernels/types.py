@@ -1,71 +1,76 @@
-"""The types of arguments and results of kernels, described without importing the compiler."""
+"""The types of kernels' arguments and results, described without importing the compiler.
+
+A kernel is compiled for what its annotations say: the names here, or a NamedTuple class whose fields they annotate. To
+mypy they are ordinary numbers and arrays.
+"""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
 class Scalar:
-    """A number of the machine, by its name in NumPy; `void` is none."""
+    """A number of the machine."""
 
-    name: str
+    dtype: "np.dtype[Any]"
 
-    @property
-    def dtype(self) -> "np.dtype[Any]":
-        """What NumPy calls it."""
-        return np.dtype(self.name)
+    @classmethod
+    def named(cls, name: str) -> "Scalar":
+        """By its name in NumPy."""
+        return cls(np.dtype(name))
 
 
 @dataclass(frozen=True)
 class Array:
     """A contiguous array of one dimension; a read-only one may be a memory map or the bytes of a text."""
 
-    element: "Scalar | np.dtype[Any]"
+    dtype: "np.dtype[Any]"
     readonly: bool = False
 
-    @property
-    def dtype(self) -> "np.dtype[Any]":
-        """What NumPy calls its elements."""
-        return self.element.dtype if isinstance(self.element, Scalar) else self.element
-
 
 @dataclass(frozen=True)
-class UniTuple:
-    """Several results of one type, of which each has a name."""
+class Group:
+    """Values that belong together, passed as one argument: a NamedTuple class, and the type of each field by name."""
 
-    element: Scalar
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class NamedTuple:
-    """Arrays that belong together, passed as one argument."""
-
-    fields: tuple[Array, ...]
-    kind: type
+    kind: Any
+    fields: "dict[str, Argument]"
 
 
-Argument = Scalar | Array | NamedTuple
-Result = Scalar | UniTuple
+Argument = Scalar | Array | Group
+Result = Scalar | Group | None
 
-void = Scalar("void")
-boolean = Scalar("bool")
-int8 = Scalar("int8")
-uint8 = Scalar("uint8")
-uint16 = Scalar("uint16")
-int32 = Scalar("int32")
-uint32 = Scalar("uint32")
-int64 = Scalar("int64")
-uint64 = Scalar("uint64")
-float32 = Scalar("float32")
-float64 = Scalar("float64")
 
-BYTES = Array(uint8, readonly=True)
-INT32S = Array(int32)
-UINT32S = Array(uint32)
-INT64S = Array(int64)
-UINT64S = Array(uint64)
-FLOAT32S = Array(float32)
-FLOAT64S = Array(float64)
+def described(annotation: Any) -> Argument:
+    """What an annotation stands for.
+
+    Raises:
+        TypeError: It is none of those that kernels may have.
+    """
+    if isinstance(annotation, type) and issubclass(annotation, tuple) and hasattr(annotation, "_fields"):
+        return Group(annotation, {name: described(annotation.__annotations__[name]) for name in annotation._fields})
+    for description in getattr(annotation, "__metadata__", ()):
+        if isinstance(description, Scalar | Array):
+            return description
+    raise TypeError(f"{annotation} is no type of a kernel's argument; see shared.kernels.types")
+
+
+boolean = Annotated[bool, Scalar.named("bool")]
+uint8 = Annotated[int, Scalar.named("uint8")]
+int32 = Annotated[int, Scalar.named("int32")]
+uint32 = Annotated[int, Scalar.named("uint32")]
+int64 = Annotated[int, Scalar.named("int64")]
+uint64 = Annotated[int, Scalar.named("uint64")]
+float32 = Annotated[float, Scalar.named("float32")]
+float64 = Annotated[float, Scalar.named("float64")]
+
+Bytes = Annotated[NDArray[np.uint8], Array(np.dtype("uint8"), readonly=True)]
+Uint8Array = Annotated[NDArray[np.uint8], Array(np.dtype("uint8"))]
+Int32Array = Annotated[NDArray[np.int32], Array(np.dtype("int32"))]
+Uint32Array = Annotated[NDArray[np.uint32], Array(np.dtype("uint32"))]
+Int64Array = Annotated[NDArray[np.int64], Array(np.dtype("int64"))]
+Uint64Array = Annotated[NDArray[np.uint64], Array(np.dtype("uint64"))]
+Float32Array = Annotated[NDArray[np.float32], Array(np.dtype("float32"))]
+Float64Array = Annotated[NDArray[np.float64], Array(np.dtype("float64"))]

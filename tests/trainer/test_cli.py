@@ -127,7 +127,7 @@ class TestUsage:
         assert done.stdout.startswith(f"Usage: {name} train ")
 
     @pytest.mark.parametrize(
-        "command", ["vocab", "encode", "train", "evaluate", "evaluate-tokenizers", "generate", "demo"]
+        "command", ["vocab", "encode", "tokens", "train", "evaluate", "evaluate-tokenizers", "generate", "demo"]
     )
     def test_help_needs_no_torch(self, command: str) -> None:
         code = f"""

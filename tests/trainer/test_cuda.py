@@ -16,12 +16,14 @@ from trainer.compute.device import choose_device
 from trainer.estimate.estimate import estimate_run
 from trainer.estimate.formula import formula_peak
 from trainer.estimate.memory import Peak, step_memory
+from trainer.estimate.target import choose_target, target_here
 from trainer.estimate.traced_step import traced_peak
 from trainer.evaluation.sampling import stream_text
 from trainer.evaluation.validation import evaluate, token_byte_lengths
 from trainer.report.models import examine
 from trainer.runs.results import RunResults, read_run
-from trainer.settings.train import TrainSettings
+from trainer.settings.hardware import HardwareSettings
+from trainer.settings.train import MachineSettings, TrainSettings
 from trainer.tokens.token_file import TokenFile
 from trainer.training.run import prepare_run
 from trainer.training.trainer import train
@@ -115,10 +117,11 @@ def test_the_estimate_of_a_gpu_counts_what_that_of_the_cpu_does(
 
 
 def test_steps_are_measured(settings: TrainSettings) -> None:
-    device = choose_device("cuda", "float32")
-    found = estimate_run(settings, model_config(settings.model, 290), device, measure=True)
+    target = target_here(choose_device("cuda", "float32"))
+    found = estimate_run(settings, model_config(settings.model, 290), target, measure=True)
+    assert found.speed is not None
     assert found.speed.measured is not None
-    assert found.available == 1 << 30
+    assert found.target.memory == 1 << 30
 
 
 def test_what_looks_at_a_model_runs_there_too(watched: TrainSettings, change: Change) -> None:
@@ -161,3 +164,13 @@ def test_tensors_of_two_devices_do_not_mix() -> None:
     assert on_gpu[torch.tensor([0])].device == torch.device("cuda", 0)
     with pytest.raises((TypeError, RuntimeError)):
         on_gpu.numpy()
+
+
+def test_an_estimate_takes_figures_beside_a_gpu_of_this_machine() -> None:
+    """As it is, or with the memory and the peak of another."""
+    machine = MachineSettings(device="cuda", dtype="float32")
+    own = choose_target(machine, HardwareSettings(), d_model=64)
+    assert (own.here, own.memory, own.peak) == (True, 1 << 30, None)
+    other = choose_target(machine, HardwareSettings(memory="80G", peak_flops=19.5e12), d_model=64)
+    assert (other.here, other.memory, other.peak) == (True, 80 << 30, 19.5e12)
+    assert other.name == "cuda as described, float32"

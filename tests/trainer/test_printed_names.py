@@ -47,7 +47,7 @@ def test_every_command_takes_a_file_of_any_name(tmp_path: Path, tokenizer_folder
         assert (done.stdout + done.stderr).replace("\n", "").isprintable()
     assert str(tmp_path / ODD) in json.loads((tmp_path / f"out{ODD}" / "vocab_report.json").read_bytes())["held_out"]
     assert json.loads((tmp_path / f"out{ODD}" / "train.json").read_bytes())["sources"][0]["path"] == str(tmp_path / ODD)
-    assert json.loads(rows.stdout)[0]["text"] == str(tmp_path / ODD)
+    assert json.loads(rows.stdout)["texts"][0]["text"] == str(tmp_path / ODD)
     assert "[b] :smile:" in table.stdout
 
 
@@ -89,7 +89,7 @@ def test_advice_names_options_that_there_are() -> None:
 
 
 @pytest.mark.case("D54")
-@pytest.mark.parametrize("command", ["encode", "vocab", "evaluate", "evaluate-tokenizers"])
+@pytest.mark.parametrize("command", ["encode", "tokens", "vocab", "evaluate", "evaluate-tokenizers"])
 def test_commands_that_read_text_have_the_options_that_its_errors_advise(command: str) -> None:
     names = {name for argument in app[command].assemble_argument_collection() for name in argument.names}
     assert {"--memory-limit", "--text-field", "--errors"} <= names

@@ -3,15 +3,32 @@
 import logging
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+from cyclopts import Parameter
+
+from shared.system.stages import no_stage
+from trainer.errors import UsageError
 from trainer.settings.encode import EncodeSettings
+
+if TYPE_CHECKING:
+    from trainer.tokens.token_file import Manifest
 
 logger = logging.getLogger(__name__)
 
 _DEFAULTS = EncodeSettings()
 
 
-def encode(files: list[Path], *, tokenizer: Path, output: Path, settings: EncodeSettings = _DEFAULTS) -> None:
+def encode(
+    files: list[Path] | None = None,
+    *,
+    tokenizer: Path,
+    output: Path | None = None,
+    manifest_for: Path | None = None,
+    dtype: str | None = None,
+    settings: EncodeSettings = _DEFAULTS,
+    profile: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
     """Encode text files into the token files that `train` reads.
 
     The tokenizer is saved beside them, so that the output directory is all that `train` needs. If the command is
@@ -22,25 +39,45 @@ def encode(files: list[Path], *, tokenizer: Path, output: Path, settings: Encode
             a document; directories of these; globs in quotes; or - for standard input. Read in order.
         tokenizer: Directory that `vocab` wrote, or a tokenizer.json from elsewhere.
         output: Directory for the token files.
+        manifest_for: Instead of text: an array of token ids that another program wrote, as .npy (np.save) or flat .bin
+            (np.memmap, tofile). Its ids are checked against the tokenizer, and its documents counted by their
+            end-of-text id. Without --output the manifest is written beside the file, which then must be named SPLIT.bin
+            and have our type; with it the ids are written to OUTPUT/SPLIT.bin.
+        dtype: Type of the numbers in a flat array: uint16, uint32, int32, int64; >u2 and so on with swapped bytes.
         settings: What is written, and how text is read. The separator must be a special token of the tokenizer.
+        profile: Write where time and memory went to profile.txt and profile.json in the output directory.
     """
+    if manifest_for is not None:
+        if files:
+            raise UsageError("--manifest-for takes an array instead of text files; give one or the other")
+        _adopt(manifest_for, dtype, tokenizer, output, settings, profile=profile)
+        return
+    if dtype is not None:
+        raise UsageError("--dtype is for an array of token ids that is named with --manifest-for")
+    if output is None:
+        raise UsageError("name the directory for the token files with --output")
+    _encode(files or [], tokenizer, output, settings, profile=profile)
+
+
+def _encode(files: list[Path], tokenizer: Path, output: Path, settings: EncodeSettings, *, profile: bool) -> None:
     from shared.bpe import Tokenizer
     from trainer.console.progress import progress
+    from trainer.runs.profile import Profile
     from trainer.text.sources import total_size
     from trainer.tokens.encode import encode_files
 
     begin = time.monotonic()
+    measured = Profile("encode", "bytes") if profile else None
+    stage = measured.stage if measured else no_stage
     with progress() as new_bar:
         bar = new_bar("encoding", total_size(files))
-        report = encode_files(files, Tokenizer.from_files(tokenizer), output, settings, progress=bar)
+        with stage("load tokenizer"):
+            opened = Tokenizer.from_files(tokenizer)
+        report = encode_files(files, opened, output, settings, stage=stage, progress=bar)
+    if measured:
+        logger.info("%s", measured.write(output, report.bytes_read))
     for name, manifest in report.manifests.items():
-        logger.info(
-            "%s: %s tokens in %s documents, %.2f bytes per token",
-            output / f"{name}.bin",
-            f"{manifest.count:,}",
-            f"{manifest.documents:,}",
-            manifest.bytes / manifest.count,
-        )
+        _log(output / f"{name}.bin", manifest)
     if report.end_is_held_out:
         logger.info(
             "too few documents to hold out whole ones (choose differently with --seed): %s is the end of the text, cut "
@@ -50,3 +87,44 @@ def encode(files: list[Path], *, tokenizer: Path, output: Path, settings: Encode
     if report.replaced:
         logger.warning("%s U+FFFD characters replace bytes that are not UTF-8", f"{report.replaced:,}")
     logger.info("%s bytes in %.1f s", f"{report.bytes_read:,}", time.monotonic() - begin)
+
+
+def _adopt(
+    path: Path,
+    dtype: str | None,
+    tokenizer: Path,
+    output: Path | None,
+    settings: EncodeSettings,
+    *,
+    profile: bool,
+) -> None:
+    from shared.bpe import Tokenizer
+    from trainer.console.progress import progress
+    from trainer.runs.profile import Profile
+    from trainer.tokens.adoption import adopt_array
+    from trainer.tokens.token_array import TokenArray
+
+    measured = Profile("encode --manifest-for", "bytes") if profile else None
+    stage = measured.stage if measured else no_stage
+    array = TokenArray.open(path, dtype)
+    with progress() as new_bar:
+        bar = new_bar("checking", array.count)
+        with stage("load tokenizer"):
+            opened = Tokenizer.from_files(tokenizer)
+        manifest = adopt_array(array, opened, output, settings, stage=stage, progress=bar)
+    folder = path.parent if output is None else output
+    if measured:
+        logger.info("%s", measured.write(folder, array.count * array.dtype.itemsize))
+    _log(folder / f"{settings.split}.bin", manifest)
+    if not manifest.documents:
+        logger.warning("no id is the end-of-text id %s: all of it counts as one open document", manifest.end_of_text_id)
+
+
+def _log(path: Path, manifest: "Manifest") -> None:
+    logger.info(
+        "%s: %s tokens in %s documents, %.2f bytes per token",
+        path,
+        f"{manifest.count:,}",
+        f"{manifest.documents:,}",
+        manifest.bytes / manifest.count,
+    )

@@ -1,14 +1,21 @@
 """`estimate`: the cost of a run, before it starts."""
 
 import json as json_format
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
 from trainer.errors import UsageError
+from trainer.settings.hardware import HardwareSettings
 from trainer.settings.train import TrainSettings
+
+if TYPE_CHECKING:
+    from shared.lm import ModelConfig
+    from trainer.estimate.target import Target
+
+_MOST_TOKENS = 2**63 - 1  # as of every other setting
 
 
 @Parameter(name="*", group=Group("Folders", sort_key=0))
@@ -22,6 +29,8 @@ class EstimateSettings(TrainSettings):
     output: Annotated[Path, Parameter(show_default=False)] = Path()
     """Not written to; here so that a run's train.toml serves as --config."""
 
+    hardware: HardwareSettings = field(default_factory=HardwareSettings)
+
 
 _DEFAULTS = EstimateSettings()
 
@@ -33,14 +42,16 @@ def estimate(
     measure: Annotated[bool, Parameter(negative="")] = False,
     tokens: int | None = None,
     sequence_length: int | None = None,
+    formula: Annotated[bool, Parameter(negative="")] = False,
     compare: Literal["gpt2"] | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Estimate a training run: parameters, operations, memory, time.
+    """Estimate a training run: parameters, operations, memory, time, on this machine or another.
 
     It takes the options of `train`: `python -m trainer estimate --data tokens`, or without data `--vocab-size 10000`.
     Memory is traced through a step without computing it, and is within 10 % of what the process then takes on Linux.
     The time follows from the speed of matrix products here, good for a first guess; --measure takes a few real steps.
+    A machine that is not here is described by --machine, or by --device, --memory and --peak-flops.
 
     Args:
         settings: The run's.
@@ -48,42 +59,67 @@ def estimate(
         measure: Take a few real steps; needs the memory of the run.
         tokens: Also say how long training on so many tokens takes.
         sequence_length: Count the operations of a sequence of this length rather than of the context length.
+        formula: Also show memory and operations as formulas of the batch size, as CS336's assignment counts them.
         compare: Compare the costs of GPT-2's four sizes instead.
         json: Print JSON rather than tables; bytes, seconds, operations.
     """
     for name, value in (("vocab-size", vocab_size), ("tokens", tokens), ("sequence-length", sequence_length)):
-        if value is not None and value < 1:
-            raise UsageError(f"--{name} must be at least 1; got {value}")
+        if value is not None and not 1 <= value <= _MOST_TOKENS:
+            raise UsageError(f"--{name} must be from 1 to {_MOST_TOKENS}; got {value}")
+    hardware = settings.hardware
     if compare is not None:
+        if formula or measure or tokens or hardware != HardwareSettings():
+            raise UsageError("--compare counts operations only; of the other options it takes --sequence-length")
         _compare(sequence_length, as_json=json)
         return
-    import torch
-
+    if measure and (hardware.describes or hardware.devices > 1):
+        raise UsageError("--measure takes steps on one device of this machine; omit it to estimate another machine")
     from shared.system.allocation import keep_freed_memory
     from trainer.components.model import model_config
-    from trainer.compute.device import choose_device
     from trainer.console.tables import print_table
     from trainer.estimate.estimate import estimate_run
+    from trainer.estimate.formula import formula_peak
     from trainer.estimate.tables import estimate_tables, to_json
     from trainer.estimate.traced_step import traced_peak
 
     keep_freed_memory()  # as `train` does, so that steps measured here are as fast as there
-    size = _vocab_size(settings.data) if vocab_size is None else vocab_size
-    if settings.machine.threads is not None:
-        torch.set_num_threads(settings.machine.threads)
-    device = choose_device(settings.machine.device, settings.machine.dtype, d_model=settings.model.d_model)
-    config = model_config(settings.model, size)
-    found = estimate_run(settings, config, device, measure=measure, peak=traced_peak)
-    table = to_json(found, tokens=tokens or found.run_tokens, length=sequence_length)
+    config = model_config(settings.model, _vocab_size(settings.data) if vocab_size is None else vocab_size)
+    target = _target(settings)
+    peak = traced_peak if target.here else formula_peak
+    found = estimate_run(settings, config, target, measure=measure, peak=peak)
+    if hardware.price_per_hour is not None and found.speed is None:
+        raise UsageError("--price-per-hour needs the time of the run: give --peak-flops as well")
+    table = to_json(
+        found, tokens=tokens or found.run_tokens, length=sequence_length, price_per_hour=hardware.price_per_hour
+    )
+    if formula:
+        table["formula"] = _formula(settings, config, target)
     if json:
         print(json_format.dumps(table, indent=2))  # noqa: T201 - the output
     else:
         print_table(estimate_tables(table))
 
 
-def _compare(length: int | None, *, as_json: bool) -> None:
-    from dataclasses import asdict
+def _formula(settings: EstimateSettings, config: "ModelConfig", target: "Target") -> dict[str, Any]:
+    from trainer.estimate.algebra import step_algebra
 
+    algebra = step_algebra(config, settings.optimization.optimizer, target.memory)
+    return {**asdict(algebra), "largest_batch": algebra.largest_batch}
+
+
+def _target(settings: EstimateSettings) -> "Target":
+    import torch
+
+    from trainer.compute.processes import Processes, check_batch
+    from trainer.estimate.target import choose_target
+
+    if settings.machine.threads is not None:
+        torch.set_num_threads(settings.machine.threads)
+    check_batch(settings, Processes(count=settings.hardware.devices))
+    return choose_target(settings.machine, settings.hardware, d_model=settings.model.d_model)
+
+
+def _compare(length: int | None, *, as_json: bool) -> None:
     from shared.lm.accounting import count_parameters, forward_flops
     from trainer.console.tables import print_table
     from trainer.estimate.gpt2 import gpt2_configs

@@ -21,6 +21,7 @@ def evaluate_tokenizers(
 ) -> None:
     """Compare tokenizers on texts: compression, use of the vocabulary and speed, every one on every text.
 
+    Then their vocabularies: the longest tokens of each, and how many tokens and merges every two of them share.
     More bytes per token mean that a model sees more text in its context, and takes fewer steps to read or write it.
     Include a tokenizer trained on text like yours: it shows how much better a tokenizer for your text would be.
 

@@ -2,7 +2,7 @@
 
 from shared.system.allocation import keep_freed_memory
 from trainer.console.program import PROGRAM
-from trainer.errors import InterruptedRunError
+from trainer.errors import InterruptedRunError, TrainerError
 from trainer.settings.train import TrainSettings
 
 
@@ -15,11 +15,18 @@ def train(*, settings: TrainSettings) -> None:
     steps or a smaller model. Ctrl-C saves a checkpoint, and `--config OUTPUT/train.toml --resume` resumes from it.
     Every checkpoint is a model folder that `generate` and the services open.
     """
+    from torch import OutOfMemoryError
+
     from trainer.training.trainer import train
 
     keep_freed_memory()
     try:
         train(settings)
+    except OutOfMemoryError as error:
+        raise TrainerError(
+            f"a GPU's memory is used up; the same batch takes less with a lower --batch-size and --total-batch-size "
+            f"{settings.total_batch_size}; checkpoints saved so far stay ({str(error).partition('. ')[0]})"
+        ) from error
     except InterruptedRunError as error:
         error.add_note(f"resume with: {PROGRAM} train --config {settings.output / 'train.toml'} --resume")
         raise

@@ -16,4 +16,4 @@ def print_table(table: RenderableType) -> None:
     console = Console(markup=False, emoji=False)  # text from files is printed unchanged
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _ANY_WIDTH
-    console.print(table)
+    console.print(table, crop=False)  # a title on a line of its own may be longer than a terminal is wide

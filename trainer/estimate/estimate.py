@@ -4,25 +4,26 @@ from dataclasses import dataclass
 
 from shared.lm import ModelConfig
 from shared.lm.accounting import BACKWARD_PER_FORWARD, forward_flops, optimizer_flops
-from trainer.compute.device import Device
 from trainer.errors import UsageError
+from trainer.estimate.fitting import largest_batch
 from trainer.estimate.formula import formula_peak
-from trainer.estimate.machine import available_memory
 from trainer.estimate.memory import Peak, StepMemory, step_memory
 from trainer.estimate.speed import MeasuredSteps, matmul_rate, measure_steps, usual_utilization
+from trainer.estimate.target import Target
 from trainer.settings.stages import Stage
 from trainer.settings.train import TrainSettings
 
 
 @dataclass(frozen=True)
 class Speed:
-    """How fast it is on this device.
+    """How fast it is on all devices together.
 
     Attributes:
         flops_per_second: Model operations a second.
-        matmul_flops_per_second: What the device reaches in the model's matrix products alone.
+        matmul_flops_per_second: What the devices reach in matrix products alone: measured here with the model's
+            shapes, or the peak of a described machine.
         tokens_per_second: Of training.
-        measured: The measured steps; None where the speed is the matrix products' rate times a typical utilization.
+        measured: The measured steps; None where the speed is the matrix products' rate times a utilization.
     """
 
     flops_per_second: float
@@ -43,18 +44,19 @@ class Estimate:
     Attributes:
         config: The model's.
         settings: The run's.
-        device: Where.
-        memory: At the peak of a step.
-        available: Bytes there are for it.
-        speed: On the device.
+        target: Where.
+        memory: Of each process at the peak of a step.
+        largest_batch: The most windows at once whose step fits into the target's memory: 0 if not even one does, None
+            if the memory is not known.
+        speed: Of all devices together; None if it is not known.
     """
 
     config: ModelConfig
     settings: TrainSettings
-    device: Device
+    target: Target
     memory: StepMemory
-    available: int
-    speed: Speed
+    largest_batch: int | None
+    speed: Speed | None
 
     @property
     def step_flops(self) -> int:
@@ -66,8 +68,13 @@ class Estimate:
         """Tokens of the whole run, those seen again counted again."""
         return self.settings.shapes.tokens(self.settings.optimization.max_steps)
 
-    def seconds(self, tokens: int) -> float:
-        """The time of training on so many tokens from the run's start, without evaluations and checkpoints."""
+    def seconds(self, tokens: int) -> float | None:
+        """The time of training on so many tokens from the run's start, without evaluations and checkpoints.
+
+        None if it is not known.
+        """
+        if self.speed is None:
+            return None
         stages = self.settings.shapes.divide(tokens)
         flops = sum(steps * step_flops(self.settings, self.config, stage) for stage, steps in stages)
         return flops / self.speed.flops_per_second
@@ -81,43 +88,42 @@ def step_flops(settings: TrainSettings, config: ModelConfig, stage: Stage | None
 
 
 def estimate_run(
-    settings: TrainSettings,
-    config: ModelConfig,
-    device: Device,
-    *,
-    processes: int = 1,
-    measure: bool = False,
-    peak: Peak = formula_peak,
+    settings: TrainSettings, config: ModelConfig, target: Target, *, measure: bool = False, peak: Peak = formula_peak
 ) -> Estimate:
-    """Estimate a run on this device.
+    """Estimate a run.
 
     Args:
         settings: The run's.
         config: The model's.
-        device: Where it is to run.
-        processes: How many train together, each on a device like this one; what they exchange is not counted.
-        measure: Take a few real steps.
+        target: Where it is to run. Several devices train together; what they exchange is not counted.
+        measure: Take a few real steps, on one device of this machine.
         peak: See `step_memory`.
 
     Raises:
         UsageError: steps are to be measured that do not fit into memory.
     """
-    memory = step_memory(settings, config, device, processes, peak=peak)
-    available = available_memory(device.torch_device)
-    if measure and memory.least > available:
+    memory = step_memory(settings, config, target.device, target.devices, peak=peak)
+    if measure and target.memory is not None and memory.least > target.memory:
         raise UsageError(
-            f"cannot measure: a step takes about {memory.total / 1e9:.1f} GB, and {available / 1e9:.1f} GB are "
+            f"cannot measure: a step takes about {memory.total / 1e9:.1f} GB, and {target.memory / 1e9:.1f} GB are "
             "available; omit --measure, or lower --batch-size"
         )
-    speed = _speed(settings, config, device, processes, measure=measure)
-    return Estimate(config, settings, device, memory, available, speed)
+    largest = None
+    if target.memory is not None:
+        largest = largest_batch(settings, config, target.device, target.memory, target.devices, peak=peak)
+    return Estimate(config, settings, target, memory, largest, _speed(settings, config, target, measure=measure))
 
 
-def _speed(settings: TrainSettings, config: ModelConfig, device: Device, processes: int, *, measure: bool) -> Speed:
-    rate = matmul_rate(config, settings.optimization.batch_size * config.context_length, device)
+def _speed(settings: TrainSettings, config: ModelConfig, target: Target, *, measure: bool) -> Speed | None:
+    rate = target.peak
+    if rate is None and target.here:
+        rate = matmul_rate(config, settings.optimization.batch_size * config.context_length, target.device)
+    if rate is None:
+        return None
     flops = step_flops(settings, config)
-    if not measure:
-        per_second = processes * usual_utilization(device) * rate
-        return Speed(per_second, rate, settings.tokens_per_step * per_second / flops, None)
-    steps = measure_steps(settings, config, device)
-    return Speed(flops / steps.seconds, rate, settings.tokens_per_step / steps.seconds, steps)
+    if measure:
+        steps = measure_steps(settings, config, target.device)
+        return Speed(flops / steps.seconds, rate, settings.tokens_per_step / steps.seconds, steps)
+    rate *= target.devices
+    per_second = (target.utilization or usual_utilization(target.device)) * rate
+    return Speed(per_second, rate, settings.tokens_per_step * per_second / flops, None)

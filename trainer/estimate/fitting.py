@@ -14,7 +14,7 @@ from trainer.settings.train import TrainSettings
 
 logger = logging.getLogger(__name__)
 
-_LARGEST_BATCH = 1 << 16
+_LARGEST_BATCH = 1 << 30
 _SHORTEST_CONTEXT = 16  # below, a smaller model is the better advice
 
 
@@ -50,18 +50,31 @@ def with_batch(settings: TrainSettings, size: int, total: int | None = None) -> 
 
 
 def largest_batch(
-    settings: TrainSettings, config: ModelConfig, device: Device, room: int, *, peak: Peak = formula_peak
+    settings: TrainSettings,
+    config: ModelConfig,
+    device: Device,
+    room: int,
+    processes: int = 1,
+    *,
+    peak: Peak = formula_peak,
 ) -> int:
-    """The most windows at once for which a step fits into `room` bytes, without accumulation; 0 if none does."""
-    return largest_that_fits(
-        room, lambda size: step_memory(with_batch(settings, size), config, device, peak=peak).total, _LARGEST_BATCH
-    )
+    """The most windows at once, in each process, for which a step fits into `room` bytes; 0 if none does.
+
+    A run that accumulates gradients does so with any number of windows at once.
+    """
+    passes = 2 if settings.total_batch_size > settings.optimization.batch_size * processes else 1
+
+    def takes(size: int) -> int:
+        changed = with_batch(settings, size, passes * size * processes)
+        return step_memory(changed, config, device, processes, peak=peak).total
+
+    return largest_that_fits(room, takes, _LARGEST_BATCH)
 
 
 def check_fit(
     settings: TrainSettings, config: ModelConfig, device: Device, room: int, processes: int = 1
 ) -> StepMemory:
-    """Refuse a run that takes more memory than there is; warn of one within the error of the estimate.
+    """Refuse a run that certainly takes more memory than there is; warn of one that the estimate may be wrong about.
 
     Args:
         settings: The run's.
@@ -83,10 +96,10 @@ def check_fit(
     advice = _nearest(settings, config, device, room, processes)
     if memory.least > room:
         raise UsageError(f"this run does not fit into memory: {figures}; {advice}")
+    on_cpu = device.torch_device.type == "cpu"
+    reason = "within the error of the estimate" if on_cpu else "by a formula that was not measured on such a device"
     logger.warning(
-        "this run may not fit into memory: %s; that is within the error of the estimate, so the run starts; "
-        "if it is killed, %s",
-        *(figures, advice),
+        "this run may not fit into memory: %s, %s, so the run starts; if memory runs out, %s", figures, reason, advice
     )
     return memory
 

@@ -41,6 +41,9 @@ class _StepFormula:
         # A CPU computes norms, and attention with dropout, by elementary operators; GPUs have fused kernels.
         self.on_cpu = device.torch_device.type == "cpu"
         self.keeps_scores = self.on_cpu and o.dropout > 0
+        # FlashAttention's output has the layout of the queries, so that the projection copies it; a GPU's kernel for
+        # float32 and masks writes what the projection reads.
+        self.copies_output = self.on_cpu or (self.casts and not o.document_mask)
 
     def peak(self, passes: int) -> dict[str, int]:
         """Bytes by component at the moment at which they take the most memory."""
@@ -86,13 +89,13 @@ class _StepFormula:
         queries, keys = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
         size = 3 * c.d_model * self.width if self.casts else 0  # autocast copies the input for each projection
         if c.qk_norm:
-            inputs = 2 * _FLOAT if self.on_cpu else self.width  # and the values before the gain
+            inputs = 2 * _FLOAT if self.on_cpu else _FLOAT  # in float32 even under autocast; and values before the gain
             size += inputs * (queries + keys) + _FLOAT * (c.num_heads + c.num_kv_heads)
         if self.keeps_scores:  # softmax, mask and product; scaled queries and keys, and values, all for each query head
             return size + 3 * _FLOAT * (c.num_heads * c.context_length + queries) + self.width * queries
         size += self.width * (2 * queries + 2 * keys) + _FLOAT * c.num_heads
-        if self.on_cpu and (c.qk_norm or c.position == "rope"):
-            size += self.width * queries  # its kernel gives the output the layout of the queries: a transposed copy
+        if self.copies_output and (c.qk_norm or c.position == "rope"):
+            size += self.width * queries
         return size + (self.width * c.context_length if self.settings.document_mask else 0)
 
     def _values(self) -> int:

@@ -17,7 +17,7 @@ Peak = Callable[[OptimizationSettings, ModelConfig, Device, int], dict[str, int]
 # optimizer state grows to this much of itself within ten steps (docs/lab/log.md has the measurements).
 _GLIBC_GAPS = 0.75
 
-_ERROR = 0.1  # how far off the estimate may be (docs/lab/log.md)
+_ERROR = 0.1  # how far off the estimate may be on a CPU (docs/lab/log.md)
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class StepMemory:
         activations: What the forward pass keeps for the backward pass, and the loss's buffers, by component.
         temporary: What the backward pass or the optimizer holds for a moment.
         gaps: What the allocator loses.
-        process: On the CPU, the program itself: Python, torch, and what is loaded.
+        process: On the CPU, the program itself: Python, torch, and what is loaded; 0 elsewhere.
     """
 
     parameters: int
@@ -51,8 +51,14 @@ class StepMemory:
 
     @property
     def least(self) -> int:
-        """What it takes if the estimate is as much too high as it may be; what the program holds is known."""
-        return self.process + int((1 - _ERROR) * (self.total - self.process))
+        """What it takes at least, should the estimate be too high.
+
+        On a CPU its error was measured, and what the program holds is known. Elsewhere only weights, gradients and
+        optimizer state are certain: they exist together at each update, and no kernel changes them.
+        """
+        if self.process:
+            return self.process + int((1 - _ERROR) * (self.total - self.process))
+        return 2 * self.parameters + self.optimizer
 
 
 def step_memory(

@@ -113,7 +113,7 @@ def expand(given: Path) -> list[Path]:
     if given in STANDARD_INPUT or given.is_file():
         return [given]
     if given.is_dir():
-        paths = sorted(path for path in _files_in(given) if path.is_file() and _is_known(path))
+        paths = sorted(path for path in _files_in(given) if path.is_file() and is_known(path))
         if not paths:
             known = ", ".join(sorted(_TEXT_SUFFIXES | _RECORD_SUFFIXES))
             raise UsageError(
@@ -140,7 +140,8 @@ def _files_in(folder: Path) -> Iterator[Path]:
         yield from (Path(path, name) for name in names)
 
 
-def _is_known(path: Path) -> bool:
+def is_known(path: Path) -> bool:
+    """Whether the name of a file says that it is text or records, packed or not."""
     suffixes = path.suffixes
     if suffixes and suffixes[-1] in _COMPRESSED_SUFFIXES:
         suffixes = suffixes[:-1]

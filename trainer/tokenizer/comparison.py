@@ -12,13 +12,15 @@ import numpy.typing as npt
 from shared.bpe import PATTERNS, Tokenizer, TokenizerError
 from shared.system.cpu_count import available_processors
 from shared.system.regular_file import LARGEST_RECORD, read_regular
-from trainer.console.progress import NewBar
+from trainer.console.progress import NewBar, Report
 from trainer.errors import TrainerError, UsageError
 from trainer.settings.tokenizer_comparison import ComparisonSettings
 from trainer.text.documents import whole_documents
 from trainer.text.memory import EncodingMemory
-from trainer.text.sizes import parse_size
-from trainer.text.sources import TEXT_BYTES, open_inputs
+from trainer.text.sampling import sample_documents
+from trainer.text.sources import TEXT_BYTES, Input, open_inputs, total_size
+from trainer.tokenizer.projection import Rate, check_repeatable, encoding_rate
+from trainer.tokenizer.vocabularies import VocabularyContent
 
 _BATCH_CHARACTERS = 4 << 20  # of documents that are encoded together
 
@@ -48,11 +50,13 @@ class Encoding:
         vocab_size: The tokenizer's number of tokens.
         counts: int64, how often each id occurs.
         seconds: Time that encoding took.
+        rate: Of reading and encoding the whole text, where that was measured.
     """
 
     vocab_size: int
     counts: npt.NDArray[np.int64]
     seconds: float = 0.0
+    rate: Rate | None = None
 
     @property
     def tokens(self) -> int:
@@ -67,15 +71,37 @@ class Encoding:
 
 @dataclass
 class TextEncodings:
-    """One text encoded by all tokenizers, by their names."""
+    """One text, or a sample of its documents, encoded by all tokenizers.
 
+    Attributes:
+        encodings: By the tokenizers' names.
+        size: Of what was encoded.
+        drawn_from: Of a sample: the number of documents of the text.
+    """
+
+    encodings: dict[str, Encoding]
     size: TextSize = field(default_factory=TextSize)
-    encodings: dict[str, Encoding] = field(default_factory=dict)
+    drawn_from: int | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What tokenizers make of texts, and what is in them; names are the paths as they were given.
+
+    Attributes:
+        texts: By the names of the texts.
+        vocabularies: By the names of the tokenizers.
+        settings: How they were compared.
+    """
+
+    texts: dict[str, TextEncodings]
+    vocabularies: dict[str, VocabularyContent]
+    settings: ComparisonSettings
 
 
 def compare_tokenizers(
     tokenizers: Sequence[Path], texts: Sequence[Path], settings: ComparisonSettings, new_bar: NewBar
-) -> dict[str, TextEncodings]:
+) -> Comparison:
     """Encode each text with each tokenizer; special tokens that are spelled in a document are text to it.
 
     Args:
@@ -84,11 +110,9 @@ def compare_tokenizers(
         settings: How.
         new_bar: Shows the progress.
 
-    Returns:
-        By the name of the text, as it was given.
-
     Raises:
-        UsageError: If there is no tokenizer or no text, or a tokenizer's pattern is unknown.
+        UsageError: If there is no tokenizer or no text, or a tokenizer's pattern is unknown; or a text that is read
+            several times (`project`) can be read only once.
         TokenizerError: If a tokenizer cannot be read.
         CorpusError: If a text cannot be read as UTF-8.
         TrainerError: If a text is empty.
@@ -99,30 +123,54 @@ def compare_tokenizers(
     inputs = {str(path): open_inputs([path], text_field=settings.text_field) for path in texts}
     if not inputs:
         raise UsageError("no text is given; name a file, a directory, or - for standard input")
+    if settings.project is not None:
+        for files in inputs.values():
+            check_repeatable(files)
     for tokenizer in opened.values():
         tokenizer.warm_up()
+    results = {name: _compare_on(name, files, opened, settings, new_bar) for name, files in inputs.items()}
+    if settings.project is not None:
+        threads = settings.threads or available_processors()
+        for name, files in inputs.items():
+            for path, encoding in results[name].encodings.items():
+                report = new_bar(f"{name} with {path}", total_size([Path(name)]))
+                encoding.rate = encoding_rate(open_tokenizer(Path(path)), files, settings, threads, report)
+    return Comparison(results, {name: VocabularyContent(one) for name, one in opened.items()}, settings)
+
+
+def _compare_on(
+    name: str, files: Sequence[Input], tokenizers: dict[str, Tokenizer], settings: ComparisonSettings, new_bar: NewBar
+) -> TextEncodings:
     # Every tokenizer has caches for each thread.
     threads = settings.threads or available_processors()
-    memory = EncodingMemory(settings.memory_bytes, len(opened) * threads)
-    results: dict[str, TextEncodings] = {}
-    for name, files in inputs.items():
-        report = new_bar(name, None)
-        result = results[name] = TextEncodings(
-            encodings={key: Encoding(len(one), np.zeros(one.vocab_size, np.int64)) for key, one in opened.items()}
-        )
-        left = parse_size(settings.max_size)
-        for file in files:
-            before = result.size.bytes
-            documents = whole_documents(file, settings.document_separator, settings.errors, left, memory)
-            for batch in _batches(documents):
-                _add(result, batch, opened, threads)
-                report(result.size.bytes)
-            left -= result.size.bytes - before
-            if left <= 0:
-                break
-        if not result.size.bytes:
-            raise TrainerError(f"{name} contains no text")
-    return results
+    memory = EncodingMemory(settings.memory_bytes, len(tokenizers) * threads)
+    encodings = {key: Encoding(len(one), np.zeros(one.vocab_size, np.int64)) for key, one in tokenizers.items()}
+    result = TextEncodings(encodings)
+    documents: Iterable[str] = _documents(files, settings, memory, new_bar(name, None))
+    if settings.sample is not None:
+        documents, result.drawn_from = sample_documents(documents, settings.sample, settings.seed, memory.record)
+    for batch in _batches(documents):
+        _add(result, batch, tokenizers, threads)
+    if not result.size.bytes:
+        if result.drawn_from:
+            raise TrainerError(f"{name}: the documents that were drawn contain no text; draw more (--sample)")
+        raise TrainerError(f"{name} contains no text")
+    return result
+
+
+def _documents(
+    files: Sequence[Input], settings: ComparisonSettings, memory: EncodingMemory, report: Report
+) -> Iterator[str]:
+    """The documents of the beginning of a text."""
+    read = 0
+    for file in files:
+        left = settings.max_bytes - read
+        for document in whole_documents(file, settings.document_separator, settings.errors, left, memory):
+            read += len(document.encode())
+            report(read)
+            yield document
+        if read >= settings.max_bytes:
+            return
 
 
 def open_tokenizer(path: Path) -> Tokenizer:

@@ -6,6 +6,7 @@ from pathlib import Path
 from shared.bpe import SourceError, TokenizerError, TrainingResult, resolve_pattern, train_bpe_from_sources
 from shared.bpe.training import TrainingStoppedError
 from shared.system.files import to_json, write_text
+from shared.system.stages import Stage, no_stage
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
 from trainer.settings.vocab import VocabSettings
@@ -20,6 +21,7 @@ def train_tokenizer(
     output: Path,
     settings: VocabSettings,
     *,
+    stage: Stage = no_stage,
     progress: Callable[[int], None] | None = None,
     merge_progress: Callable[[int, int], None] | None = None,
 ) -> TokenizerReport:
@@ -31,6 +33,7 @@ def train_tokenizer(
         paths: As in `open_inputs`; their order does not matter.
         output: The directory; made if missing.
         settings: How it is trained.
+        stage: Called for each stage of the work, from any thread.
         progress: Called with the bytes read so far.
         merge_progress: Called now and then with the merges done and the merges wanted.
 
@@ -51,7 +54,7 @@ def train_tokenizer(
         )
     with stop_on_signals() as stop:
         try:
-            result, sample = _train(paths, settings, stop, progress, merge_progress)
+            result, sample = _train(paths, settings, stop, stage, progress=progress, merge_progress=merge_progress)
         except SourceError as error:
             raise CorpusError(str(error)) from None
         except TrainingStoppedError:
@@ -62,9 +65,11 @@ def train_tokenizer(
             ) from None
         if result.is_blank:
             raise TrainerError("the files contain only white space: there is nothing to train a tokenizer on")
-        report = TokenizerReport.of(result, sample)
-        result.tokenizer.save(output)
-        write_text(output / "vocab_report.json", to_json(report.to_json()))
+        with stage("measure compression"):
+            report = TokenizerReport.of(result, sample)
+        with stage("save"):
+            result.tokenizer.save(output)
+            write_text(output / "vocab_report.json", to_json(report.to_json()))
     return report
 
 
@@ -72,16 +77,19 @@ def _train(
     paths: Sequence[Path],
     settings: VocabSettings,
     stop: StopRequest,
+    stage: Stage,
+    *,
     progress: Callable[[int], None] | None,
     merge_progress: Callable[[int, int], None] | None,
 ) -> tuple[TrainingResult, HeldOut | None]:
     special_tokens, errors = settings.special_token, settings.errors
     sources = open_sources(paths, text_field=settings.text_field, separator=next(iter(special_tokens), None))
     held_out, sample = parse_held_out(settings.held_out, paths), None
-    if isinstance(held_out, Path):
-        sample = from_file(held_out, special_tokens, settings.text_field, errors)
-    elif held_out:
-        sources, sample = hold_out(sources, held_out, special_tokens, errors)
+    with stage("hold out"):
+        if isinstance(held_out, Path):
+            sample = from_file(held_out, special_tokens, settings.text_field, errors)
+        elif held_out:
+            sources, sample = hold_out(sources, held_out, special_tokens, errors)
     result = train_bpe_from_sources(
         sources,
         settings.vocab_size,
@@ -92,6 +100,7 @@ def _train(
         threads=settings.threads,
         memory_limit=settings.memory_bytes,
         should_stop=lambda: bool(stop),
+        stage=stage,
         bytes_progress=progress,
         progress=merge_progress,
     )

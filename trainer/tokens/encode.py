@@ -7,6 +7,7 @@ from pathlib import Path
 
 from shared.bpe import Tokenizer
 from shared.system.cpu_count import available_processors
+from shared.system.stages import Stage, no_stage
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
 from trainer.settings.encode import EncodeSettings
@@ -44,6 +45,7 @@ def encode_files(
     output: Path,
     settings: EncodeSettings = _DEFAULTS,
     *,
+    stage: Stage = no_stage,
     progress: Callable[[int], None] | None = None,
 ) -> EncodingReport:
     """Encode text into OUTPUT/SPLIT.bin and OUTPUT/SPLIT.json, with the tokenizer saved beside them.
@@ -64,6 +66,7 @@ def encode_files(
         tokenizer: The tokenizer.
         output: The directory to write to; made if missing.
         settings: What is written, and how text is read.
+        stage: Called for each stage of the work, from any thread.
         progress: Called with the bytes of text read so far.
 
     Raises:
@@ -73,12 +76,13 @@ def encode_files(
         StateError: If there is nothing to resume, or it is of another run.
         InterruptedRunError: If a signal stopped it.
     """
-    end_of_text_id = _end_of_text_id(tokenizer, settings.document_separator)
+    ends = end_of_text_id(tokenizer, settings.document_separator)
     inputs = open_inputs(paths, text_field=settings.text_field)
     threads = settings.threads or available_processors()
-    tokenizer.warm_up()  # so that what the encoder takes is counted
+    with stage("load tokenizer"):
+        tokenizer.warm_up()  # so that what the encoder takes is counted
     memory = EncodingMemory(settings.memory_bytes, threads)
-    encoder = ParallelEncoder(tokenizer, settings.document_separator, end_of_text_id, settings.errors, memory, threads)
+    encoder = ParallelEncoder(tokenizer, settings.document_separator, ends, settings.errors, memory, threads, stage)
     state = EncodingState(output, inputs, tokenizer, settings)
     finished, written = _begin(state, tokenizer, output, settings)
     with ExitStack() as stack:
@@ -88,19 +92,18 @@ def encode_files(
         if not settings.resume:
             state.clear()
         writers = [
-            TokenFileWriter(
-                output / f"{name}.bin", tokenizer, end_of_text_id, partial=state.partial(name), written=before
-            )
+            TokenFileWriter(output / f"{name}.bin", tokenizer, ends, partial=state.partial(name), written=before)
             for name, before in zip(settings.splits, written, strict=True)
         ]
         for writer in writers:
             stack.enter_context(writer)
-        work = EncodingPass(inputs, writers, tokenizer, settings, state, finished=finished)
+        work = EncodingPass(inputs, writers, tokenizer, settings, state, finished=finished, stage=stage)
         with closing(encoder.encode(inputs[len(finished.sources) :])) as chunks:
             _take_all(work, chunks, stop, progress)
         work.finish()
         _check_not_empty(writers)
-        tokenizer.save(output)
+        with stage("save"):
+            tokenizer.save(output)
         manifests = dict(zip(settings.splits, work.commit(), strict=True))
         state.remove()
     return EncodingReport(manifests, finished.bytes_read, finished.replaced, finished.end_is_held_out)
@@ -125,7 +128,7 @@ def _begin(
         )
     if not settings.overwrite:
         refuse_existing(output, settings.splits)
-        _refuse_other_tokenizer(tokenizer, output)
+        refuse_other_tokenizer(tokenizer, output)
     return finished, written
 
 
@@ -171,7 +174,12 @@ def _what_is_kept(state: EncodingState) -> str:
     return "no input was finished: run the same command again"
 
 
-def _end_of_text_id(tokenizer: Tokenizer, separator: str | None) -> int:
+def end_of_text_id(tokenizer: Tokenizer, separator: str | None) -> int:
+    """The id after each document.
+
+    Raises:
+        UsageError: The tokenizer has none, or not the one that is asked for.
+    """
     known = ", ".join(map(repr, tokenizer.special_tokens)) or "none"
     if separator is None:
         if tokenizer.end_of_text_id is None:
@@ -187,7 +195,8 @@ def _end_of_text_id(tokenizer: Tokenizer, separator: str | None) -> int:
     return tokenizer.special_tokens[separator]
 
 
-def _refuse_other_tokenizer(tokenizer: Tokenizer, output: Path) -> None:
+def refuse_other_tokenizer(tokenizer: Tokenizer, output: Path) -> None:
+    """Raise a TokenFileError if a directory contains another tokenizer."""
     if not (output / "tokenizer.json").exists():
         return
     other = Tokenizer.from_files(output).fingerprint

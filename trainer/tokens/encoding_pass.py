@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shared.bpe import Tokenizer
+from shared.system.stages import Stage, no_stage
 from trainer.settings.encode import EncodeSettings
 from trainer.text.sources import Input, Records
 from trainer.tokens.encoding_state import EncodingState, Finished
@@ -50,6 +51,7 @@ class EncodingPass:
         settings: The validation fraction, and the seed for the choice.
         state: Where finished inputs are saved.
         finished: What is done already.
+        stage: Called for each stage of the work.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class EncodingPass:
         state: EncodingState,
         *,
         finished: Finished,
+        stage: Stage = no_stage,
     ):
         self.finished = finished
         self._inputs = inputs
@@ -69,6 +72,7 @@ class EncodingPass:
         self._end_of_text_id = writers[0].end_of_text_id
         self._fraction, self._seed = settings.val_fraction or 0.0, settings.seed
         self._state = state
+        self._stage = stage
         self._current = _Current()
         self._documents = sum(source.documents for source in finished.sources)
         self._saved = -math.inf
@@ -83,17 +87,20 @@ class EncodingPass:
             self._finish_input()
             return
         current = self._current
-        has_ended = self._write(item.ids, item.num_bytes)
+        with self._stage("write token files", item.text_bytes):
+            has_ended = self._write(item.ids, item.num_bytes)
         current.is_open = item.is_open or (current.is_open and not has_ended)
-        current.size += len(item.data)
-        current.digest.update(item.data)
+        with self._stage("hash text", len(item.data)):
+            current.size += len(item.data)
+            current.digest.update(item.data)
         self.finished.bytes_read += item.text_bytes
         self.finished.replaced += item.replaced
 
     def finish(self) -> None:
         """When all has been taken: hold out the end of the text if no document was, and end the last document."""
         if len(self._writers) == 2 and not self._writers[1].documents:
-            self._hold_out_end()
+            with self._stage("hold out the end"):
+                self._hold_out_end()
         if self.finished.is_open:
             self._writers[0].write(self._end_of_text, 1)
             self.finished.is_open = False
@@ -101,18 +108,20 @@ class EncodingPass:
 
     def commit(self) -> list[Manifest]:
         """Give the token files their names."""
-        return [writer.commit(tuple(self.finished.sources)) for writer in self._writers]
+        with self._stage("save"):
+            return [writer.commit(tuple(self.finished.sources)) for writer in self._writers]
 
     @property
     def _end_of_text(self) -> Ids:
         return np.array([self._end_of_text_id], dtype=np.uint32)
 
     def _save(self) -> None:
-        written = [writer.sync() for writer in self._writers]
-        try:
-            self._state.save(self.finished, written)
-        except OSError as error:
-            raise WriteError(f"{self._state.folder.manifest} cannot be written: {error.strerror}") from None
+        with self._stage("save"):
+            written = [writer.sync() for writer in self._writers]
+            try:
+                self._state.save(self.finished, written)
+            except OSError as error:
+                raise WriteError(f"{self._state.folder.manifest} cannot be written: {error.strerror}") from None
         self._saved = time.monotonic()
 
     def _hold_out_end(self) -> None:
@@ -168,7 +177,7 @@ class EncodingPass:
             self._write(self._end_of_text, 0)
         size, digest = current.size, current.digest
         if not given.is_plain:
-            with given.path.open("rb") as file:
+            with self._stage("hash text", given.path.stat().st_size), given.path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256")
                 size = file.tell()
         # An empty file ends no document, as one that ends with a separator does. Records end by themselves.

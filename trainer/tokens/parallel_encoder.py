@@ -10,6 +10,7 @@ import numpy as np
 
 from shared.bpe import SourceError, Tokenizer
 from shared.bpe.training import CHUNK_BYTES, Bytes, Errors, Source, Specials, escaped_characters, read_error
+from shared.system.stages import Stage, no_stage, staged
 from shared.system.thread_pool import Task, WorkPool
 from trainer.text.memory import EncodingMemory
 from trainer.text.sources import TEXT_BYTES, Input, Records
@@ -62,6 +63,7 @@ class ParallelEncoder:
         errors: Whether bytes that are not UTF-8 are an error or become U+FFFD.
         memory: Limits of chunks and records.
         threads: How many threads encode.
+        stage: Called for each stage of the work, from any thread.
     """
 
     tokenizer: Tokenizer
@@ -70,6 +72,7 @@ class ParallelEncoder:
     errors: Errors
     memory: EncodingMemory
     threads: int
+    stage: Stage = no_stage
 
     def encode(self, inputs: Sequence[Input]) -> Generator[EncodedChunk | EndOfInput, None, None]:
         """All chunks of the inputs, in order.
@@ -82,7 +85,7 @@ class ParallelEncoder:
         self.tokenizer.warm_up()
         # One chunk that is as long as it may be, beside others of the usual size.
         max_bytes = self.memory.part + 2 * self.threads * CHUNK_BYTES
-        yield from _in_order(self._jobs(inputs), self.threads, max_bytes)
+        yield from _in_order(self._jobs(inputs), self.threads, max_bytes, self.stage)
 
     def _jobs(self, inputs: Sequence[Input]) -> Iterator[_Job]:
         for content in (each.content for each in inputs):
@@ -97,21 +100,26 @@ class ParallelEncoder:
     def _text_jobs(self, text: Source) -> Iterator[_Job]:
         if self.tokenizer.can_split_bytes:
             spellings = [] if self.separator is None else [self.separator.encode()]
-            for chunk in text.chunks(Specials(spellings), 0, self.memory.part):
+            chunks = text.chunks(Specials(spellings), 0, self.memory.part)
+            for chunk in staged(chunks, self.stage, "read"):
                 yield _Job(partial(self._encode_text, text.name, chunk.offset, chunk.read), chunk.size)
             return
         chunker = self.tokenizer.chunker(allowed_special=() if self.separator is None else (self.separator,))
         characters = escaped_characters(text, 0, self.memory.part)
         offset = 0
-        for part in chunker.chunks(characters, name=text.name, longest=self.memory.part):
+        parts = chunker.chunks(characters, name=text.name, longest=self.memory.part)
+        for part in staged(parts, self.stage, "read"):
             data = part.encode(errors="surrogateescape")
             yield _Job(partial(self._encode_text, text.name, offset, partial(bytes, data)), len(data))
             offset += len(data)
 
     def _encode_text(self, name: str, offset: int, read: Callable[[], bytes | Bytes]) -> EncodedChunk:
-        raw = bytes(read())
-        data, replaced = valid_utf8(raw, name, offset, self.errors)
-        ids = self.tokenizer.encode_documents(data, self.separator, dtype_for(self.tokenizer.vocab_size))
+        with self.stage("read"):
+            raw = bytes(read())
+        with self.stage("check UTF-8", len(raw)):
+            data, replaced = valid_utf8(raw, name, offset, self.errors)
+        with self.stage("encode", len(data)):
+            ids = self.tokenizer.encode_documents(data, self.separator, dtype_for(self.tokenizer.vocab_size))
         separator = (self.separator or "").encode()
         num_bytes = None
         if self.tokenizer.can_split_bytes:
@@ -123,7 +131,7 @@ class ParallelEncoder:
     def _record_jobs(self, records: Records) -> Iterator[_Job]:
         texts: list[str] = []
         size, number = 0, 0
-        for number, text in enumerate(records.read(self.memory.record), start=1):
+        for number, text in enumerate(staged(records.read(self.memory.record), self.stage, "read"), start=1):
             self.memory.check_record(records.name, number, text)
             texts.append(text)
             size += len(text) + TEXT_BYTES
@@ -140,25 +148,31 @@ class ParallelEncoder:
             replaced += count
         parts: list[Ids] = []
         end_of_text = np.array([self.end_of_text_id], dtype=np.uint32)
-        for ids in self.tokenizer.encode_batch_to_numpy(texts, max_threads=1):
-            parts += (ids, end_of_text)
-        ids = np.concatenate(parts).astype(dtype_for(self.tokenizer.vocab_size))
         text_bytes = sum(len(text.encode()) for text in texts)
+        with self.stage("encode", text_bytes):
+            for ids in self.tokenizer.encode_batch_to_numpy(texts, max_threads=1):
+                parts += (ids, end_of_text)
+        ids = np.concatenate(parts).astype(dtype_for(self.tokenizer.vocab_size))
         num_bytes = None if self.tokenizer.vocabulary.alters_text else text_bytes
         return EncodedChunk(ids, False, b"", text_bytes, num_bytes, replaced)
 
 
-def _in_order(jobs: Iterable[_Job], threads: int, max_bytes: int) -> Iterator[EncodedChunk | EndOfInput]:
+def _in_order(jobs: Iterable[_Job], threads: int, max_bytes: int, stage: Stage) -> Iterator[EncodedChunk | EndOfInput]:
     """The results of jobs, in their order; only a few are started before their turn, or one that is large."""
     waiting: deque[tuple[Task[EncodedChunk | EndOfInput], int]] = deque()
     size = 0
     with WorkPool(threads) as pool:
+
+        def result(task: Task[EncodedChunk | EndOfInput]) -> EncodedChunk | EndOfInput:
+            with stage("wait for other threads"):
+                return pool.result(task)
+
         for job in jobs:
             while waiting and (len(waiting) > 2 * threads or size + job.size > max_bytes):
                 task, done = waiting.popleft()
                 size -= done
-                yield pool.result(task)
+                yield result(task)
             waiting.append((pool.submit(job.run), job.size))
             size += job.size
         while waiting:
-            yield pool.result(waiting.popleft()[0])
+            yield result(waiting.popleft()[0])

@@ -198,9 +198,9 @@ def dtype_for(vocab_size: int) -> "np.dtype[np.unsignedinteger[Any]]":
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
-def refuse_existing(folder: Path, names: Sequence[str]) -> None:
-    """Raise a TokenFileError if one of these token files exists."""
-    for path in (folder / f"{name}.{suffix}" for name in names for suffix in ("bin", "json")):
+def refuse_existing(folder: Path, names: Sequence[str], suffixes: Sequence[str] = ("bin", "json")) -> None:
+    """Raise a TokenFileError if one of these token files, or the part of it with a suffix, exists."""
+    for path in (folder / f"{name}.{suffix}" for name in names for suffix in suffixes):
         if path.exists():
             raise TokenFileError(f"{path} exists; choose another --output, or replace it with --overwrite")
 
@@ -209,7 +209,10 @@ def _read_manifest(path: Path) -> Manifest:
     try:
         content = json.loads(read_regular(path, LARGEST_RECORD))
     except OSError as error:
-        raise TokenFileError(f"the manifest {path} cannot be read: {error.strerror}; encode the text first") from None
+        raise TokenFileError(
+            f"the manifest {path} cannot be read: {error.strerror}; encode the text first (for an array made "
+            "elsewhere: encode --manifest-for)"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise TokenFileError(f"the manifest {path} is not JSON: {error}; encode the text again") from None
     try:

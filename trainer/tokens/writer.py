@@ -71,7 +71,7 @@ class TokenFileWriter:
         self.end_of_text_id = end_of_text_id
         self._dtype = dtype_for(tokenizer.vocab_size)
         self._digest = hashlib.sha256()
-        self._lengths = _token_lengths(tokenizer, end_of_text_id)
+        self._lengths = token_lengths(tokenizer, end_of_text_id)
         self._partial = partial
         if written is not None:
             self._check(written)
@@ -122,18 +122,7 @@ class TokenFileWriter:
         """Give the file its name, and then write its manifest, without which it cannot be opened."""
         self._file.truncate()
         written = self.sync()
-        manifest = Manifest(
-            version=VERSION,
-            dtype=self._dtype.name,
-            count=written.count,
-            documents=written.documents,
-            vocab_size=self._tokenizer.vocab_size,
-            fingerprint=self._tokenizer.fingerprint,
-            end_of_text_id=self.end_of_text_id,
-            bytes=written.bytes,
-            sha256=written.sha256,
-            sources=sources,
-        )
+        manifest = manifest_of(written, self._tokenizer, self.end_of_text_id, sources)
         manifest_path = self.path.with_suffix(".json")
         temporary = self._partial.with_suffix(".json")
         with self._write_errors(), temporary.open("wb") as file:
@@ -175,7 +164,21 @@ class TokenFileWriter:
             raise WriteError(f"{self._partial} cannot be written: {error.strerror}") from None
 
 
-def _token_lengths(tokenizer: Tokenizer, end_of_text_id: int) -> npt.NDArray[np.int64]:
+def manifest_of(written: Written, tokenizer: Tokenizer, end_of_text_id: int, sources: tuple[Source, ...]) -> Manifest:
+    """The manifest of a token file."""
+    return Manifest(
+        version=VERSION,
+        dtype=dtype_for(tokenizer.vocab_size).name,
+        vocab_size=tokenizer.vocab_size,
+        fingerprint=tokenizer.fingerprint,
+        end_of_text_id=end_of_text_id,
+        sources=sources,
+        **asdict(written),
+    )
+
+
+def token_lengths(tokenizer: Tokenizer, end_of_text_id: int) -> npt.NDArray[np.int64]:
+    """int64 [vocabulary], the bytes of text that each id stands for; the end of a document stands for none."""
     lengths = np.zeros(tokenizer.vocab_size, dtype=np.int64)
     for token_id, token in tokenizer.tokens.items():
         lengths[token_id] = len(token)

@@ -13,9 +13,9 @@ from trainer.components.model import apply_recipe, model_config, new_model
 from trainer.compute.device import Device, choose_device, compute_deterministically
 from trainer.compute.processes import ONE_PROCESS, Processes, check_batch
 from trainer.errors import UsageError
+from trainer.estimate.device_memory import available_memory
 from trainer.estimate.estimate import step_flops
 from trainer.estimate.fitting import check_fit
-from trainer.estimate.machine import available_memory
 from trainer.estimate.memory import StepMemory
 from trainer.runs.folder import RunFolder
 from trainer.runs.trackers import require_trackers

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shared.bpe.kernels.boundaries import next_cut
+from shared.bpe.kernels.boundaries import SpecialTokens, next_cut
 from shared.bpe.kernels.classes import character_classes
-from shared.bpe.kernels.encoding import SLACK, encode_pretokens, encode_text, encode_texts
+from shared.bpe.kernels.encoding import SLACK, Texts, encode_pretokens, encode_text, encode_texts
 from shared.bpe.kernels.pretoken_cache import Cache, move_pretokens, new_cache
 from shared.bpe.kernels.pretoken_merging import NO_MEMORY
-from shared.bpe.kernels.scanner import PATTERN_IDS
+from shared.bpe.kernels.scanner import PATTERN_IDS, Scanner
 from shared.bpe.kernels.tables import Tables, build_tables
 from shared.bpe.patterns.named import PATTERNS, TimeBudget, split
 from shared.bpe.vocabulary import Vocabulary
@@ -40,12 +40,11 @@ class _Workspace:
 
     def __init__(self, tables: Tables, pattern: int):
         self._tables = tables
-        self._pattern = pattern
+        self.scanner = Scanner(pattern, character_classes(), np.empty(_CUTS, np.int64))
         self._level = -1
         self.cache: Cache
         self._text = np.empty(MAX_SHORT + SLACK, np.uint8)
         self._view = self._text.data
-        self.cuts = np.empty(_CUTS, np.int64)
         self.out = np.empty(_SMALL + SLACK, np.uint32)
         self.grow()
 
@@ -59,9 +58,7 @@ class _Workspace:
         if self._level > 0:
             move_pretokens(self.cache, cache)
         self.cache = cache
-        self._call = encode_text.prepare(
-            self._tables, self.cache, self._pattern, character_classes(), self._text, 0, 0, self.cuts, self.out, 0
-        )
+        self._call = encode_text.prepare(self._tables, self.cache, self.scanner, self._text, 0, 0, self.out, 0)
         self._arguments, self._results = self._call.arguments, self._call.results
 
     def encode_short(self, data: bytes) -> Ids:
@@ -116,9 +113,9 @@ class Encoder:
     def encode_long(self, data: npt.NDArray[np.uint8]) -> Ids:
         """The ids of a long text, UTF-8, by a named pattern, on all processors."""
         bounds = [0]
-        nothing = np.empty(0, np.uint8), np.zeros(1, np.int64)
+        nothing = SpecialTokens(np.empty(0, np.uint8), np.zeros(1, np.int64))
         while bounds[-1] < len(data):
-            bounds.append(next_cut(data, bounds[-1] + _PART, len(data), character_classes(), *nothing))
+            bounds.append(next_cut(data, bounds[-1] + _PART, len(data), character_classes(), nothing))
         whole = np.zeros(1, np.int64)
 
         def encode(start: int, end: int) -> Ids:
@@ -157,7 +154,8 @@ class Encoder:
         workspace = self._take_workspace()
         is_small = size <= len(workspace.out)
         out = workspace.out if is_small else np.empty(size, np.uint32)
-        id_ends = self._encode(workspace, array, starts, ends, terminator, out, budget or TimeBudget())
+        texts = Texts(array, starts, ends, terminator)
+        id_ends = self._encode(workspace, texts, out, budget or TimeBudget())
         count = int(id_ends[-1]) if len(id_ends) else 0
         if not is_small:
             out.resize(count, refcheck=False)
@@ -171,53 +169,34 @@ class Encoder:
         ids, id_ends = self.encode_parts(data, bounds[:-1], bounds[1:], budget=budget)
         return [ids[start:end] for start, end in pairwise([0, *id_ends.tolist()])]
 
-    def _encode(  # noqa: PLR0917  # as the kernel has them
-        self,
-        workspace: _Workspace,
-        data: npt.NDArray[np.uint8],
-        starts: npt.NDArray[np.int64],
-        ends: npt.NDArray[np.int64],
-        terminator: int,
-        out: Ids,
-        budget: TimeBudget,
-    ) -> npt.NDArray[np.int64]:
-        id_ends = np.empty(len(ends), np.int64)
+    def _encode(self, workspace: _Workspace, texts: Texts, out: Ids, budget: TimeBudget) -> npt.NDArray[np.int64]:
+        """Write the ids of texts to `out`; returns where those of each text end."""
+        id_ends = np.empty(len(texts.ends), np.int64)
         if self._pattern < 0:
-            self._encode_by_expression(workspace, data, starts, ends, terminator, out, id_ends, budget)
+            self._encode_by_expression(workspace, texts, out, id_ends, budget)
             return id_ends
         state = np.zeros(3, np.int64)
-        while state[0] < len(ends):
-            encode_texts(
-                self._tables, workspace.cache, self._pattern, character_classes(), data, starts, ends, terminator,
-                workspace.cuts, out, id_ends, state,
-            )  # fmt: skip
-            if state[0] < len(ends):
-                _check_memory(state[2], len(data))
+        while state[0] < len(id_ends):
+            encode_texts(self._tables, workspace.cache, workspace.scanner, texts, out, id_ends, state)
+            if state[0] < len(id_ends):
+                _check_memory(state[2], len(texts.data))
                 workspace.grow()
         return id_ends
 
-    def _encode_by_expression(  # noqa: PLR0917  # as the kernel has them
-        self,
-        workspace: _Workspace,
-        data: npt.NDArray[np.uint8],
-        starts: npt.NDArray[np.int64],
-        ends: npt.NDArray[np.int64],
-        terminator: int,
-        out: Ids,
-        id_ends: npt.NDArray[np.int64],
-        budget: TimeBudget,
+    def _encode_by_expression(
+        self, workspace: _Workspace, texts: Texts, out: Ids, id_ends: npt.NDArray[np.int64], budget: TimeBudget
     ) -> None:
         """`encode_texts` for a custom pattern, which only the `regex` package can run."""
-        filled = 0
-        for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        filled, data = 0, texts.data
+        for index, (start, end) in enumerate(zip(texts.starts.tolist(), texts.ends.tolist(), strict=True)):
             pretokens = split(self._expression, data[start:end].tobytes().decode(), budget)
             cuts = start + np.cumsum([len(pretoken.encode()) for pretoken in pretokens], dtype=np.int64)
             filled = encode_pretokens(self._tables, workspace.cache, data, start, cuts, len(cuts), out, filled)
             _check_memory(filled, end - start)
             if workspace.cache.counters[0] >= workspace.cache.counters[1]:
                 workspace.grow()
-            if terminator >= 0 and index + 1 < len(ends):
-                out[filled] = terminator
+            if texts.terminator >= 0 and index + 1 < len(id_ends):
+                out[filled] = texts.terminator
                 filled += 1
             id_ends[index] = filled
 

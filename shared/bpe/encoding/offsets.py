@@ -1,15 +1,16 @@
 """Tokens with their offsets in the text."""
 
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import repeat
+from typing import NamedTuple
+
+import numpy as np
 
 from shared.bpe.encoding.segments import Segment
 from shared.bpe.encoding.template import Ids, Template
 
 
-@dataclass(frozen=True)
-class TokenSpan:
+class TokenSpan(NamedTuple):  # takes a third of the time of a dataclass, which is most of what offsets cost
     """One token of a text.
 
     Attributes:
@@ -38,9 +39,9 @@ def spans_of(segments: Sequence[Segment], encoded: Iterator[Ids], tokens: Mappin
     spans: list[TokenSpan] = []
     for segment in segments:
         if segment.token is None:
-            spans += _spans_of_plain(segment, next(encoded).tolist(), tokens)
+            spans += _spans_of_plain(segment, next(encoded), tokens)
         else:
-            start, end = segment.origins[0][0], segment.origins[-1][1]
+            start, end = segment.origins[0, 0].item(), segment.origins[-1, 1].item()
             spans.append(TokenSpan(segment.token.id, tokens[segment.token.id], start, end, special=True))
     return spans
 
@@ -57,12 +58,13 @@ def with_template(
     ]
 
 
-def _spans_of_plain(segment: Segment, ids: Sequence[int], tokens: Mapping[int, bytes]) -> Iterator[TokenSpan]:
-    # For each byte of the segment, the character that it belongs to.
-    owners = array("q", (index for index, character in enumerate(segment.text) for _ in character.encode()))
-    done = 0
-    for token_id in ids:
-        token = tokens[token_id]
-        start, end = segment.origins[owners[done]][0], segment.origins[owners[done + len(token) - 1]][1]
-        yield TokenSpan(token_id, token, start, end, special=False)
-        done += len(token)
+def _spans_of_plain(segment: Segment, ids: Ids, tokens: Mapping[int, bytes]) -> Iterator[TokenSpan]:
+    data = np.frombuffer(segment.text.encode(), np.uint8)
+    owners = np.cumsum(data & 0xC0 != 0x80) - 1  # for each byte, the character that it belongs to
+    ids_of_tokens = ids.tolist()
+    spellings = [tokens[token_id] for token_id in ids_of_tokens]
+    lengths = np.fromiter(map(len, spellings), np.int64, len(spellings))
+    ends = np.cumsum(lengths)
+    firsts = segment.origins[owners[ends - lengths], 0].tolist()
+    lasts = segment.origins[owners[ends - 1], 1].tolist()
+    return map(TokenSpan, ids_of_tokens, spellings, firsts, lasts, repeat(False))

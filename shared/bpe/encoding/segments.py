@@ -1,7 +1,7 @@
 """Splitting a text into segments, which are added tokens and the plain text between them, and joining their ids."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from shared.bpe.encoding.added_tokens import AddedTokenMatcher
 from shared.bpe.encoding.normalization import nfc, nfc_with_origins
@@ -23,6 +24,9 @@ Layout = list[int | None]
 
 _PLAIN: Layout = [None]
 
+Origins = npt.NDArray[np.int64]
+_NO_ORIGINS: Origins = np.empty((0, 2), np.int64)
+
 # NFC makes at least two bytes of three characters, as of U+03B9 U+0308 U+0301; a test looks at all of Unicode.
 _NFC_CHARACTERS, _NFC_BYTES = 3, 2
 
@@ -33,13 +37,13 @@ class Segment(NamedTuple):
     Attributes:
         text: Its characters; those that an added token matched.
         token: The added token, None for plain text.
-        origins: For each character, the (start, end) of the characters of the whole text that it came from; empty
+        origins: [characters, 2], the start and end of the characters of the whole text that each came from; empty
             unless requested.
     """
 
     text: str
     token: AddedToken | None
-    origins: Sequence[tuple[int, int]]
+    origins: Origins
 
 
 @dataclass(frozen=True)
@@ -95,13 +99,15 @@ class Segmenter:
             TokenizerError: A character has a byte without a token.
         """
         for start, verbatim, token in matchers.verbatim.split(text):
-            origins = [(place, place + 1) for place in range(start, start + len(verbatim))] if with_origins else []
+            origins = _NO_ORIGINS
+            if with_origins:
+                origins = np.arange(start, start + len(verbatim))[:, None] + np.arange(2)
             if token is not None:
                 yield Segment(verbatim, token, origins)
                 continue
             normalized = nfc(verbatim) if self._nfc else verbatim
             if with_origins and normalized != verbatim:
-                origins = [(start + first, start + last) for first, last in nfc_with_origins(verbatim)[1]]
+                origins = np.array(nfc_with_origins(verbatim)[1], np.int64) + start
             for first, part, added in matchers.normalized.split(normalized):
                 origins_of_part = origins[first : first + len(part)]
                 yield Segment(part, added, origins_of_part) if added else self._plain(part, origins_of_part)
@@ -145,9 +151,9 @@ class Segmenter:
         normalized = (replace(t, content=nfc(t.content)) for t in recognized if t.normalized)
         return Matchers(AddedTokenMatcher(t for t in recognized if not t.normalized), AddedTokenMatcher(normalized))
 
-    def _plain(self, text: str, origins: list[tuple[int, int]]) -> Segment:
+    def _plain(self, text: str, origins: Origins) -> Segment:
         if self._prefix_space and not text.startswith(" "):
-            text, origins = f" {text}", origins[:1] + origins
+            text, origins = f" {text}", np.concatenate((origins[:1], origins))
         if self._missing is not None and (found := self._missing.search(text.encode())):
             byte = found.group()[0]
             character = next(character for character in text if byte in character.encode())

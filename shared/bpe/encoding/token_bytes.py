@@ -82,3 +82,18 @@ class TokenBytes:
             reason = "no token has that id" if 0 <= number <= last else f"ids are 0 to {last}"
             raise TokenizerError(f"{what} is {shown(number)}, but {reason}")
         return number
+
+
+def decode_strictly(data: bytes) -> str:
+    """The text that the bytes of tokens spell.
+
+    Raises:
+        TokenizerError: They are not UTF-8.
+    """
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise TokenizerError(
+            f"the tokens are not UTF-8 text: byte {error.start} of their {len(data)} bytes is "
+            f'0x{data[error.start]:02x} ({error.reason}); errors="replace" puts U+FFFD there'
+        ) from None

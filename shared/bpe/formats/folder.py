@@ -7,6 +7,7 @@ from shared.bpe.formats import gpt2 as gpt2_files
 from shared.bpe.formats import tokenizer_json
 from shared.bpe.formats.foreign_files import known_kind
 from shared.bpe.vocabulary import Vocabulary
+from shared.system.checksums import ChecksumError, Checksums
 from shared.system.regular_file import open_regular
 
 # Suffixes of files that are often mistaken for a tokenizer.
@@ -16,7 +17,7 @@ _OTHER_SUFFIXES = {".bpe", ".gguf", ".model", ".pickle", ".pkl", ".tiktoken"}
 def read_vocabulary(path: Path, merges_path: Path | None = None) -> Vocabulary:
     """Read a folder with tokenizer.json (or vocab.json and merges.txt), one tokenizer.json, or GPT-2's two files.
 
-    The folder's checksums are not verified: see `Tokenizer.from_files`.
+    The folder's checksums are not verified: see `read_verified`.
 
     Raises:
         TokenizerError: A file is missing, damaged, or describes a tokenizer that would not be matched exactly.
@@ -26,6 +27,19 @@ def read_vocabulary(path: Path, merges_path: Path | None = None) -> Vocabulary:
     if merges_path is None and path.name == "vocab.json":
         merges_path = path.with_name("merges.txt")
     return tokenizer_json.read(path) if merges_path is None else gpt2_files.read(path, merges_path)
+
+
+def read_verified(path: Path, merges_path: Path | None = None) -> Vocabulary:
+    """As `read_vocabulary`, after the files were compared with the folder's checksums.json.
+
+    Raises:
+        TokenizerError: As in `read_vocabulary`, or a file differs from its checksum.
+    """
+    try:
+        Checksums.read(path if path.is_dir() else path.parent).verify_small_files()
+    except ChecksumError as error:
+        raise TokenizerError(str(error)) from error
+    return read_vocabulary(path, merges_path)
 
 
 def _main_file(folder: Path) -> Path:

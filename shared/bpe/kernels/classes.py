@@ -11,8 +11,6 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-UNICODE_VERSION = "17.0"
-
 OTHER = 0
 MARK = 1  # \p{M}
 UPPER = 2  # \p{Lu} and \p{Lt}

@@ -5,26 +5,25 @@ token_starts   token `id` is token_bytes[token_starts[id]:token_starts[id + 1]]
 kinds          what each id is: NO_TOKEN, TOKEN, or CONTROL
 """
 
-import numpy as np
-import numpy.typing as npt
+from typing import Annotated
 
-from shared.kernels import types
+import numpy as np
+from numpy.typing import NDArray
+
 from shared.kernels.compiling import compiled
 from shared.kernels.intrinsics import load_word, store_word
-from shared.kernels.types import BYTES, INT64S, boolean, int64
+from shared.kernels.types import Array, Bytes, Int64Array, Uint8Array, boolean, int64
 
 NO_TOKEN, TOKEN, CONTROL = 0, 1, 2
 
 # Bytes past the end that a copy may read and write, since bytes are moved eight at a time.
 SLACK = 8
 
-_IDS = types.Array(types.int64, readonly=True)
+Ids = Annotated[NDArray[np.int64], Array(np.dtype("int64"), readonly=True)]
 
 
-@compiled(int64, _IDS, INT64S, BYTES, boolean)
-def measure(
-    ids: npt.NDArray[np.int64], token_starts: npt.NDArray[np.int64], kinds: npt.NDArray[np.uint8], skip_control: bool
-) -> int:
+@compiled
+def measure(ids: Ids, token_starts: Int64Array, kinds: Bytes, skip_control: boolean) -> int64:
     """The bytes that ids stand for together; -1 if one of them is no token's."""
     size = 0
     for token_id in ids:
@@ -35,14 +34,9 @@ def measure(
     return size
 
 
-@compiled(types.void, _IDS, INT64S, BYTES, boolean, BYTES, types.Array(types.uint8))
+@compiled
 def copy_tokens(
-    ids: npt.NDArray[np.int64],
-    token_starts: npt.NDArray[np.int64],
-    kinds: npt.NDArray[np.uint8],
-    skip_control: bool,
-    token_bytes: npt.NDArray[np.uint8],
-    out: npt.NDArray[np.uint8],
+    ids: Ids, token_starts: Int64Array, kinds: Bytes, skip_control: boolean, token_bytes: Bytes, out: Uint8Array
 ) -> None:
     """Write the bytes of ids that `measure` has passed; `out` needs SLACK more than their size."""
     filled = 0

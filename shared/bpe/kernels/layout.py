@@ -13,107 +13,120 @@ are found without links: the next token begins `length` further on, and the byte
 begins. Bytes inside are INSIDE.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
-from shared.bpe.kernels.pretoken_table import ENTRIES, ENTRY_SIZE, LONGEST_SHORT, PLACE, length_of
-from shared.kernels import types
-from shared.kernels.compiling import compiled
+from shared.bpe.kernels.pretoken_keys import SHORT_BYTES
+from shared.bpe.kernels.pretoken_table import ENTRY_SIZE, PLACE, Pretokens, length_of
+from shared.kernels.compiling import compiled, inlined
 from shared.kernels.intrinsics import prefetch, store_word
-from shared.kernels.types import BYTES, INT32S, INT64S
+from shared.kernels.types import Int32Array, Int64Array, Uint8Array, int64
 
 GROUP_BITS = 6
 GROUP = 1 << GROUP_BITS
 
-SLACK = LONGEST_SHORT + 1  # positions behind a pretoken that may be written to with it
+SLACK = SHORT_BYTES + 1  # positions behind a pretoken that may be written to with it
 
 PREFETCH_DISTANCE = 16  # pretokens
 
 INSIDE = -1
 GAP = -(1 << 31)
 
-_TEXT = types.Array(types.uint8)
+
+class Layout(NamedTuple):
+    """See the module.
+
+    Attributes:
+        text: Bytes by position.
+        ids: Tokens by position.
+        weights: Occurrences by group of positions.
+    """
+
+    text: Uint8Array
+    ids: Int32Array
+    weights: Int64Array
 
 
-@compiled(types.int64, types.int64, inline=True)
-def next_group(position):
+class Measured(NamedTuple):
+    """Where the layout of some pretokens ends, how often they occur, and their bytes."""
+
+    end: int64
+    occurrences: int64
+    num_bytes: int64
+
+
+@inlined
+def next_group(position: int64) -> int64:
     """The first position of a group that is not before another position."""
     return position + GROUP - 1 & -GROUP
 
 
-@compiled(types.void, INT32S, types.int64, types.int64, inline=True)
-def fill_gap(ids, begin, end):
+@inlined
+def fill_gap(ids: Int32Array, begin: int64, end: int64) -> None:
     """Write gaps up to where the next group begins."""
     for position in range(begin, end):
         ids[position] = GAP
 
 
-@compiled(types.UniTuple(types.int64, ("end", "occurrences", "num_bytes")), ENTRIES, BYTES, INT64S, types.int64)
-def measure(entries, arena, order, begin):
-    """Where the layout of the pretokens in `order` ends if it begins at `begin`; how often they occur, and their bytes.
+@compiled
+def measure(pretokens: Pretokens, order: Int64Array, begin: int64) -> Measured:
+    """Measure the layout of the pretokens in `order`, which begins at `begin`.
 
-    Nothing is written behind that end, so that threads may lay out one part each.
+    Nothing is written behind its end, so that threads may lay out one part each.
     """
     position, occurrences, num_bytes = begin, 0, 0
     weight = 0
     for entry in range(order.size):
-        prefetch(entries, order[min(entry + PREFETCH_DISTANCE, order.size - 1)] * ENTRY_SIZE)
+        prefetch(pretokens.entries, order[min(entry + PREFETCH_DISTANCE, order.size - 1)] * ENTRY_SIZE)
         number = order[entry]
-        count = np.int64(entries[number * ENTRY_SIZE + 2])
+        count = np.int64(pretokens.entries[number * ENTRY_SIZE + 2])
         if count != weight:
             weight = count
             position = next_group(position)
-        length = length_of(entries, arena, number)
+        length = length_of(pretokens, number)
         position += length + 1
         occurrences += count
         num_bytes += count * length
-    return next_group(position + SLACK), occurrences, num_bytes
+    return Measured(next_group(position + SLACK), occurrences, num_bytes)
 
 
-@compiled(types.void, ENTRIES, BYTES, types.int64, types.int64, _TEXT, INT32S, types.int64, inline=True)
-def copy_pretoken(entries, arena, number, length, text, ids, position):
+@inlined
+def copy_pretoken(pretokens: Pretokens, number: int64, length: int64, layout: Layout, position: int64) -> None:
     """Write the bytes of a pretoken, as text and as ids. Up to SLACK positions behind it are written to."""
-    high = entries[number * ENTRY_SIZE + 1]
-    if length <= LONGEST_SHORT:
+    text, ids = layout.text, layout.ids
+    high = pretokens.entries[number * ENTRY_SIZE + 1]
+    if length <= SHORT_BYTES:
         # Without a loop of unpredictable length.
-        store_word(text, position, entries[number * ENTRY_SIZE])
+        store_word(text, position, pretokens.entries[number * ENTRY_SIZE])
         store_word(text, position + 8, high & PLACE)
-        for offset in range(LONGEST_SHORT):
+        for offset in range(SHORT_BYTES):
             ids[position + offset] = np.int32(text[position + offset])
     else:
         begin = np.int64(high & PLACE) + 8
         for offset in range(length):
-            text[position + offset] = arena[begin + offset]
-            ids[position + offset] = np.int32(arena[begin + offset])
+            text[position + offset] = pretokens.arena[begin + offset]
+            ids[position + offset] = np.int32(pretokens.arena[begin + offset])
 
 
-@compiled(types.void, ENTRIES, BYTES, INT64S, types.int64, _TEXT, INT32S, INT64S)
-def lay_out(entries, arena, order, begin, text, ids, weights):
-    """Write the pretokens in `order`, which has the most frequent first.
-
-    Args:
-        entries: Of a pretoken table.
-        arena: Of the same table.
-        order: Numbers of pretokens.
-        begin: The first position to write to.
-        text: Bytes by position.
-        ids: Tokens by position.
-        weights: Occurrences by group of positions.
-    """
+@compiled
+def lay_out(pretokens: Pretokens, order: Int64Array, begin: int64, layout: Layout) -> None:
+    """Write the pretokens in `order`, which has the most frequent first, from a position on."""
     position = begin
     weight = 0
     for entry in range(order.size):
-        prefetch(entries, order[min(entry + PREFETCH_DISTANCE, order.size - 1)] * ENTRY_SIZE)
+        prefetch(pretokens.entries, order[min(entry + PREFETCH_DISTANCE, order.size - 1)] * ENTRY_SIZE)
         number = order[entry]
-        count = np.int64(entries[number * ENTRY_SIZE + 2])
+        count = np.int64(pretokens.entries[number * ENTRY_SIZE + 2])
         if count != weight:
             weight = count
-            fill_gap(ids, position, next_group(position))
+            fill_gap(layout.ids, position, next_group(position))
             position = next_group(position)
-        length = length_of(entries, arena, number)
-        copy_pretoken(entries, arena, number, length, text, ids, position)
+        length = length_of(pretokens, number)
+        copy_pretoken(pretokens, number, length, layout, position)
         for group in range(position >> GROUP_BITS, (position + length >> GROUP_BITS) + 1):
-            weights[group] = weight
+            layout.weights[group] = weight
         position += length
-        ids[position] = GAP
+        layout.ids[position] = GAP
         position += 1
-    fill_gap(ids, position, next_group(position + SLACK))
+    fill_gap(layout.ids, position, next_group(position + SLACK))

@@ -10,46 +10,66 @@ The pairs are rebuilt (`rebuilding`) at the start, when the threshold must sink,
 pairs spell the same token, whose pairs then grow, unlike all others.
 """
 
-import numpy as np
+from typing import Annotated, Any, NamedTuple
 
-from shared.bpe.kernels.layout import GAP, GROUP_BITS, INSIDE
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.bpe.kernels.layout import GAP, GROUP_BITS, INSIDE, Layout
 from shared.bpe.kernels.pairs import (
     ABSENT,
-    HEAP,
-    INDEX,
     LEVEL,
     NUM_MERGES,
     NUM_PAIRS,
     NUM_TOKENS,
-    PAIRS,
     PLACES_USED,
     THRESHOLD,
-    TOKENS,
+    Pairs,
+    Tokens,
     add_pair,
     find_pair,
     free_places,
     pop_best,
     push,
 )
-from shared.bpe.kernels.spellings import add_spelling, describe_token, find_spelling
-from shared.kernels import types
-from shared.kernels.compiling import compiled
+from shared.bpe.kernels.spellings import add_token, find_spelling
+from shared.kernels.compiling import compiled, inlined
 from shared.kernels.intrinsics import prefetch
-from shared.kernels.types import BYTES, INT32S, INT64S
+from shared.kernels.types import Array, Int32Array, Int64Array, boolean, int64
 
 # What became of `learn_merges`.
 DONE, DRY, FULL, DUPLICATE, RESERVED = range(5)
 
-# By neighboring token: the weight and the number of the occurrences beside it. Once the counts are settled, `places`
-# is where the next place of its new pair is written, ABSENT if that is not watched.
 NEIGHBOR = np.dtype([("weight", "i8"), ("places", "i8")])
-NEIGHBORS = types.Array(NEIGHBOR)
 
 PREFETCH_DISTANCE = 16  # occurrences
 
 
-@compiled(types.int64, INT32S, types.int64, inline=True)
-def token_before(ids, position):
+class Neighbors(NamedTuple):
+    """The tokens on one side of the occurrences of a merge.
+
+    Attributes:
+        entries: By token, zero between two merges: the weight and the number of the occurrences beside it. Once the
+            counts are settled, `places` is where the next place of its new pair is written, ABSENT if that is not
+            tracked.
+        touched: The tokens that have an entry, their number first.
+    """
+
+    entries: Annotated[NDArray[Any], Array(NEIGHBOR)]
+    touched: Int64Array
+
+
+class Replaced(NamedTuple):
+    """Occurrences of a pair and their weight; the same of those that follow another occurrence directly."""
+
+    occurrences: int64
+    weight: int64
+    overlaps: int64
+    overlap_weight: int64
+
+
+@inlined
+def token_before(ids: Int32Array, position: int64) -> int64:
     """The token that ends where another begins, or GAP."""
     last = np.int64(ids[position - 1])
     if last >= 0 or last == GAP:
@@ -57,38 +77,36 @@ def token_before(ids, position):
     return np.int64(ids[position + last])
 
 
-@compiled(types.int64, INT32S, types.int64, inline=True)
-def length_before(ids, position):
+@inlined
+def length_before(ids: Int32Array, position: int64) -> int64:
     """The length of the token that ends where another begins."""
     last = np.int64(ids[position - 1])
     return 1 if last >= 0 else -last
 
 
-@compiled(types.void, NEIGHBORS, INT64S, types.int64, types.int64, inline=True)
-def note_neighbor(neighbors, touched, token, weight):
-    """Add an occurrence beside a token; `touched` lists the tokens, its number first."""
-    if neighbors[token].places == 0:
+@inlined
+def note_neighbor(neighbors: Neighbors, token: int64, weight: int64) -> None:
+    """Add an occurrence beside a token."""
+    neighbor, touched = neighbors.entries[token], neighbors.touched
+    if neighbor.places == 0:
         touched[0] += 1
         touched[touched[0]] = token
-    neighbors[token].places += 1
-    neighbors[token].weight += weight
+    neighbor.places += 1
+    neighbor.weight += weight
 
 
-@compiled(
-    types.UniTuple(types.int64, ("occurrences", "weight", "overlaps", "overlap_weight")),
-    *(INT32S, INT64S, TOKENS, PAIRS, INT32S, types.int64, types.int64, NEIGHBORS, NEIGHBORS, INT64S, INT64S),
-)
-def replace_pair(ids, weights, tokens, pairs, places, number, merged, left, right, touched_left, touched_right):
+@compiled
+def replace_pair(
+    layout: Layout, tokens: Tokens, pairs: Pairs, number: int64, merged: int64, left: Neighbors, right: Neighbors
+) -> Replaced:
     """Write the merged token over every occurrence of a pair, and note the neighbors.
 
-    Returns:
-        The number of occurrences, whose positions are now the first places of the pair, and their weight; and the same
-        of those that follow another occurrence directly.
+    Afterwards the positions of the occurrences are the first places of the pair.
     """
-    pair = pairs[number]
+    ids, places, pair = layout.ids, pairs.places, pairs.entries[number]
     a, b, first = pair.left, pair.right, pair.first
-    left_length = tokens[a].length
-    length = left_length + tokens[b].length
+    left_length = tokens.entries[a].length
+    length = left_length + tokens.entries[b].length
     done, total_weight, overlaps, overlap_weight = 0, 0, 0, 0
     end = first + pair.places
     for place in range(first, end):
@@ -99,189 +117,162 @@ def replace_pair(ids, weights, tokens, pairs, places, number, merged, left, righ
         middle = position + left_length
         if ids[position] != a or ids[middle] != b:
             continue
-        weight = weights[position >> GROUP_BITS]
+        weight = layout.weights[position >> GROUP_BITS]
         before = token_before(ids, position)
         if before == merged:
             overlap_weight += weight
             overlaps += 1
         elif before != GAP:
-            note_neighbor(left, touched_left, before, weight)
+            note_neighbor(left, before, weight)
         after = np.int64(ids[position + length])
         if after != GAP:
-            note_neighbor(right, touched_right, after, weight)
+            note_neighbor(right, after, weight)
         ids[position] = merged
         ids[middle] = INSIDE
         ids[position + length - 1] = -length
         places[first + done] = position
         done += 1
         total_weight += weight
-    return done, total_weight, overlaps, overlap_weight
+    return Replaced(done, total_weight, overlaps, overlap_weight)
 
 
-@compiled(
-    types.int64,
-    *(BYTES, TOKENS, INDEX, PAIRS, HEAP, INT64S, types.int64, types.int64, types.int64, types.int64),
-)
-def add_if_frequent(text, tokens, index, pairs, heap, state, left, right, count, places):
+@compiled
+def add_if_frequent(tokens: Tokens, pairs: Pairs, left: int64, right: int64, count: int64, places: int64) -> int64:
     """Enter a new pair if it is frequent enough, and return where its places go, else ABSENT."""
-    if count < state[THRESHOLD]:
+    if count < pairs.state[THRESHOLD]:
         return ABSENT
-    number = add_pair(index, pairs, state, left, right, count, places)
-    if count >= state[LEVEL]:
-        push(text, tokens, pairs, heap, state, number)
-    return pairs[number].first
+    number = add_pair(pairs, left, right, count, places)
+    if count >= pairs.state[LEVEL]:
+        push(tokens, pairs, number)
+    return pairs.entries[number].first
 
 
-@compiled(types.void, PAIRS, INDEX, types.int64, types.int64, types.int64)
-def decrement(pairs, index, left, right, count):
-    """Lower the count of a pair, if it is known."""
-    number = find_pair(index, pairs, left, right)
+@compiled
+def decrement(pairs: Pairs, left: int64, right: int64, count: int64) -> None:
+    """Lower the count of a pair, if it is tracked."""
+    number = find_pair(pairs, left, right)
     if number != ABSENT:
-        pairs[number].count -= count
+        pairs.entries[number].count -= count
 
 
-@compiled(
-    types.boolean,
-    *(BYTES, TOKENS, INDEX, PAIRS, HEAP, INT64S, types.int64, types.int64, types.int64, types.int64),
-    *(NEIGHBORS, NEIGHBORS, INT64S, INT64S),
-)
+@compiled
 def settle_counts(
-    text, tokens, index, pairs, heap, state, number, merged, overlaps, overlap_weight,
-    left, right, touched_left, touched_right,
-):  # fmt: skip
+    tokens: Tokens,
+    pairs: Pairs,
+    number: int64,
+    merged: int64,
+    replaced: Replaced,
+    left: Neighbors,
+    right: Neighbors,
+) -> boolean:
     """Lower the counts of the pairs that a merge took from, and enter those that it gave to.
 
     Returns:
         Whether any pair was entered.
     """
-    a, b = pairs[number].left, pairs[number].right
-    before = state[NUM_PAIRS]
-    for entry in range(1, touched_left[0] + 1):
-        token = touched_left[entry]
-        neighbor = left[token]
-        decrement(pairs, index, token, a, neighbor.weight)
-        neighbor.places = add_if_frequent(
-            text, tokens, index, pairs, heap, state, token, merged, neighbor.weight, neighbor.places
-        )
-    for entry in range(1, touched_right[0] + 1):
-        token = touched_right[entry]
-        neighbor = right[token]
-        decrement(pairs, index, b, token, neighbor.weight)
+    a, b = pairs.entries[number].left, pairs.entries[number].right
+    before = pairs.state[NUM_PAIRS]
+    for entry in range(1, left.touched[0] + 1):
+        token = left.touched[entry]
+        neighbor = left.entries[token]
+        decrement(pairs, token, a, neighbor.weight)
+        neighbor.places = add_if_frequent(tokens, pairs, token, merged, neighbor.weight, neighbor.places)
+    for entry in range(1, right.touched[0] + 1):
+        token = right.touched[entry]
+        neighbor = right.entries[token]
+        decrement(pairs, b, token, neighbor.weight)
         if token == a:
-            neighbor.weight -= overlap_weight
-            neighbor.places -= overlaps
-        neighbor.places = add_if_frequent(
-            text, tokens, index, pairs, heap, state, merged, token, neighbor.weight, neighbor.places
-        )
-    left[merged].places = add_if_frequent(
-        text, tokens, index, pairs, heap, state, merged, merged, overlap_weight, overlaps
-    )
-    pairs[number].count = 0
-    return state[NUM_PAIRS] > before
+            neighbor.weight -= replaced.overlap_weight
+            neighbor.places -= replaced.overlaps
+        neighbor.places = add_if_frequent(tokens, pairs, merged, token, neighbor.weight, neighbor.places)
+    doubled = add_if_frequent(tokens, pairs, merged, merged, replaced.overlap_weight, replaced.overlaps)
+    left.entries[merged].places = doubled
+    pairs.entries[number].count = 0
+    return pairs.state[NUM_PAIRS] > before
 
 
-@compiled(
-    types.void,
-    *(INT32S, TOKENS, INT32S, types.int64, types.int64, types.int64, NEIGHBORS, NEIGHBORS),
-)
-def write_places(ids, tokens, places, first, count, merged, left, right):
-    """Write the places of the pairs that a merge has entered."""
-    length = tokens[merged].length
+@compiled
+def write_places(
+    ids: Int32Array, length: int64, places: Int32Array, first: int64, count: int64, left: Neighbors, right: Neighbors
+) -> None:
+    """Write the places of the pairs that a merge has entered; its token has a length, and its own places."""
     end = first + count
     for place in range(first, end):
         prefetch(ids, np.int64(places[min(place + PREFETCH_DISTANCE, end - 1)]))
         position = np.int64(places[place])
+        merged = ids[position]
         before = token_before(ids, position)
-        if before != GAP and left[before].places != ABSENT:
-            places[left[before].places] = position - length_before(ids, position)
-            left[before].places += 1
+        if before != GAP and left.entries[before].places != ABSENT:
+            places[left.entries[before].places] = position - length_before(ids, position)
+            left.entries[before].places += 1
         after = np.int64(ids[position + length])
-        if after != GAP and after != merged and right[after].places != ABSENT:
-            places[right[after].places] = position
-            right[after].places += 1
+        if after != GAP and after != merged and right.entries[after].places != ABSENT:
+            places[right.entries[after].places] = position
+            right.entries[after].places += 1
 
 
-@compiled(types.void, NEIGHBORS, INT64S)
-def forget_neighbors(neighbors, touched):
+@compiled
+def forget_neighbors(neighbors: Neighbors) -> None:
     """Make ready for the next merge."""
+    touched = neighbors.touched
     for entry in range(1, touched[0] + 1):
-        neighbors[touched[entry]].weight = 0
-        neighbors[touched[entry]].places = 0
+        neighbors.entries[touched[entry]].weight = 0
+        neighbors.entries[touched[entry]].places = 0
     touched[0] = 0
 
 
-@compiled(
-    types.int64,
-    *(BYTES, INT32S, INT64S, TOKENS, INDEX, PAIRS, INDEX, INT32S, HEAP, INT64S),
-    *(NEIGHBORS, NEIGHBORS, INT64S, INT64S, INT32S, INT64S, types.int64, types.int64),
-)
+@compiled
 def learn_merges(
-    text, ids, weights, tokens, spellings, pairs, index, places, heap, state,
-    left, right, touched_left, touched_right, merges, uses, vocab_size, max_merges,
-):  # fmt: skip
-    """Learn merges until there are `vocab_size` tokens or `max_merges` merges, or until the pairs must be rebuilt.
+    layout: Layout, tokens: Tokens, pairs: Pairs, left: Neighbors, right: Neighbors, merges: Int32Array
+) -> int64:
+    """Learn merges until there are as many tokens as wanted, or `merges` is full, or the pairs must be rebuilt.
 
     Args:
-        text: See `layout`.
-        ids: See `layout`.
-        weights: See `layout`.
-        tokens: See `pairs`; those from `vocab_size` on are spellings that no merge may give.
-        spellings: Index of tokens by their bytes.
-        pairs: See `pairs`.
-        index: See `pairs`.
-        places: See `pairs`.
-        heap: See `pairs`.
-        state: See `pairs`.
-        left: By token; all zero.
-        right: The same.
-        touched_left: Room for every token and one more.
-        touched_right: The same.
-        merges: Left and right token in turn, for at least `max_merges` merges.
-        uses: Occurrences by token.
-        vocab_size: Tokens wanted.
-        max_merges: Merges wanted before returning.
+        layout: The pretokens.
+        tokens: The vocabulary so far.
+        pairs: Those that are tracked.
+        left: Room for the tokens before a merge.
+        right: Room for those behind it.
+        merges: Gets the left and the right token of each merge.
 
     Returns:
         DONE: as many tokens or merges as wanted. DRY: no pair reaches the threshold. FULL or DUPLICATE: the pairs must
         be rebuilt. RESERVED: the last merge, which is not made, would spell a token that no merge may give.
     """
-    while state[NUM_TOKENS] < vocab_size and state[NUM_MERGES] < max_merges:
-        number = pop_best(text, tokens, pairs, heap, state)
+    state, vocab_size = pairs.state, tokens.uses.size
+    while state[NUM_TOKENS] < vocab_size and 2 * state[NUM_MERGES] < merges.size:
+        number = pop_best(tokens, pairs)
         if number == ABSENT:
             return DRY
-        a, b = pairs[number].left, pairs[number].right
+        pair = pairs.entries[number]
+        a, b = pair.left, pair.right
         merges[2 * state[NUM_MERGES]] = a
         merges[2 * state[NUM_MERGES] + 1] = b
         state[NUM_MERGES] += 1
-        merged = find_spelling(text, tokens, spellings, a, b)
+        merged = find_spelling(tokens, a, b)
         if merged >= vocab_size:
             return RESERVED
         is_new = merged == ABSENT
         if is_new:
             merged = state[NUM_TOKENS]
             state[NUM_TOKENS] += 1
-            tokens[merged].length = tokens[a].length + tokens[b].length
-        done, total_weight, overlaps, overlap_weight = replace_pair(
-            ids, weights, tokens, pairs, places, number, merged, left, right, touched_left, touched_right
-        )
-        uses[a] -= total_weight
-        uses[b] -= total_weight
-        uses[merged] += total_weight
+        length = tokens.entries[a].length + tokens.entries[b].length
+        replaced = replace_pair(layout, tokens, pairs, number, merged, left, right)
+        tokens.uses[a] -= replaced.weight
+        tokens.uses[b] -= replaced.weight
+        tokens.uses[merged] += replaced.weight
         if is_new:
             # Its first occurrence spells it from now on.
-            describe_token(text, tokens, merged, places[pairs[number].first], tokens[merged].length)
-            add_spelling(tokens, spellings, merged)
-        room = touched_left[0] + touched_right[0] + 1
-        fits = state[NUM_PAIRS] + room <= pairs.size and state[PLACES_USED] + 3 * done <= places.size
-        if is_new and fits and settle_counts(
-            text, tokens, index, pairs, heap, state, number, merged, overlaps, overlap_weight,
-            left, right, touched_left, touched_right,
-        ):  # fmt: skip
-            write_places(ids, tokens, places, pairs[number].first, done, merged, left, right)
-        free_places(state, pairs[number].first, pairs[number].places)
-        forget_neighbors(left, touched_left)
-        forget_neighbors(right, touched_right)
-        left[merged].places = 0
+            add_token(tokens, merged, pairs.places[pair.first], length)
+        done = replaced.occurrences
+        room = left.touched[0] + right.touched[0] + 1
+        fits = state[NUM_PAIRS] + room <= pairs.entries.size and state[PLACES_USED] + 3 * done <= pairs.places.size
+        if is_new and fits and settle_counts(tokens, pairs, number, merged, replaced, left, right):
+            write_places(layout.ids, length, pairs.places, pair.first, done, left, right)
+        free_places(state, pair.first, pair.places)
+        forget_neighbors(left)
+        forget_neighbors(right)
+        left.entries[merged].places = 0
         if not is_new:
             return DUPLICATE
         if not fits:

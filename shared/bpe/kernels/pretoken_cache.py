@@ -10,8 +10,7 @@ so memory stays bounded and no text can make it slow; and it has one owner at a 
     store     a ring of records, one for each pretoken that was kept there, the oldest overwritten by the newest:
               | length in the low and number of ids in the high half | bytes of pretokens longer than 15 | ids |
 
-The key of a short pretoken is its two words of bytes and length, that of a longer one a hash and NO_KEY. Bytes past the
-end of a pretoken are zero, and the second word of an unused entry is.
+Keys are those of `pretoken_keys`, with the mark NO_KEY. The second word of an unused entry is zero.
 
 A hash of the key gives the entry's home. A new pretoken whose home is taken goes elsewhere in the group of eight
 entries around it, and is swapped with the entry at its home when it is found again: so frequent pretokens are at home,
@@ -21,15 +20,14 @@ where one comparison finds them.
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from shared.bpe.kernels.pretoken_keys import SHORT_BYTES, SPREAD_HIGH, SPREAD_LOW, Key, bytes_as_word
 from shared.bpe.kernels.pretoken_merging import SCRATCH
-from shared.kernels import types
-from shared.kernels.compiling import compiled
+from shared.kernels.compiling import compiled, inlined
 from shared.kernels.intrinsics import leading_zeros, load_word, store_word
-from shared.kernels.types import BYTES, INT64S, UINT32S, UINT64S, int64, uint64
+from shared.kernels.types import Bytes, Int64Array, Uint32Array, Uint64Array, boolean, int64, uint64
 
-SHORT_BYTES, SHORT_IDS = 15, 4
+SHORT_IDS = 4
 ENTRY, GROUP = 4, 32  # words
 # The longest pretoken that is kept, and the words that it takes at most.
 KEPT_BYTES, KEPT_WORDS = 128, 1 + 128 // 8 + 128 // 2
@@ -41,30 +39,21 @@ AHEAD = 64
 STORED, NO_KEY = np.uint64(2), np.uint64(1)
 COUNT_SHIFT = np.uint64(60)
 
-_LENGTH_SHIFT = np.uint64(56)
 _IGNORE_COUNT = np.uint64(4)
 _WITHOUT_COUNT = np.uint64((1 << 60) - 1)
 _HIGH = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
-_SPREAD_LOW = np.uint64(0x9E3779B97F4A7C15)
-_SPREAD_HIGH = np.uint64(0xC2B2AE3D27D4EB4F)
-# Which bytes of two words belong to a pretoken, by its length.
-_KEY_MASKS = np.array([word for n in range(16) for word in divmod((1 << 8 * n) - 1, 1 << 64)[::-1]], np.uint64)
-_KEY = types.UniTuple(uint64, ("low", "high"))
 
 
 class Cache(NamedTuple):
     """See the module; what follows the counters is scratch."""
 
-    entries: npt.NDArray[np.uint64]
-    store: npt.NDArray[np.uint64]
-    counters: npt.NDArray[np.int64]  # pretokens that were merged; after how many to grow; words ever put into the store
-    keys: npt.NDArray[np.uint64]
-    ids: npt.NDArray[np.uint32]
-    candidates: npt.NDArray[np.uint32]
-
-
-CACHE = types.NamedTuple((UINT64S, UINT64S, INT64S, UINT64S, UINT32S, UINT32S), Cache)
+    entries: Uint64Array
+    store: Uint64Array
+    counters: Int64Array  # pretokens that were merged; after how many to grow; words ever put into the store
+    keys: Uint64Array
+    ids: Uint32Array
+    candidates: Uint32Array
 
 
 def new_cache(num_entries: int, store_words: int) -> Cache:
@@ -79,70 +68,32 @@ def new_cache(num_entries: int, store_words: int) -> Cache:
     )
 
 
-@compiled(uint64, BYTES, int64, int64, inline=True)
-def bytes_as_word(text: npt.NDArray[np.uint8], start: int, count: int) -> np.uint64:
-    """The 1 to 8 bytes from start on, then zeros, as a little-endian word; looks at none past the text."""
-    if start + 8 <= text.size:
-        return load_word(text, start) & (~np.uint64(0) >> np.uint64(64 - 8 * count))
-    word = np.uint64(0)
-    for place in range(count):
-        word |= np.uint64(text[start + place]) << np.uint64(8 * place)
-    return word
-
-
-@compiled(_KEY, BYTES, int64, int64, inline=True)
-def short_key(text: npt.NDArray[np.uint8], start: int, length: int) -> tuple[np.uint64, np.uint64]:
-    """The key of a pretoken of up to SHORT_BYTES bytes, where the text has 16 from start on."""
-    low = load_word(text, start) & load_word(_KEY_MASKS, 2 * length)
-    high = load_word(text, start + 8) & load_word(_KEY_MASKS, 2 * length + 1)
-    return low, high | (np.uint64(length) << _LENGTH_SHIFT)
-
-
-@compiled(_KEY, BYTES, int64, int64)
-def key_by_bytes(text: npt.NDArray[np.uint8], start: int, length: int) -> tuple[np.uint64, np.uint64]:
-    """The key of any pretoken."""
-    if length > SHORT_BYTES:
-        hashed = np.uint64(length)
-        for place in range(0, length, 8):
-            hashed = (hashed ^ bytes_as_word(text, start + place, min(8, length - place))) * _SPREAD_LOW
-            hashed ^= hashed >> _HIGH
-        return hashed, NO_KEY
-    low = bytes_as_word(text, start, min(8, length))
-    high = bytes_as_word(text, start + 8, length - 8) if length > 8 else np.uint64(0)
-    return low, high | (np.uint64(length) << _LENGTH_SHIFT)
-
-
-@compiled(uint64, UINT64S, uint64, uint64, inline=True)
-def home_of(entries: npt.NDArray[np.uint64], low: np.uint64, high: np.uint64) -> np.uint64:
+@inlined
+def home_of(entries: Uint64Array, key: Key) -> uint64:
     """Where the entry of a key belongs."""
-    hashed = low * _SPREAD_LOW + high * _SPREAD_HIGH
+    hashed = key.low * SPREAD_LOW + key.high * SPREAD_HIGH
     return (hashed >> np.uint64(leading_zeros(np.uint64(entries.size // ENTRY - 1)))) * np.uint64(ENTRY)
 
 
-@compiled(types.boolean, UINT64S, int64, uint64, uint64, inline=True)
-def is_short_entry(entries: npt.NDArray[np.uint64], entry: int, low: np.uint64, high: np.uint64) -> bool:
+@inlined
+def is_short_entry(entries: Uint64Array, entry: int64, key: Key) -> boolean:
     """Whether an entry has this key and the ids with it, whatever their number."""
-    return ((load_word(entries, entry) ^ low) | ((load_word(entries, entry + 1) ^ high) << _IGNORE_COUNT)) == 0
+    others = (load_word(entries, entry + 1) ^ key.high) << _IGNORE_COUNT
+    return ((load_word(entries, entry) ^ key.low) | others) == 0
 
 
-@compiled(int64, UINT64S, int64, UINT32S, int64, inline=True)
-def copy_short_ids(entries: npt.NDArray[np.uint64], entry: int, out: npt.NDArray[np.uint32], filled: int) -> int:
+@inlined
+def copy_short_ids(entries: Uint64Array, entry: int64, out: Uint32Array, filled: int64) -> int64:
     """Write the ids in an entry to `out[filled:]`; returns where they end."""
     store_word(out, filled, load_word(entries, entry + 2))
     store_word(out, filled + 2, load_word(entries, entry + 3))
     return filled + np.int64(load_word(entries, entry + 1) >> COUNT_SHIFT)
 
 
-@compiled(int64, CACHE, int64, BYTES, int64, int64, UINT32S, int64, inline=True)
+@inlined
 def copy_stored_ids(
-    cache: Cache,
-    position: int,
-    text: npt.NDArray[np.uint8],
-    start: int,
-    length: int,
-    out: npt.NDArray[np.uint32],
-    filled: int,
-) -> int:
+    cache: Cache, position: int64, text: Bytes, start: int64, length: int64, out: Uint32Array, filled: int64
+) -> int64:
     """Write the ids in the store to `out[filled:]`; returns where they end, `filled` if they are not there any more.
 
     Pretokens of equal hash are distinguished by their bytes.
@@ -167,57 +118,50 @@ def copy_stored_ids(
     return filled + count
 
 
-@compiled(int64, CACHE, inline=True)
-def _free_position(cache: Cache) -> int:
+@inlined
+def _free_position(cache: Cache) -> int64:
     """Where the next record goes: none is in two parts."""
     size = cache.store.size
     position = cache.counters[2]
     return position if (position & (size - 1)) + KEPT_WORDS <= size else (position + size) & -size
 
 
-@compiled(int64, CACHE, BYTES, int64, int64, UINT32S, int64, int64, inline=True)
-def put_into_store(
-    cache: Cache,
-    text: npt.NDArray[np.uint8],
-    start: int,
-    length: int,
-    out: npt.NDArray[np.uint32],
-    filled: int,
-    count: int,
-) -> int:
-    """Store a pretoken of at most KEPT_BYTES bytes and its ids `out[filled : filled + count]`; returns the position."""
+@inlined
+def put_into_store(cache: Cache, text: Bytes, start: int64, length: int64, ids: Uint32Array) -> int64:
+    """Store a pretoken of at most KEPT_BYTES bytes and its ids; returns the position."""
     store = cache.store
     position = _free_position(cache)
     place = position & (store.size - 1)
     first = place
-    store[place] = np.uint64(length) | (np.uint64(count) << _HIGH)
+    store[place] = np.uint64(length) | (np.uint64(ids.size) << _HIGH)
     place += 1
     if length > SHORT_BYTES:
         for offset in range(0, length, 8):
             store[place] = bytes_as_word(text, start + offset, min(8, length - offset))
             place += 1
-    for index in range(0, count, 2):
-        store[place] = load_word(out, filled + index)
+    for index in range(0, ids.size, 2):
+        store[place] = load_word(ids, index)
         place += 1
     cache.counters[2] = position + place - first
     return position
 
 
-@compiled(types.void, UINT64S, int64, int64, inline=True)
-def swap(entries: npt.NDArray[np.uint64], first: int, second: int) -> None:
+@inlined
+def swap(entries: Uint64Array, first: int64, second: int64) -> None:
     """Let two entries change places."""
     for word in range(ENTRY):
         entries[first + word], entries[second + word] = entries[second + word], entries[first + word]
 
 
-@compiled(types.void, CACHE, CACHE)
+@compiled
 def move_pretokens(old: Cache, new: Cache) -> None:
     """Copy the pretokens of a cache into a larger one."""
     for source in range(0, old.entries.size, ENTRY):
         low, second, last = old.entries[source], old.entries[source + 1], old.entries[source + 3]
         if second == 0:
             continue
-        home = np.int64(home_of(new.entries, low, last if second == STORED else second & _WITHOUT_COUNT))
+        key = Key(low, last if second == STORED else second & _WITHOUT_COUNT)
+        home = np.int64(home_of(new.entries, key))
         target = home
         for step in range(0, GROUP, ENTRY):
             target = home ^ step
@@ -232,8 +176,8 @@ def move_pretokens(old: Cache, new: Cache) -> None:
         new.entries[target + 2] = np.uint64(position)
 
 
-@compiled(int64, CACHE, int64, CACHE, inline=True)
-def _move_record(old: Cache, position: int, new: Cache) -> int:
+@inlined
+def _move_record(old: Cache, position: int64, new: Cache) -> int64:
     """Copy a record from one store to another; returns its position there."""
     source = position & (old.store.size - 1)
     length, count = np.int64(old.store[source] & _LOW), np.int64(old.store[source] >> _HIGH)

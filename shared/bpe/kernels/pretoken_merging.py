@@ -13,12 +13,11 @@ may hold candidates that are no longer true. So the time is n log n at worst, wh
 """
 
 import numpy as np
-import numpy.typing as npt
 
-from shared.bpe.kernels.tables import NO_ID, NO_RANK, TABLES, Tables, merged_id, rank_of_pair
-from shared.kernels.compiling import compiled
+from shared.bpe.kernels.tables import NO_ID, NO_RANK, Tables, merged_id, rank_of_pair
+from shared.kernels.compiling import compiled, inlined
 from shared.kernels.intrinsics import LANES, allocate_like, leading_zeros, least_of_lanes, release, trailing_zeros
-from shared.kernels.types import BYTES, UINT32S, UINT64S, int64, uint32, uint64
+from shared.kernels.types import Bytes, Uint32Array, Uint64Array, int64, uint32, uint64
 
 # The longest pretoken whose places fit one word, with one more at each end.
 SHORT = 62
@@ -37,25 +36,25 @@ _HIGH = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 
 
-@compiled(uint32, UINT32S, int64, inline=True)
-def _least(candidates: npt.NDArray[np.uint32], count: int) -> np.uint32:
+@inlined
+def _least(candidates: Uint32Array, count: int64) -> uint32:
     least = least_of_lanes(candidates, 0)
     for place in range(LANES, count, LANES):
         least = min(least, least_of_lanes(candidates, place))
     return least
 
 
-@compiled(int64, TABLES, BYTES, int64, int64, UINT32S, UINT32S, UINT32S, int64, inline=True)
+@inlined
 def merge_short(
     tables: Tables,
-    text: npt.NDArray[np.uint8],
-    start: int,
-    length: int,
-    ids: npt.NDArray[np.uint32],
-    candidates: npt.NDArray[np.uint32],
-    out: npt.NDArray[np.uint32],
-    filled: int,
-) -> int:
+    text: Bytes,
+    start: int64,
+    length: int64,
+    ids: Uint32Array,
+    candidates: Uint32Array,
+    out: Uint32Array,
+    filled: int64,
+) -> int64:
     """Write the ids of a pretoken of at most SHORT bytes to `out[filled:]`; returns where they end.
 
     `ids` and `candidates` are scratch of SCRATCH numbers.
@@ -95,8 +94,8 @@ def merge_short(
     return filled
 
 
-@compiled(int64, UINT64S, int64, uint64, inline=True)
-def _push(heap: npt.NDArray[np.uint64], size: int, entry: np.uint64) -> int:
+@inlined
+def _push(heap: Uint64Array, size: int64, entry: uint64) -> int64:
     """Add an entry to a binary heap, the least on top; returns its new size."""
     child = size
     while child > 0:
@@ -109,8 +108,8 @@ def _push(heap: npt.NDArray[np.uint64], size: int, entry: np.uint64) -> int:
     return size + 1
 
 
-@compiled(int64, UINT64S, int64, inline=True)
-def _pop(heap: npt.NDArray[np.uint64], size: int) -> int:
+@inlined
+def _pop(heap: Uint64Array, size: int64) -> int64:
     """Remove the top of a heap; returns its new size."""
     size -= 1
     entry = heap[size]
@@ -129,17 +128,17 @@ def _pop(heap: npt.NDArray[np.uint64], size: int) -> int:
     return size
 
 
-@compiled(int64, TABLES, BYTES, int64, int64, UINT32S, UINT64S, UINT32S, int64)
+@compiled
 def _merge_with_heap(
     tables: Tables,
-    text: npt.NDArray[np.uint8],
-    start: int,
-    length: int,
-    scratch: npt.NDArray[np.uint32],
-    heap: npt.NDArray[np.uint64],
-    out: npt.NDArray[np.uint32],
-    filled: int,
-) -> int:
+    text: Bytes,
+    start: int64,
+    length: int64,
+    scratch: Uint32Array,
+    heap: Uint64Array,
+    out: Uint32Array,
+    filled: int64,
+) -> int64:
     """`merge_long` with memory for it."""
     ids, ranks = scratch[:length], scratch[length : 2 * length]
     following, preceding = scratch[2 * length : 3 * length], scratch[3 * length : 4 * length]
@@ -183,15 +182,8 @@ def _merge_with_heap(
     return filled
 
 
-@compiled(int64, TABLES, BYTES, int64, int64, UINT32S, int64)
-def merge_long(
-    tables: Tables,
-    text: npt.NDArray[np.uint8],
-    start: int,
-    length: int,
-    out: npt.NDArray[np.uint32],
-    filled: int,
-) -> int:
+@compiled
+def merge_long(tables: Tables, text: Bytes, start: int64, length: int64, out: Uint32Array, filled: int64) -> int64:
     """Write the ids of a pretoken to `out[filled:]`; returns where they end, NO_MEMORY if there is not enough for it.
 
     It takes 32 bytes for each of the pretoken, of which there may be MAX_LENGTH.

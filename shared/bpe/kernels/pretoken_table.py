@@ -11,15 +11,17 @@ search for a key begins at the slot that its hash gives without the top BUCKET_B
 into buckets, and the pretokens of one bucket must not crowd into one part of a table.
 """
 
-import numpy as np
+from typing import Annotated, NamedTuple
 
-from shared.kernels import types
-from shared.kernels.compiling import compiled
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.bpe.kernels.pretoken_keys import LENGTH_SHIFT, Key, hash_words
+from shared.kernels.compiling import compiled, inlined
 from shared.kernels.intrinsics import load_word
-from shared.kernels.types import BYTES, INT32S, INT64S, UINT64S
+from shared.kernels.types import Array, Bytes, Int32Array, Int64Array, Uint8Array, Uint64Array, boolean, int64, uint64
 
 ENTRY_SIZE = 3
-LONGEST_SHORT = 15
 BUCKET_BITS = 8
 
 ABSENT = -1
@@ -27,63 +29,42 @@ ABSENT = -1
 # Indices into the state of a table.
 BITS, USED, ARENA_USED = 0, 1, 2
 
-ARENA = types.Array(types.uint8)
-ENTRIES = types.Array(types.uint64, readonly=True)
-_KEY = types.UniTuple(types.uint64, ("low", "high"))
-
 LONG = np.uint64(255 << 56)
 PLACE = np.uint64((1 << 56) - 1)
-_NONE = np.uint64(0)
-_ONE = np.uint64(1)
-_MIX_LOW = np.uint64(0x9E3779B97F4A7C15)
-_MIX_HIGH = np.uint64(0xC2B2AE3D27D4EB4F)
+
+Entries = Annotated[NDArray[np.uint64], Array(np.dtype("uint64"), readonly=True)]
 
 
-@compiled(types.uint64, types.uint64, types.uint64, inline=True)
-def hash_words(low, high):
-    """A hash whose top bits depend on all bits of both words."""
-    mixed = (low ^ (low >> 32)) * _MIX_LOW + high * _MIX_HIGH
-    return (mixed ^ (mixed >> 29)) * _MIX_LOW
+class Table(NamedTuple):
+    """See the module; `state` has the numbers that change."""
+
+    index: Int32Array
+    entries: Uint64Array
+    state: Int64Array
+    arena: Uint8Array
 
 
-@compiled(types.int64, types.uint64, types.int64, inline=True)
-def first_slot(hashed, bits):
+class Pretokens(NamedTuple):
+    """The pretokens of a table, to be read."""
+
+    entries: Entries
+    arena: Bytes
+
+
+@inlined
+def first_slot(hashed: uint64, bits: int64) -> int64:
     """Where a key with a hash looks first, in an index of 2**bits slots."""
     return np.int64((hashed << np.uint64(BUCKET_BITS)) >> np.uint64(64 - bits))
 
 
-@compiled(types.uint64, BYTES, types.int64, types.int64)
-def hash_bytes(data, begin, length):
-    """A hash of a longer pretoken."""
-    mixed = np.uint64(length)
-    whole = length & ~7
-    for offset in range(0, whole, 8):
-        mixed = hash_words(mixed, load_word(data, begin + offset))
-    tail = _NONE
-    for offset in range(whole, length):
-        tail = tail << 8 | np.uint64(data[begin + offset])
-    return hash_words(mixed, tail)
+@inlined
+def hash_of_key(key: Key) -> uint64:
+    """The hash of a pretoken."""
+    return hash_words(key.low, key.high) if key.high < LONG else key.low
 
 
-@compiled(_KEY, BYTES, types.int64, types.int64, inline=True)
-def short_key(data, begin, length):
-    """The key of a pretoken of up to LONGEST_SHORT bytes."""
-    tag = np.uint64(length) << 56
-    if begin + 16 <= data.size:
-        # Without a branch on the length, which is unpredictable.
-        low_bits, high_bits = 8 * min(length, 8), 8 * max(length - 8, 0)
-        low = load_word(data, begin) & (~_NONE >> (64 - low_bits))
-        return low, load_word(data, begin + 8) & ((_ONE << high_bits) - _ONE) | tag
-    low = high = _NONE
-    for offset in range(min(length, 8)):
-        low |= np.uint64(data[begin + offset]) << (8 * offset)
-    for offset in range(8, length):
-        high |= np.uint64(data[begin + offset]) << (8 * offset - 64)
-    return low, high | tag
-
-
-@compiled(types.boolean, BYTES, types.int64, BYTES, types.int64, types.int64, inline=True)
-def same_bytes(left, left_begin, right, right_begin, length):
+@inlined
+def same_bytes(left: Bytes, left_begin: int64, right: Bytes, right_begin: int64, length: int64) -> boolean:
     """Whether two arrays hold the same bytes at two places."""
     whole = length & ~7
     for offset in range(0, whole, 8):
@@ -95,63 +76,61 @@ def same_bytes(left, left_begin, right, right_begin, length):
     return True
 
 
-@compiled(types.int64, BYTES, types.int64, inline=True)
-def stored_length(arena, place):
+@inlined
+def stored_length(arena: Bytes, place: int64) -> int64:
     """The length of the pretoken at a place of the arena."""
     return np.int64(load_word(arena, place))
 
 
-@compiled(types.int64, ARENA, INT64S, BYTES, types.int64, types.int64, inline=True)
-def store(arena, state, data, begin, length):
-    """Append a pretoken to the arena, which has room for it, and return its place."""
-    place = state[ARENA_USED]
+@inlined
+def store(arena: Uint8Array, place: int64, data: Bytes, begin: int64, length: int64) -> int64:
+    """Write a pretoken to a place of the arena, and return where the next one goes."""
     for offset in range(8):
         arena[place + offset] = np.uint8(length >> (8 * offset))
     for offset in range(length):
         arena[place + 8 + offset] = data[begin + offset]
-    state[ARENA_USED] = place + (8 + length + 7 & ~7)
-    return place
+    return place + (8 + length + 7 & ~7)
 
 
-@compiled(types.void, INT32S, UINT64S, INT64S, types.int64, types.uint64, types.uint64, types.uint64, inline=True)
-def append_entry(index, entries, state, slot, low, high, count):
+@inlined
+def append_entry(table: Table, slot: int64, key: Key, count: uint64) -> None:
     """Give a new pretoken the next number, and a free slot."""
-    number = state[USED]
-    state[USED] = number + 1
-    index[slot] = number
-    entries[number * ENTRY_SIZE] = low
-    entries[number * ENTRY_SIZE + 1] = high
-    entries[number * ENTRY_SIZE + 2] = count
+    number = table.state[USED]
+    table.state[USED] = number + 1
+    table.index[slot] = number
+    table.entries[number * ENTRY_SIZE] = key.low
+    table.entries[number * ENTRY_SIZE + 1] = key.high
+    table.entries[number * ENTRY_SIZE + 2] = count
 
 
-@compiled(types.void, INT32S, UINT64S, INT64S, types.int64, types.uint64, types.uint64, types.uint64, inline=True)
-def add_short(index, entries, state, slot, low, high, amount):
+@inlined
+def add_short(table: Table, slot: int64, key: Key, amount: uint64) -> None:
     """Add to the count of a short pretoken, whose search begins at a slot."""
-    mask = (1 << state[BITS]) - 1
+    index, entries = table.index, table.entries
     while True:
         number = np.int64(index[slot])
         if number == ABSENT:
-            append_entry(index, entries, state, slot, low, high, amount)
+            append_entry(table, slot, key, amount)
             return
         place = number * ENTRY_SIZE
-        if entries[place + 1] == high and entries[place] == low:
+        if entries[place + 1] == key.high and entries[place] == key.low:
             entries[place + 2] += amount
             return
-        slot = slot + 1 & mask
+        slot = slot + 1 & index.size - 1
 
 
-@compiled(
-    types.void,
-    *(INT32S, UINT64S, INT64S, ARENA, types.int64, types.uint64, BYTES, types.int64, types.int64, types.uint64),
-)
-def add_long(index, entries, state, arena, slot, hashed, data, begin, length, amount):
+@compiled
+def add_long(
+    table: Table, slot: int64, hashed: uint64, data: Bytes, begin: int64, length: int64, amount: uint64
+) -> None:
     """Add to the count of a long pretoken, whose search begins at a slot; the arena has room for it."""
-    mask = (1 << state[BITS]) - 1
+    index, entries, arena = table.index, table.entries, table.arena
     while True:
         number = np.int64(index[slot])
         if number == ABSENT:
-            high = LONG | np.uint64(store(arena, state, data, begin, length))
-            append_entry(index, entries, state, slot, hashed, high, amount)
+            place = table.state[ARENA_USED]
+            append_entry(table, slot, Key(hashed, LONG | np.uint64(place)), amount)
+            table.state[ARENA_USED] = store(arena, place, data, begin, length)
             return
         place = number * ENTRY_SIZE
         high = entries[place + 1]
@@ -160,27 +139,35 @@ def add_long(index, entries, state, arena, slot, hashed, data, begin, length, am
             if stored_length(arena, stored) == length and same_bytes(arena, stored + 8, data, begin, length):
                 entries[place + 2] += amount
                 return
-        slot = slot + 1 & mask
+        slot = slot + 1 & index.size - 1
 
 
-@compiled(types.boolean, INT64S, BYTES, types.int64, types.int64, inline=True)
-def has_room(state, arena, pretokens, length):
+@inlined
+def add(table: Table, slot: int64, key: Key, data: Bytes, begin: int64, length: int64, amount: uint64) -> None:
+    """Add to the count of a pretoken that lies in `data[begin:]`, whose search begins at a slot."""
+    if key.high < LONG:
+        add_short(table, slot, key, amount)
+    else:
+        add_long(table, slot, key.low, data, begin, length, amount)
+
+
+@inlined
+def has_room(table: Table, pretokens: int64, length: int64) -> boolean:
     """Whether so many new pretokens of so many bytes in all fit."""
-    entries_left = (1 << state[BITS] - 1) - state[USED]
-    return pretokens <= entries_left and state[ARENA_USED] + length + 16 * pretokens <= arena.size
+    entries_left = table.index.size // 2 - table.state[USED]
+    return pretokens <= entries_left and table.state[ARENA_USED] + length + 16 * pretokens <= table.arena.size
 
 
-@compiled(types.uint64, ENTRIES, types.int64, inline=True)
-def hash_of(entries, number):
+@inlined
+def hash_of(entries: Entries, number: int64) -> uint64:
     """The hash of a pretoken."""
-    low, high = entries[number * ENTRY_SIZE], entries[number * ENTRY_SIZE + 1]
-    return hash_words(low, high) if high < LONG else low
+    return hash_of_key(Key(entries[number * ENTRY_SIZE], entries[number * ENTRY_SIZE + 1]))
 
 
-@compiled(types.int64, ENTRIES, BYTES, types.int64, inline=True)
-def length_of(entries, arena, number):
+@inlined
+def length_of(pretokens: Pretokens, number: int64) -> int64:
     """The bytes of a pretoken."""
-    high = entries[number * ENTRY_SIZE + 1]
+    high = pretokens.entries[number * ENTRY_SIZE + 1]
     if high < LONG:
-        return np.int64(high >> np.uint64(56))
-    return stored_length(arena, np.int64(high & PLACE))
+        return np.int64(high >> LENGTH_SHIFT)
+    return stored_length(pretokens.arena, np.int64(high & PLACE))

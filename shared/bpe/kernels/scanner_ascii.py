@@ -4,26 +4,69 @@ Bit 0 of every mask is the byte where the next pretoken begins, so runs are coun
 masks are zero: a pretoken that seems to end there may go on, and is left to the scan character by character.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
-from shared.kernels import types
-from shared.kernels.compiling import compiled
+from shared.kernels.compiling import compiled, inlined
 from shared.kernels.intrinsics import BLOCK, byte_range_mask, leading_zeros, trailing_zeros
-from shared.kernels.types import BYTES, INT64S, int64, uint64
+from shared.kernels.types import Bytes, Int64Array, boolean, int64, uint64
 
 _NONE = np.uint64(0)
 _ONE = np.uint64(1)
 _APOSTROPHE = 0x27
 
 
-@compiled(int64, uint64, inline=True)
-def ones(mask):
+class Masks(NamedTuple):
+    """Which bytes of a block are of a class; `blanks` and `newlines` are white space too, `trailers` may end others."""
+
+    upper: uint64
+    lower: uint64
+    numbers: uint64
+    blanks: uint64
+    spaces: uint64
+    newlines: uint64
+    trailers: uint64
+    others: uint64
+
+
+@inlined
+def masks_of(data: Bytes, base: int64, by_case: boolean) -> Masks:
+    """The masks of the block at `base`."""
+    upper = byte_range_mask(data, base, 0, 0x41, 26)
+    lower = byte_range_mask(data, base, 0, 0x61, 26)
+    numbers = byte_range_mask(data, base, 0, 0x30, 10)
+    blanks = byte_range_mask(data, base, 0, 0x20, 1)
+    spaces = byte_range_mask(data, base, 0, 0x09, 5) | blanks
+    newlines = byte_range_mask(data, base, 0, 0x0A, 1) | byte_range_mask(data, base, 0, 0x0D, 1)
+    trailers = newlines | byte_range_mask(data, base, 0, 0x2F, 1) if by_case else newlines
+    return Masks(upper, lower, numbers, blanks, spaces, newlines, trailers, ~(upper | lower | numbers | spaces))
+
+
+@inlined
+def shifted(masks: Masks, length: int64) -> Masks:
+    """The masks of what follows so many bytes."""
+    step = np.uint64(length)
+    return Masks(
+        masks.upper >> step,
+        masks.lower >> step,
+        masks.numbers >> step,
+        masks.blanks >> step,
+        masks.spaces >> step,
+        masks.newlines >> step,
+        masks.trailers >> step,
+        masks.others >> step,
+    )
+
+
+@inlined
+def ones(mask: uint64) -> int64:
     """How many low bits of a mask are set before the first that is not."""
     return trailing_zeros(~mask) if ~mask != _NONE else BLOCK
 
 
-@compiled(int64, BYTES, int64)
-def contraction_length(data, index):
+@compiled
+def contraction_length(data: Bytes, index: int64) -> int64:
     """The length of the contraction at an index, in any case; 0 if there is none. Two bytes follow the index."""
     if data[index] != _APOSTROPHE:
         return 0
@@ -35,15 +78,15 @@ def contraction_length(data, index):
     return 0
 
 
-@compiled(int64, uint64, uint64, inline=True)
-def cased_length(upper, lower):
+@inlined
+def cased_length(upper: uint64, lower: uint64) -> int64:
     """The length of a word that is cut by case: upper case, then lower case."""
     count = ones(upper)
     return count + ones(lower >> np.uint64(count)) if count < BLOCK else count
 
 
-@compiled(int64, uint64, uint64, int64)
-def space_length(spaces, newlines, room):
+@compiled
+def space_length(spaces: uint64, newlines: uint64, room: int64) -> int64:
     """The length of a pretoken of white space, to its last newline or all but its last; `room` if it is uncertain."""
     run = ones(spaces)
     if run >= room:
@@ -54,8 +97,8 @@ def space_length(spaces, newlines, room):
     return max(run - 1, 1)
 
 
-@compiled(int64, uint64, uint64, uint64, int64)
-def others_length(blanks, others, trailers, room):
+@compiled
+def others_length(blanks: uint64, others: uint64, trailers: uint64, room: int64) -> int64:
     """The length of a blank, if there is one, others and what trails them; 0 if there are no others."""
     skipped = blanks & (others >> _ONE) & _ONE
     length = np.int64(skipped) + ones(others >> skipped)
@@ -64,35 +107,33 @@ def others_length(blanks, others, trailers, room):
     return length
 
 
-@compiled(
-    int64,
-    *(BYTES, int64, int64, uint64, uint64, uint64, uint64, uint64, uint64, uint64, uint64, int64, types.boolean),
-    inline=True,
-)
+@inlined
 def pretoken_length(
-    data, base, room, upper, lower, numbers, blanks, spaces, newlines, trailers, others, most_numbers, by_case
-):
+    data: Bytes, base: int64, room: int64, masks: Masks, most_numbers: int64, by_case: boolean
+) -> int64:
     """The length of the pretoken that begins at `base`; `room` or more if the block does not show it."""
-    letters = upper | lower
-    if numbers & _ONE:
-        return min(ones(numbers), most_numbers)
-    if others & _ONE and not by_case:
+    letters = masks.upper | masks.lower
+    if masks.numbers & _ONE:
+        return min(ones(masks.numbers), most_numbers)
+    if masks.others & _ONE and not by_case:
         length = contraction_length(data, base)
         if length:
             return length
     # One character that is neither letter, number nor newline may precede a word.
-    before = np.uint64(1) & ~(letters | newlines)
+    before = _ONE & ~(letters | masks.newlines)
     if letters >> before & _ONE:
         if not by_case:
             return np.int64(before) + ones(letters >> before)
-        length = np.int64(before) + cased_length(upper >> before, lower >> before)
+        length = np.int64(before) + cased_length(masks.upper >> before, masks.lower >> before)
         return length + contraction_length(data, base + length) if length < room - 2 else room
-    length = others_length(blanks, others, trailers, room)
-    return length or space_length(spaces, newlines, room)
+    length = others_length(masks.blanks, masks.others, masks.trailers, room)
+    return length or space_length(masks.spaces, masks.newlines, room)
 
 
-@compiled(int64, BYTES, int64, INT64S, int64, int64, types.boolean)
-def scan_ascii(data, base, cuts, count, most_numbers, by_case):
+@compiled
+def scan_ascii(
+    data: Bytes, base: int64, cuts: Int64Array, count: int64, most_numbers: int64, by_case: boolean
+) -> int64:
     """Write the ends of the pretokens that lie in `data[base:base + BLOCK]` to `cuts[count:]`, and return their number.
 
     Args:
@@ -103,26 +144,14 @@ def scan_ascii(data, base, cuts, count, most_numbers, by_case):
         most_numbers: How many numbers a pretoken may have.
         by_case: Whether the pattern is o200k, which cuts words by case and takes contractions with them.
     """
-    upper = byte_range_mask(data, base, 0, 0x41, 26)
-    lower = byte_range_mask(data, base, 0, 0x61, 26)
-    numbers = byte_range_mask(data, base, 0, 0x30, 10)
-    blanks = byte_range_mask(data, base, 0, 0x20, 1)
-    spaces = byte_range_mask(data, base, 0, 0x09, 5) | blanks
-    newlines = byte_range_mask(data, base, 0, 0x0A, 1) | byte_range_mask(data, base, 0, 0x0D, 1)
-    trailers = newlines | byte_range_mask(data, base, 0, 0x2F, 1) if by_case else newlines
-    others = ~(upper | lower | numbers | spaces)
-    room = BLOCK
+    masks, room = masks_of(data, base, by_case), BLOCK
     while room > 3:  # a contraction has up to three bytes
-        length = pretoken_length(
-            data, base, room, upper, lower, numbers, blanks, spaces, newlines, trailers, others, most_numbers, by_case
-        )
+        length = pretoken_length(data, base, room, masks, most_numbers, by_case)
         if length >= room:
             break
         base += length
         room -= length
         cuts[count] = base
         count += 1
-        step = np.uint64(length)
-        upper, lower, numbers, blanks = upper >> step, lower >> step, numbers >> step, blanks >> step
-        spaces, newlines, trailers, others = spaces >> step, newlines >> step, trailers >> step, others >> step
+        masks = shifted(masks, length)
     return count

@@ -19,26 +19,45 @@ character have its class. Then a pretoken begins
 White space needs the first bits of the next block, so masks are made one block ahead.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from shared.bpe.kernels.classes import CASELESS, NUMBER, SPACE, UPPER
 from shared.bpe.kernels.utf8 import character_length, code_point
-from shared.kernels import types
-from shared.kernels.compiling import compiled
+from shared.kernels.compiling import compiled, inlined
 from shared.kernels.intrinsics import BLOCK, byte_range_mask, trailing_zeros
-from shared.kernels.types import BYTES, INT64S
+from shared.kernels.types import Bytes, Int64Array, int64, uint8, uint64
 
 NONE = np.uint64(0)
 ONE = np.uint64(1)
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
-# `narrow`, `double` and `triple` are the first bytes of white space of one, two and three bytes.
-_WIDE_MASKS = types.UniTuple(types.uint64, ("letters", "numbers", "spaces", "double", "triple"))
-_MASKS = types.UniTuple(types.uint64, ("letters", "numbers", "spaces", "narrow", "double", "triple", "text"))
+
+class WideMasks(NamedTuple):
+    """Of characters of several bytes; `double` and `triple` are the first bytes of white space of two and three."""
+
+    letters: uint64
+    numbers: uint64
+    spaces: uint64
+    double: uint64
+    triple: uint64
 
 
-@compiled(types.int64, BYTES, types.int64, types.int64)
-def contraction_length(data, index, end):
+class Masks(NamedTuple):
+    """Of all characters; `narrow` is white space of one byte, and `text` what is part of the text."""
+
+    letters: uint64
+    numbers: uint64
+    spaces: uint64
+    narrow: uint64
+    double: uint64
+    triple: uint64
+    text: uint64
+
+
+@compiled
+def contraction_length(data: Bytes, index: int64, end: int64) -> int64:
     """The length of the contraction at an apostrophe, 0 if there is none."""
     if index + 1 < end:
         first = data[index + 1]
@@ -53,8 +72,8 @@ def contraction_length(data, index, end):
     return 0
 
 
-@compiled(types.uint64, BYTES, types.int64, types.uint8, types.uint8, types.uint8, inline=True)
-def range_mask(data, base, fold, low, width):
+@inlined
+def range_mask(data: Bytes, base: int64, fold: uint8, low: uint8, width: uint8) -> uint64:
     """`byte_range_mask`, also where fewer than 64 bytes are left of the array."""
     if base + BLOCK <= data.size:
         return byte_range_mask(data, base, fold, low, width)
@@ -65,8 +84,8 @@ def range_mask(data, base, fold, low, width):
     return mask
 
 
-@compiled(_WIDE_MASKS, BYTES, types.int64, types.int64, types.int64, types.uint64, BYTES)
-def wide_masks(data, base, begin, end, wide, classes):
+@compiled
+def wide_masks(data: Bytes, base: int64, begin: int64, end: int64, wide: uint64, classes: Bytes) -> WideMasks:
     """Letters, numbers, white space and its first bytes of two and three, among the bytes that a mask says are wide."""
     letters = numbers = spaces = double = triple = NONE
     shift = trailing_zeros(wide)
@@ -92,28 +111,29 @@ def wide_masks(data, base, begin, end, wide, classes):
                     triple |= ONE << shift
         shift += length
         if shift >= BLOCK or wide >> shift == NONE:
-            return letters, numbers, spaces, double, triple
+            return WideMasks(letters, numbers, spaces, double, triple)
         shift += trailing_zeros(wide >> shift)
 
 
-@compiled(_MASKS, BYTES, types.int64, types.int64, types.int64, BYTES, inline=True)
-def class_masks(data, base, begin, end, classes):
+@inlined
+def class_masks(data: Bytes, base: int64, begin: int64, end: int64, classes: Bytes) -> Masks:
     """The masks of the 64 bytes from base on, of which those from end on are no part of the text."""
     if base >= end:
-        return NONE, NONE, NONE, NONE, NONE, NONE, NONE
+        return Masks(NONE, NONE, NONE, NONE, NONE, NONE, NONE)
     text = ALL if base + BLOCK <= end else (ONE << (end - base)) - ONE
     letters = range_mask(data, base, 0x20, 0x61, 26) & text
     numbers = range_mask(data, base, 0, 0x30, 10) & text
     narrow = (range_mask(data, base, 0, 0x20, 1) | range_mask(data, base, 0, 0x09, 5)) & text
     wide = range_mask(data, base, 0, 0x80, 0x80) & text
     if wide == NONE:
-        return letters, numbers, narrow, narrow, NONE, NONE, text
-    wide_letters, wide_numbers, wide_spaces, double, triple = wide_masks(data, base, begin, end, wide, classes)
-    return letters | wide_letters, numbers | wide_numbers, narrow | wide_spaces, narrow, double, triple, text
+        return Masks(letters, numbers, narrow, narrow, NONE, NONE, text)
+    of_wide = wide_masks(data, base, begin, end, wide, classes)
+    letters, numbers, spaces = letters | of_wide.letters, numbers | of_wide.numbers, narrow | of_wide.spaces
+    return Masks(letters, numbers, spaces, narrow, of_wide.double, of_wide.triple, text)
 
 
-@compiled(types.int64, BYTES, types.int64, types.int64, BYTES, INT64S)
-def scan_gpt2(data, begin, end, classes, cuts):
+@compiled
+def scan_gpt2(data: Bytes, begin: int64, end: int64, classes: Bytes, cuts: Int64Array) -> int64:
     """As `scanner.scan`, for the pattern `gpt2`."""
     count = 0
     room = cuts.size - BLOCK
@@ -125,7 +145,7 @@ def scan_gpt2(data, begin, end, classes, cuts):
     for base in range(begin, end, BLOCK):
         letters, numbers, spaces, narrow, double, triple, text = following
         following = class_masks(data, base + BLOCK, begin, end, classes)
-        ahead = following[2] | ~following[6]
+        ahead = following.spaces | ~following.text
         spaces_or_end = spaces | ~text
         others = text & ~(letters | numbers | spaces)
         blanks = narrow & range_mask(data, base, 0, 0x20, 1)

@@ -15,13 +15,13 @@ case and then lower case, where letters without case and marks are both.
 
 import numpy as np
 
+from shared.bpe.kernels.boundaries import is_letter
 from shared.bpe.kernels.classes import CASELESS, LOWER, MARK, NUMBER, OTHER, SPACE, UPPER
 from shared.bpe.kernels.scanner_ascii import scan_ascii
 from shared.bpe.kernels.utf8 import character_length, code_point
-from shared.kernels import types
-from shared.kernels.compiling import compiled
+from shared.kernels.compiling import compiled, inlined
 from shared.kernels.intrinsics import BLOCK, byte_range_mask
-from shared.kernels.types import BYTES, INT64S
+from shared.kernels.types import Bytes, Int64Array, boolean, int64
 
 NO_MATCH = -1
 _NONE = np.uint64(0)
@@ -29,8 +29,8 @@ _NONE = np.uint64(0)
 _LINE_FEED, _CARRIAGE_RETURN, _BLANK, _APOSTROPHE, _SLASH = 0x0A, 0x0D, 0x20, 0x27, 0x2F
 
 
-@compiled(types.int64, BYTES, types.int64, types.int64, BYTES, inline=True)
-def class_at(data, index, end, classes):
+@inlined
+def class_at(data: Bytes, index: int64, end: int64, classes: Bytes) -> int64:
     """The class of the character at an index before the end."""
     byte = data[index]
     if byte < 0x80:
@@ -38,20 +38,14 @@ def class_at(data, index, end, classes):
     return np.int64(classes[code_point(data, index, end)])
 
 
-@compiled(types.int64, BYTES, types.int64, types.int64, inline=True)
-def next_character(data, index, end):
+@inlined
+def next_character(data: Bytes, index: int64, end: int64) -> int64:
     """Where the character after the one at an index begins."""
     return min(index + character_length(data[index]), end)
 
 
-@compiled(types.boolean, types.int64, inline=True)
-def is_letter(character_class):
-    r"""Whether a class is in \p{L}."""
-    return UPPER <= character_class <= CASELESS
-
-
-@compiled(types.int64, BYTES, types.int64, types.int64)
-def contraction_end(data, index, end):
+@compiled
+def contraction_end(data: Bytes, index: int64, end: int64) -> int64:
     """Where the contraction at an apostrophe ends, in any case; NO_MATCH if there is none."""
     if index + 1 >= end:
         return NO_MATCH
@@ -68,16 +62,16 @@ def contraction_end(data, index, end):
     return NO_MATCH
 
 
-@compiled(types.int64, BYTES, types.int64, types.int64, BYTES)
-def letters_end(data, index, end, classes):
+@compiled
+def letters_end(data: Bytes, index: int64, end: int64, classes: Bytes) -> int64:
     """Where a run of letters ends."""
     while index < end and is_letter(class_at(data, index, end, classes)):
         index = next_character(data, index, end)
     return index
 
 
-@compiled(types.int64, BYTES, types.int64, types.int64, BYTES)
-def cased_word_end(data, index, end, classes):
+@compiled
+def cased_word_end(data: Bytes, index: int64, end: int64, classes: Bytes) -> int64:
     r"""Where `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+` ends, or NO_MATCH."""
     both_end = NO_MATCH
     while index < end:
@@ -97,8 +91,8 @@ def cased_word_end(data, index, end, classes):
     return both_end
 
 
-@compiled(types.int64, BYTES, types.int64, types.int64, BYTES)
-def upper_word_end(data, index, end, classes):
+@compiled
+def upper_word_end(data: Bytes, index: int64, end: int64, classes: Bytes) -> int64:
     r"""Where `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+` ends, or NO_MATCH; after `cased_word_end` has not matched."""
     begin = index
     while index < end and class_at(data, index, end, classes) == UPPER:
@@ -106,8 +100,8 @@ def upper_word_end(data, index, end, classes):
     return index if index > begin else NO_MATCH
 
 
-@compiled(types.int64, BYTES, types.int64, types.int64, BYTES)
-def word_end_by_case(data, index, end, classes):
+@compiled
+def word_end_by_case(data: Bytes, index: int64, end: int64, classes: Bytes) -> int64:
     """Where the word of `o200k` at an index ends, contraction included, or NO_MATCH."""
     first = class_at(data, index, end, classes)
     may_precede = first != NUMBER and not is_letter(first)
@@ -127,8 +121,8 @@ def word_end_by_case(data, index, end, classes):
     return reached
 
 
-@compiled(types.int64, BYTES, types.int64, types.int64, BYTES)
-def word_end(data, index, end, classes):
+@compiled
+def word_end(data: Bytes, index: int64, end: int64, classes: Bytes) -> int64:
     """Where the contraction or the word of the other patterns at an index ends, or NO_MATCH."""
     first = class_at(data, index, end, classes)
     if is_letter(first):
@@ -145,8 +139,8 @@ def word_end(data, index, end, classes):
     return reached if reached > after else NO_MATCH
 
 
-@compiled(types.int64, BYTES, types.int64, types.int64, BYTES, types.int64)
-def numbers_end(data, index, end, classes, most):
+@compiled
+def numbers_end(data: Bytes, index: int64, end: int64, classes: Bytes, most: int64) -> int64:
     """Where up to so many numbers end."""
     while most > 0 and index < end and class_at(data, index, end, classes) == NUMBER:
         index = next_character(data, index, end)
@@ -154,8 +148,8 @@ def numbers_end(data, index, end, classes, most):
     return index
 
 
-@compiled(types.int64, BYTES, types.int64, types.int64, BYTES, types.boolean)
-def others_end(data, index, end, classes, with_slashes):
+@compiled
+def others_end(data: Bytes, index: int64, end: int64, classes: Bytes, with_slashes: boolean) -> int64:
     """Where a blank, if there is one, others and the newlines after them end; NO_MATCH if there are no others."""
     begin = index + 1 if data[index] == _BLANK else index
     index = begin
@@ -171,8 +165,8 @@ def others_end(data, index, end, classes, with_slashes):
     return index
 
 
-@compiled(types.int64, BYTES, types.int64, types.int64, BYTES, types.boolean)
-def space_end(data, index, end, classes, whole_at_end):
+@compiled
+def space_end(data: Bytes, index: int64, end: int64, classes: Bytes, whole_at_end: boolean) -> int64:
     """Where the pretoken of white space at an index ends."""
     last, newline_end = index, NO_MATCH
     begin = index
@@ -190,11 +184,17 @@ def space_end(data, index, end, classes, whole_at_end):
     return last
 
 
-@compiled(
-    types.int64,
-    *(BYTES, types.int64, types.int64, BYTES, INT64S, types.int64, types.boolean, types.boolean),
-)
-def scan_words(data, begin, end, classes, cuts, most_numbers, whole_at_end, by_case):
+@compiled
+def scan_words(
+    data: Bytes,
+    begin: int64,
+    end: int64,
+    classes: Bytes,
+    cuts: Int64Array,
+    most_numbers: int64,
+    whole_at_end: boolean,
+    by_case: boolean,
+) -> int64:
     """As `scanner.scan`, for the patterns described above: ASCII by the block, the rest character by character."""
     count = 0
     while begin < end and count + BLOCK <= cuts.size:

@@ -18,10 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from shared.bpe.vocabulary import MAX_ID
-from shared.kernels import types
-from shared.kernels.compiling import compiled
+from shared.kernels.compiling import compiled, inlined
 from shared.kernels.intrinsics import leading_zeros
-from shared.kernels.types import BYTES, INT64S, UINT32S, UINT64S, boolean, int64, uint32, uint64
+from shared.kernels.types import Bytes, Int64Array, Uint32Array, Uint64Array, boolean, int64, uint32, uint64
 
 # Two that are in no pair: of a byte that has no token, and of what is not there.
 NO_TOKEN, NO_ID = np.uint32(MAX_ID + 1), np.uint32(MAX_ID + 2)
@@ -43,31 +42,28 @@ _MOST_MOVES = 500
 class Tables(NamedTuple):
     """See the module."""
 
-    byte_ids: npt.NDArray[np.uint32]
-    pair_slots: npt.NDArray[np.uint64]
-    byte_ranks: npt.NDArray[np.uint32]
-    merged: npt.NDArray[np.uint32]
-    whole_slots: npt.NDArray[np.uint32]
-    token_bytes: npt.NDArray[np.uint8]
-    token_starts: npt.NDArray[np.int64]
+    byte_ids: Uint32Array
+    pair_slots: Uint64Array
+    byte_ranks: Uint32Array
+    merged: Uint32Array
+    whole_slots: Uint32Array
+    token_bytes: Bytes
+    token_starts: Int64Array
 
 
-TABLES = types.NamedTuple((UINT32S, UINT64S, UINT32S, UINT32S, UINT32S, BYTES, INT64S), Tables)
-
-
-@compiled(uint64, uint32, uint32, inline=True)
-def pack_pair(left: np.uint32, right: np.uint32) -> np.uint64:
+@inlined
+def pack_pair(left: uint32, right: uint32) -> uint64:
     """Two ids in 42 bits."""
     return (np.uint64(left) << _ID_BITS) | np.uint64(right)
 
 
-@compiled(uint64, UINT64S, uint64, uint64, inline=True)
-def _slot_of(slots: npt.NDArray[np.uint64], pair: np.uint64, spread: np.uint64) -> np.uint64:
+@inlined
+def _slot_of(slots: Uint64Array, pair: uint64, spread: uint64) -> uint64:
     return (pair * spread) >> np.uint64(leading_zeros(np.uint64(slots.size) - _ONE))
 
 
-@compiled(uint32, UINT64S, uint32, uint32, inline=True)
-def rank_of_pair(slots: npt.NDArray[np.uint64], left: np.uint32, right: np.uint32) -> np.uint32:
+@inlined
+def rank_of_pair(slots: Uint64Array, left: uint32, right: uint32) -> uint32:
     """The rank of the merge of two ids, NO_RANK if there is none."""
     pair = pack_pair(left, right)
     # What is left of an entry that has this pair is its rank; of others more is left.
@@ -76,8 +72,8 @@ def rank_of_pair(slots: npt.NDArray[np.uint64], left: np.uint32, right: np.uint3
     return np.uint32(rest) if rest <= _RANK_MASK else NO_RANK
 
 
-@compiled(boolean, UINT64S, UINT32S, UINT32S)
-def fill_pairs(slots: npt.NDArray[np.uint64], lefts: npt.NDArray[np.uint32], rights: npt.NDArray[np.uint32]) -> bool:
+@compiled
+def fill_pairs(slots: Uint64Array, lefts: Uint32Array, rights: Uint32Array) -> boolean:
     """Enter pairs in order of rank; returns whether there was room.
 
     Of a pair that is listed twice the last counts, as in Hugging Face's tokenizers.
@@ -104,24 +100,22 @@ def fill_pairs(slots: npt.NDArray[np.uint64], lefts: npt.NDArray[np.uint32], rig
     return True
 
 
-@compiled(types.void, UINT64S, UINT32S, UINT32S)
-def fill_byte_ranks(
-    slots: npt.NDArray[np.uint64], byte_ids: npt.NDArray[np.uint32], ranks: npt.NDArray[np.uint32]
-) -> None:
+@compiled
+def fill_byte_ranks(slots: Uint64Array, byte_ids: Uint32Array, ranks: Uint32Array) -> None:
     """Look up all pairs of single bytes."""
     for second in range(256):
         for first in range(256):
             ranks[first + 256 * second] = rank_of_pair(slots, byte_ids[first], byte_ids[second])
 
 
-@compiled(uint32, UINT32S, uint32, inline=True)
-def merged_id(merged: npt.NDArray[np.uint32], rank: np.uint32) -> np.uint32:
+@inlined
+def merged_id(merged: Uint32Array, rank: uint32) -> uint32:
     """The id that a merge gives."""
     return merged[0] + rank if merged.size == 1 else merged[np.int64(rank)]
 
 
-@compiled(uint64, BYTES, int64, int64)
-def hash_bytes(data: npt.NDArray[np.uint8], start: int, end: int) -> np.uint64:
+@compiled
+def hash_bytes(data: Bytes, start: int64, end: int64) -> uint64:
     """A hash of a few bytes, with its best bits on top (FNV-1a, then spread)."""
     value = np.uint64(0xCBF29CE484222325)
     for place in range(start, end):
@@ -129,13 +123,8 @@ def hash_bytes(data: npt.NDArray[np.uint8], start: int, end: int) -> np.uint64:
     return value * _SPREAD
 
 
-@compiled(types.void, UINT32S, BYTES, INT64S, UINT32S)
-def fill_whole_tokens(
-    slots: npt.NDArray[np.uint32],
-    token_bytes: npt.NDArray[np.uint8],
-    token_starts: npt.NDArray[np.int64],
-    ids: npt.NDArray[np.uint32],
-) -> None:
+@compiled
+def fill_whole_tokens(slots: Uint32Array, token_bytes: Bytes, token_starts: Int64Array, ids: Uint32Array) -> None:
     """Enter tokens by the hash of their bytes."""
     mask = np.uint64(slots.size) - _ONE
     for token_id in ids:
@@ -145,8 +134,8 @@ def fill_whole_tokens(
         slots[place & mask] = token_id + np.uint32(1)
 
 
-@compiled(int64, TABLES, BYTES, int64, int64, inline=True)
-def whole_token(tables: Tables, text: npt.NDArray[np.uint8], start: int, end: int) -> int:
+@inlined
+def whole_token(tables: Tables, text: Bytes, start: int64, end: int64) -> int64:
     """The id of the token with exactly these bytes, -1 if there is none or merges decide alone."""
     slots = tables.whole_slots
     mask = np.uint64(slots.size) - _ONE

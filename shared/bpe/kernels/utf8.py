@@ -2,16 +2,15 @@
 
 import numpy as np
 
-from shared.kernels import types
 from shared.kernels.compiling import compiled
 from shared.kernels.intrinsics import BLOCK, byte_range_mask, leading_zeros
-from shared.kernels.types import BYTES
+from shared.kernels.types import Bytes, boolean, int64, uint8
 
 ZERO, ONE, TWO, THREE = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(3)
 
 
-@compiled(types.int64, types.uint8)
-def character_length(lead):
+@compiled
+def character_length(lead: uint8) -> int64:
     """Bytes of the character that a byte leads; 1 for a continuation byte, which no valid character begins with."""
     if lead < 0xC0:
         return 1
@@ -20,8 +19,8 @@ def character_length(lead):
     return 3 if lead < 0xF0 else 4
 
 
-@compiled(types.int64, BYTES, types.int64, types.int64)
-def code_point(data, index, end):
+@compiled
+def code_point(data: Bytes, index: int64, end: int64) -> int64:
     """The character at an index; 0 where it is cut off by the end or could not be one."""
     lead = np.int64(data[index])
     if lead < 0x80:
@@ -42,8 +41,8 @@ def code_point(data, index, end):
     return point if point < 0x110000 else 0
 
 
-@compiled(types.boolean, BYTES, types.int64, types.int64)
-def is_valid_character(data, index, end):
+@compiled
+def is_valid_character(data: Bytes, index: int64, end: int64) -> boolean:
     """Whether a well-formed character, not a surrogate and not too long a spelling, lies at an index."""
     lead = data[index]
     length = character_length(lead)
@@ -66,8 +65,8 @@ def is_valid_character(data, index, end):
     return True
 
 
-@compiled(types.int64, BYTES, types.int64)
-def well_formed_bytes(data, index):
+@compiled
+def well_formed_bytes(data: Bytes, index: int64) -> int64:
     """How many of the 64 bytes from index on are whole, well-formed characters; 0 if something is wrong with them."""
     if byte_range_mask(data, index, 0, 0x80, 0x80) == ZERO:
         return BLOCK
@@ -90,8 +89,8 @@ def well_formed_bytes(data, index):
     return length if wrong == ZERO else 0
 
 
-@compiled(types.int64, BYTES, types.int64, types.int64)
-def first_invalid(data, begin, end):
+@compiled
+def first_invalid(data: Bytes, begin: int64, end: int64) -> int64:
     """The first place in `data[begin:end]` where no well-formed character begins; -1 if the whole is valid UTF-8."""
     index = begin
     while index < end:

@@ -31,17 +31,19 @@ _REPLACEMENT = "\ufffd".encode()
 
 
 class Specials:
-    """Special tokens in the form that the kernels take: the bytes of all, and where each begins."""
+    """Special tokens, and `arrays` of them as the kernels take them."""
 
     def __init__(self, spellings: Iterable[bytes] = ()):
         ordered = sorted(spellings, key=lambda spelling: (spelling[0], -len(spelling)))
-        self.text: Bytes = np.frombuffer(b"".join(ordered) or b"\0", dtype=np.uint8)
-        self.offsets = np.cumsum([0, *map(len, ordered)], dtype=np.int64)
+        self.arrays = boundaries.SpecialTokens(
+            text=np.frombuffer(b"".join(ordered) or b"\0", dtype=np.uint8),
+            offsets=np.cumsum([0, *map(len, ordered)], dtype=np.int64),
+        )
 
     @property
     def max_bytes(self) -> int:
         """The length of the longest special token."""
-        return int(np.diff(self.offsets).max(initial=0))
+        return int(np.diff(self.arrays.offsets).max(initial=0))
 
 
 class Chunk(NamedTuple):
@@ -247,7 +249,7 @@ def version_of(path: Path) -> str:
 def _next_boundary(data: Bytes, begin: int, end: int, specials: Specials) -> int:
     if begin >= end:
         return end
-    return int(boundaries.next_cut(data, begin, end, character_classes(), specials.text, specials.offsets))
+    return int(boundaries.next_cut(data, begin, end, character_classes(), specials.arrays))
 
 
 class _OpenFile:

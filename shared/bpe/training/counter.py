@@ -15,6 +15,7 @@ from shared.bpe.training.memory import BYTES_PER_PRETOKEN_BYTE, MemoryBudget
 from shared.bpe.training.pretoken_counts import PretokenCounts
 from shared.bpe.training.pretokenizers import Pretokenizer
 from shared.bpe.training.spill import SpilledRuns
+from shared.system.stages import Stage, no_stage
 from shared.system.thread_pool import WorkPool
 
 # Called with the number of bytes counted so far.
@@ -44,6 +45,7 @@ class CorpusCounter:
         errors: Whether bytes that are not UTF-8 are an error or become U+FFFD, as in Python's decoder.
         budget: Memory for tables, chunks and a single pretoken.
         runs: Takes the tables that exceed their memory.
+        stage: Called for each stage of the work, from any thread.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class CorpusCounter:
         errors: Errors,
         budget: MemoryBudget,
         runs: SpilledRuns,
+        stage: Stage = no_stage,
     ):
         self.bytes_counted = 0
         self.num_replaced = 0
@@ -63,6 +66,7 @@ class CorpusCounter:
         self._max_chunk = budget.chunks // threads
         self._max_pretoken = budget.pretoken
         self._runs = runs
+        self._stage = stage
         self._num_runs = 0
         self._tables = [PretokenCounts(budget.tables // threads) for _ in range(threads)]
         self._lock = threading.Lock()
@@ -82,7 +86,8 @@ class CorpusCounter:
                 work = partial(self._work, chunks, sources, progress, should_stop)
                 tasks = [pool.submit(partial(work, table)) for table in self._tables]
                 for task in tasks:
-                    pool.result(task)
+                    with self._stage("wait for other threads"):
+                        pool.result(task)
             finally:
                 self._stop = True  # for the other threads, whatever happened in this one
         if self._invalid:
@@ -104,7 +109,7 @@ class CorpusCounter:
             first, *others = self._tables
             first.max_bytes = None
             for table in others:
-                first.add(table.entries, table.arena)
+                first.add(table.pretokens)
             self._tables = [first]
             return lambda: iter([first])
         self.spill()
@@ -142,11 +147,14 @@ class CorpusCounter:
                 with self._lock:
                     if self._stop or self._invalid or should_stop():
                         return
-                    item = next(chunks, None)
+                    with self._stage("read"):
+                        item = next(chunks, None)
                 if item is None:
                     return
                 number, chunk = item
-                self._count(table, self._valid(chunk, number, sources[number].name))
+                data = self._valid(chunk, number, sources[number].name)
+                with self._stage("split and count pretokens", chunk.size):
+                    self._count(table, data)
                 if chunk.size > self._max_pretoken:
                     self._check_longest(table)
                 with self._lock:
@@ -159,8 +167,10 @@ class CorpusCounter:
 
     def _valid(self, chunk: Chunk, source: int, name: str) -> Bytes:
         """The bytes of a chunk, invalid ones replaced if they may be; nothing if they may not."""
-        data = chunk.read()
-        place = int(first_invalid(data, 0, len(data)))
+        with self._stage("read", chunk.size):
+            data = chunk.read()
+        with self._stage("check UTF-8", chunk.size):
+            place = int(first_invalid(data, 0, len(data)))
         if place < 0:
             return data
         if self._errors == "strict":
@@ -192,7 +202,8 @@ class CorpusCounter:
         with self._lock:
             number = self._num_runs
             self._num_runs += 1
-        self._runs.write(table, number)
+        with self._stage("write counts to disk"):
+            self._runs.write(table, number)
         table.clear()
 
 

@@ -62,14 +62,10 @@ class PretokenLayout:
 
     Attributes:
         totals: Totals over the pretokens.
-        text: Bytes by position; set by `write`.
-        ids: Token ids by position; set by `write`.
-        weights: Occurrences by group of positions; set by `write`.
+        arrays: The layout; set by `write`.
     """
 
-    text: NDArray[np.uint8]
-    ids: NDArray[np.int32]
-    weights: NDArray[np.int64]
+    arrays: layout.Layout
 
     def __init__(
         self,
@@ -89,11 +85,13 @@ class PretokenLayout:
 
     def write(self) -> None:
         """Make the arrays."""
-        self.text = np.empty(self.totals.positions, dtype=np.uint8)
-        self.text[: len(self._prefix)] = np.frombuffer(self._prefix, dtype=np.uint8)
-        self.ids = np.empty(self.totals.positions, dtype=np.int32)
-        self.ids[: self._begin] = layout.GAP
-        self.weights = np.zeros(self.totals.positions // layout.GROUP, dtype=np.int64)
+        self.arrays = layout.Layout(
+            text=np.empty(self.totals.positions, dtype=np.uint8),
+            ids=np.empty(self.totals.positions, dtype=np.int32),
+            weights=np.zeros(self.totals.positions // layout.GROUP, dtype=np.int64),
+        )
+        self.arrays.text[: len(self._prefix)] = np.frombuffer(self._prefix, dtype=np.uint8)
+        self.arrays.ids[: self._begin] = layout.GAP
         for table, parts in zip(self._partitions(), self._parts, strict=True):
             on_threads(partial(self._write_part, table), parts)
         self._parts.clear()
@@ -112,9 +110,10 @@ class PretokenLayout:
             parts = []
             for part in np.array_split(order, self._num_parts(len(order))):
                 parts.append(_Part(part, position))
-                position, more_occurrences, more_bytes = layout.measure(table.entries, table.arena, part, position)
-                occurrences += more_occurrences
-                num_bytes += more_bytes
+                measured = layout.measure(table.pretokens, part, position)
+                position = measured.end
+                occurrences += measured.occurrences
+                num_bytes += measured.num_bytes
             if max_bytes is None or BYTES_PER_POSITION * position <= max_bytes:
                 self._parts.append(parts)
             else:
@@ -124,7 +123,7 @@ class PretokenLayout:
         return PretokenTotals(distinct, occurrences, num_bytes, position, ignored=all_occurrences - occurrences)
 
     def _write_part(self, table: PretokenCounts, part: _Part) -> None:
-        layout.lay_out(table.entries, table.arena, part.order, part.begin, self.text, self.ids, self.weights)
+        layout.lay_out(table.pretokens, part.order, part.begin, self.arrays)
 
     def _num_parts(self, items: int) -> int:
         return max(1, min(self._threads, items // _WORTH_A_THREAD))

@@ -97,7 +97,7 @@ class MergeTrainer:
             outcome = self._step()
             if progress is not None:
                 progress(int(self._state[pairs.NUM_TOKENS]) - 256, self._vocab_size - 256)
-        return TrainedMerges(self._spellings_by_id, self._merges, self._uses[: len(self._spellings_by_id)])
+        return TrainedMerges(self._spellings_by_id, self._merges, self._tokens.uses[: len(self._spellings_by_id)])
 
     def _check_size(self, max_bytes: int | None, min_count: int) -> None:
         totals = self.totals
@@ -121,54 +121,54 @@ class MergeTrainer:
         return max(1 << 17, min(1 << 22, 8 * self._vocab_size))
 
     def _make_arrays(self) -> None:
-        self._tokens = np.zeros(self._vocab_size + len(self._reserved), dtype=pairs.TOKEN)
-        self._spellings = _index(4 * len(self._tokens))
-        self._pairs = np.empty(self._max_pairs(), dtype=pairs.PAIR)
-        self._index = _index(2 * self._max_pairs())
-        self._heap = np.empty(self._max_pairs(), dtype=pairs.HEAP_ENTRY)
-        self._places = np.empty(int(_PLACES_PER_POSITION * self.totals.positions) + 1024, dtype=np.int32)
-        self._neighbors = [np.zeros(self._vocab_size, dtype=merging.NEIGHBOR) for _ in range(2)]
-        self._touched = [np.zeros(self._vocab_size + 1, dtype=np.int64) for _ in range(2)]
-        self._uses = np.zeros(self._vocab_size, dtype=np.int64)
+        max_pairs, num_tokens = self._max_pairs(), self._vocab_size + len(self._reserved)
+        self._tokens = pairs.Tokens(
+            text=self._layout.arrays.text,
+            entries=np.zeros(num_tokens, dtype=pairs.TOKEN),
+            spellings=_index(4 * num_tokens),
+            uses=np.zeros(self._vocab_size, dtype=np.int64),
+        )
+        self._pairs = pairs.Pairs(
+            entries=np.empty(max_pairs, dtype=pairs.PAIR),
+            index=_index(2 * max_pairs),
+            places=np.empty(int(_PLACES_PER_POSITION * self.totals.positions) + 1024, dtype=np.int32),
+            heap=np.empty(max_pairs, dtype=pairs.HEAP_ENTRY),
+            state=np.zeros(pairs.STATE_SIZE, dtype=np.int64),
+        )
+        self._left, self._right = _neighbors(self._vocab_size), _neighbors(self._vocab_size)
         self._new_merges = np.empty(2 * _STEP, dtype=np.int32)
         self._sketch = np.empty(_SKETCH_SIZE, dtype=np.int64)
-        self._state = np.zeros(pairs.STATE_SIZE, dtype=np.int64)
+        self._state = self._pairs.state
         self._state[pairs.NUM_TOKENS] = 256
         self._state[pairs.THRESHOLD] = max(1, self.totals.occurrences // (_THRESHOLD_DIVISOR * self._vocab_size))
         # Reserved spellings are tokens behind all that can be trained.
         ids = np.concatenate([np.arange(256), self._vocab_size + np.arange(len(self._reserved))])
-        lengths = np.array([1] * 256 + [len(spelling) for spelling in self._reserved])
-        spellings.enter_tokens(self._layout.text, self._tokens, self._spellings, ids, lengths)
+        spellings.add_tokens(self._tokens, ids, np.array([1] * 256 + [*map(len, self._reserved)]))
 
     def _count_byte_pairs(self) -> None:
-        ids, weights, sections = self._layout.ids, self._layout.weights, self._layout.sections()
+        arrays, sections = self._layout.arrays, self._layout.sections()
         counts = np.zeros((len(sections), rebuilding.NUM_BYTE_PAIRS), dtype=rebuilding.BYTE_PAIR)
         uses = np.zeros((len(sections), 256), dtype=np.int64)
         numbers = range(len(sections))
-        on_threads(lambda n: rebuilding.count_byte_pairs(ids, weights, *sections[n], counts[n], uses[n]), numbers)
-        rebuilding.enter_byte_pairs(counts.reshape(-1), self._index, self._pairs, self._state)
-        on_threads(lambda n: rebuilding.fill_byte_places(ids, *sections[n], counts[n], self._places), numbers)
-        self._uses[:256] = uses.sum(axis=0)
+        on_threads(lambda n: rebuilding.count_byte_pairs(arrays, *sections[n], counts[n], uses[n]), numbers)
+        rebuilding.enter_byte_pairs(counts.reshape(-1), self._pairs)
+        places = self._pairs.places
+        on_threads(lambda n: rebuilding.fill_byte_places(arrays.ids, *sections[n], counts[n], places), numbers)
+        self._tokens.uses[:256] = uses.sum(axis=0)
 
     def _rebuild(self) -> None:
         if self._state[pairs.NUM_TOKENS] == 256:
             self._count_byte_pairs()
             return
-        while not rebuilding.rebuild_pairs(
-            self._layout.ids, self._layout.weights, self._tokens, self._pairs, self._index, self._places, self._state,
-            self._sketch,
-        ):  # fmt: skip
+        while not rebuilding.rebuild_pairs(self._layout.arrays, self._tokens, self._pairs, self._sketch):
             self._state[pairs.THRESHOLD] *= 2
 
     def _step(self) -> int:
         self._state[pairs.NUM_MERGES] = 0
+        arrays = self._layout.arrays
         outcome = int(
-            merging.learn_merges(
-                self._layout.text, self._layout.ids, self._layout.weights, self._tokens, self._spellings, self._pairs,
-                self._index, self._places, self._heap, self._state, *self._neighbors, *self._touched, self._new_merges,
-                self._uses, self._vocab_size, _STEP,
-            )
-        )  # fmt: skip
+            merging.learn_merges(arrays, self._tokens, self._pairs, self._left, self._right, self._new_merges)
+        )
         for left, right in self._new_merges[: 2 * int(self._state[pairs.NUM_MERGES])].reshape(-1, 2).tolist():
             self._merges.append((left, right))
             spelling = self._spellings_by_id[left] + self._spellings_by_id[right]
@@ -185,3 +185,7 @@ class MergeTrainer:
 
 def _index(minimum: int) -> NDArray[np.int32]:
     return np.full(1 << (minimum - 1).bit_length(), pairs.ABSENT, dtype=np.int32)
+
+
+def _neighbors(vocab_size: int) -> merging.Neighbors:
+    return merging.Neighbors(np.zeros(vocab_size, dtype=merging.NEIGHBOR), np.zeros(vocab_size + 1, dtype=np.int64))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from shared.bpe.kernels import pretoken_counting, pretoken_moving
 from shared.bpe.kernels import pretoken_table as kernel
 from shared.bpe.kernels.classes import character_classes
-from shared.bpe.kernels.scanner import PATTERN_IDS
+from shared.bpe.kernels.scanner import PATTERN_IDS, Scanner
 from shared.bpe.training.corpus import Bytes, Specials
 
 _FIRST_BITS = 16  # 2**16 slots of the index
@@ -25,7 +25,7 @@ class PretokenCounts:
 
     def __init__(self, max_bytes: int | None = None):
         self.max_bytes = max_bytes
-        self._make_arrays()
+        self.clear()
         self._cuts = np.empty(_BATCH, dtype=np.int64)
         self._keys = np.empty(pretoken_counting.KEY_SIZE * _BATCH, dtype=np.uint64)
 
@@ -45,24 +45,22 @@ class PretokenCounts:
         amounts = np.array([counts[pretoken] for pretoken in pretokens], dtype=np.uint64)
         first = 0
         while first < len(pretokens):
-            first = pretoken_moving.add_listed(
-                data, ends, amounts, first, self._index, self._entries, self._state, self.arena
-            )
+            first = pretoken_moving.add_listed(data, ends, amounts, first, self._table)
             if first < len(pretokens) and not self._grow(len(pretokens[first])):
                 yield len(pretokens[first])
 
     def __len__(self) -> int:
-        return int(self._state[kernel.USED])
+        return int(self._table.state[kernel.USED])
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory held."""
-        return self._index.nbytes + self._entries.nbytes + self.arena.nbytes
+        return sum(array.nbytes for array in self._table)
 
     @property
-    def entries(self) -> NDArray[np.uint64]:
-        """All pretokens, three numbers each; see `kernels.pretoken_table`."""
-        return self._entries[: kernel.ENTRY_SIZE * len(self)]
+    def pretokens(self) -> kernel.Pretokens:
+        """All pretokens; see `kernels.pretoken_table`."""
+        return kernel.Pretokens(self._table.entries[: kernel.ENTRY_SIZE * len(self)], self._table.arena)
 
     def count_chunk(self, pattern: str, data: Bytes, begin: int, end: int, specials: Specials) -> int:
         """Count the pretokens of `data[begin:end]`, valid UTF-8, between special tokens.
@@ -77,25 +75,21 @@ class PretokenCounts:
         Returns:
             `end`, or the start of a pretoken that exceeds `max_bytes`.
         """
+        scanner = Scanner(PATTERN_IDS[pattern], character_classes(), self._cuts)
         while begin < end:
-            begin = pretoken_counting.count_chunk(
-                PATTERN_IDS[pattern], data, begin, end, character_classes(), specials.text, specials.offsets,
-                self._cuts, self._keys, self._index, self._entries, self._state, self.arena,
-            )  # fmt: skip
+            begin = pretoken_counting.count_chunk(scanner, data, begin, end, specials.arrays, self._keys, self._table)
             # At worst, the batch that did not fit is a single pretoken up to the end.
             if begin < end and not self._grow():
                 break
         return begin
 
-    def add(self, entries: NDArray[np.uint64], arena: Bytes) -> None:
-        """Add all counts of another table, given by its arrays."""
-        first, last = 0, len(entries) // kernel.ENTRY_SIZE
+    def add(self, pretokens: kernel.Pretokens) -> None:
+        """Add all counts of another table."""
+        first, last = 0, len(pretokens.entries) // kernel.ENTRY_SIZE
         while first < last:
-            first = pretoken_moving.add_entries(
-                entries, arena, first, self._index, self._entries, self._state, self.arena
-            )
+            first = pretoken_moving.add_pretokens(pretokens, first, self._table)
             if first < last:
-                self._grow(len(arena))
+                self._grow(len(pretokens.arena))
 
     def reserve(self, num_pretokens: int) -> None:
         """Make room for this many pretokens at once."""
@@ -104,66 +98,70 @@ class PretokenCounts:
 
     def clear(self) -> None:
         """Remove all pretokens."""
-        self._make_arrays()
+        index = _empty_index(_FIRST_BITS)
+        self._table = kernel.Table(
+            index,
+            entries=np.empty(kernel.ENTRY_SIZE * len(index) // 2, dtype=np.uint64),
+            state=np.array([_FIRST_BITS, 0, 0], dtype=np.int64),
+            arena=np.empty(_FIRST_ARENA, dtype=np.uint8),
+        )
 
     def amounts(self) -> NDArray[np.uint64]:
         """The counts of all pretokens."""
-        return self.entries[2 :: kernel.ENTRY_SIZE]
+        return self.pretokens.entries[2 :: kernel.ENTRY_SIZE]
 
     def max_pretoken_bytes(self) -> int:
-        """The bytes of the longest pretoken; 0 if none exceeds `kernels.pretoken_table.LONGEST_SHORT`."""
-        tags = self.entries[1 :: kernel.ENTRY_SIZE]
+        """The bytes of the longest pretoken; 0 if none exceeds `kernels.pretoken_keys.SHORT_BYTES`."""
+        entries, arena = self.pretokens
+        tags = entries[1 :: kernel.ENTRY_SIZE]
         places = tags[tags >= kernel.LONG] & kernel.PLACE
-        lengths = self.arena[: len(self.arena) & ~7].view(np.uint64)[places >> np.uint64(3)]
+        lengths = arena[: len(arena) & ~7].view(np.uint64)[places >> np.uint64(3)]
         return int(lengths.max(initial=0))
 
     def items(self) -> Iterator[tuple[bytes, int]]:
         """Pretokens with their counts, in no particular order."""
+        entries, arena = self.pretokens
         for number in range(len(self)):
-            low, high, count = self._entries[number * kernel.ENTRY_SIZE :][: kernel.ENTRY_SIZE].tolist()
+            low, high, count = entries[number * kernel.ENTRY_SIZE :][: kernel.ENTRY_SIZE].tolist()
             if high < int(kernel.LONG):
                 yield (low | (high & (1 << 56) - 1) << 64).to_bytes(16, "little")[: high >> 56], count
             else:
                 place = high & int(kernel.PLACE)
-                length = int.from_bytes(self.arena[place : place + 8].tobytes(), "little")
-                yield self.arena[place + 8 : place + 8 + length].tobytes(), count
+                length = int.from_bytes(arena[place : place + 8].tobytes(), "little")
+                yield arena[place + 8 : place + 8 + length].tobytes(), count
 
     @property
     def _capacity(self) -> int:
-        return len(self._index) // 2
-
-    def _make_arrays(self) -> None:
-        self._index = _empty_index(_FIRST_BITS)
-        self._entries = np.empty(kernel.ENTRY_SIZE * self._capacity, dtype=np.uint64)
-        self.arena: Bytes = np.empty(_FIRST_ARENA, dtype=np.uint8)
-        self._state = np.array([_FIRST_BITS, 0, 0], dtype=np.int64)
+        return len(self._table.index) // 2
 
     def _grow(self, length: int = 0) -> bool:
         """Make room for more pretokens, or for one of this length; returns False if that would exceed `max_bytes`."""
+        table = self._table
         if len(self) + _BATCH > self._capacity:
-            if self._may_take(2 * (self._index.nbytes + self._entries.nbytes)):
+            if self._may_take(2 * (table.index.nbytes + table.entries.nbytes)):
                 self._grow_index()
                 return True
             return False
-        size = max(2 * len(self.arena), len(self.arena) + length + 64)
+        size = max(2 * len(table.arena), len(table.arena) + length + 64)
         if not self._may_take(size):
             return False
         grown = np.empty(size, dtype=np.uint8)
-        used = int(self._state[kernel.ARENA_USED])
-        grown[:used] = self.arena[:used]
-        self.arena = grown
+        used = int(table.state[kernel.ARENA_USED])
+        grown[:used] = table.arena[:used]
+        self._table = table._replace(arena=grown)
         return True
 
     def _may_take(self, more: int) -> bool:
         return self.max_bytes is None or self.nbytes + more <= self.max_bytes
 
     def _grow_index(self) -> None:
-        self._state[kernel.BITS] += 1
-        self._index = _empty_index(int(self._state[kernel.BITS]))
-        grown = np.empty(kernel.ENTRY_SIZE * self._capacity, dtype=np.uint64)
-        grown[: len(self.entries)] = self.entries
-        self._entries = grown
-        pretoken_moving.fill_index(self._entries, self._index, self._state)
+        entries = self.pretokens.entries
+        self._table.state[kernel.BITS] += 1
+        index = _empty_index(int(self._table.state[kernel.BITS]))
+        grown = np.empty(kernel.ENTRY_SIZE * len(index) // 2, dtype=np.uint64)
+        grown[: len(entries)] = entries
+        self._table = self._table._replace(index=index, entries=grown)
+        pretoken_moving.fill_index(self._table)
 
 
 def _empty_index(bits: int) -> NDArray[np.int32]:

@@ -96,17 +96,18 @@ def _buckets_of(table: PretokenCounts) -> NDArray[np.uint8]:
     """The bucket of each pretoken, in one byte."""
     buckets = np.empty(len(table), dtype=np.uint8)
     hashes = np.empty(_HASHES_AT_ONCE, dtype=np.uint64)
+    entries = table.pretokens.entries
     for first in range(0, len(table), _HASHES_AT_ONCE):
         last = min(first + _HASHES_AT_ONCE, len(table))
-        pretoken_moving.hash_all(table.entries[kernel.ENTRY_SIZE * first :], hashes[: last - first])
+        pretoken_moving.hash_all(entries[kernel.ENTRY_SIZE * first :], hashes[: last - first])
         buckets[first:last] = hashes[: last - first] >> np.uint64(64 - kernel.BUCKET_BITS)
     return buckets
 
 
 def _gather(table: PretokenCounts, part: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
     entries = np.empty(len(part) * kernel.ENTRY_SIZE, dtype=np.uint64)
-    arena = np.empty(pretoken_moving.arena_needed(table.entries, table.arena, part), dtype=np.uint8)
-    pretoken_moving.gather(table.entries, table.arena, part, entries, arena, np.zeros(3, dtype=np.int64))
+    arena = np.empty(pretoken_moving.arena_needed(table.pretokens, part), dtype=np.uint8)
+    pretoken_moving.gather(table.pretokens, part, entries, arena)
     return entries, arena
 
 
@@ -127,4 +128,5 @@ def _read_buckets(path: Path, buckets: range, table: PretokenCounts) -> None:
             arena = file.read(int(sizes[bucket, 1]))
             if len(entries) < sizes[bucket, 0] * _ENTRY_BYTES or len(arena) < sizes[bucket, 1]:
                 raise TokenizerError(f"{path} is truncated")
-            table.add(np.frombuffer(entries, dtype=np.uint64), np.frombuffer(arena or b"\0", dtype=np.uint8))
+            pretokens = np.frombuffer(entries, dtype=np.uint64), np.frombuffer(arena or b"\0", dtype=np.uint8)
+            table.add(kernel.Pretokens(*pretokens))

@@ -19,6 +19,7 @@ from shared.bpe.training.spill import SpilledRuns
 from shared.bpe.vocabulary import AddedToken, Vocabulary, encode_utf8
 from shared.system.cpu_count import available_processors
 from shared.system.memory import peak_memory
+from shared.system.stages import Stage, no_stage
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -71,6 +72,7 @@ def train_bpe_from_sources(
     threads: int | None = None,
     memory_limit: int | None = None,
     should_stop: Callable[[], bool] = lambda: False,
+    stage: Stage = no_stage,
     bytes_progress: BytesProgress | None = None,
     progress: MergeProgress | None = None,
 ) -> TrainingResult:
@@ -90,6 +92,7 @@ def train_bpe_from_sources(
         memory_limit: Bytes of memory that the process may hold; half of the machine's by default. Counts that do not
             fit are written to a temporary folder (environment variable TMPDIR).
         should_stop: Called often, from any thread; training stops once it returns True.
+        stage: Called for each stage of the work, from any thread.
         bytes_progress: Called with the number of bytes counted so far.
         progress: As in `train_bpe`.
 
@@ -102,15 +105,19 @@ def train_bpe_from_sources(
     budget = MemoryBudget(memory_limit)
     with tempfile.TemporaryDirectory(prefix="ownlm-") as folder:
         begin = time.monotonic()
-        counter = _counter(config, threads, budget, Path(folder))
+        counter = _counter(config, threads, budget, Path(folder), stage)
         counter.count(sources, bytes_progress, should_stop)
         _check_stop(should_stop)
-        is_blank = _is_blank(counter.partitions())
+        with stage("join counts"):
+            is_blank = _is_blank(counter.partitions())
         counted = time.monotonic()
-        totals, trained = _train_merges(counter, config, threads, budget, _stoppable(progress, should_stop))
+        totals, trained = _train_merges(
+            counter, config, threads, budget, progress=_stoppable(progress, should_stop), stage=stage
+        )
         report = _report(counter, config, totals, trained, (begin, counted, time.monotonic()))
     del counter  # for its memory
-    tokenizer = Tokenizer(_vocabulary(trained, config))
+    with stage("make tokenizer"):
+        tokenizer = Tokenizer(_vocabulary(trained, config))
     return TrainingResult(
         tokenizer,
         requested_size=vocab_size,
@@ -121,7 +128,7 @@ def train_bpe_from_sources(
     )
 
 
-def _counter(config: TrainingConfig, threads: int, budget: MemoryBudget, folder: Path) -> CorpusCounter:
+def _counter(config: TrainingConfig, threads: int, budget: MemoryBudget, folder: Path, stage: Stage) -> CorpusCounter:
     name = config.pattern_name
     return CorpusCounter(
         ScannerPretokenizer(name, config.special_tokens)
@@ -131,6 +138,7 @@ def _counter(config: TrainingConfig, threads: int, budget: MemoryBudget, folder:
         errors=config.errors,
         budget=budget,
         runs=SpilledRuns(folder),
+        stage=stage,
     )
 
 
@@ -139,17 +147,20 @@ def _train_merges(
     config: TrainingConfig,
     threads: int,
     budget: MemoryBudget,
+    *,
     progress: MergeProgress,
+    stage: Stage,
 ) -> tuple[PretokenTotals, TrainedMerges]:
     def trainer() -> MergeTrainer:
-        return MergeTrainer(
-            counter.partitions(),
-            config.num_merges,
-            reserved=config.reserved,
-            min_count=config.min_count,
-            max_bytes=budget.for_merging(),
-            threads=threads,
-        )
+        with stage("lay out pretokens"):
+            return MergeTrainer(
+                counter.partitions(),
+                config.num_merges,
+                reserved=config.reserved,
+                min_count=config.min_count,
+                max_bytes=budget.for_merging(),
+                threads=threads,
+            )
 
     try:
         merges = trainer()
@@ -159,7 +170,8 @@ def _train_merges(
         # Without the table of counts beside them, the pretokens may fit.
         counter.spill()
         merges = trainer()
-    return merges.totals, merges.train(progress)
+    with stage("train merges"):
+        return merges.totals, merges.train(progress)
 
 
 def _stoppable(progress: MergeProgress | None, should_stop: Callable[[], bool]) -> MergeProgress:

@@ -206,7 +206,7 @@ def test_a_long_text_is_cut_for_threads_without_a_trace(
 ) -> None:
     text = sample * 40
     expected = small.encode(text)
-    monkeypatch.setattr("shared.bpe.tokenizer._LONG", 500)
+    monkeypatch.setattr("shared.bpe.encoding.text_encoder._LONG", 500)
     monkeypatch.setattr("shared.bpe.encoding.encoder._SHARE", 1000)
     assert small.encode(text) == expected
     with pytest.raises(TokenizerError, match=f"at character {len(text) - 1}"):

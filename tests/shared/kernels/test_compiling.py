@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from shared.bpe.kernels.boundaries import find_special
-from shared.bpe.kernels.pretoken_table import hash_bytes
+from shared.bpe.kernels.boundaries import SpecialTokens, find_special
+from shared.bpe.kernels.pretoken_keys import hash_bytes
 from shared.bpe.kernels.utf8 import first_invalid
 from shared.kernels import types
 from shared.kernels.compiling import WordBlock
@@ -18,7 +18,7 @@ TEXT = np.frombuffer(b"ab\xff, and more than eight bytes", np.uint8)
 def test_results_are_numbers_of_their_type() -> None:
     assert first_invalid(TEXT, 0, 2) == -1
     assert 1 << 63 <= max(hash_bytes(TEXT, begin, 9) for begin in range(10)) < 1 << 64
-    assert find_special(TEXT, 0, 20, np.frombuffer(b"and", np.uint8), np.array([0, 3])) == (5, 3)
+    assert find_special(TEXT, 0, 20, SpecialTokens(np.frombuffer(b"and", np.uint8), np.array([0, 3]))) == (5, 3)
 
 
 def test_a_prepared_call_runs_again_with_what_has_changed() -> None:
@@ -33,10 +33,11 @@ def test_a_prepared_call_runs_again_with_what_has_changed() -> None:
 
 
 def test_arguments_and_results_have_names() -> None:
-    special, offsets = np.frombuffer(b"and", np.uint8), np.array([0, 3])
-    call = find_special.prepare(TEXT, 0, 20, special, offsets)
+    specials = SpecialTokens(np.frombuffer(b"and", np.uint8), np.array([0, 3]))
+    call = find_special.prepare(TEXT, 0, 20, specials)
     assert (call.arguments.begin, call.arguments.end) == (0, 20)
     assert (call.arguments.data_address, call.arguments.data_size) == (TEXT.ctypes.data, TEXT.size)
+    assert call.arguments.specials_offsets_size == 2
     call.run_only()
     assert (call.results.begin, call.results.length) == (5, 3)
     call.arguments.end = 7
@@ -46,18 +47,19 @@ def test_arguments_and_results_have_names() -> None:
 
 
 def test_arguments_of_each_type_are_words() -> None:
-    kinds = [types.boolean, types.uint8, types.float32, types.float64, types.uint64, types.int32, types.int64]
+    kinds = [*map(types.Scalar.named, ("bool", "uint8", "float32", "float64", "uint64", "int32", "int64"))]
     values = (True, 200, 1.5, -1e-30, (1 << 64) - 1, -3, -(1 << 63))
-    block = WordBlock([(kind.name, kind) for kind in kinds])
+    block = WordBlock([(kind.dtype.name, kind) for kind in kinds])
     words = block.structure()
     assert ctypes.sizeof(words) == block.packer.size == 8 * len(kinds)
     block.packer.pack_into(words, 0, *values)
-    assert tuple(getattr(words, kind.name) for kind in kinds) == values
+    assert tuple(getattr(words, kind.dtype.name) for kind in kinds) == values
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0, 1.5, -1e-30, math.inf, -math.inf])
-@pytest.mark.parametrize("kind", [types.float32, types.float64], ids=lambda kind: kind.name)
-def test_a_float_is_its_bits(kind: types.Scalar, value: float) -> None:
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_a_float_is_its_bits(name: str, value: float) -> None:
+    kind = types.Scalar.named(name)
     rounded = kind.dtype.type(value)
     block = WordBlock([("value", kind)])
     packed = block.packer.pack(value)
@@ -78,7 +80,7 @@ def test_an_array_to_be_written_must_not_be_read_only() -> None:
     offsets = np.array([0, 3])
     offsets.setflags(write=False)
     with pytest.raises(TypeError, match="takes a contiguous array of int64"):
-        find_special(TEXT, 0, 20, np.frombuffer(b"and", np.uint8), offsets)
+        find_special(TEXT, 0, 20, SpecialTokens(np.frombuffer(b"and", np.uint8), offsets))
 
 
 def test_too_few_arguments_are_refused() -> None:

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.components.model import model_config
-from trainer.compute.device import choose_device
+from trainer.compute.device import Device, choose_device
 from trainer.errors import UsageError
 from trainer.estimate.fitting import check_fit, largest_batch, largest_that_fits, with_batch
 from trainer.estimate.memory import step_memory
@@ -81,7 +82,7 @@ def test_a_run_within_the_error_of_the_estimate_is_tried(
     room = 300_000_000 + int(0.91 * (takes(wide) - 300_000_000))
     check_fit(wide, config, CPU, room)
     assert "may not fit into memory: a step takes about" in caplog.text
-    assert "if it is killed, the same batch fits with --batch-size 256 --total-batch-size 512" in caplog.text
+    assert "if memory runs out, the same batch fits with --batch-size 256 --total-batch-size 512" in caplog.text
     caplog.clear()
     check_fit(wide, config, CPU, takes(wide))
     assert not caplog.records
@@ -94,3 +95,18 @@ def test_training_refuses_before_anything_is_written(settings: TrainSettings, mo
     with pytest.raises(UsageError, match="does not fit into memory"):
         prepare_run(settings)
     assert not settings.output.exists()
+
+
+def test_on_a_gpu_only_what_is_certain_is_refused(
+    settings: TrainSettings, change: Callable[..., TrainSettings], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its kernels were not measured there; weights, gradients and AdamW's state are 16 bytes a parameter."""
+    gpu = Device(torch.device("cuda"), torch.bfloat16)
+    wide, config = change(settings, batch_size=512), model_config(settings.model, 290)
+    certain = step_memory(wide, config, gpu).least
+    assert certain == pytest.approx(16 * config.num_parameters, rel=0.01)
+    assert certain < 0.1 * step_memory(wide, config, gpu).total
+    check_fit(wide, config, gpu, certain)
+    assert "by a formula that was not measured on such a device, so the run starts; if memory runs out" in caplog.text
+    with pytest.raises(UsageError, match="does not fit into memory"):
+        check_fit(wide, config, gpu, certain - 1)

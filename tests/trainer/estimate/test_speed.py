@@ -1,6 +1,7 @@
 """What a step is expected to reach of the rate of its matrix products."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from trainer.components.model import model_config
 from trainer.compute.device import Device, choose_device
 from trainer.estimate.estimate import estimate_run
 from trainer.estimate.speed import usual_utilization
+from trainer.estimate.target import target_here
 from trainer.settings.train import TrainSettings
 
 
@@ -19,7 +21,9 @@ def test_in_bfloat16_less_of_the_faster_products_is_expected(
 ) -> None:
     """What a step does beside products takes as long in either precision (docs/lab/log.md has the measurements)."""
     monkeypatch.setattr("trainer.estimate.estimate.matmul_rate", lambda *_: 1e11)
-    found = estimate_run(settings, model_config(settings.model, 290), choose_device("cpu", dtype), processes=2)
+    target = replace(target_here(choose_device("cpu", dtype)), devices=2)
+    found = estimate_run(settings, model_config(settings.model, 290), target)
+    assert found.speed is not None
     assert found.speed.flops_per_second == 2 * share * 1e11
     assert found.speed.tokens_per_second == settings.tokens_per_step * 2 * share * 1e11 / found.step_flops
 
@@ -36,7 +40,8 @@ def test_a_scheduled_run_takes_the_time_of_its_stages(
     monkeypatch.setattr("trainer.estimate.estimate.matmul_rate", lambda *_: 1e11)
     run = change(settings, batch_schedule="1:2,2:4", context_schedule="8:4")
     config = model_config(settings.model, 290)
-    found = estimate_run(run, config, choose_device("cpu", "float32"))
+    found = estimate_run(run, config, target_here(choose_device("cpu", "float32")))
+    assert found.speed is not None
     assert found.run_tokens == 2 * 8 + 2 * 16 + 6 * 64
     passes = [(1, 8)] * 2 + [(2, 8)] * 2 + [(4, 16)] * 6
     flops = sum(

@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from services.inference.engine.errors import NO_DISTRIBUTION
 from services.inference.engine.sampler.kernels import sampling
 from services.inference.engine.sampler.kernels.arrays import (
     BLOCK,
     NUM_BUCKETS,
-    Float32Array,
+    Logits,
     Results,
     Scratch,
     SlotState,
@@ -21,6 +22,8 @@ from shared.kernels.compiling import Call
 from shared.lm.sampling_params import LOWEST_LOGPROB, NO_TOKEN
 
 assert (sampling.NO_TOKEN, sampling.LOWEST_LOGPROB) == (NO_TOKEN, LOWEST_LOGPROB), "the kernels have copies of both"
+
+Floats = NDArray[np.float32]
 
 RunCalls = Callable[[Sequence[Call]], object]
 """Runs some calls, at the same time or one after the other, and returns when all are done."""
@@ -71,7 +74,6 @@ class CpuSampler:
         self._slots = np.zeros(num_slots, np.int64)
         self._results = _new_results(num_slots, 0)
         self._scored = _new_results(_SCORED_TOGETHER, 0)
-        self._no_logits = np.zeros(0, np.float32)
         self._calls = self._prepare_samples()
 
     def open(self, slot: int, request: SequenceRequest, output: Sequence[int] = ()) -> None:
@@ -105,14 +107,15 @@ class CpuSampler:
     def close(self, slot: int) -> None:
         """See `Sampler.close`; the state is overwritten when the slot is opened again."""
 
-    def sample(self, logits: Float32Array, slots: Sequence[int]) -> list[SampledToken]:
+    def sample(self, logits: Floats, slots: Sequence[int]) -> list[SampledToken]:
         """See `Sampler.sample`; the logits are contiguous but for the distance of their rows."""
         self._check(logits, len(slots))
         self._slots[: len(slots)] = slots
         address, stride = logits.ctypes.data, logits.strides[0] // logits.itemsize
         for call in self._calls:
             arguments = call.arguments
-            arguments.logits_address, arguments.num_rows, arguments.stride = address, len(slots), stride
+            arguments.logits_values_address, arguments.logits_stride = address, stride
+            arguments.logits_num_rows = len(slots)
         run = run_in_turn if len(slots) * self._size < _WORTH_WAKING else self._run
         run(self._calls)
         if any(call.results.value for call in self._calls):
@@ -124,7 +127,7 @@ class CpuSampler:
             sampled.append(SampledToken(slot, token, _logprobs(self._results, index) if is_wanted else None))
         return sampled
 
-    def score(self, logits: Float32Array, targets: Sequence[int], num_logprobs: int) -> list[TokenLogprobs]:
+    def score(self, logits: Floats, targets: Sequence[int], num_logprobs: int) -> list[TokenLogprobs]:
         """See `Sampler.score`; the logits are contiguous but for the distance of their rows."""
         self._check(logits, len(targets))
         num_top = min(num_logprobs, self._size)
@@ -140,7 +143,7 @@ class CpuSampler:
             scored += [_logprobs(self._scored, index) for index in range(len(some))]
         return scored
 
-    def _check(self, logits: Float32Array, num_rows: int) -> None:
+    def _check(self, logits: Floats, num_rows: int) -> None:
         is_fit = logits.shape == (num_rows, self._size) and logits.dtype == np.float32
         if not is_fit or logits.strides[1] != logits.itemsize:
             raise ValueError(f"logits must be {num_rows} contiguous rows of {self._size} numbers of float32")
@@ -154,26 +157,25 @@ class CpuSampler:
             seen=self._seen.reshape(-1),
             **{name: getattr(parameters, name) for name in SlotState._fields if hasattr(parameters, name)},
         )
+        logits, step = self._logits(num_rows=0, stride=0), len(self._scratch)
         return [
-            sampling.sample_rows.prepare(
-                self._no_logits, 0, 0, self._slots, self._invalid, state, scratch, self._results, self._size, first,
-                len(self._scratch),
-            )
+            sampling.sample_rows.prepare(logits, self._slots, state, scratch, self._results, first, step)
             for first, scratch in enumerate(self._scratch)
-        ]  # fmt: skip
+        ]
 
-    def _prepare_scores(self, logits: Float32Array, targets: Any, num_top: int) -> list[Call]:
-        stride = logits.strides[0] // logits.itemsize
+    def _prepare_scores(self, logits: Floats, targets: Any, num_top: int) -> list[Call]:
+        some, step = self._logits(len(targets), logits.strides[0] // logits.itemsize), len(self._scratch)
         calls = [
-            sampling.score_rows.prepare(
-                self._no_logits, len(targets), stride, targets, num_top, self._invalid, scratch, self._scored,
-                self._size, first, len(self._scratch),
-            )
+            sampling.score_rows.prepare(some, targets, num_top, scratch, self._scored, first, step)
             for first, scratch in enumerate(self._scratch)
-        ]  # fmt: skip
+        ]
         for call in calls:
-            call.arguments.logits_address = logits.ctypes.data
+            call.arguments.logits_values_address = logits.ctypes.data
         return calls
+
+    def _logits(self, num_rows: int, stride: int) -> Logits:
+        """Logits whose address is set when they are there: rows that lie apart are no contiguous array."""
+        return Logits(np.zeros(0, np.float32), num_rows, stride, self._size, self._invalid)
 
 
 def _new_scratch(vocab_size: int) -> Scratch:

@@ -20,9 +20,7 @@ def places(data: bytes) -> list[int]:
     """All places to cut."""
     array, specials = np.frombuffer(data, dtype=np.uint8), Specials()
     found, begin = [], 0
-    while (place := next_cut(array, begin, len(data), character_classes(), specials.text, specials.offsets)) < len(
-        data
-    ):
+    while (place := next_cut(array, begin, len(data), character_classes(), specials.arrays)) < len(data):
         found.append(place)
         begin = place + 1
     return found

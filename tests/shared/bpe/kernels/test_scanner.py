@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.bpe.kernels.classes import character_classes
-from shared.bpe.kernels.scanner import MIN_CUTS, PATTERN_IDS, scan
+from shared.bpe.kernels.scanner import MIN_CUTS, PATTERN_IDS, Scanner, scan
 from shared.bpe.patterns.named import PATTERNS, split
 
 # Fragments whose neighbourhoods decide: contractions in all spellings, every kind of white space and of letter, marks,
@@ -48,12 +48,12 @@ named_patterns = pytest.mark.parametrize("name", PATTERN_IDS)
 def cut(name: str, text: str, room: int = 1024) -> list[str]:
     """The pretokens by the scanner."""
     data = np.frombuffer(text.encode(), dtype=np.uint8)
-    cuts = np.empty(room, dtype=np.int64)
+    scanner = Scanner(PATTERN_IDS[name], character_classes(), np.empty(room, dtype=np.int64))
     pretokens = []
     position = 0
     while position < len(data):
-        count = scan(PATTERN_IDS[name], data, position, len(data), character_classes(), cuts)
-        for end in cuts[:count].tolist():
+        count = scan(scanner, data, position, len(data))
+        for end in scanner.cuts[:count].tolist():
             pretokens.append(data[position:end].tobytes().decode())
             position = end
     return pretokens
@@ -133,7 +133,7 @@ def test_bytes_that_are_not_utf8_are_cut_without_reading_beyond(name: str) -> No
             bytes(generator.choices((0x20, 0x61, 0x80, 0xBF, 0xC3, 0xE3, 0xF0, 0xF8, 0xFF), k=size)), np.uint8
         )
         cuts = np.empty(512, dtype=np.int64)
-        count = scan(PATTERN_IDS[name], data, 0, size, character_classes(), cuts)
+        count = scan(Scanner(PATTERN_IDS[name], character_classes(), cuts), data, 0, size)
         ends = cuts[:count].tolist()
         assert ends == sorted(set(ends))
         assert ends[-1] == size

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from shared.bpe import PATTERNS, TokenizerError, TrainingResult, TrainingStoppedError, train_bpe, train_bpe_from_sources
+from shared.bpe.kernels.pretoken_table import Pretokens
 from shared.bpe.training import Blocks, Chunk, Source, Specials, TextFile, memory
 from shared.bpe.training import train as training_module
 from shared.bpe.training.memory import MemoryBudget
@@ -250,5 +251,5 @@ def test_tables_hold_what_was_put_into_them() -> None:
     )
     table = PretokenCounts.from_mapping(counts)
     assert dict(table.items()) == counts
-    table.add(table.entries.copy(), table.arena.copy())
+    table.add(Pretokens(*(array.copy() for array in table.pretokens)))
     assert dict(table.items()) == {word: 2 * count for word, count in counts.items()}

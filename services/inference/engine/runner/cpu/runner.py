@@ -9,11 +9,13 @@ from services.inference.engine.runner.cpu.kernels.int8 import BLOCK, ROW_BLOCK_F
 from services.inference.engine.runner.cpu.kernels.intrinsics import CACHE_LINE, CHAINS, INT8, LANES, PANEL, TILE
 from services.inference.engine.runner.cpu.kernels.layout import (
     Activations,
+    Batch,
     Cache,
     Floats,
-    Plan,
+    Rows,
     Shape,
-    Sync,
+    Step,
+    Threads,
     Weights,
     Words,
 )
@@ -77,24 +79,33 @@ class CpuRunner:
         self._shape = _shape(config, num_blocks, self._context_length)
         self._cache = _cache(self._shape)
         self._rotation = Rotation(config, self._context_length)
-        self._work = _activations(self._shape, weights, num_slots, max_step_tokens, thread_pool.num_threads)
+        self._work = _activations(
+            config, weights, num_slots, max_step_tokens, self._shape.scratch * thread_pool.num_threads
+        )
         blocks_of_sequence = -(-self._context_length // BLOCK_SIZE)
-        self._plan = Plan(
+        self._batch = Batch(
             tokens=np.zeros(max_step_tokens, np.int64),
             positions=np.zeros(max_step_tokens, np.int64),
             tables=np.zeros(max_step_tokens, np.int64),
             blocks=np.zeros(min(num_slots, max_step_tokens) * blocks_of_sequence, np.int64),
             outputs=np.zeros(max(num_slots, max_step_tokens), np.int64),
         )
-        self._sync = Sync(
-            barrier=np.zeros(2 * CACHE_LINE, np.int64),
-            tickets=np.zeros(kernels.TICKETS * config.num_layers + 1, np.int64),
+        # A counter for each matrix, that of the logits among them, and for the attention of each layer.
+        self._logits_ticket = kernels.MATRICES * config.num_layers
+        self._tickets = np.zeros(self._logits_ticket + 1 + config.num_layers, np.int64)
+        step = Step(
+            self._shape,
+            config.norm_eps,
+            weights,
+            self._rotation.values,
+            self._cache,
+            self._batch,
+            self._work,
+            num_rows=0,
         )
-        words = np.array(self._shape, np.int64), config.norm_eps, weights
-        arrays = self._rotation.values, self._cache, self._plan
-        self._layers = _ParallelCall(kernels.run_layers, thread_pool, *words, *arrays, 0, self._work, self._sync)
-        self._head = _ParallelCall(kernels.run_head, thread_pool, *words, self._plan, 0, 0, self._work, self._sync)
-        self._logits = self._work.logits.reshape(num_slots, self._shape.logits)[:, : config.vocab_size]
+        self._layers = _ParallelCall(kernels.run_layers, thread_pool, self._tickets, step)
+        self._head = _ParallelCall(kernels.run_head, thread_pool, self._tickets, step)
+        self._logits = self._work.logits.values.reshape(num_slots, -1)[:, : config.vocab_size]
 
     def open_slot(self, slot: int, request: SequenceRequest, output: Sequence[int] = ()) -> None:
         """See `Runner`."""
@@ -125,17 +136,17 @@ class CpuRunner:
     def forward(self, segments: Sequence[Segment]) -> list[int]:
         """Run all layers; returns where each segment's tokens end among those of the step."""
         num_rows, ends = self._lay_out(segments)
-        self._sync.tickets[:] = 0
-        self._layers.run(self._num_threads(num_rows), num_rows=num_rows)
+        self._tickets[:] = 0
+        self._layers.run(self._num_threads(num_rows), num_rows)
         return ends
 
     def logits(self, outputs: Sequence[int]) -> Floats:
         """The logits after tokens of the last `forward`, [len(outputs), vocab_size]; at most `num_slots` at once."""
         if len(outputs) > self.num_slots:
             raise ValueError(f"logits of {len(outputs)} tokens requested at once; the most is {self.num_slots}")
-        self._plan.outputs[: len(outputs)] = outputs
-        self._sync.tickets[-1] = 0
-        self._head.run(self._num_threads(len(outputs)), begin=0, end=len(outputs))
+        self._batch.outputs[: len(outputs)] = outputs
+        self._tickets[self._logits_ticket] = 0
+        self._head.run(self._num_threads(len(outputs)), len(outputs))
         return self._logits[: len(outputs)]
 
     def _num_threads(self, num_rows: int) -> int:
@@ -143,32 +154,32 @@ class CpuRunner:
         return self._short_step_threads if is_short else self._thread_pool.num_threads
 
     def _lay_out(self, segments: Sequence[Segment]) -> tuple[int, list[int]]:
-        """Write the plan of a step, after checking all that compiled code relies on.
+        """Write the batch of a step, after checking all that compiled code relies on.
 
         Raises:
             ValueError: More tokens than fit, or a token, position or block that does not exist.
         """
-        plan = self._plan
+        batch = self._batch
         row = table = 0
         ends = []
         for segment in segments:
             end, table_end = row + len(segment.tokens), table + len(segment.blocks)
             last = segment.start + len(segment.tokens) - 1
-            if end > len(plan.tokens) or table_end > len(plan.blocks) or last >= self._context_length:
+            if end > len(batch.tokens) or table_end > len(batch.blocks) or last >= self._context_length:
                 raise ValueError(
                     f"a step of {end} tokens, one of them at position {last}, exceeds the memory of the runner"
                 )
             if last >= len(segment.blocks) * BLOCK_SIZE:
                 raise ValueError(f"position {last} is in none of {len(segment.blocks)} blocks")
-            plan.tokens[row:end] = segment.tokens
-            plan.positions[row:end] = np.arange(segment.start, last + 1)
-            plan.tables[row:end] = table
-            plan.blocks[table:table_end] = segment.blocks
+            batch.tokens[row:end] = segment.tokens
+            batch.positions[row:end] = np.arange(segment.start, last + 1)
+            batch.tables[row:end] = table
+            batch.blocks[table:table_end] = segment.blocks
             self._rotation.reach(last)
             row, table = end, table_end
             ends.append(end)
-        _check_below(plan.tokens[:row], self._vocab_size, "token")
-        _check_below(plan.blocks[:table], self.num_blocks, "block")
+        _check_below(batch.tokens[:row], self._vocab_size, "token")
+        _check_below(batch.blocks[:table], self.num_blocks, "block")
         return row, ends
 
     def _score(self, segment: Segment, begin: int) -> list[TokenLogprobs]:
@@ -200,32 +211,33 @@ def _check_below(numbers: Words, limit: int, name: str) -> None:
 
 
 class _ParallelCall:
-    """A kernel that the threads of a pool run at once; `thread` and `num_threads` are its first two arguments.
+    """A kernel that the threads of a pool run at once.
 
     Args:
-        kernel: The function.
+        kernel: The function; takes `threads` and `step`.
         thread_pool: The threads.
-        values: All other arguments.
+        tickets: See `Threads`.
+        step: What they read and write.
     """
 
-    def __init__(self, kernel: Kernel, thread_pool: KernelThreadPool, *values: object):
+    def __init__(self, kernel: Kernel, thread_pool: KernelThreadPool, tickets: Words, step: Step):
+        barrier = np.zeros(2 * CACHE_LINE, np.int64)
         self._calls: list[Call] = [
-            kernel.prepare(thread, thread_pool.num_threads, *values) for thread in range(thread_pool.num_threads)
+            kernel.prepare(Threads(thread, thread_pool.num_threads, barrier, tickets), step)
+            for thread in range(thread_pool.num_threads)
         ]
         self._run = thread_pool.run
 
-    def run(self, num_threads: int, **numbers: int) -> None:
-        """Run it in the first `num_threads` threads, with arguments that are numbers set by name."""
+    def run(self, num_threads: int, num_rows: int) -> None:
+        """Run it in the first `num_threads` threads, for `num_rows` of the step's rows."""
         calls = self._calls[:num_threads]
         for call in calls:
-            call.arguments.num_threads = num_threads
-            for name, number in numbers.items():
-                setattr(call.arguments, name, number)
+            call.arguments.threads_count = num_threads
+            call.arguments.step_num_rows = num_rows
         self._run(calls)
 
 
 def _shape(config: ModelConfig, num_blocks: int, context_length: int) -> Shape:
-    heads = config.num_heads * config.head_dim
     scores = round_up(context_length, 4 * BLOCK_SIZE) + LANES
     sums = round_up(config.head_dim, CHAINS * LANES) + 2 * CHAINS * LANES
     return Shape(
@@ -236,21 +248,10 @@ def _shape(config: ModelConfig, num_blocks: int, context_length: int) -> Shape:
         head_dim=config.head_dim,
         has_head_norm=int(config.qk_norm),
         num_blocks=num_blocks,
-        wide=_stride(config.d_model),
-        qkv=_stride(heads + 2 * config.num_kv_heads * config.head_dim),
-        attended=_stride(heads),
-        gate_up=_stride(2 * round_up(config.d_ff, LANES)),
-        hidden=_stride(config.d_ff),
-        logits=_stride(config.vocab_size),
         scores=scores,
         sums=sums,
         scratch=round_up(max(config.num_heads, TILE) * (scores + sums + 1), LANES),
     )
-
-
-def _stride(width: int) -> int:
-    """Room for whole panels, and a cache line more, so that a row begins in another part of the cache than the last."""
-    return round_up(width, PANEL) + LANES
 
 
 def _cache(shape: Shape) -> Cache:
@@ -266,21 +267,26 @@ def _cache(shape: Shape) -> Cache:
     )
 
 
-def _activations(shape: Shape, weights: Weights, num_slots: int, max_step_tokens: int, num_threads: int) -> Activations:
+def _activations(
+    config: ModelConfig, weights: Weights, num_slots: int, max_step_tokens: int, scratch: int
+) -> Activations:
     most_rows = max(num_slots, max_step_tokens)
+    heads = config.num_heads * config.head_dim
     depths = [depth for _, _, depth, kind, _ in weights.matrices.reshape(-1, MATRIX_WORDS) if kind == INT8]
 
-    def rows(width: int, count: int = max_step_tokens) -> Floats:
-        return np.zeros(width * count, np.float32)
+    def rows(width: int, count: int = max_step_tokens) -> Rows:
+        # Whole panels, and a cache line more, so that a row begins in another part of the cache than the last.
+        stride = round_up(width, PANEL) + LANES
+        return Rows(np.zeros(stride * count, np.float32), stride)
 
     return Activations(
-        residual=rows(shape.wide),
-        normed=rows(shape.wide, most_rows),
-        qkv=rows(shape.qkv),
-        attended=rows(shape.attended),
-        gate_up=rows(shape.gate_up),
-        hidden=rows(shape.hidden),
-        logits=rows(shape.logits, num_slots),
-        quantized=rows(max(depths, default=0) // BLOCK * ROW_BLOCK_FLOATS, most_rows),
-        scratch=rows(shape.scratch, num_threads),
+        residual=rows(config.d_model),
+        normed=rows(config.d_model, most_rows),
+        qkv=rows(heads + 2 * config.num_kv_heads * config.head_dim),
+        attended=rows(heads),
+        gate_up=rows(2 * round_up(config.d_ff, LANES)),
+        hidden=rows(config.d_ff),
+        logits=rows(config.vocab_size, num_slots),
+        quantized=np.zeros(max(depths, default=0) // BLOCK * ROW_BLOCK_FLOATS * most_rows, np.float32),
+        scratch=np.zeros(scratch, np.float32),
     )

@@ -1,10 +1,19 @@
 """The arrays that kernels work on, and their sizes."""
 
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from shared.kernels import types
+from shared.kernels.types import (
+    Array,
+    Float32Array,
+    Float64Array,
+    Int32Array,
+    Int64Array,
+    Uint8Array,
+    int64,
+)
 
 BLOCK = 128
 """Scores are gone through in blocks of this many."""
@@ -15,11 +24,25 @@ NUM_BUCKETS = 512
 NUM_UNIFORMS = 64
 """Random numbers of a slot that are held ready."""
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-Float32Array = np.ndarray[Any, np.dtype[np.float32]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-Int32Array = np.ndarray[Any, np.dtype[np.int32]]
-Uint8Array = np.ndarray[Any, np.dtype[np.uint8]]
+LogitArray = Annotated[NDArray[np.float32], Array(np.dtype("float32"), readonly=True)]
+
+
+class Logits(NamedTuple):
+    """The logits of some rows.
+
+    Attributes:
+        values: All of them.
+        num_rows: How many rows there are.
+        stride: How far they lie apart.
+        size: Logits of a row.
+        invalid: Ids that must not be sampled.
+    """
+
+    values: LogitArray
+    num_rows: int64
+    stride: int64
+    size: int64
+    invalid: Int32Array
 
 
 class SlotState(NamedTuple):
@@ -46,21 +69,21 @@ class SlotState(NamedTuple):
         seen: [num_slots * vocab_size] twice the times that an id was sampled, plus 1 if it is in the prompt.
     """
 
-    inverse_temperature: FloatArray
+    inverse_temperature: Float64Array
     greedy: Uint8Array
-    top_k: IntArray
-    top_p: FloatArray
-    log_min_p: FloatArray
-    repetition: FloatArray
-    presence: FloatArray
-    frequency: FloatArray
+    top_k: Int64Array
+    top_p: Float64Array
+    log_min_p: Float64Array
+    repetition: Float64Array
+    presence: Float64Array
+    frequency: Float64Array
     penalized: Uint8Array
     biased: Uint8Array
-    num_logprobs: IntArray
-    steps: IntArray
-    min_tokens: IntArray
-    num_stops: IntArray
-    uniforms: FloatArray
+    num_logprobs: Int64Array
+    steps: Int64Array
+    min_tokens: Int64Array
+    num_stops: Int64Array
+    uniforms: Float64Array
     stops: Int32Array
     bias: Float32Array
     seen: Int32Array
@@ -80,12 +103,12 @@ class Scratch(NamedTuple):
     """
 
     scores: Float32Array
-    weights: FloatArray
-    sums: FloatArray
+    weights: Float64Array
+    sums: Float64Array
     buckets: Int32Array
     members: Int32Array
-    masses: FloatArray
-    cut: FloatArray
+    masses: Float64Array
+    cut: Float64Array
 
 
 class Results(NamedTuple):
@@ -100,26 +123,10 @@ class Results(NamedTuple):
         num_top: How many there are.
     """
 
-    tokens: IntArray
-    chosen: FloatArray
+    tokens: Int64Array
+    chosen: Float64Array
     top_ids: Int32Array
     top_scores: Float32Array
-    peaks: FloatArray
-    log_sums: FloatArray
-    num_top: IntArray
-
-
-_OF_DTYPE = {
-    FloatArray: types.FLOAT64S,
-    Float32Array: types.FLOAT32S,
-    IntArray: types.INT64S,
-    Int32Array: types.INT32S,
-    Uint8Array: types.Array(types.uint8),
-}
-
-
-def _kind(fields: type) -> types.NamedTuple:
-    return types.NamedTuple(tuple(_OF_DTYPE[field] for field in fields.__annotations__.values()), fields)
-
-
-SLOT_STATE, SCRATCH, RESULTS = _kind(SlotState), _kind(Scratch), _kind(Results)
+    peaks: Float64Array
+    log_sums: Float64Array
+    num_top: Int64Array

@@ -4,7 +4,14 @@ import math
 
 import numpy as np
 
-from services.inference.engine.sampler.kernels.arrays import NUM_BUCKETS, NUM_UNIFORMS, RESULTS, SCRATCH, SLOT_STATE
+from services.inference.engine.sampler.kernels.arrays import (
+    NUM_BUCKETS,
+    NUM_UNIFORMS,
+    Logits,
+    Results,
+    Scratch,
+    SlotState,
+)
 from services.inference.engine.sampler.kernels.scores import (
     add_bias,
     copy_scores,
@@ -18,34 +25,34 @@ from services.inference.engine.sampler.kernels.scores import (
 )
 from services.inference.engine.sampler.kernels.selection import find_cut
 from shared.kernels.compiling import compiled
-from shared.kernels.types import INT32S, INT64S, Array, boolean, float32, float64, int64, void
+from shared.kernels.types import Int64Array, boolean, float32, float64, int64
 
 NO_TOKEN = -1
 LOWEST_LOGPROB = -9999.0
 """Copies of those in `shared.lm`, since the object file is named by a hash of the sources of this package alone."""
 
-_LOGITS = Array(float32, readonly=True)
 _LARGEST = float(np.finfo(np.float32).max)
 _INFINITY = float("inf")
 _NATS = 24.0  # beyond this distance to the likeliest one, scores are in one class
 
 
-@compiled(boolean, float32)
-def _is_finite(score):
+@compiled
+def _is_finite(score: float32) -> boolean:
     return score - score == 0.0
 
 
-@compiled(float32, SCRATCH, _LOGITS, int64, INT32S, int64)
-def _read_scores(scratch, logits, start, invalid, size):
+@compiled
+def _read_scores(scratch: Scratch, logits: Logits, row: int64) -> float32:
     """Take a row's logits without the ids that must not be sampled, and return the greatest one."""
-    peak = copy_scores(logits, start, scratch.scores, size)
+    invalid, scores = logits.invalid, scratch.scores
+    peak = copy_scores(logits.values, row * logits.stride, scores, logits.size)
     for index in range(len(invalid)):
-        scratch.scores[invalid[index]] = -_INFINITY
-    return greatest(scratch.scores) if len(invalid) > 0 else peak
+        scores[invalid[index]] = -_INFINITY
+    return greatest(scores) if len(invalid) > 0 else peak
 
 
-@compiled(void, SLOT_STATE, SCRATCH, int64, int64)
-def _penalize(state, scratch, slot, size):
+@compiled
+def _penalize(state: SlotState, scratch: Scratch, slot: int64, size: int64) -> None:
     scores = scratch.scores
     repetition, presence, frequency = state.repetition[slot], state.presence[slot], state.frequency[slot]
     for token in range(size):
@@ -60,8 +67,8 @@ def _penalize(state, scratch, slot, size):
         scores[token] = np.float32(min(max(value, -_LARGEST), _LARGEST))
 
 
-@compiled(boolean, SLOT_STATE, SCRATCH, int64, int64)
-def _change_scores(state, scratch, slot, size):
+@compiled
+def _change_scores(state: SlotState, scratch: Scratch, slot: int64, size: int64) -> boolean:
     """Apply bias, min_tokens and penalties, and return whether the slot has any."""
     changed = False
     if state.biased[slot]:
@@ -78,8 +85,8 @@ def _change_scores(state, scratch, slot, size):
     return changed
 
 
-@compiled(float64, SLOT_STATE, SCRATCH, int64, float32, float64)
-def _filter(state, scratch, slot, peak, total):
+@compiled
+def _filter(state: SlotState, scratch: Scratch, slot: int64, peak: float32, total: float64) -> float64:
     """Zero the weights that top_k, top_p and min_p remove, and return the sum of the others."""
     inverse_temperature, log_min_p = state.inverse_temperature[slot], state.log_min_p[slot]
     scores, weights, sums, cut = scratch.scores, scratch.weights, scratch.sums, scratch.cut
@@ -103,8 +110,8 @@ def _filter(state, scratch, slot, peak, total):
     return total
 
 
-@compiled(int64, SLOT_STATE, SCRATCH, int64, float32)
-def _sample(state, scratch, slot, peak):
+@compiled
+def _sample(state: SlotState, scratch: Scratch, slot: int64, peak: float32) -> int64:
     if state.greedy[slot]:
         return first_of(scratch.scores, peak)
     total = fill_weights(scratch.scores, scratch.weights, scratch.sums, peak, state.inverse_temperature[slot])
@@ -113,8 +120,8 @@ def _sample(state, scratch, slot, peak):
     return pick(scratch.weights, scratch.sums, uniform * total)
 
 
-@compiled(void, SCRATCH, RESULTS, int64, int64, float32)
-def _find_top(scratch, results, place, count, peak):
+@compiled
+def _find_top(scratch: Scratch, results: Results, place: int64, count: int64, peak: float32) -> None:
     """Report the `count` likeliest ids, and what the log-probabilities are computed from."""
     scores, cut = scratch.scores, scratch.cut
     results.peaks[place] = peak
@@ -138,48 +145,58 @@ def _find_top(scratch, results, place, count, peak):
     results.num_top[place] = found
 
 
-@compiled(float64, RESULTS, int64, float32)
-def _logprob(results, place, score):
+@compiled
+def _logprob(results: Results, place: int64, score: float32) -> float64:
     # The difference first: next to a large logit the logarithm would be rounded away.
     return max((np.float64(score) - results.peaks[place]) - results.log_sums[place], LOWEST_LOGPROB)
 
 
-@compiled(int64, _LOGITS, int64, int64, INT64S, INT32S, SLOT_STATE, SCRATCH, RESULTS, int64, int64, int64)
-def sample_rows(logits, num_rows, stride, slots, invalid, state, scratch, results, size, first, step):
+@compiled
+def sample_rows(
+    logits: Logits, slots: Int64Array, state: SlotState, scratch: Scratch, results: Results, first: int64, step: int64
+) -> int64:
     """Sample for every `step`-th row of the logits, from `first` on; `slots` are their slots.
 
-    Rows of `size` logits lie `stride` apart. The tokens count as output from then on. Returns how many of the slots
-    have no random number left for their next token.
+    The tokens count as output from then on. Returns how many of the slots have no random number left for their next
+    token.
     """
-    num_spent = 0
-    for index in range(first, num_rows, step):
-        slot, start = slots[index], index * stride
-        results.tokens[index] = NO_TOKEN
-        peak = _read_scores(scratch, logits, start, invalid, size)
+    num_spent, size = 0, logits.size
+    for row in range(first, logits.num_rows, step):
+        slot = slots[row]
+        results.tokens[row] = NO_TOKEN
+        peak = _read_scores(scratch, logits, row)
         if not _is_finite(peak):
             continue
         if state.num_logprobs[slot] >= 0:
-            _find_top(scratch, results, index, state.num_logprobs[slot], peak)
+            _find_top(scratch, results, row, state.num_logprobs[slot], peak)
         if _change_scores(state, scratch, slot, size):
             peak = greatest(scratch.scores)
             if not _is_finite(peak):
                 continue
         token = _sample(state, scratch, slot, peak)
-        results.tokens[index] = token
-        results.chosen[index] = _logprob(results, index, logits[start + token])
+        results.tokens[row] = token
+        results.chosen[row] = _logprob(results, row, logits.values[row * logits.stride + token])
         state.steps[slot] += 1
         state.seen[slot * size + token] += 2
         num_spent += state.steps[slot] % NUM_UNIFORMS == 0
     return num_spent
 
 
-@compiled(void, _LOGITS, int64, int64, INT64S, int64, INT32S, SCRATCH, RESULTS, int64, int64, int64)
-def score_rows(logits, num_rows, stride, targets, num_logprobs, invalid, scratch, results, size, first, step):
-    """Score every `step`-th row of the logits, from `first` on; they lie `stride` apart."""
-    for index in range(first, num_rows, step):
-        results.num_top[index] = 0
-        results.chosen[index] = LOWEST_LOGPROB
-        peak = _read_scores(scratch, logits, index * stride, invalid, size)
+@compiled
+def score_rows(
+    logits: Logits,
+    targets: Int64Array,
+    num_logprobs: int64,
+    scratch: Scratch,
+    results: Results,
+    first: int64,
+    step: int64,
+) -> None:
+    """Score every `step`-th row of the logits, from `first` on."""
+    for row in range(first, logits.num_rows, step):
+        results.num_top[row] = 0
+        results.chosen[row] = LOWEST_LOGPROB
+        peak = _read_scores(scratch, logits, row)
         if _is_finite(peak):
-            _find_top(scratch, results, index, num_logprobs, peak)
-            results.chosen[index] = _logprob(results, index, scratch.scores[targets[index]])
+            _find_top(scratch, results, row, num_logprobs, peak)
+            results.chosen[row] = _logprob(results, row, scratch.scores[targets[row]])

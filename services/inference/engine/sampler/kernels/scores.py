@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from services.inference.engine.sampler.kernels.arrays import BLOCK
+from services.inference.engine.sampler.kernels.arrays import BLOCK, LogitArray
 from services.inference.engine.sampler.kernels.operations import (
     bits,
     bits32,
@@ -11,8 +11,8 @@ from services.inference.engine.sampler.kernels.operations import (
     multiply_add,
     sum_any_order,
 )
-from shared.kernels.compiling import compiled
-from shared.kernels.types import FLOAT32S, FLOAT64S, INT32S, Array, float32, float64, int32, int64, void
+from shared.kernels.compiling import compiled, inlined
+from shared.kernels.types import Float32Array, Float64Array, Int32Array, float32, float64, int32, int64
 
 _INFINITY = 0x7F800000  # bits of +inf in float32
 _MAGNITUDE = 0x7FFFFFFF
@@ -31,8 +31,8 @@ _C7, _C8 = float.fromhex("0x1.ffcb76789860fp-17"), float.fromhex("0x1.62bfe46117
 _C9, _C10 = float.fromhex("0x1.b6571de2f2351p-24"), float.fromhex("0x1.e5e9f548e5725p-28")
 
 
-@compiled(int32, int32, inline=True)
-def _in_order(word):
+@inlined
+def _in_order(word: int32) -> int32:
     """Map the bits of float32 to whole numbers in the order of the floats, and back.
 
     Whole numbers' maximum is vectorized, unlike that of floats, which has to look at NaN.
@@ -40,14 +40,14 @@ def _in_order(word):
     return word ^ ((word >> 31) & _MAGNITUDE)
 
 
-@compiled(float32, int32, int32, inline=True)
-def _peak_of(best, magnitude):
+@inlined
+def _peak_of(best: int32, magnitude: int32) -> float32:
     """The float that is greatest in order; NaN if a magnitude is beyond infinity."""
     return _NOT_A_NUMBER if magnitude > _INFINITY else from_bits32(_in_order(best))
 
 
-@compiled(float32, Array(float32, readonly=True), int64, FLOAT32S, int64)
-def copy_scores(logits, start, scores, size):
+@compiled
+def copy_scores(logits: LogitArray, start: int64, scores: Float32Array, size: int64) -> float32:
     """Take a row's logits, and return the greatest one; NaN if there is one."""
     best, magnitude = np.int32(_LEAST), np.int32(0)
     for index in range(size):
@@ -58,8 +58,8 @@ def copy_scores(logits, start, scores, size):
     return _peak_of(best, magnitude)
 
 
-@compiled(float32, FLOAT32S)
-def greatest(scores):
+@compiled
+def greatest(scores: Float32Array) -> float32:
     """The greatest score; NaN if there is one."""
     best, magnitude = np.int32(_LEAST), np.int32(0)
     for index in range(len(scores)):
@@ -68,8 +68,8 @@ def greatest(scores):
     return _peak_of(best, magnitude)
 
 
-@compiled(int64, FLOAT32S, float32)
-def first_of(scores, score):
+@compiled
+def first_of(scores: Float32Array, score: float32) -> int64:
     """The lowest id with this score, which there is."""
     to_end = np.int32(0)  # the greatest distance to the end: a maximum is vectorized, unlike a way out of the loop
     for index in range(len(scores)):
@@ -78,15 +78,15 @@ def first_of(scores, score):
     return len(scores) - to_end
 
 
-@compiled(void, FLOAT32S, FLOAT32S, int64, int64)
-def add_bias(scores, bias, start, size):
+@compiled
+def add_bias(scores: Float32Array, bias: Float32Array, start: int64, size: int64) -> None:
     """Add a row's bias."""
     for index in range(size):
         scores[index] += bias[start + index]
 
 
-@compiled(float64, float64, inline=True)
-def _power_of_two(exponent):
+@inlined
+def _power_of_two(exponent: float64) -> float64:
     """2**exponent, off by less than 1e-15 of it; 0 for `_LOWEST`."""
     rounded = exponent + _TO_BITS
     rest = exponent - (rounded - _TO_BITS)
@@ -103,8 +103,10 @@ def _power_of_two(exponent):
     return value * from_bits(bits(rounded) << 52)
 
 
-@compiled(float64, FLOAT32S, FLOAT64S, FLOAT64S, float64, float64)
-def fill_weights(scores, weights, sums, peak, inverse_temperature):
+@compiled
+def fill_weights(
+    scores: Float32Array, weights: Float64Array, sums: Float64Array, peak: float64, inverse_temperature: float64
+) -> float64:
     """Compute exp((score - peak) / temperature), and return the sum."""
     to_exponent = inverse_temperature * _LOG2_E
     total = 0.0
@@ -120,8 +122,16 @@ def fill_weights(scores, weights, sums, peak, inverse_temperature):
     return total
 
 
-@compiled(float64, FLOAT32S, FLOAT64S, FLOAT64S, float32, float64, float64, float64)
-def keep_likely(scores, weights, sums, cut, peak, inverse_temperature, log_min_p):
+@compiled
+def keep_likely(
+    scores: Float32Array,
+    weights: Float64Array,
+    sums: Float64Array,
+    cut: float32,
+    peak: float64,
+    inverse_temperature: float64,
+    log_min_p: float64,
+) -> float64:
     """Zero the weights of scores below `cut` and of those that min_p removes, and return the sum of the others."""
     total = 0.0
     for block in range(len(sums)):
@@ -139,8 +149,8 @@ def keep_likely(scores, weights, sums, cut, peak, inverse_temperature, log_min_p
     return total
 
 
-@compiled(void, FLOAT32S, FLOAT64S, float32, int64)
-def drop_ties(scores, weights, cut, kept):
+@compiled
+def drop_ties(scores: Float32Array, weights: Float64Array, cut: float32, kept: int64) -> None:
     """Zero the weights of ids with the score `cut` but for the lowest `kept` ids."""
     for index in range(len(scores)):
         if scores[index] == cut:
@@ -149,8 +159,8 @@ def drop_ties(scores, weights, cut, kept):
                 weights[index] = 0.0
 
 
-@compiled(int64, FLOAT64S, FLOAT64S, float64)
-def pick(weights, sums, target):
+@compiled
+def pick(weights: Float64Array, sums: Float64Array, target: float64) -> int64:
     """The first id at which the weights so far sum to more than `target`, or the last one that has any."""
     before, block, last = 0.0, 0, -1
     while block < len(sums):
@@ -170,8 +180,8 @@ def pick(weights, sums, target):
     return token
 
 
-@compiled(void, FLOAT32S, INT32S, float32, float64, int64)
-def fill_buckets(scores, buckets, peak, scale, num_buckets):
+@compiled
+def fill_buckets(scores: Float32Array, buckets: Int32Array, peak: float32, scale: float64, num_buckets: int64) -> None:
     """Sort scores into classes by their distance to the peak, times `scale`; -inf into one of its own."""
     for index in range(len(scores)):
         score = scores[index]

@@ -8,19 +8,19 @@ float32 scores is exact whatever the rounding of the classes' edges.
 
 import numpy as np
 
-from services.inference.engine.sampler.kernels.arrays import NUM_BUCKETS, SCRATCH
+from services.inference.engine.sampler.kernels.arrays import NUM_BUCKETS, Scratch
 from services.inference.engine.sampler.kernels.operations import equal_mask
 from shared.kernels.compiling import compiled
 from shared.kernels.intrinsics import trailing_zeros
-from shared.kernels.types import FLOAT32S, FLOAT64S, INT32S, boolean, float32, float64, int64, void
+from shared.kernels.types import Float32Array, Float64Array, Int32Array, boolean, float32, float64, int64
 
 _FEW = 24
 _STRIDE = NUM_BUCKETS + 1
 _INFINITY = float("inf")
 
 
-@compiled(void, INT32S, FLOAT64S, FLOAT64S, boolean)
-def _sum_classes(buckets, weights, masses, by_count):
+@compiled
+def _sum_classes(buckets: Int32Array, weights: Float64Array, masses: Float64Array, by_count: boolean) -> None:
     # Four sums of each class, so that equal classes in a row need not wait for one another.
     for index in range(len(masses)):
         masses[index] = 0.0
@@ -32,8 +32,8 @@ def _sum_classes(buckets, weights, masses, by_count):
         masses[bucket] += masses[_STRIDE + bucket] + masses[2 * _STRIDE + bucket] + masses[3 * _STRIDE + bucket]
 
 
-@compiled(int64, SCRATCH, int64, float32, float32, float64, boolean)
-def _narrow(scratch, count, high, low, wanted, by_count):
+@compiled
+def _narrow(scratch: Scratch, count: int64, high: float32, low: float32, wanted: float64, by_count: boolean) -> int64:
     """Keep those of the first `count` members whose class crosses what is wanted, and return how many they are.
 
     What the classes before have is left in `scratch.cut[0]`.
@@ -60,8 +60,8 @@ def _narrow(scratch, count, high, low, wanted, by_count):
     return kept
 
 
-@compiled(void, INT32S, FLOAT32S, int64)
-def _sort(members, scores, count):
+@compiled
+def _sort(members: Int32Array, scores: Float32Array, count: int64) -> None:
     """Sort few members by falling score."""
     for position in range(1, count):
         token, place = members[position], position
@@ -71,8 +71,8 @@ def _sort(members, scores, count):
         members[place] = token
 
 
-@compiled(void, SCRATCH, int64, float64, boolean)
-def _walk(scratch, count, wanted, by_count):
+@compiled
+def _walk(scratch: Scratch, count: int64, wanted: float64, by_count: boolean) -> None:
     """Go through sorted members until they have what is wanted."""
     scores, weights, members = scratch.scores, scratch.weights, scratch.members
     mass, last, group = 0.0, 0, 0
@@ -90,8 +90,8 @@ def _walk(scratch, count, wanted, by_count):
     scratch.cut[0], scratch.cut[1], scratch.cut[2] = cut, last - group + 1, ties
 
 
-@compiled(int64, INT32S, INT32S, int64)
-def _gather(buckets, members, bucket):
+@compiled
+def _gather(buckets: Int32Array, members: Int32Array, bucket: int64) -> int64:
     """Make members of the ids in a class, and return how many they are."""
     count = 0
     for start in range(0, len(buckets), 64):
@@ -103,8 +103,8 @@ def _gather(buckets, members, bucket):
     return count
 
 
-@compiled(void, SCRATCH, float64, boolean)
-def find_cut(scratch, wanted, by_count):
+@compiled
+def find_cut(scratch: Scratch, wanted: float64, by_count: boolean) -> None:
     """Find the smallest number of the likeliest ids that have `wanted` of the weights together, or are so many.
 
     Writes to `scratch.cut`: the least score that is kept, how many of the ids with this score are kept, and how many

@@ -20,38 +20,45 @@ from services.inference.engine.runner.cpu.kernels.intrinsics import (
     mix_values_4,
     sum_of_squares,
 )
-from services.inference.engine.runner.cpu.kernels.layout import (
-    HEAD_DIM,
-    NUM_BLOCKS,
-    NUM_HEADS,
-    NUM_KV_HEADS,
-    PLAN,
-    QKV,
-    SCORES,
-    SUMS,
-)
-from shared.kernels import types
-from shared.kernels.compiling import compiled
-from shared.kernels.types import FLOAT32S, INT64S, boolean, float32, int64
+from services.inference.engine.runner.cpu.kernels.layout import Batch, Rows, Step
+from shared.kernels.compiling import compiled, inlined
+from shared.kernels.types import Float32Array, boolean, float32, int64
 
 HEADS = 4  # that are computed at once
 
 
-@compiled(types.void, FLOAT32S, int64, int64, FLOAT32S, int64, float32, FLOAT32S, int64)
-def rms_norm(x, index, count, gains, gain, epsilon, out, out_index):
+@inlined
+def whole_vectors(count: int64) -> int64:
+    """The numbers of as many vectors as hold `count`."""
+    return (count + LANES - 1) // LANES * LANES
+
+
+@compiled
+def rms_norm(
+    x: Float32Array,
+    index: int64,
+    count: int64,
+    gains: Float32Array,
+    gain: int64,
+    epsilon: float32,
+    out: Float32Array,
+    out_index: int64,
+) -> None:
     """Scale `count` numbers to a root mean square of 1, times a gain each, up to the next whole vector.
 
     What lies behind the numbers up to there is 0, and so are the gains.
     """
-    vectors = (count + LANES - 1) // LANES * LANES
+    vectors = whole_vectors(count)
     mean = sum_of_squares(x, index, vectors) / np.float32(count)
     scale = np.float32(1.0) / np.sqrt(mean + epsilon)
     for place in range(vectors):
         out[out_index + place] = x[index + place] * scale * gains[gain + place]
 
 
-@compiled(types.void, FLOAT32S, int64, int64, FLOAT32S, int64, float32)
-def head_norm(x, index, head_dim, gains, gain, epsilon):
+@compiled
+def head_norm(
+    x: Float32Array, index: int64, head_dim: int64, gains: Float32Array, gain: int64, epsilon: float32
+) -> None:
     """RMSNorm of one head, in place: the sum goes channel by channel, as a head need not fill vectors."""
     total = np.float32(0.0)
     for channel in range(head_dim):
@@ -61,8 +68,8 @@ def head_norm(x, index, head_dim, gains, gain, epsilon):
         x[index + channel] = x[index + channel] * scale * gains[gain + channel]
 
 
-@compiled(types.void, FLOAT32S, int64, int64, FLOAT32S, int64)
-def rotate(x, index, head_dim, rotation, angle):
+@compiled
+def rotate(x: Float32Array, index: int64, head_dim: int64, rotation: Float32Array, angle: int64) -> None:
     """RoPE of one head, in place: channel i turns with channel i + head_dim / 2.
 
     `rotation` holds, from `angle` on, the head_dim / 2 cosines of the position, then its sines.
@@ -75,162 +82,154 @@ def rotate(x, index, head_dim, rotation, angle):
         x[index + half + channel] = second * cosine + first * sine
 
 
-@compiled(types.void, FLOAT32S, int64, int64, FLOAT32S, int64)
-def write_key(x, index, head_dim, keys, place):
+@compiled
+def write_key(x: Float32Array, index: int64, head_dim: int64, keys: Float32Array, place: int64) -> None:
     """Put a head's key into its block, from its position in the first channel on."""
     for channel in range(head_dim):
         keys[place + channel * LANES] = x[index + channel]
 
 
-@compiled(types.void, FLOAT32S, int64, int64, FLOAT32S, int64)
-def write_value(x, index, head_dim, values, place):
+@compiled
+def write_value(x: Float32Array, index: int64, head_dim: int64, values: Float32Array, place: int64) -> None:
     """Put a head's value into its block."""
     for channel in range(head_dim):
         values[place + channel] = x[index + channel]
 
 
-@compiled(types.void, FLOAT32S, int64, int64, int64, INT64S, FLOAT32S, int64, PLAN, int64, FLOAT32S, int64)
-def score_heads(qkv, index, head, heads, shape, keys, layer, plan, row, scratch, scores):
-    """Scores of some queries of a token against all keys up to it, block by block as they lie in memory.
+@compiled
+def score_heads(step: Step, layer: int64, row: int64, head: int64, heads: int64, scores: int64) -> None:
+    """Scores of `heads` queries of a token, from `head` on, against all keys up to it, block by block in memory.
 
-    `index` is where the queries begin, `head` the first one's number and `heads` how many there are. The scores of each
-    go to `scratch`, shape[SCORES] apart from `scores` on.
+    Those of each go to the scratch, shape.scores apart from `scores` on.
     """
-    head_dim, group = shape[HEAD_DIM], shape[NUM_HEADS] // shape[NUM_KV_HEADS]
-    size, stride = head_dim * LANES, shape[NUM_KV_HEADS] * head_dim * LANES
-    base, table, last = layer * shape[NUM_BLOCKS] * stride, plan.tables[row], plan.positions[row] // LANES
-    room = shape[SCORES]
-    begin = base + plan.blocks[table] * stride
+    shape, batch, keys = step.shape, step.batch, step.cache.keys
+    head_dim, group = shape.head_dim, shape.num_heads // shape.num_kv_heads
+    size, stride = head_dim * LANES, shape.num_kv_heads * head_dim * LANES
+    base, table, last = layer * shape.num_blocks * stride, batch.tables[row], batch.positions[row] // LANES
+    query = row * step.work.qkv.stride + head * head_dim
+    begin = base + batch.blocks[table] * stride
     for number in range(last + 1):
-        following = base + plan.blocks[table + min(number + 1, last)] * stride
-        for first in range(0, heads, HEADS):
+        following = base + batch.blocks[table + min(number + 1, last)] * stride
+        place = scores + number * LANES
+        for a in range(0, heads, HEADS):
             # Where fewer are left, the last one is computed again and again.
-            second, third, fourth = min(first + 1, heads - 1), min(first + 2, heads - 1), min(first + 3, heads - 1)
-            place = scores + number * LANES
+            b, c, d = min(a + 1, heads - 1), min(a + 2, heads - 1), min(a + 3, heads - 1)
             dot_keys(
-                qkv,
-                index + first * head_dim,
-                index + second * head_dim,
-                index + third * head_dim,
-                index + fourth * head_dim,
+                step.work.qkv.values,
+                (query + a * head_dim, query + b * head_dim, query + c * head_dim, query + d * head_dim),
                 keys,
-                begin + (head + first) // group * size,
-                begin + (head + second) // group * size,
-                begin + (head + third) // group * size,
-                begin + (head + fourth) // group * size,
+                (
+                    begin + (head + a) // group * size,
+                    begin + (head + b) // group * size,
+                    begin + (head + c) // group * size,
+                    begin + (head + d) // group * size,
+                ),
                 following - begin,
                 head_dim,
-                scratch,
-                place + first * room,
-                place + second * room,
-                place + third * room,
-                place + fourth * room,
+                step.work.scratch,
+                (
+                    place + a * shape.scores,
+                    place + b * shape.scores,
+                    place + c * shape.scores,
+                    place + d * shape.scores,
+                ),
             )
         begin = following
 
 
-@compiled(types.void, int64, int64, INT64S, FLOAT32S, int64, PLAN, int64, FLOAT32S, int64, int64)
-def mix_heads(head, heads, shape, values, layer, plan, row, scratch, shares, sums):
+@compiled
+def mix_heads(step: Step, layer: int64, row: int64, head: int64, heads: int64, shares: int64, sums: int64) -> None:
     """Add up the values of all positions up to a token, times their shares, block by block as they lie in memory.
 
-    The sums of each head go to `scratch`, shape[SUMS] apart from `sums` on, CHAINS vectors for each part of channels.
+    The sums of each head go to the scratch, shape.sums apart from `sums` on, CHAINS vectors for each part of channels.
     """
-    head_dim, group = shape[HEAD_DIM], shape[NUM_HEADS] // shape[NUM_KV_HEADS]
-    padded = (head_dim + LANES - 1) // LANES * LANES
-    size, stride = padded * LANES, shape[NUM_KV_HEADS] * padded * LANES
-    base, table = layer * shape[NUM_BLOCKS] * stride, plan.tables[row]
-    count = plan.positions[row] + 1
+    shape, batch, scratch = step.shape, step.batch, step.work.scratch
+    padded, group = whole_vectors(shape.head_dim), shape.num_heads // shape.num_kv_heads
+    size, stride = padded * LANES, shape.num_kv_heads * padded * LANES
+    base, table = layer * shape.num_blocks * stride, batch.tables[row]
+    count = batch.positions[row] + 1
     last = (count - 1) // LANES
-    for place in range(sums, sums + heads * shape[SUMS]):
+    for place in range(sums, sums + heads * shape.sums):
         scratch[place] = np.float32(0.0)
-    begin = base + plan.blocks[table] * stride
+    begin = base + batch.blocks[table] * stride
     for number in range(last + 1):
-        following = base + plan.blocks[table + min(number + 1, last)] * stride
+        following = base + batch.blocks[table + min(number + 1, last)] * stride
         for index in range(heads):
-            share = shares + index * shape[SCORES] + number * LANES
+            share = shares + index * shape.scores + number * LANES
             value = begin + (head + index) // group * size
-            total = sums + index * shape[SUMS]
-            mix_block(scratch, share, count - number * LANES, values, value, following - begin, padded, total)
+            total, ahead = sums + index * shape.sums, following - begin
+            channel, left = 0, count - number * LANES
+            while padded - channel >= 4 * LANES:
+                mix_values_4(scratch, (share, 0), (total, 0), left, step.cache.values, value + channel, ahead, padded)
+                channel += 4 * LANES
+                total += CHAINS * LANES
+            if padded - channel >= 2 * LANES:
+                mix_values_2(scratch, (share, 0), (total, 0), left, step.cache.values, value + channel, ahead, padded)
+                channel += 2 * LANES
+                total += CHAINS * LANES
+            if padded - channel >= LANES:
+                mix_values_1(scratch, (share, 0), (total, 0), left, step.cache.values, value + channel, ahead, padded)
         begin = following
 
 
-@compiled(types.void, FLOAT32S, int64, int64, FLOAT32S, int64, int64, int64, int64)
-def mix_block(scratch, share, count, values, value, ahead, padded, total):
-    """Add one block's values of one head, as many vectors of channels at once as fit."""
-    channel = 0
-    while padded - channel >= 4 * LANES:
-        mix_values_4(scratch, share, 0, count, values, value + channel, ahead, padded, total, 0)
-        channel += 4 * LANES
-        total += CHAINS * LANES
-    if padded - channel >= 2 * LANES:
-        mix_values_2(scratch, share, 0, count, values, value + channel, ahead, padded, total, 0)
-        channel += 2 * LANES
-        total += CHAINS * LANES
-    if padded - channel >= LANES:
-        mix_values_1(scratch, share, 0, count, values, value + channel, ahead, padded, total, 0)
-
-
-@compiled(boolean, PLAN, int64, int64)
-def begins_tile(plan, row, num_rows):
+@compiled
+def begins_tile(batch: Batch, row: int64, num_rows: int64) -> boolean:
     """Whether a token and the TILE - 1 after it stand in one sequence, in one block, and are computed at once."""
     end = row + TILE - 1
-    return plan.positions[row] % TILE == 0 and end < num_rows and plan.tables[end] == plan.tables[row]
+    return batch.positions[row] % TILE == 0 and end < num_rows and batch.tables[end] == batch.tables[row]
 
 
-@compiled(types.void, FLOAT32S, int64, int64, INT64S, FLOAT32S, int64, PLAN, int64, FLOAT32S, int64)
-def score_tile(qkv, index, head, shape, keys, layer, plan, row, scratch, scores):
-    """As `score_heads`, of one head of TILE tokens, whose scores lie shape[SCORES] apart."""
-    head_dim, group = shape[HEAD_DIM], shape[NUM_HEADS] // shape[NUM_KV_HEADS]
-    size, stride = head_dim * LANES, shape[NUM_KV_HEADS] * head_dim * LANES
-    base = layer * shape[NUM_BLOCKS] * stride + head // group * size
-    table, last = plan.tables[row], plan.positions[row] // LANES
+@compiled
+def score_tile(step: Step, layer: int64, row: int64, head: int64, scores: int64) -> None:
+    """As `score_heads`, of one head of TILE tokens, whose scores lie shape.scores apart."""
+    shape, batch = step.shape, step.batch
+    head_dim, group = shape.head_dim, shape.num_heads // shape.num_kv_heads
+    size, stride = head_dim * LANES, shape.num_kv_heads * head_dim * LANES
+    base = layer * shape.num_blocks * stride + head // group * size
+    table, last = batch.tables[row], batch.positions[row] // LANES
+    query = row * step.work.qkv.stride + head * head_dim
     for number in range(0, last + 1, 4):
-        dot_tile(
-            qkv,
-            index,
-            shape[QKV],
-            keys,
-            base + plan.blocks[table + number] * stride,
-            base + plan.blocks[table + min(number + 1, last)] * stride,
-            base + plan.blocks[table + min(number + 2, last)] * stride,
-            base + plan.blocks[table + min(number + 3, last)] * stride,
-            head_dim,
-            scratch,
-            scores + number * LANES,
-            shape[SCORES],
+        blocks = (
+            base + batch.blocks[table + number] * stride,
+            base + batch.blocks[table + min(number + 1, last)] * stride,
+            base + batch.blocks[table + min(number + 2, last)] * stride,
+            base + batch.blocks[table + min(number + 3, last)] * stride,
         )
+        target = Rows(step.work.scratch, shape.scores)
+        dot_tile(step.work.qkv, query, step.cache.keys, blocks, head_dim, target, scores + number * LANES)
 
 
-@compiled(types.void, int64, INT64S, FLOAT32S, int64, PLAN, int64, FLOAT32S, int64, int64)
-def mix_tile(head, shape, values, layer, plan, row, scratch, shares, sums):
-    """As `mix_heads`, of one head of TILE tokens, whose sums lie shape[SUMS] apart."""
-    head_dim, group = shape[HEAD_DIM], shape[NUM_HEADS] // shape[NUM_KV_HEADS]
-    padded = (head_dim + LANES - 1) // LANES * LANES
-    size, stride = padded * LANES, shape[NUM_KV_HEADS] * padded * LANES
-    base, table = layer * shape[NUM_BLOCKS] * stride + head // group * size, plan.tables[row]
-    rooms = shape[SCORES], shape[SUMS]
-    for place in range(sums, sums + TILE * shape[SUMS]):
+@compiled
+def mix_tile(step: Step, layer: int64, row: int64, head: int64, shares: int64, sums: int64) -> None:
+    """As `mix_heads`, of one head of TILE tokens, whose sums lie shape.sums apart."""
+    shape, batch, scratch, values = step.shape, step.batch, step.work.scratch, step.cache.values
+    padded, group = whole_vectors(shape.head_dim), shape.num_heads // shape.num_kv_heads
+    size, stride = padded * LANES, shape.num_kv_heads * padded * LANES
+    base, table = layer * shape.num_blocks * stride + head // group * size, batch.tables[row]
+    for place in range(sums, sums + TILE * shape.sums):
         scratch[place] = np.float32(0.0)
-    for number in range(plan.positions[row] // LANES + 1):
-        value, share = base + plan.blocks[table + number] * stride, shares + number * LANES
-        count = plan.positions[row] + 1 - number * LANES
+    for number in range(batch.positions[row] // LANES + 1):
+        value, share = base + batch.blocks[table + number] * stride, (shares + number * LANES, shape.scores)
+        count = batch.positions[row] + 1 - number * LANES
         total, channel = sums, 0
         while padded - channel >= 4 * LANES:
-            mix_tile_4(scratch, share, rooms[0], count, values, value + channel, 0, padded, total, rooms[1])
+            mix_tile_4(scratch, share, (total, shape.sums), count, values, value + channel, 0, padded)
             channel += 4 * LANES
             total += CHAINS * LANES
         if padded - channel >= 2 * LANES:
-            mix_tile_2(scratch, share, rooms[0], count, values, value + channel, 0, padded, total, rooms[1])
+            mix_tile_2(scratch, share, (total, shape.sums), count, values, value + channel, 0, padded)
             channel += 2 * LANES
             total += CHAINS * LANES
         if padded - channel >= LANES:
-            mix_tile_1(scratch, share, rooms[0], count, values, value + channel, 0, padded, total, rooms[1])
+            mix_tile_1(scratch, share, (total, shape.sums), count, values, value + channel, 0, padded)
 
 
-@compiled(types.void, FLOAT32S, int64, int64, float32, FLOAT32S, int64)
-def write_mixed(scratch, total, head_dim, scale, out, out_index):
+@compiled
+def write_mixed(
+    scratch: Float32Array, total: int64, head_dim: int64, scale: float32, out: Float32Array, out_index: int64
+) -> None:
     """Add up the chains of a head's sums, and write them, times `scale`."""
-    padded = (head_dim + LANES - 1) // LANES * LANES
+    padded = whole_vectors(head_dim)
     channel = 0
     while channel < head_dim:
         vectors = 4 if padded - channel >= 4 * LANES else 2 if padded - channel >= 2 * LANES else 1

@@ -8,6 +8,7 @@ It is written in LLVM's portable vector types, in the order of operations that `
 # ruff: noqa: ARG001
 
 from numba import types
+from numba.core.cgutils import unpack_tuple
 from numba.extending import intrinsic
 
 from services.inference.engine.runner.cpu.kernels.intrinsics import CHAINS, LANES, TILE
@@ -29,31 +30,34 @@ from shared.kernels.llvm import SECOND_CACHE, address, broadcast, multiply_add, 
 
 
 @intrinsic
-def dot_keys(
-    typing_context, q, q_1, q_2, q_3, q_4, keys, key_1, key_2, key_3, key_4, ahead, depth, scores, s_1, s_2, s_3, s_4
-):
+def dot_keys(typing_context, q, queries, keys, blocks, ahead, depth, scores, targets):
     """See `intrinsics`."""
 
     def generate(context, builder, signature, arguments):
-        q, keys, ahead, depth, scores = (arguments[place] for place in (0, 5, 10, 11, 12))
+        q, queries, keys, blocks, ahead, depth, scores, targets = arguments
         kinds = signature.args
-        queries = [address(context, builder, kinds[0], q, index, FLOAT) for index in arguments[1:5]]
-        blocks = [address(context, builder, kinds[5], keys, index, FLOAT) for index in arguments[6:10]]
-        loop = Loop(builder, [ZERO] * len(queries))
+
+        def addresses(number, array, indices):
+            return [
+                address(context, builder, kinds[number], array, index, FLOAT)
+                for index in unpack_tuple(builder, indices)
+            ]
+
+        loop_queries, loop_blocks = addresses(0, q, queries), addresses(2, keys, blocks)
+        loop = Loop(builder, [ZERO] * len(loop_queries))
         row = builder.mul(loop.index, word(LANES))
         totals = []
-        for query, block, total in zip(queries, blocks, loop.state, strict=True):
+        for query, block, total in zip(loop_queries, loop_blocks, loop.state, strict=True):
             start = offset(builder, block, row)
             prefetch(builder, builder.bitcast(offset(builder, start, ahead), BYTE.as_pointer()), SECOND_CACHE)
             channel = broadcast(builder, builder.load(offset(builder, query, loop.index)), LANES)
             totals.append(multiply_add(builder, load(builder, start), channel, total))
         loop.close(depth, totals)
-        for index, total in zip(arguments[13:], totals, strict=True):
-            store(builder, total, address(context, builder, kinds[12], scores, index, FLOAT))
+        for target, total in zip(addresses(6, scores, targets), totals, strict=True):
+            store(builder, total, target)
         return context.get_dummy_value()
 
-    numbers = (types.int64,) * 4
-    return types.void(q, *numbers, keys, *numbers, types.int64, types.int64, scores, *numbers), generate
+    return types.void(q, queries, keys, blocks, types.int64, types.int64, scores, targets), generate
 
 
 @intrinsic
@@ -88,15 +92,16 @@ def softmax(typing_context, scores, index, count):
 
 
 @intrinsic
-def dot_tile(typing_context, q, index, stride, keys, key_1, key_2, key_3, key_4, depth, scores, score_index, room):
+def dot_tile(typing_context, q, index, keys, blocks, depth, scores, target):
     """See `intrinsics`."""
 
     def generate(context, builder, signature, arguments):
-        q, index, stride, keys, *key_indices, depth, scores, score_index, room = arguments
-        kinds = signature.args
-        first_query = address(context, builder, kinds[0], q, index, FLOAT)
+        q, index, keys, blocks, depth, scores, target = arguments
+        q_kind, _, keys_kind, _, _, scores_kind, _ = signature.args
+        values, stride = unpack_tuple(builder, q)
+        first_query = address(context, builder, q_kind.types[0], values, index, FLOAT)
         queries = [offset(builder, first_query, builder.mul(stride, word(row))) for row in range(TILE)]
-        blocks = [address(context, builder, kinds[3], keys, place, FLOAT) for place in key_indices]
+        blocks = [address(context, builder, keys_kind, keys, place, FLOAT) for place in unpack_tuple(builder, blocks)]
         loop = Loop(builder, [ZERO] * (TILE * len(blocks)))
         start = builder.mul(loop.index, word(LANES))
         channels = [load(builder, offset(builder, block, start)) for block in blocks]
@@ -108,31 +113,33 @@ def dot_tile(typing_context, q, index, stride, keys, key_1, key_2, key_3, key_4,
                 multiply_add(builder, channel, number, total) for channel, total in zip(channels, sums, strict=True)
             ]
         loop.close(depth, totals)
-        target = address(context, builder, kinds[9], scores, score_index, FLOAT)
+        values, stride = unpack_tuple(builder, scores)
+        first_target = address(context, builder, scores_kind.types[0], values, target, FLOAT)
         for place, total in enumerate(totals):
             row, block = divmod(place, len(blocks))
-            row_target = offset(builder, target, builder.mul(room, word(row)))
+            row_target = offset(builder, first_target, builder.mul(stride, word(row)))
             store(builder, total, offset(builder, row_target, block * LANES))
         return context.get_dummy_value()
 
-    number = types.int64
-    return types.void(q, number, number, keys, number, number, number, number, number, scores, number, number), generate
+    return types.void(q, types.int64, keys, blocks, types.int64, scores, types.int64), generate
 
 
 def _mix_values(vectors: int, rows: int):
-    """For some queries in a row, whose shares and sums lie `room` and `sums_room` apart; each sees one row more."""
+    """For some queries in a row; each sees one row of values more."""
 
-    def mix(typing_context, weights, index, room, count, values, value, ahead, depth, sums, sums_room):
+    def mix(typing_context, scratch, shares, sums, count, values, value, ahead, depth):
         def generate(context, builder, signature, arguments):
-            weights, index, room, count, values, value, ahead, depth, sums, sums_room = arguments
+            scratch, shares, sums, count, values, value, ahead, depth = arguments
             kinds = signature.args
-            first_share = address(context, builder, kinds[0], weights, index, FLOAT)
-            shares = [offset(builder, first_share, builder.mul(room, word(row))) for row in range(rows)]
+            share, share_stride = unpack_tuple(builder, shares)
+            total, total_stride = unpack_tuple(builder, sums)
+            first_share = address(context, builder, kinds[0], scratch, share, FLOAT)
+            shares = [offset(builder, first_share, builder.mul(share_stride, word(row))) for row in range(rows)]
             start = address(context, builder, kinds[4], values, value, FLOAT)
             slots = []
             for row in range(rows):
-                first = builder.add(sums, builder.mul(sums_room, word(row)))
-                of_row = address(context, builder, kinds[0], weights, first, FLOAT)
+                first = builder.add(total, builder.mul(total_stride, word(row)))
+                of_row = address(context, builder, kinds[0], scratch, first, FLOAT)
                 slots += [offset(builder, of_row, LANES * number) for number in range(CHAINS)]
 
             def add_values(*, all_there: bool):
@@ -170,7 +177,7 @@ def _mix_values(vectors: int, rows: int):
             return context.get_dummy_value()
 
         number = types.int64
-        return types.void(weights, number, number, number, values, number, number, number, number, number), generate
+        return types.void(scratch, shares, sums, number, values, number, number, number), generate
 
     return intrinsic(mix)
 

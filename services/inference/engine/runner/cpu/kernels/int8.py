@@ -20,19 +20,17 @@ and a quantized row of activations has, for each block,
     quantize_block(x, index, quantized, block)
         Quantize the 32 numbers from x[index] on into that block. The scale is the largest magnitude over 127. A NaN or
         an infinity makes it NaN, and with it all outputs of the row.
-    int8_product_R(weights, begin, depth, quantized, row, out, out_index, out_stride, add)
+    int8_product_R(panel, quantized, row, out, column, add)
         As `panel_product_R`, for R quantized rows from number `row` on.
     has_byte_products()
         Whether the processor adds products of bytes with one instruction.
 """
 
-import numpy as np
-from numpy.typing import NDArray
-
 from services.inference.engine.runner.cpu.kernels.intrinsics import PANEL
+from services.inference.engine.runner.cpu.kernels.layout import Panel, Rows
 from shared.kernels.compiling import compiled
 from shared.kernels.intrinsics import Intrinsic
-from shared.kernels.types import BYTES, FLOAT32S, boolean, int64, void
+from shared.kernels.types import Float32Array, boolean, int64
 
 BLOCK = 32  # numbers along the sum that share a scale
 GROUP = 4  # numbers along the sum that lie side by side: as many as one instruction multiplies and adds
@@ -50,47 +48,31 @@ int8_product_8 = Intrinsic("int8_product_8", _LLVM)
 has_byte_products = Intrinsic("has_byte_products", _LLVM)
 
 
-@compiled(void, int64, int64, FLOAT32S, int64, int64, int64, FLOAT32S)
+@compiled
 def quantize_rows(
-    thread: int,
-    num_threads: int,
-    x: NDArray[np.float32],
-    stride: int,
-    num_rows: int,
-    depth: int,
-    quantized: NDArray[np.float32],
+    thread: int64, num_threads: int64, x: Rows, num_rows: int64, depth: int64, quantized: Float32Array
 ) -> None:
-    """Quantize a thread's share of rows that lie `stride` apart and have `depth` numbers each, a multiple of BLOCK."""
+    """Quantize a thread's share of rows of `depth` numbers each, a multiple of BLOCK."""
     blocks = depth // BLOCK
     all_blocks = num_rows * blocks
     for number in range(all_blocks * thread // num_threads, all_blocks * (thread + 1) // num_threads):
         row, block = number // blocks, number % blocks
-        quantize_block(x, row * stride + block * BLOCK, quantized, number)
+        quantize_block(x.values, row * x.stride + block * BLOCK, quantized, number)
 
 
-@compiled(void, BYTES, int64, int64, FLOAT32S, int64, FLOAT32S, int64, int64, boolean)
-def int8_panel(
-    weights: NDArray[np.uint8],
-    begin: int,
-    depth: int,
-    quantized: NDArray[np.float32],
-    num_rows: int,
-    out: NDArray[np.float32],
-    column: int,
-    out_stride: int,
-    add: bool,
-) -> None:
+@compiled
+def int8_panel(panel: Panel, quantized: Float32Array, num_rows: int64, out: Rows, column: int64, add: boolean) -> None:
     """The product of all quantized rows with one panel."""
     row = 0
     if has_byte_products():
         while num_rows - row >= 8:
-            int8_product_8(weights, begin, depth, quantized, row, out, row * out_stride + column, out_stride, add)
+            int8_product_8(panel, quantized, row, out, column, add)
             row += 8
         if num_rows - row >= 4:
-            int8_product_4(weights, begin, depth, quantized, row, out, row * out_stride + column, out_stride, add)
+            int8_product_4(panel, quantized, row, out, column, add)
             row += 4
     while num_rows - row >= 2:
-        int8_product_2(weights, begin, depth, quantized, row, out, row * out_stride + column, out_stride, add)
+        int8_product_2(panel, quantized, row, out, column, add)
         row += 2
     if num_rows > row:
-        int8_product_1(weights, begin, depth, quantized, row, out, row * out_stride + column, out_stride, add)
+        int8_product_1(panel, quantized, row, out, column, add)

@@ -13,6 +13,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core.cgutils import unpack_tuple
 from numba.extending import intrinsic
 
 from services.inference.engine.runner.cpu.kernels.int8 import BLOCK, BLOCK_BYTES, GROUP, ROW_BLOCK_BYTES, TINY
@@ -71,29 +72,32 @@ def quantize_block(typing_context, x, index, quantized, block):
 
 
 def _int8_product(rows: int):
-    def product(typing_context, weights, offset_, depth, quantized, row, out, out_index, out_stride, add):
+    def product(typing_context, panel, quantized, row, out, column, add):
         def generate(context, builder, signature, arguments):
-            weights, begin, depth, quantized, row, out, out_index, out_stride, add = arguments
-            panel = address(context, builder, signature.args[0], weights, begin, BYTE)
+            panel, quantized, row, out, column, add = arguments
+            kinds = signature.args
+            packed, begin, depth, _ = unpack_tuple(builder, panel)
+            start = address(context, builder, kinds[0].types[0], packed, begin, BYTE)
             blocks = builder.udiv(depth, word(BLOCK))
-            first = address(context, builder, signature.args[3], quantized, word(0), BYTE)
+            first = address(context, builder, kinds[1], quantized, word(0), BYTE)
             row_bytes = builder.mul(blocks, word(ROW_BLOCK_BYTES))
             of_rows = [
                 offset(builder, first, builder.mul(builder.add(row, word(number)), row_bytes)) for number in range(rows)
             ]
             loop = Loop(builder, [ZERO] * (rows * _VECTORS))
-            block = offset(builder, panel, builder.mul(loop.index, word(BLOCK_BYTES)))
+            block = offset(builder, start, builder.mul(loop.index, word(BLOCK_BYTES)))
             place = builder.mul(loop.index, word(ROW_BLOCK_BYTES))
-            totals = _add_block(builder, block, [offset(builder, start, place) for start in of_rows], loop.state)
+            totals = _add_block(builder, block, [offset(builder, of_row, place) for of_row in of_rows], loop.state)
             loop.close(blocks, totals)
-            target = address(context, builder, signature.args[5], out, out_index, FLOAT)
+            values, stride = unpack_tuple(builder, out)
+            place = builder.add(builder.mul(row, stride), column)
+            target = address(context, builder, kinds[3].types[0], values, place, FLOAT)
             for number, total in enumerate(totals):
-                place = builder.add(builder.mul(out_stride, word(number // _VECTORS)), word(number % _VECTORS * LANES))
+                place = builder.add(builder.mul(stride, word(number // _VECTORS)), word(number % _VECTORS * LANES))
                 store_or_add(builder, total, offset(builder, target, place), add)
             return context.get_dummy_value()
 
-        number = types.int64
-        return types.void(weights, number, number, quantized, number, out, number, number, types.boolean), generate
+        return types.void(panel, quantized, types.int64, out, types.int64, types.boolean), generate
 
     return intrinsic(product)
 

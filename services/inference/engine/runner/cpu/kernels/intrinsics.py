@@ -4,28 +4,29 @@ A vector is `LANES` numbers of 32 bits; a block of the KV cache holds as many po
 result depends on which vector instructions the processor has: lanes are never added to one another but where it is
 said, and then in one fixed order.
 
-    panel_product_R(weights, offset, depth, kind, x, index, stride, out, out_index, out_stride, add)
-        The product of R rows of activations with one panel of weights of a kind other than INT8 (see `weights`): for
-        each row r and each of the PANEL outputs n, the sum over k = 0, 1, ... depth - 1, in that order, of
-        x[index + r * stride + k] times the weight of (k, n), in float32 whatever the kind. It goes to
-        out[out_index + r * out_stride + n], or is added to what is there.
+    panel_product_R(panel, x, row, out, column, add)
+        The product of R rows of activations, from x's row `row` on, with one panel of weights of a kind other than INT8
+        (see `weights`): for each row and each of the PANEL outputs n, the sum over k = 0, 1, ... depth - 1, in that
+        order, of number k of the row times the weight of (k, n), in float32 whatever the kind. It goes to number
+        column + n of the same row of `out`, or is added to what is there.
     sum_of_squares(x, index, count)
         Of `count` numbers, a multiple of LANES: each lane by itself, then the lanes in pairs of halves.
-    dot_keys(q, q_1 .. q_4, keys, key_1 .. key_4, ahead, depth, scores, score_1 .. score_4)
-        Scores of four queries, q[q_1] and on, each against a block of keys: keys[key_1] and on hold, for each of
-        `depth` channels, the LANES positions side by side. What lies `ahead` of them is prefetched meanwhile.
+    dot_keys(q, queries, keys, blocks, ahead, depth, scores, targets)
+        Scores of four queries, that begin at the four indices `queries` of q, each against a block of keys: from one of
+        the indices `blocks` on, `keys` hold, for each of `depth` channels, the LANES positions side by side. They go to
+        the indices `targets` of `scores`. What lies `ahead` of the keys is prefetched meanwhile.
     softmax(scores, index, count)
         Turn `count` scores into exp(score - largest), those up to the next whole vector into 0; returns their sum.
-    dot_tile(q, index, stride, keys, key_1 .. key_4, depth, scores, score_index, room)
-        The same scores for TILE queries, `stride` apart from q[index] on, each against four blocks of keys. Those of a
-        query lie side by side, and `room` apart from those of the next one.
-    mix_values_V(weights, index, room, count, values, value, ahead, depth, sums, sums_room)
-        Add `count` rows of values (at most LANES are used), each times its weight, for V vectors of channels from
-        values[value] on. Rows lie `depth` apart; what lies `ahead` of them is prefetched meanwhile. `weights[sums]` and
-        on hold CHAINS // V sums, V vectors each, which the rows are added to in turn.
-    mix_tile_V(weights, index, room, count, values, value, ahead, depth, sums, sums_room)
-        The same sums for TILE queries, whose weights lie `room` apart, and sums `sums_room`. Each sees one row more
-        than the one before. Nothing is prefetched.
+    dot_tile(q, index, keys, blocks, depth, scores, target)
+        The same scores for TILE queries, from index `index` of the rows q on, each against four blocks of keys. Those
+        of a query lie side by side, from index `target` of the rows `scores` on.
+    mix_values_V(scratch, shares, sums, count, values, value, ahead, depth)
+        Add `count` rows of values (at most LANES are used), each times its share, for V vectors of channels from
+        values[value] on. Rows lie `depth` apart; what lies `ahead` of them is prefetched meanwhile. `shares` and `sums`
+        are places in `scratch` and their distance from one query to the next; a query has CHAINS // V sums, V vectors
+        each, which the rows are added to in turn.
+    mix_tile_V(scratch, shares, sums, count, values, value, ahead, depth)
+        The same sums for TILE queries. Each sees one row more than the one before. Nothing is prefetched.
     swiglu(x, index, out, out_index)
         silu of LANES gates, times the LANES numbers behind them.
     has_many_registers()

@@ -3,57 +3,30 @@
 Rows of activations lie a multiple of LANES apart that is no power of two, so that many rows fit in a cache at once.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.kernels.types import BYTES, FLOAT32S, INT64S
-from shared.kernels.types import NamedTuple as NamedTupleType
+from shared.kernels.types import Bytes, Float32Array, Int64Array, float32, int64
 
 Floats = NDArray[np.float32]
 Words = NDArray[np.int64]
 
 
 class Shape(NamedTuple):
-    """The sizes of a model and of what is allocated for it, in the order in which kernels read them."""
+    """The sizes of a model and of what is allocated for it."""
 
-    d_model: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    has_head_norm: int
-    num_blocks: int
-    wide: int  # the distance of rows of the residual stream
-    qkv: int  # of rows of queries, keys and values
-    attended: int
-    gate_up: int
-    hidden: int
-    logits: int
-    scores: int  # numbers of a head's scores
-    sums: int  # of a head's sums
-    scratch: int  # of a thread
-
-
-(
-    D_MODEL,
-    NUM_LAYERS,
-    NUM_HEADS,
-    NUM_KV_HEADS,
-    HEAD_DIM,
-    HAS_HEAD_NORM,
-    NUM_BLOCKS,
-    WIDE,
-    QKV,
-    ATTENDED,
-    GATE_UP,
-    HIDDEN,
-    LOGITS,
-    SCORES,
-    SUMS,
-    SCRATCH,
-) = range(len(Shape._fields))
+    d_model: int64
+    num_layers: int64
+    num_heads: int64
+    num_kv_heads: int64
+    head_dim: int64
+    has_head_norm: int64
+    num_blocks: int64
+    scores: int64  # numbers of a head's scores
+    sums: int64  # of a head's sums
+    scratch: int64  # of a thread
 
 
 class Weights(NamedTuple):
@@ -69,21 +42,21 @@ class Weights(NamedTuple):
         embedding: [vocab_size, d_model].
     """
 
-    packed: NDArray[np.uint8]
-    matrices: Words
-    gains: Floats
-    biases: Floats
-    embedding: Floats
+    packed: Bytes
+    matrices: Int64Array
+    gains: Float32Array
+    biases: Float32Array
+    embedding: Float32Array
 
 
 class Cache(NamedTuple):
     """Keys and values of all layers, blocks and heads, see `attention`."""
 
-    keys: Floats
-    values: Floats
+    keys: Float32Array
+    values: Float32Array
 
 
-class Plan(NamedTuple):
+class Batch(NamedTuple):
     """The tokens of a step.
 
     Attributes:
@@ -94,11 +67,27 @@ class Plan(NamedTuple):
         outputs: Tokens, by their place in the step, whose logits are wanted.
     """
 
-    tokens: Words
-    positions: Words
-    tables: Words
-    blocks: Words
-    outputs: Words
+    tokens: Int64Array
+    positions: Int64Array
+    tables: Int64Array
+    blocks: Int64Array
+    outputs: Int64Array
+
+
+class Rows(NamedTuple):
+    """Rows of numbers that lie `stride` apart."""
+
+    values: Float32Array
+    stride: int64
+
+
+class Panel(NamedTuple):
+    """A panel of weights: the bytes of all, where it begins, its depth, and the kind of its weights."""
+
+    packed: Bytes
+    begin: int64
+    depth: int64
+    kind: int64
 
 
 class Activations(NamedTuple):
@@ -107,30 +96,53 @@ class Activations(NamedTuple):
     `quantized` holds the rows that a product of 8 bits takes (see `int8`); it is empty where there are none.
     """
 
-    residual: Floats
-    normed: Floats
-    qkv: Floats
-    attended: Floats
-    gate_up: Floats
-    hidden: Floats
-    logits: Floats
-    quantized: Floats
-    scratch: Floats
+    residual: Rows
+    normed: Rows
+    qkv: Rows
+    attended: Rows
+    gate_up: Rows
+    hidden: Rows
+    logits: Rows
+    quantized: Float32Array
+    scratch: Float32Array
 
 
-class Sync(NamedTuple):
-    """What threads meet at: the state of the barrier, and tickets, which are 0 when a step begins."""
+class Threads(NamedTuple):
+    """The threads that run a step.
 
-    barrier: Words
-    tickets: Words
+    Attributes:
+        thread: The number of this one.
+        count: How many there are.
+        barrier: The state of the barrier that they meet at.
+        tickets: Counters that they share work by, 0 when a step begins: one for each matrix, then one for the attention
+            of each layer.
+    """
+
+    thread: int64
+    count: int64
+    barrier: Int64Array
+    tickets: Int64Array
 
 
-def _type_of(kind: type, **others: Any) -> NamedTupleType:
-    return NamedTupleType(tuple(others.get(name, FLOAT32S) for name in kind._fields), kind)  # type: ignore[attr-defined]
+class Step(NamedTuple):
+    """What a step reads and writes.
 
+    Attributes:
+        shape: The sizes.
+        epsilon: Of all norms.
+        weights: What the model has learned.
+        rotation: Of each position, head_dim / 2 cosines and as many sines.
+        cache: Keys and values.
+        batch: The tokens.
+        work: What is computed of them.
+        num_rows: How many tokens there are, or how many outputs.
+    """
 
-WEIGHTS = _type_of(Weights, packed=BYTES, matrices=INT64S)
-CACHE = _type_of(Cache)
-PLAN = NamedTupleType((INT64S,) * len(Plan._fields), Plan)
-ACTIVATIONS = _type_of(Activations)
-SYNC = NamedTupleType((INT64S,) * len(Sync._fields), Sync)
+    shape: Shape
+    epsilon: float32
+    weights: Weights
+    rotation: Float32Array
+    cache: Cache
+    batch: Batch
+    work: Activations
+    num_rows: int64

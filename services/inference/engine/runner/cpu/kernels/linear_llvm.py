@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
+from numba.core.cgutils import unpack_tuple
 from numba.extending import intrinsic
 
 from services.inference.engine.runner.cpu.kernels.intrinsics import BFLOAT16, CACHE_LINE, FLOAT16, FLOAT32, LANES, PANEL
@@ -44,34 +45,34 @@ _LINE_BYTES = 8 * CACHE_LINE
 
 
 def _panel_product(rows: int):
-    def product(typing_context, weights, offset_, depth, kind, x, index, stride, out, out_index, out_stride, add):
+    def product(typing_context, panel, x, first, out, column, add):
         def generate(context, builder, signature, arguments):
-            weights, begin, depth, kind, x, index, stride, out, out_index, out_stride, add = arguments
-            kinds = signature.args
-            panel = address(context, builder, kinds[0], weights, begin, BYTE)
-            start = address(context, builder, kinds[4], x, index, FLOAT)
+            panel, x, first, out, column, add = arguments
+            panel_kind, x_kind, _, out_kind, *_ = signature.args
+            packed, begin, depth, kind = unpack_tuple(builder, panel)
+            weights = address(context, builder, panel_kind.types[0], packed, begin, BYTE)
+            values, stride = unpack_tuple(builder, x)
+            start = address(context, builder, x_kind.types[0], values, builder.mul(first, stride), FLOAT)
             activations = [offset(builder, start, builder.mul(stride, word(row))) for row in range(rows)]
-            target = address(context, builder, kinds[7], out, out_index, FLOAT)
+            values, stride = unpack_tuple(builder, out)
+            place = builder.add(builder.mul(first, stride), column)
+            target = address(context, builder, out_kind.types[0], values, place, FLOAT)
             done = builder.append_basic_block("done")
             choice = builder.switch(kind, done)
             for one, of_kind in _WEIGHTS.items():
                 block = builder.append_basic_block("of_kind")
                 choice.add_case(word(one), block)
                 builder.position_at_end(block)
-                sums = _accumulate(builder, panel, of_kind, depth, activations)
+                sums = _accumulate(builder, weights, of_kind, depth, activations)
                 for row, of_row in enumerate(sums):
                     for number, total in enumerate(of_row):
-                        place = builder.add(builder.mul(out_stride, word(row)), word(number * LANES))
+                        place = builder.add(builder.mul(stride, word(row)), word(number * LANES))
                         store_or_add(builder, total, offset(builder, target, place), add)
                 builder.branch(done)
             builder.position_at_end(done)
             return context.get_dummy_value()
 
-        number = types.int64
-        return (
-            types.void(weights, number, number, number, x, number, number, out, number, number, types.boolean),
-            generate,
-        )
+        return types.void(panel, x, types.int64, out, types.int64, types.boolean), generate
 
     return intrinsic(product)
 

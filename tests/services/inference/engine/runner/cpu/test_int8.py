@@ -14,6 +14,7 @@ from services.inference.engine.runner.cpu.kernels.int8 import (
     quantize_rows,
 )
 from services.inference.engine.runner.cpu.kernels.intrinsics import INT8, PANEL
+from services.inference.engine.runner.cpu.kernels.layout import Panel, Rows
 from services.inference.engine.runner.cpu.panels import pack_panels
 
 Floats = NDArray[np.float32]
@@ -32,11 +33,11 @@ def linear(weights: Floats, x: Floats, num_threads: int = 1) -> Floats:
     activations[:, :inputs] = x
     quantized = np.full(rows * blocks * ROW_BLOCK_FLOATS, 77, np.float32)
     for thread in reversed(range(num_threads)):
-        quantize_rows(thread, num_threads, activations.reshape(-1), stride, rows, depth, quantized)
+        quantize_rows(thread, num_threads, Rows(activations.reshape(-1), stride), rows, depth, quantized)
     out = np.full((rows, panels * PANEL), np.pi, np.float32)
     for panel in range(panels):
-        begin = panel * blocks * BLOCK_BYTES
-        int8_panel(packed, begin, depth, quantized, rows, out.reshape(-1), panel * PANEL, out.shape[1], False)
+        weights_of_panel = Panel(packed, panel * blocks * BLOCK_BYTES, depth, INT8)
+        int8_panel(weights_of_panel, quantized, rows, Rows(out.reshape(-1), out.shape[1]), panel * PANEL, False)
     return out[:, :outputs]
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from services.inference.engine.runner.cpu.kernels.intrinsics import FLOAT32, PANEL
+from services.inference.engine.runner.cpu.kernels.layout import Panel, Rows
 from services.inference.engine.runner.cpu.kernels.linear import float_panel
 
 DEPTH, STRIDE, OUT_STRIDE = 96, 112, 48
@@ -11,7 +12,8 @@ DEPTH, STRIDE, OUT_STRIDE = 96, 112, 48
 
 def product(weights: "np.ndarray", x: "np.ndarray", out: "np.ndarray", *, add: bool) -> None:
     rows = len(x) // STRIDE
-    float_panel(weights.reshape(-1).view(np.uint8), 0, DEPTH, FLOAT32, x, STRIDE, rows, out, 3, OUT_STRIDE, add)
+    panel = Panel(weights.reshape(-1).view(np.uint8), 0, DEPTH, FLOAT32)
+    float_panel(panel, Rows(x, STRIDE), rows, Rows(out, OUT_STRIDE), 3, add)
 
 
 @pytest.mark.parametrize("rows", range(1, 28))

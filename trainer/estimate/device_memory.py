@@ -1,4 +1,4 @@
-"""How much memory this machine, or the container that the process runs in, still has."""
+"""How much memory a device of this machine, or the container that the process runs in, still has."""
 
 import os
 

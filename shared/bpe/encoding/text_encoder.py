@@ -1,0 +1,119 @@
+"""Text to ids: added tokens, plain text between them, and the ids that stand around it."""
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.bpe.encoding.chunks import Chunker
+from shared.bpe.encoding.offsets import TokenSpan, spans_of, with_template
+from shared.bpe.encoding.segments import AllowedSpecial, Layout, Segmenter, join_segments
+from shared.bpe.encoding.template import Ids, Template
+from shared.bpe.encoding.text_memory import utf8_of
+from shared.bpe.patterns.named import is_named
+from shared.bpe.vocabulary import Vocabulary, encode_utf8
+
+# Numba takes a while to import, and the kernels to load: reading a vocabulary needs neither.
+if TYPE_CHECKING:
+    from shared.bpe.encoding.encoder import Encoder
+
+_SHORT = 1 << 14  # characters; with at most four bytes each, they stay within `encoder.MAX_SHORT`
+_LONG = 3 << 18  # characters from which a text is divided among threads
+
+
+class TextEncoder:
+    """Encodes texts by one vocabulary; the methods are those of `Tokenizer`, which describes them.
+
+    Attributes:
+        segmenter: Splits texts into added tokens and plain text.
+    """
+
+    def __init__(self, vocabulary: Vocabulary):
+        self._vocabulary = vocabulary
+        self._has_named_pattern = is_named(vocabulary.pattern)
+        self._template = Template(vocabulary.prefix, vocabulary.suffix)
+        self.segmenter = Segmenter(vocabulary)
+        # Whether the bytes that are encoded are those of the text, if no special token is allowed.
+        all_special = all(token.special for token in vocabulary.added)
+        self._is_plain = self.segmenter.keeps_text and all_special and self._has_named_pattern
+
+    def encode(self, text: str, allowed_special: AllowedSpecial, *, add_special_tokens: bool) -> Ids:
+        """As `Tokenizer.encode_to_numpy`."""
+        if not allowed_special and not add_special_tokens and len(text) <= _SHORT and self._is_plain:
+            return self._encoder.encode_short(encode_utf8(text))
+        matchers = self.segmenter.matchers(allowed_special)
+        if len(text) > _LONG and self.can_split_bytes and not matchers.verbatim.may_occur_in(text):
+            ids = self._encoder.encode_long(utf8_of(text))
+        else:
+            plain, layout = self.segmenter.split_plain(text, matchers)
+            ids = join_segments(layout, self._encoder.encode_each(plain, max_threads=1))
+        return self._template.wrap(ids) if add_special_tokens else ids
+
+    def encode_batch(
+        self,
+        texts: Iterable[str],
+        allowed_special: AllowedSpecial,
+        *,
+        add_special_tokens: bool,
+        max_threads: int | None,
+    ) -> list[Ids]:
+        """As `Tokenizer.encode_batch_to_numpy`."""
+        layouts: list[Layout] = []
+        plain = self.segmenter.split_plain_of_each(texts, self.segmenter.matchers(allowed_special), layouts)
+        encoded = iter([*self._encoder.encode_each(plain, max_threads=max_threads)])
+        batch = [join_segments(layout, encoded) for layout in layouts]
+        return [self._template.wrap(ids) for ids in batch] if add_special_tokens else batch
+
+    def encode_documents(
+        self, data: bytes | memoryview, separator: str | None, dtype: npt.DTypeLike
+    ) -> "npt.NDArray[np.unsignedinteger[Any]]":
+        """As `Tokenizer.encode_documents`."""
+        allowed = () if separator is None else (separator,)
+        if not self.can_split_bytes:
+            return self.encode(str(data, "utf-8"), allowed, add_special_tokens=False).astype(dtype)
+        self.segmenter.matchers(allowed)  # raises for an unknown separator
+        bounds = [0]
+        if separator is not None:
+            for match in re.finditer(re.escape(separator.encode()), data):
+                bounds += match.span()
+        places = np.array([*bounds, len(data)], np.int64)
+        terminator = -1 if separator is None else self.segmenter.special_tokens[separator]
+        starts, ends = places[::2].copy(), places[1::2].copy()
+        return self._encoder.encode_parts(data, starts, ends, terminator=terminator, dtype=dtype)[0]
+
+    def encode_with_offsets(
+        self, text: str, allowed_special: AllowedSpecial, *, add_special_tokens: bool, tokens: Mapping[int, bytes]
+    ) -> list[TokenSpan]:
+        """As `Tokenizer.encode_with_offsets`; `tokens` are all of them, by id."""
+        encode_utf8(text)  # raises for a lone surrogate
+        segments = [*self.segmenter.segments(text, self.segmenter.matchers(allowed_special), with_origins=True)]
+        plain = (segment.text.encode() for segment in segments if segment.token is None)
+        spans = spans_of(segments, self._encoder.encode_each(plain, max_threads=1), tokens)
+        return with_template(spans, len(text), self._template, tokens) if add_special_tokens else spans
+
+    @cached_property
+    def can_split_bytes(self) -> bool:
+        """As `Tokenizer.can_split_bytes`."""
+        added = self._vocabulary.added
+        plain = all(token.special and not token.lstrip and not token.rstrip for token in added)
+        return plain and self._has_named_pattern and self.segmenter.keeps_text
+
+    def chunker(self, allowed_special: AllowedSpecial) -> Chunker:
+        """As `Tokenizer.chunker`."""
+        matchers, vocabulary = self.segmenter.matchers(allowed_special), self._vocabulary
+        return Chunker(
+            vocabulary.pattern,
+            matchers.verbatim,
+            nfc=vocabulary.nfc,
+            prefix_space=vocabulary.prefix_space,
+            only_at_added=bool(matchers.normalized),
+        )
+
+    @cached_property
+    def _encoder(self) -> "Encoder":
+        from shared.bpe.encoding.encoder import Encoder
+
+        return Encoder(self._vocabulary)

@@ -1,0 +1,35 @@
+"""Naming the stages of a job, for whoever wants to know where its time and memory went."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Stage(Protocol):
+    """Enters a stage of a job, on any thread; stages may be nested."""
+
+    def __call__(self, name: str, amount: int = 0) -> AbstractContextManager[None]:
+        """The stage lasts as long as the context.
+
+        Args:
+            name: What it does; the same name may be entered many times.
+            amount: How much it works on this time, such as bytes.
+        """
+
+
+def no_stage(name: str, amount: int = 0) -> AbstractContextManager[None]:  # noqa: ARG001
+    """A `Stage` where nobody wants to know."""
+    return nullcontext()
+
+
+def staged(items: Iterator[T], stage: Stage, name: str) -> Iterator[T]:
+    """The items, with the time that each takes to come in a stage."""
+    end = object()
+    while True:
+        with stage(name):
+            item = next(items, end)
+        if item is end:
+            return
+        yield item  # type: ignore[misc]  # it is no longer `end`
