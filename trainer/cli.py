@@ -20,6 +20,7 @@ from trainer.commands.evaluate import evaluate
 from trainer.commands.evaluate_tokenizers import evaluate_tokenizers
 from trainer.commands.generate import generate
 from trainer.commands.report import report
+from trainer.commands.schedule import schedule
 from trainer.commands.sweep import sweep
 from trainer.commands.tokens import tokens
 from trainer.commands.train import train
@@ -47,7 +48,20 @@ app = App(
     version_flags=[],
     default_parameter=Parameter(negative_iterable=()),
 )
-for _command in (vocab, encode, tokens, estimate, train, sweep, report, evaluate, evaluate_tokenizers, generate, demo):
+for _command in (
+    vocab,
+    encode,
+    tokens,
+    estimate,
+    schedule,
+    train,
+    sweep,
+    report,
+    evaluate,
+    evaluate_tokenizers,
+    generate,
+    demo,
+):
     app.command(_command)
 
 

@@ -17,6 +17,9 @@ ADAMW_FLOPS = 14
 """FLOPs per parameter in AdamW: first moment 3 (two products, one sum), second moment 4, step 5 (square root, epsilon,
 quotient, learning rate, difference), decay 2. The bias correction is the same for all parameters, and not counted."""
 
+SGD_FLOPS = 4
+"""FLOPs per parameter in SGD: decay 2 (product, sum), step 2 (learning rate, difference). Momentum adds 2."""
+
 MUON_STEPS = 5
 """Newton-Schulz iterations of Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon)."""
 
@@ -104,8 +107,12 @@ def forward_flops(config: ModelConfig, *, sequences: int = 1, length: int | None
     )
 
 
-def optimizer_flops(config: ModelConfig, optimizer: Literal["adamw", "muon"] = "adamw") -> int:
-    """FLOPs of one optimizer step: AdamW for every parameter, or Muon for the matrices within blocks."""
+def optimizer_flops(
+    config: ModelConfig, optimizer: Literal["adamw", "muon", "sgd"] = "adamw", *, momentum: float = 0.0
+) -> int:
+    """FLOPs of one optimizer step: AdamW or SGD for every parameter, or Muon for the matrices within blocks."""
+    if optimizer == "sgd":
+        return (SGD_FLOPS + (2 if momentum else 0)) * config.num_parameters
     if optimizer == "adamw":
         return ADAMW_FLOPS * config.num_parameters
     hidden = [shape for shapes in (_attention_shapes(config), _feed_forward_shapes(config)) for shape in shapes]

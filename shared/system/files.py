@@ -47,12 +47,17 @@ def to_json(content: object) -> str:
 
 
 def write_text(path: Path, content: str) -> None:
+    """Write a whole file or nothing, as `write_bytes`."""
+    write_bytes(path, content.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
     """Write a whole file or nothing: under a temporary name, synced to the disk, then renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content.encode())
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         # mkstemp makes private files; a model folder is read by other users too.

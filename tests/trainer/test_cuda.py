@@ -60,7 +60,7 @@ def check_alike(run: RunResults, other: RunResults, tolerance: float = 1e-3) -> 
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:1"])
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("optimizer", ["adamw", "muon", "sgd"])
 def test_a_run_gives_what_it_gives_on_the_cpu(
     watched: TrainSettings, change: Change, device: str, optimizer: str
 ) -> None:

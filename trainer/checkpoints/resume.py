@@ -18,8 +18,6 @@ logger = logging.getLogger(__name__)
 
 # Not the data's folder, which may have moved: data is compared by its content.
 _RESULT = names_affecting(TrainSettings, "result") - {"data"}
-# What settings that a checkpoint of an earlier release does not know yet were then.
-_DEFAULTS = to_table(TrainSettings(data=Path(), output=Path()))
 
 
 def result_settings(settings: TrainSettings) -> dict[str, Any]:
@@ -45,7 +43,9 @@ def check_same_run(checkpoint: Checkpoint, settings: TrainSettings, data: dict[s
             f"stop_after ({stop_after}) must be above {step}, the step of the checkpoint {checkpoint.path}"
         )
     data_there = _flat(checkpoint.data)
-    here, there = result_settings(settings) | _flat(data), _DEFAULTS | checkpoint.settings | data_there
+    # A setting that did not exist when the run was started has the effect of its default.
+    defaults = result_settings(TrainSettings(data=settings.data, output=settings.output))
+    here, there = result_settings(settings) | _flat(data), defaults | checkpoint.settings | data_there
     differing = [name for name in here | data_there if here.get(name) != there.get(name)]
     if "max_steps" in differing:
         differing.remove("max_steps")

@@ -103,7 +103,8 @@ def estimate(
 def _formula(settings: EstimateSettings, config: "ModelConfig", target: "Target") -> dict[str, Any]:
     from trainer.estimate.algebra import step_algebra
 
-    algebra = step_algebra(config, settings.optimization.optimizer, target.memory)
+    o = settings.optimization
+    algebra = step_algebra(config, o.optimizer, target.memory, momentum=o.momentum)
     return {**asdict(algebra), "largest_batch": algebra.largest_batch}
 
 

@@ -1,4 +1,4 @@
-"""Initial weights other than normal ones: attention with the pattern it would learn, and outputs of zero."""
+"""Initial weights other than the model's own: by the size of each matrix, attention that copies, outputs of zero."""
 
 import torch
 from torch import nn
@@ -8,6 +8,25 @@ from shared.lm.attention import Attention
 from shared.lm.transformer import FeedForward
 
 _SHARPNESS = 1.4  # gain of the query and key norms: at 1, a head's attention starts nearly flat
+
+
+@torch.no_grad()
+def xavier_(model: Transformer) -> None:
+    """Initialize every matrix by its own size, and the embedding with a standard deviation of 1.
+
+    The variance of a matrix is 2 / (rows + columns); values beyond three standard deviations are drawn again.
+
+    Source: Glorot and Bengio 2010, "Understanding the difficulty of training deep feedforward neural networks", with
+    the bounds and the embedding of CS336 (assignment 1, section 3.4.1).
+
+    Args:
+        model: Changed in place; the random values come from torch's global generator.
+    """
+    for parameter in model.parameters():
+        if parameter.ndim == 2:
+            is_embedding = parameter is model.model.embed_tokens.weight
+            std = 1.0 if is_embedding else (2 / sum(parameter.shape)) ** 0.5
+            nn.init.trunc_normal_(parameter, std=std, a=-3 * std, b=3 * std)
 
 
 @torch.no_grad()

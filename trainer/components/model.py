@@ -3,7 +3,7 @@
 import torch
 
 from shared.lm import ModelConfig, RopeConfig, Transformer
-from trainer.components.initialization import mimetic_attention_, zero_blocks_, zero_head_
+from trainer.components.initialization import mimetic_attention_, xavier_, zero_blocks_, zero_head_
 from trainer.errors import UsageError
 from trainer.settings.train import ModelSettings, OptimizationSettings
 
@@ -51,7 +51,9 @@ def new_model(settings: ModelSettings, vocab_size: int, seed: int) -> Transforme
     """A model with initial weights that depend on the seed alone; sets torch's global random generators."""
     torch.manual_seed(seed)
     model = Transformer(model_config(settings, vocab_size))
-    if settings.initialization == "mimetic":
+    if settings.initialization == "xavier":
+        xavier_(model)
+    elif settings.initialization == "mimetic":
         mimetic_attention_(model)
     if settings.zero_outputs in {"blocks", "all"}:
         zero_blocks_(model)

@@ -1,4 +1,4 @@
-"""AdamW, and Muon with AdamW; weight decay on matrices only."""
+"""AdamW, Muon with AdamW, and SGD; weight decay on matrices only."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -19,7 +19,8 @@ def build_optimizer(
     learning_rate: float,
     betas: tuple[float, float],
     weight_decay: float,
-    name: Literal["adamw", "muon"] = "adamw",
+    momentum: float = 0.0,
+    name: Literal["adamw", "muon", "sgd"] = "adamw",
     embedding_learning_rate: float | None = None,
     head_learning_rate: float | None = None,
 ) -> torch.optim.Optimizer:
@@ -32,7 +33,9 @@ def build_optimizer(
         model: A Transformer, or a module around one.
         learning_rate: For all parameters, see `set_learning_rate`.
         betas: AdamW's.
-        weight_decay: Decoupled, as Loshchilov and Hutter 2019 (arXiv 1711.05101).
+        weight_decay: Decoupled, as Loshchilov and Hutter 2019 (arXiv 1711.05101); with SGD part of the gradient, which
+            is the same where there is no momentum.
+        momentum: SGD's; without it there is no state.
         name: "muon" is for the matrices within blocks; embeddings, output projection and gains stay with AdamW.
         embedding_learning_rate: Of the embedding, if not that of the others (Yang et al. 2022, "Tensor Programs V",
             arXiv 2203.03466, table 3); its decay follows its rate.
@@ -54,6 +57,9 @@ def build_optimizer(
         {"params": [p for _, p in parameters if p.ndim < 2], "weight_decay": 0.0},
         *({"params": [p], "weight_decay": weight_decay, _RELATIVE_RATE: rate / learning_rate} for p, rate in own),
     ]
+    if name == "sgd":
+        # One matrix after the other: all at once would copy every gradient to add the decay to it.
+        return torch.optim.SGD(groups, lr=learning_rate, momentum=momentum, foreach=False)
     # One kernel for the whole update; torch has it for CPU, CUDA and MPS.
     adamw = torch.optim.AdamW(groups, lr=learning_rate, betas=betas, fused=True)
     if name == "adamw":

@@ -16,11 +16,13 @@ def learning_rate(
     schedule: Literal["cosine", "wsd", "constant"] = "cosine",
     decay_share: float = 0.2,
     decay_shape: Literal["1-sqrt", "linear"] = "1-sqrt",
+    warmup_from_zero: bool = False,
 ) -> float:
     """Linear warm-up to `peak`, then what the schedule says, and flat after `max_steps`.
 
     - cosine: half a cosine down to `min_ratio * peak`. The rule is nanoGPT's (`get_lr` in its train.py): warm-up
-      divides by `warmup_steps + 1`, so that the first step does not have a rate of 0.
+      divides by `warmup_steps + 1`, so that the first step does not have a rate of 0. With `warmup_from_zero` it has,
+      as in CS336 (assignment 1, section 4.4).
     - wsd (warm-up, stable, decay): the peak, then down to `min_ratio * peak` over the last steps. Hu et al. 2024,
       "MiniCPM" (arXiv 2404.06395, section 4); the shape 1 - sqrt and the share of 20 % are from Hägele et al. 2024,
       "Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations" (arXiv 2405.18392).
@@ -35,9 +37,10 @@ def learning_rate(
         schedule: See above.
         decay_share: Of wsd: the share of `max_steps` in which the rate falls, at most what the warm-up leaves.
         decay_shape: Of wsd.
+        warmup_from_zero: The first step of a warm-up has a rate of 0.
     """
     if step < warmup_steps:
-        return peak * (step + 1) / (warmup_steps + 1)
+        return peak * (step / warmup_steps if warmup_from_zero else (step + 1) / (warmup_steps + 1))
     if schedule == "constant":
         return peak
     if step >= max_steps:
@@ -62,4 +65,5 @@ def scheduled_learning_rate(step: int, settings: OptimizationSettings) -> float:
         schedule=settings.schedule,
         decay_share=settings.decay_share,
         decay_shape=settings.decay_shape,
+        warmup_from_zero=settings.warmup_from_zero,
     )

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import sympy
 
 from shared.lm import ModelConfig
-from shared.lm.accounting import ADAMW_FLOPS, BACKWARD_PER_FORWARD
+from shared.lm.accounting import ADAMW_FLOPS, BACKWARD_PER_FORWARD, SGD_FLOPS
 
 _FLOAT = 4  # bytes
 
@@ -76,7 +76,11 @@ class Algebra:
 
 
 def step_algebra(
-    config: ModelConfig, optimizer: Literal["adamw", "muon"] = "adamw", memory_bytes: int | None = None
+    config: ModelConfig,
+    optimizer: Literal["adamw", "muon", "sgd"] = "adamw",
+    memory_bytes: int | None = None,
+    *,
+    momentum: float = 0.0,
 ) -> Algebra:
     """The algebra of a model's training step.
 
@@ -88,6 +92,7 @@ def step_algebra(
         config: The model.
         optimizer: Decides about the state.
         memory_bytes: What there is.
+        momentum: SGD's; without it there is no state.
     """
     sizes = _sizes(config)
     matrices = _matrices(config)
@@ -96,7 +101,8 @@ def step_algebra(
     count += 2 * (L - 1) if config.value_residual else 0
     layer, whole = _layer_activations(config), _whole_activations(config)
     kept = L * sum(layer.values()) + sum(whole.values())
-    state = 2 * P if optimizer == "adamw" else 2 * P - L * matrices  # Muon has one value for each of its own
+    # Muon has one value for each of its own.
+    state = {"adamw": 2 * P, "muon": 2 * P - L * matrices, "sgd": P if momentum else 0 * P}[optimizer]
     parts = {
         "parameters": _FLOAT * P,
         "gradients": _FLOAT * P,
@@ -109,6 +115,7 @@ def step_algebra(
         "forward pass": forward,
         "backward pass": BACKWARD_PER_FORWARD * forward,
         **({"AdamW's update": ADAMW_FLOPS * P} if optimizer == "adamw" else {}),
+        **({"SGD's update": (SGD_FLOPS + (2 if momentum else 0)) * P} if optimizer == "sgd" else {}),
     }
     values = {**sizes, P: int(count.subs(sizes))}
     numbers = total.subs(values)

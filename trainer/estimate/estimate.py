@@ -82,9 +82,10 @@ class Estimate:
 
 def step_flops(settings: TrainSettings, config: ModelConfig, stage: Stage | None = None) -> int:
     """Operations of one optimizer step: of a stage of the run, or of the full batch and context."""
+    o = settings.optimization
     windows, length = (settings.total_batch_size, None) if stage is None else (stage.windows, stage.length)
     forward = forward_flops(config, sequences=windows, length=length).total
-    return (1 + BACKWARD_PER_FORWARD) * forward + optimizer_flops(config, settings.optimization.optimizer)
+    return (1 + BACKWARD_PER_FORWARD) * forward + optimizer_flops(config, o.optimizer, momentum=o.momentum)
 
 
 def estimate_run(

@@ -66,7 +66,7 @@ class _StepFormula:
         activations, gradients, rest = max(moments, key=sum)
         return {
             PARAMETERS: weights + (_FLOAT * self.config.head_dim // 2 if self.config.position == "rope" else 0),
-            OPTIMIZER: 2 * weights - self._without_second_moment(),
+            OPTIMIZER: self._state(),
             GRADIENTS: gradients,
             **{name: size * activations // all_kept for name, size in kept.items()},
             TEMPORARY: rest,
@@ -152,11 +152,17 @@ class _StepFormula:
         return max(sizes)
 
     def _update(self) -> int:
-        """Muon orthogonalizes one matrix after the other; AdamW's kernel takes no memory."""
+        """Muon orthogonalizes one matrix after the other, and SGD adds the decay to its gradient; AdamW takes none."""
         c = self.config
-        return 10 * c.d_model * max(c.d_ff, c.num_heads * c.head_dim) if self.settings.optimizer == "muon" else 0
+        matrix = c.d_model * max(c.d_ff, c.num_heads * c.head_dim)
+        if self.settings.optimizer == "sgd":
+            return _FLOAT * max(matrix, self.counts.embedding)
+        return 10 * matrix if self.settings.optimizer == "muon" else 0
 
-    def _without_second_moment(self) -> int:
-        """Muon has one value of state for each parameter of its matrices, AdamW two."""
+    def _state(self) -> int:
+        """AdamW has two values for each parameter, Muon one for those of its matrices, SGD at most one."""
+        weights = _FLOAT * self.counts.total
+        if self.settings.optimizer == "sgd":
+            return weights if self.settings.momentum else 0
         matrices = self.counts.attention + self.counts.feed_forward
-        return _FLOAT * matrices if self.settings.optimizer == "muon" else 0
+        return 2 * weights - (_FLOAT * matrices if self.settings.optimizer == "muon" else 0)

@@ -11,10 +11,10 @@ _SIZES = {  # layers, d_model, heads
 
 
 def gpt2_configs() -> dict[str, ModelConfig]:
-    """GPT-2's widths and depths in this package's architecture.
+    """GPT-2's widths and depths in this package's architecture, the shapes of the presets `gpt2-small` to `gpt2-xl`.
 
-    With a feed-forward of three matrices of 4 x d_model and an output projection of its own; the presets of the same
-    names have 8/3 x d_model and a tied one, which are the sizes that GPT-2 really has.
+    With a feed-forward of three matrices of 4 x d_model and an output projection of its own they have more parameters
+    than GPT-2, whose feed-forward has two and whose output projection is the embedding.
     """
     return {
         name: ModelConfig(

@@ -80,6 +80,7 @@ def step_memory(
     plain = OptimizationSettings(
         batch_size=at_once,
         optimizer=o.optimizer,
+        momentum=o.momentum,
         dropout=o.dropout,
         document_mask=o.document_mask,
         z_loss=o.z_loss,

@@ -98,7 +98,14 @@ def measure_steps(settings: TrainSettings, config: ModelConfig, device: Device) 
     o = settings.optimization
     model = new_model(settings.model, config.vocab_size, o.seed).to(device.torch_device).train()
     apply_recipe(model, o, end_of_text_id=0)
-    optimizer = build_optimizer(model, learning_rate=1e-6, betas=o.betas, weight_decay=o.weight_decay, name=o.optimizer)
+    optimizer = build_optimizer(
+        model,
+        learning_rate=1e-6,
+        betas=o.betas,
+        weight_decay=o.weight_decay,
+        momentum=o.momentum,
+        name=o.optimizer,
+    )
     training_loss = TrainingLoss(model)
     if settings.machine.compile:
         training_loss.compile()

@@ -39,7 +39,7 @@ def to_json(
         length: Tokens of the sequence whose forward pass is counted by component; the context length if None.
         price_per_hour: Dollars for an hour of one device.
     """
-    e, m, speed = estimate, estimate.memory, estimate.speed
+    e, m, speed, o = estimate, estimate.memory, estimate.speed, estimate.settings.optimization
     parameters = count_parameters(e.config)
     forward = forward_flops(e.config, length=length)
     return {
@@ -56,7 +56,7 @@ def to_json(
                 **{name: BACKWARD_PER_FORWARD * value for name, value in dataclasses.asdict(forward).items()},
                 "total": BACKWARD_PER_FORWARD * forward.total,
             },
-            "optimizer_step": optimizer_flops(e.config, e.settings.optimization.optimizer),
+            "optimizer_step": optimizer_flops(e.config, o.optimizer, momentum=o.momentum),
             "step": e.step_flops,
         },
         "memory": {**dataclasses.asdict(m), "total": m.total, "available": e.target.memory},
@@ -70,10 +70,10 @@ def to_json(
             "tokens_per_second": round(speed.tokens_per_second, 1),
             "measured": None if speed.measured is None else dataclasses.asdict(speed.measured),
         },
-        "batch_size": e.settings.optimization.batch_size,
+        "batch_size": o.batch_size,
         "largest_batch_size": e.largest_batch,
         "price_per_hour": price_per_hour,
-        "run": _budget(e, e.run_tokens, price_per_hour) | {"max_steps": e.settings.optimization.max_steps},
+        "run": _budget(e, e.run_tokens, price_per_hour) | {"max_steps": o.max_steps},
         "budget": _budget(e, tokens, price_per_hour),
     }
 

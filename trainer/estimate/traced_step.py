@@ -74,7 +74,12 @@ def _take_step(
     """A first update, which makes the optimizer's state, and a step with it."""
     apply_recipe(model, o, end_of_text_id=0)
     optimizer = build_optimizer(
-        model, learning_rate=o.learning_rate, betas=o.betas, weight_decay=o.weight_decay, name=o.optimizer
+        model,
+        learning_rate=o.learning_rate,
+        betas=o.betas,
+        weight_decay=o.weight_decay,
+        momentum=o.momentum,
+        name=o.optimizer,
     )
     trace.component = GRADIENTS
     for parameter in model.parameters():

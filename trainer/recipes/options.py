@@ -7,7 +7,7 @@ from typing import Any
 from cyclopts import App, ArgumentCollection, CycloptsError, Parameter
 
 from trainer.errors import UsageError
-from trainer.recipes.scaling import Derived, derive
+from trainer.recipes.scaling import Derived, derive, needs_vocabulary
 from trainer.settings.file import SettingsFile
 from trainer.settings.train import TrainSettings
 from trainer.settings.whole_numbers import refuse_fractions
@@ -40,11 +40,11 @@ class ScalingOptions:
         if given.get("depth") is None and given.get("preset") is None:
             return
         options = {name for argument in arguments for name in argument.names}
-        vocab_size, data_tokens = _sizes(given, options)
+        vocab_size, data_tokens = _sizes(given, options) if needs_vocabulary(given) else (None, None)
         derived = derive(given, vocab_size=vocab_size, data_tokens=data_tokens)
         # Some commands lack some of the options.
         known = [one for one in derived if f"--{one.name.replace('_', '-')}" in options]
-        values = {one.name: one.value for one in known}
+        values = {one.name: list(one.value) if isinstance(one.value, tuple) else one.value for one in known}
         SettingsFile(values, _option(given))(app, commands, arguments)
         if self._verbose and known:
             _log(_option(given), known)
@@ -63,13 +63,19 @@ def _sizes(given: Mapping[str, Any], options: Collection[str]) -> tuple[int, int
 
 
 def _option(given: Mapping[str, Any]) -> str:
-    return f"--depth {given['depth']}" if given.get("depth") is not None else f"--preset {given['preset']}"
+    if given.get("depth") is not None:
+        return f"--depth {given['depth']}"
+    return f"--preset {given['preset']}{' --improved' if given.get('improved') else ''}"
 
 
 def _log(option: str, derived: Sequence[Derived]) -> None:
-    logger.info("Derived from %s:", option)
+    """A line for each source, with all that it gives."""
+    values: dict[str, list[str]] = {}
     for one in derived:
-        logger.info("  %s = %s: %s", one.name, one.value, one.reason)
+        values.setdefault(one.reason, []).append(f"{one.name} = {one.value}")
+    logger.info("Derived from %s:", option)
+    for reason, those in values.items():
+        logger.info("  %s: %s", ", ".join(those), reason)
 
 
 def parse_train_settings(table: Mapping[str, Any], *, source: str) -> TrainSettings:

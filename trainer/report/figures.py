@@ -21,7 +21,7 @@ from trainer.runs.results import RunResults
 
 _MOST_IN_A_LEGEND = 32
 _INK, _GRID = "#010203", "#040506"  # stand for colors that the page gives
-_STYLE: Any = {
+STYLE: Any = {
     "font.family": ["sans-serif"],
     "font.size": 10,
     "axes.titlesize": 11,
@@ -85,7 +85,7 @@ def draw_all(
     """
     colors = colors_of(runs)
     folder.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of letters that the font lacks, and labels without room
         drawn = (_draw(sketch, runs, colors, folder) for sketch in _sketches(runs, colors, positions, axis))
         return [picture for picture in drawn if picture is not None]

@@ -21,9 +21,9 @@ class SettingsFile(cyclopts.config.Dict):
     """
 
     def __init__(self, table: Mapping[str, Any], source: str) -> None:
-        super().__init__(data=dict(table), source=source, use_commands_as_keys=False)
+        super().__init__(data=dict(table), source=source)
 
-    def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:  # noqa: ARG002
         """Fill the arguments that the command line left open (cyclopts calls this)."""
         names = [name.removeprefix("--").replace("-", "_") for a in arguments if a.parse for name in a.names]
         for key in self.config:
@@ -31,7 +31,9 @@ class SettingsFile(cyclopts.config.Dict):
                 close = difflib.get_close_matches(key, names, n=1)
                 hint = f"Did you mean {close[0]!r}?" if close else f"Known keys: {', '.join(sorted(set(names)))}."
                 raise CycloptsError(msg=f"{self.source}: unknown key {key!r}. {hint}")
-        super().__call__(app, commands, arguments)
+        # No commands: cyclopts would look for a table of that name, or else drop keys that are also names of commands,
+        # such as `schedule`.
+        super().__call__(app, (), arguments)
 
 
 def read_settings_file(path: Path) -> SettingsFile:

@@ -34,7 +34,16 @@ class ScalingSettings(Settings):
     CPU; 12 is GPT-2's smallest, for a GPU. Options that you set yourself take precedence."""
 
     preset: PresetName | None = None
-    """A published shape instead of a depth; batch, learning rate and steps follow as well."""
+    """A published model instead: its shape, initialization, optimizer, batch, learning rate and steps, as far as its
+    sources give them."""
+
+    improved: bool = False
+    """With --preset: its shape alone; everything else as for a model of a --depth, by our recipe."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.improved and self.preset is None:
+            raise UsageError("--improved asks for our recipe on a published shape: give --preset as well")
 
 
 @Parameter(name="*", group=Group("Model: what is trained", sort_key=2))
@@ -75,12 +84,14 @@ class ModelSettings(Settings):
     """Base of the rotary position embedding. 10000 is usual up to a context of about 4096; 100000 helps mimetic
     initialization, and 500000 (Llama 3) serves longer contexts."""
 
-    initialization: Literal["normal", "mimetic"] = "mimetic"
-    """How weights are initialized. normal: as in GPT-2. mimetic: with attention that copies, so that names stay the
-    same within a text after a million tokens rather than many: what matters in short runs of small models."""
+    initialization: Literal["normal", "xavier", "mimetic"] = "mimetic"
+    """How weights are initialized. normal: as in GPT-2. xavier: each matrix by its own size, embeddings by 1, as in
+    CS336. mimetic: with attention that copies, so that names stay the same within a text after a million tokens rather
+    than many: what matters in short runs of small models."""
 
     initializer_range: float = 0.04
-    """Standard deviation of initial weights. 0.02 is usual for large models; small ones start faster with 0.04."""
+    """Standard deviation of initial weights, but with xavier. 0.02 is usual for large models; small ones start faster
+    with 0.04."""
 
     norm: Literal["pre", "post", "none"] = "pre"
     """For experiments: RMSNorm before each part of a block (usual), after it as in the first Transformer, or none. A

@@ -77,12 +77,20 @@ class OptimizationSettings(Settings):
     """Steps of linear growth to the peak. 1 to 5 % of max_steps; more if the loss jumps at the start. Default: 100, or
     a fifth of max_steps if that is less."""
 
+    warmup_from_zero: bool = False
+    """Let the first step of the warm-up have a rate of 0, as in CS336 and llama2.c; else the first of W warm-up steps
+    has 1/(W + 1) of the peak, as in nanoGPT."""
+
     weight_decay: float = setting(0.1, minimum=0)
     """Decay of matrices and embeddings (never of norm gains). 0.1 is usual; it matters when text repeats."""
 
-    optimizer: Literal["adamw", "muon"] = "adamw"
+    optimizer: Literal["adamw", "muon", "sgd"] = "adamw"
     """adamw for everything, or muon for the matrices within blocks, with adamw for the rest: fewer steps to the same
-    loss, each a little slower. Both take the same learning rate and weight decay."""
+    loss, each a little slower. Both take the same learning rate and weight decay. sgd, for comparison, keeps no state;
+    at rates of 0.1 to 1 it learns far less in as many steps."""
+
+    momentum: float = setting(0.0, minimum=0)
+    """Of sgd: the share of the last update that the next one adds; 0.9 is usual. 0 for none, and no state."""
 
     betas: tuple[float, float] = (0.9, 0.99)
     """AdamW's averages of the gradient and of its square. (0.9, 0.99) with small batches; (0.9, 0.95) is usual with
@@ -102,6 +110,10 @@ class OptimizationSettings(Settings):
     document_mask: bool = False
     """Let a token see its own document only, not the one before it in the window. Slower; helps most where documents
     are short and have nothing to do with each other."""
+
+    data_order: Literal["epochs", "uniform"] = "epochs"
+    """epochs: every token once, then again in another order. uniform: windows from random places, with replacement, as
+    get_batch of nanoGPT and CS336 draws them; after as many tokens as there are, 63 % of them were seen."""
 
     seed: int = setting(0, minimum=0)
     """Determines the initial weights, the order of the data and the samples. The same seed gives the same run."""
@@ -127,6 +139,10 @@ class OptimizationSettings(Settings):
             raise UsageError("learning_rate must be above 0; got 0")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise UsageError(f"betas must be at least 0 and below 1; got {self.betas}")
+        if self.momentum >= 1:
+            raise UsageError(f"momentum must be below 1; got {self.momentum}")
+        if self.momentum and self.optimizer != "sgd":
+            raise UsageError(f"momentum is an option of optimizer sgd; got optimizer {self.optimizer}")
 
     @property
     def usual_warmup_steps(self) -> int:

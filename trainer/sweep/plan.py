@@ -18,7 +18,7 @@ Experiment = Literal["learning-rate", "batch-size", "vocab-size"]
 Changes = dict[str, Any]
 
 VOCAB_SIZE = "vocab_size"
-_SCALING = {"depth", "preset"}
+_SCALING = {"depth", "preset", "improved"}
 _NOT_VARIED = ("output", "resume", "overwrite", "stop_after", "config")
 # Clipping and the decay to nearly 0 bring even 3,000 times a good rate back; the last of these diverges.
 _RATE_FACTORS = (0.1, 0.3, 1, 3, 10, 100, 10_000)
@@ -153,7 +153,7 @@ def plan_runs(base: TrainSettings, changes: Sequence[Changes], *, hold_tokens: b
         del whole["warmup_steps"]  # each run's own steps give it
     runs: list[PlannedRun] = []
     for own in changes:
-        table = _without_derived(whole, base) if _SCALING & set(own) else whole
+        table = _without_derived(whole, base, own) if _SCALING & set(own) else whole
         name = _name(own)
         output = {"output": str(base.output / name)}
         source = f"run {name}"
@@ -165,11 +165,14 @@ def plan_runs(base: TrainSettings, changes: Sequence[Changes], *, hold_tokens: b
     return runs
 
 
-def _without_derived(table: Changes, base: TrainSettings) -> Changes:
+def _without_derived(table: Changes, base: TrainSettings, own: Changes) -> Changes:
     """The settings without those derived from the base's depth or preset: the run's own derive them again."""
+    replaced = ({"depth", "preset"} if {"depth", "preset"} & set(own) else set()) | (
+        {"improved"} if {"depth", "improved"} & set(own) else set()
+    )
     asked = {name: value for name, value in table.items() if name not in DERIVED_SETTINGS}
     derived = to_table(parse_train_settings(asked | {"output": str(base.output)}, source="the base settings"))
-    rest = {name: value for name, value in table.items() if name not in _SCALING}
+    rest = {name: value for name, value in table.items() if name not in replaced}
     return {name: value for name, value in rest.items() if name in asked or derived[name] != value}
 
 

@@ -1,4 +1,4 @@
-"""Shuffling without a list: the place of each number in a pseudorandom order is computed from the number alone."""
+"""Randomness without a state: a number's place in a pseudorandom order, or a draw, is computed from its index alone."""
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,21 @@ def permute(numbers: Numbers, count: int, keys: Numbers) -> Numbers:
     while (outside := result >= count).any():
         result[outside] = _feistel(result[outside], half_bits, keys)
     return result
+
+
+def random_numbers(first: int, count: int, seed: int) -> Numbers:
+    """The random numbers `first` to `first + count - 1` of a stream: SplitMix64, whose state only counts.
+
+    Args:
+        first: Index of the first number, 0 or more.
+        count: How many.
+        seed: Of the stream, a number of 64 bits.
+
+    Returns:
+        uint64 [count], each of 64 random bits.
+    """
+    indexes = np.arange(first + 1, first + count + 1, dtype=np.uint64)
+    return _mix(np.uint64(seed) + indexes * np.uint64(0x9E3779B97F4A7C15))
 
 
 def _feistel(numbers: Numbers, half_bits: int, keys: Numbers) -> Numbers:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from trainer.settings.stages import Stage, StepShapes
-from trainer.tokens.windows import ShuffledWindows
+from trainer.tokens.windows import Windows
 
 
 class _Part(NamedTuple):
@@ -44,11 +44,11 @@ class StagedWindows:
         shapes: The shapes of the steps.
     """
 
-    windows: ShuffledWindows
+    windows: Windows
     shapes: StepShapes
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of a step, from 0, both int64 [windows, length]; as `ShuffledWindows.batch` gives them."""
+        """Inputs and targets of a step, from 0, both int64 [windows, length]; as `Windows.batch` gives them."""
         index = self.shapes.index(step)
         stage = self.shapes.stages[index]
         if len(self.shapes.stages) == 1:

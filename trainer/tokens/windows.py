@@ -1,13 +1,15 @@
-"""The tokens that a training step sees: windows in a different order in each epoch.
+"""The tokens that a training step sees: windows in a different order in each epoch, or from random places.
 
 Windows are cut from one long array and may cross from one document into the next; the end-of-text id between them tells
 the model so.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,17 +17,16 @@ from torch import Tensor
 
 from trainer.components.loss import IGNORED
 from trainer.errors import TrainerError
-from trainer.tokens.permutation import ROUNDS, Numbers, permute
+from trainer.tokens.permutation import ROUNDS, Numbers, permute, random_numbers
 from trainer.tokens.token_file import TokenFile
 
 
 @dataclass(frozen=True)
-class ShuffledWindows:
-    """An endless sequence of windows, epoch after epoch, each a pure function of (seed, its index in the sequence).
+class Windows(ABC):
+    """An endless sequence of windows, each a pure function of (seed, its index in the sequence).
 
-    In every epoch each token but the file's first is a target exactly once. Each epoch cuts the file at different
-    places and shuffles the windows again. Nothing is kept in memory, however large the file, and a run that resumes at
-    some step sees what the uninterrupted run would have seen, without any saved state.
+    Nothing is kept in memory, however large the file, and a run that resumes at some step sees what the uninterrupted
+    run would have seen, without any saved state.
 
     Attributes:
         tokens: The token file.
@@ -43,11 +44,6 @@ class ShuffledWindows:
                 f"{self.tokens.path}: need at least {self.length + 1} tokens, found {len(self.tokens)}; "
                 "lower --context-length, or give more text"
             )
-
-    @property
-    def per_epoch(self) -> int:
-        """Windows of an epoch. The first and the last two may be short, so that there is one more than necessary."""
-        return -(-self._targets // self.length) + 1
 
     def batch(self, index: int, size: int) -> tuple[Tensor, Tensor]:
         """The windows `index * size` to `(index + 1) * size - 1` of the sequence.
@@ -80,11 +76,32 @@ class ShuffledWindows:
         return torch.from_numpy(inputs), torch.from_numpy(targets)
 
     @property
+    @abstractmethod
+    def per_epoch(self) -> int:
+        """Windows after which a token may be a target again."""
+
+    @abstractmethod
+    def _cuts(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
+        """Start and stop of the inputs of windows of the sequence."""
+
+
+@dataclass(frozen=True)
+class ShuffledWindows(Windows):
+    """Epoch after epoch, in each of which every token but the file's first is a target exactly once.
+
+    Each epoch cuts the file at different places and shuffles the windows again.
+    """
+
+    @property
+    def per_epoch(self) -> int:
+        """Windows of an epoch. The first and the last two may be short, so that there is one more than necessary."""
+        return -(-self._targets // self.length) + 1
+
+    @property
     def _targets(self) -> int:
         return len(self.tokens) - 1
 
     def _cuts(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
-        """Start and stop of the inputs of windows of the sequence."""
         cuts: list[tuple[int, int]] = []
         for epoch, some in groupby(numbers, lambda number: number // self.per_epoch):
             keys, offset = _epoch(self.seed, epoch)
@@ -101,6 +118,41 @@ class ShuffledWindows:
         if window == self.per_epoch:
             return self._targets
         return (self._cut(window - 1, first_length) + self._targets + 1) // 2
+
+
+@dataclass(frozen=True)
+class UniformWindows(Windows):
+    """Whole windows that begin anywhere in the file with equal probability, drawn with replacement.
+
+    As `get_batch` of nanoGPT's train.py, and CS336 (assignment 1, section 5.1).
+    """
+
+    @property
+    def per_epoch(self) -> int:
+        """There are no epochs."""
+        return 1 << 62
+
+    def _cuts(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
+        starts = len(self.tokens) - self.length
+        # The high half of a 128-bit product: no start is favored by more than starts / 2^64 (Lemire 2019).
+        stream = _stream(self.seed)
+        drawn = (int(random_numbers(number, 1, stream)[0]) * starts >> 64 for number in numbers)
+        return [(start, start + self.length) for start in drawn]
+
+
+def open_windows(order: Literal["epochs", "uniform"], tokens: TokenFile, length: int, seed: int) -> Windows:
+    """The windows of a token file in one of the orders.
+
+    Raises:
+        TrainerError: the file is shorter than a window.
+    """
+    return (ShuffledWindows if order == "epochs" else UniformWindows)(tokens, length, seed)
+
+
+@lru_cache(maxsize=8)
+def _stream(seed: int) -> int:
+    """Where the random numbers of a seed begin."""
+    return int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
 
 
 @lru_cache(maxsize=8)

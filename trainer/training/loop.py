@@ -20,7 +20,7 @@ from trainer.errors import DivergedError
 from trainer.settings.train import TrainSettings
 from trainer.tokens.staged_windows import StagedWindows
 from trainer.tokens.token_file import TokenFileError
-from trainer.tokens.windows import ShuffledWindows
+from trainer.tokens.windows import Windows
 from trainer.training.divergence import divergence, remember
 
 Loss = Callable[..., tuple[Tensor, Tensor]]
@@ -103,7 +103,7 @@ def accumulate_gradients(
 def training_steps(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    windows: ShuffledWindows,
+    windows: Windows,
     settings: TrainSettings,
     device: Device,
     *,

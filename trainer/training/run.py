@@ -1,6 +1,7 @@
 """From settings to a run that is ready to train: everything is checked before the first file is written."""
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,7 @@ from trainer.runs.trackers import require_trackers
 from trainer.settings.stages import Stage
 from trainer.settings.train import USUAL_WARMUP_STEPS, CheckpointSettings, TrainSettings
 from trainer.tokens.dataset import TrainingData, open_training_data
-from trainer.tokens.windows import ShuffledWindows
+from trainer.tokens.windows import Windows, open_windows
 from trainer.training.watching import Watcher
 
 logger = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class Run:
     processes: Processes
     device: Device
     data: TrainingData
-    windows: ShuffledWindows
+    windows: Windows
     folder: RunFolder
     step_memory: StepMemory
     available_memory: int
@@ -81,12 +82,13 @@ def prepare_run(settings: TrainSettings, processes: Processes = ONE_PROCESS, dev
         device = choose_device(settings.machine.device, settings.machine.dtype, d_model=settings.model.d_model)
     check_batch(settings, processes)
     data = open_training_data(settings.data)
-    windows = ShuffledWindows(data.train, settings.model.context_length, settings.optimization.seed)
+    o = settings.optimization
+    windows = open_windows(o.data_order, data.train, settings.model.context_length, o.seed)
     config = model_config(settings.model, data.tokenizer.vocab_size)
     available = available_memory(device.torch_device)
     memory = check_fit(settings, config, device, available, processes.count)
-    model = new_model(settings.model, config.vocab_size, settings.optimization.seed)
-    apply_recipe(model, settings.optimization, data.tokenizer.end_of_text_id)
+    model = new_model(settings.model, config.vocab_size, o.seed)
+    apply_recipe(model, o, data.tokenizer.end_of_text_id)
     watcher = Watcher(model, data, settings, device, processes)
     folder = RunFolder(settings.output)
     if processes.is_first:
@@ -156,6 +158,9 @@ def log_plan(run: Run) -> None:
             "schedule: %s windows of %s tokens a step, full from step %d on; the learning rate follows the steps",
             *(_range(shapes.stages, "windows"), _range(shapes.stages, "length"), shapes.stages[-1].first),
         )
+    if o.data_order == "uniform":
+        seen = 1 - math.exp(-total / tokens)
+        logger.info("data order: uniform, with replacement: about %.0f %% of the tokens are seen", 100 * seen)
     if o.warmup_steps == o.usual_warmup_steps < USUAL_WARMUP_STEPS:
         logger.info(
             "warm-up: %d steps, the default for a run of %d; %d are usual in longer runs",

@@ -54,6 +54,7 @@ class Trainer:
             learning_rate=o.learning_rate,
             betas=o.betas,
             weight_decay=o.weight_decay,
+            momentum=o.momentum,
             embedding_learning_rate=rates.embedding_learning_rate,
             head_learning_rate=rates.head_learning_rate,
         )

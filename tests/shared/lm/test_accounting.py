@@ -74,6 +74,12 @@ def test_counts_are_those_of_the_module(config: ModelConfig, sequences: int) -> 
     assert forward_flops(config, sequences=sequences).total == counter.get_total_flops()
 
 
+def test_sgd_has_no_moments_to_update() -> None:
+    """w - rate (g + decay w): two products, a sum and a difference; momentum adds a product and a sum."""
+    assert optimizer_flops(GPT2_XL, "sgd") == 4 * 2_127_057_600
+    assert optimizer_flops(GPT2_XL, "sgd", momentum=0.9) == 6 * 2_127_057_600
+
+
 def test_muon_counts_what_torch_runs() -> None:
     """The products of one update of torch.optim.Muon, by torch.utils.flop_counter; the rest is a few for each value."""
     if not hasattr(torch.optim, "Muon"):

@@ -53,6 +53,32 @@ def test_the_seed_alone_decides() -> None:
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+def test_xavier_is_cs336s() -> None:
+    """Assignment 1, section 3.4.1: variance 2 / (in + out) and embeddings of variance 1, all cut at three deviations.
+
+    A normal distribution cut at three deviations has a standard deviation of 0.98658 of them.
+    """
+    settings = ModelSettings(
+        d_model=512,
+        d_ff=1_344,
+        num_layers=2,
+        num_heads=16,
+        qk_norm=False,
+        tie_embeddings=False,
+        initialization="xavier",
+    )
+    model = new_model(settings, vocab_size=5_000, seed=0)
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 1:
+            assert (parameter == 1).all(), name
+            continue
+        rows, columns = parameter.shape
+        std = 1.0 if "embed_tokens" in name else (2 / (rows + columns)) ** 0.5
+        assert parameter.std().item() == pytest.approx(0.98658 * std, rel=0.01), name
+        assert 2.9 * std < parameter.abs().max().item() <= 3 * std, name
+        assert abs(parameter.mean().item()) < 0.01 * std, name
+
+
 ZEROS: dict[str, set[str]] = {
     "none": set(),
     "blocks": {"self_attn.o_proj.weight", "mlp.down_proj.weight"},

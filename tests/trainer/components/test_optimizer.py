@@ -13,11 +13,19 @@ SHAPE = {
     "vocab_size": 11, "context_length": 8, "d_model": 16, "num_layers": 1, "num_heads": 2, "num_kv_heads": 1,
     "head_dim": 8, "d_ff": 24,
 }  # fmt: skip
-NAMES = pytest.mark.parametrize("name", ["adamw", "muon"])
+NAMES = pytest.mark.parametrize("name", ["adamw", "muon", "sgd", "momentum"])
 
 
 def build(model: Transformer, name: str, learning_rate: float = 0.5) -> torch.optim.Optimizer:
-    return build_optimizer(model, name=name, learning_rate=learning_rate, betas=(0.9, 0.95), weight_decay=0.1)
+    momentum = 0.9 if name == "momentum" else 0.0
+    return build_optimizer(
+        model,
+        name="sgd" if momentum else name,  # type: ignore[arg-type]
+        learning_rate=learning_rate,
+        betas=(0.9, 0.95),
+        weight_decay=0.1,
+        momentum=momentum,
+    )
 
 
 @NAMES
@@ -118,7 +126,28 @@ def test_it_goes_on_from_its_state_to_the_bit(name: str) -> None:
         step(model, optimizer, seed)
         step(other, resumed, seed)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
-    assert {state["step"].item() for state in resumed.state.values() if "step" in state} == {5.0}
+    steps = {state["step"].item() for state in resumed.state.values() if "step" in state}
+    assert steps == ({5.0} if name in ("adamw", "muon") else set())
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_sgd_is_its_formula(momentum: float) -> None:
+    """v = momentum v + (g + decay w), w = w - rate v (Sutskever et al. 2013, as torch has it), in float64."""
+    model = Transformer(ModelConfig(**SHAPE))
+    optimizer = build_optimizer(
+        model, name="sgd", learning_rate=0.25, betas=(0.9, 0.95), weight_decay=0.1, momentum=momentum
+    )
+    weight = model.model.layers[0].mlp.up_proj.weight
+    expected, velocity = weight.detach().double().numpy().copy(), np.zeros(tuple(weight.shape))
+    for seed in range(3):
+        gradient = np.random.default_rng(seed).normal(size=expected.shape)
+        weight.grad = torch.from_numpy(gradient).float()
+        optimizer.step()
+        velocity = momentum * velocity + gradient + 0.1 * expected
+        expected -= 0.25 * velocity
+    assert np.abs(weight.detach().numpy() - expected).max() < 1e-5
+    kept = [value for state in optimizer.state.values() for value in state.values() if value is not None]
+    assert len(kept) == (1 if momentum else 0)  # for the one parameter with a gradient
 
 
 def test_an_older_torch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,24 @@ def test_the_curve_is_nanogpts() -> None:
     assert rates(range(13), warmup_steps=4, max_steps=10) == pytest.approx(table, abs=5e-5)
 
 
+def test_the_curve_from_zero_is_cs336s() -> None:
+    """The table of `test_get_lr_cosine_schedule` in assignment 1's tests/test_optimizer.py: t from 0 to 24."""
+    table = [
+        *(0, 0.14285714285714285, 0.2857142857142857, 0.42857142857142855, 0.5714285714285714, 0.7142857142857143),
+        *(0.8571428571428571, 1.0, 0.9887175604818206, 0.9554359905560885, 0.9018241671106134, 0.8305704108364301),
+        *(0.7452476826029011, 0.6501344202803414, 0.55, 0.44986557971965857, 0.3547523173970989, 0.26942958916356996),
+        *(0.19817583288938662, 0.14456400944391146, 0.11128243951817937, 0.1, 0.1, 0.1, 0.1),
+    ]
+    assert rates(range(25), warmup_steps=7, max_steps=21, warmup_from_zero=True) == pytest.approx(table, rel=1e-7)
+    ours = rates(range(25), warmup_steps=7, max_steps=21)
+    assert ours[:7] == pytest.approx([step / 8 for step in range(1, 8)])
+    assert ours[7:] == pytest.approx(table[7:], rel=1e-7)
+
+
+def test_without_a_warm_up_nothing_is_zero() -> None:
+    assert rates(range(1), warmup_steps=0, max_steps=10, warmup_from_zero=True) == [1.0]
+
+
 def test_no_warm_up_starts_at_the_peak() -> None:
     """B76."""
     assert rates(range(1), warmup_steps=0, max_steps=10) == [1.0]

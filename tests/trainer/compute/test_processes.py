@@ -46,7 +46,7 @@ SWITCHES: dict[str, Any] = {
     "context_schedule": "8:4",
 }
 """Experiments all at once; the checkpoint at half of the run is within the second stage of the batch."""
-
+SGD = {"optimizer": "sgd", "momentum": 0.9, "learning_rate": 0.5, "data_order": "uniform"}
 NAN, SPIKE = 3, 21
 """Batches that are bad in one process; 21 losses come before the second, enough to tell a spike by."""
 
@@ -86,6 +86,7 @@ def runs(token_folder: Path, change: Callable[..., TrainSettings], tmp_path_fact
         Job(settings("one")),
         Job(settings("one-uneven", batch_size=5, total_batch_size=5)),
         Job(settings("one-muon", optimizer="muon")),
+        Job(settings("one-sgd", **SGD)),
         Job(settings("one-bfloat16", dtype="bfloat16")),
         Job(settings("one-switches", **SWITCHES)),
     ]
@@ -96,6 +97,8 @@ def runs(token_folder: Path, change: Callable[..., TrainSettings], tmp_path_fact
         Job(settings("fsdp-uneven", batch_size=5, total_batch_size=5, parallel="fsdp")),
         Job(settings("ddp-muon", optimizer="muon")),
         Job(settings("fsdp-muon", optimizer="muon", parallel="fsdp")),
+        Job(settings("ddp-sgd", **SGD)),
+        Job(settings("fsdp-sgd", parallel="fsdp", **SGD)),
         Job(settings("ddp-dropout", dropout=0.3)),
         Job(settings("fsdp-dropout", dropout=0.3, parallel="fsdp")),
         Job(settings("ddp-bfloat16", dtype="bfloat16")),
@@ -112,6 +115,8 @@ def runs(token_folder: Path, change: Callable[..., TrainSettings], tmp_path_fact
             ("fsdp-from-ddp", "ddp", {"parallel": "fsdp"}),
             ("fsdp-from-one", "one", {"parallel": "fsdp"}),
             ("fsdp-muon-from-ddp-muon", "ddp-muon", {"parallel": "fsdp", "optimizer": "muon"}),
+            ("fsdp-sgd-from-fsdp-sgd", "fsdp-sgd", {"parallel": "fsdp", **SGD}),
+            ("ddp-sgd-from-ddp-sgd", "ddp-sgd", SGD),
             ("ddp-dropout-from-ddp-dropout", "ddp-dropout", {"dropout": 0.3}),
             ("fsdp-dropout-from-fsdp-dropout", "fsdp-dropout", {"dropout": 0.3, "parallel": "fsdp"}),
             ("ddp-bfloat16-from-ddp-bfloat16", "ddp-bfloat16", {"dtype": "bfloat16"}),
@@ -174,7 +179,7 @@ def assert_equal(run: Path, other: Path, limit: float) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-@pytest.mark.parametrize("variant", ["", "-uneven", "-muon", "-switches"])
+@pytest.mark.parametrize("variant", ["", "-uneven", "-muon", "-sgd", "-switches"])
 def test_two_processes_equal_one(runs: Path, strategy: str, variant: str) -> None:
     """B83 (uneven: 3 windows against 2, and 5 passes of validation against 4), with accumulation and clipping."""
     assert_equal(runs / f"{strategy}{variant}", runs / f"one{variant}", tolerance(variant))
@@ -206,7 +211,8 @@ def test_two_processes_in_bfloat16_learn_what_one_does(runs: Path, run: str) -> 
 
 
 @pytest.mark.parametrize(
-    "run", [f"{way}{variant}" for way in ("ddp", "fsdp") for variant in ("", "-dropout", "-bfloat16", "-switches")]
+    "run",
+    [f"{way}{variant}" for way in ("ddp", "fsdp") for variant in ("", "-sgd", "-dropout", "-bfloat16", "-switches")],
 )
 def test_resuming_with_as_many_processes_is_bitwise(runs: Path, run: str) -> None:
     assert_equal(runs / f"{run}-from-{run}", runs / run, 0)

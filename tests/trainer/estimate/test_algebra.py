@@ -111,3 +111,17 @@ def test_widths_that_differ_have_symbols_of_their_own(change: dict[str, Any]) ->
 def test_muon_has_one_value_of_state_for_its_matrices() -> None:
     adamw, muon = (step_algebra(XL, name) for name in ("adamw", "muon"))
     assert adamw.constant - muon.constant == 4 * 48 * 16 * 1600**2
+
+
+def test_sgd_has_state_with_momentum_alone() -> None:
+    adamw, plain, momentum = (
+        step_algebra(XL),
+        step_algebra(XL, "sgd"),
+        step_algebra(XL, "sgd", momentum=0.9),
+    )
+    assert adamw.constant - plain.constant == 8 * XL.num_parameters
+    assert momentum.constant - plain.constant == 4 * XL.num_parameters
+    for found, rate in ((plain, 0.0), (momentum, 0.9)):
+        operations = {line.name: line for line in found.operations}
+        flops = optimizer_flops(XL, "sgd", momentum=rate)
+        assert evaluate(found, operations["SGD's update"].formula, 1) == flops

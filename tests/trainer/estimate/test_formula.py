@@ -24,6 +24,8 @@ SMALL = {"d_model": 128, "num_layers": 4, "context_length": 128}
         (4096, SMALL, {"batch_size": 1}),  # the loss's backward pass
         (300, SMALL | {"context_length": 16}, {"batch_size": 1}),  # the update
         (300, SMALL | {"context_length": 16}, {"batch_size": 1, "optimizer": "muon"}),
+        (300, SMALL | {"context_length": 16}, {"batch_size": 1, "optimizer": "sgd"}),
+        (4096, SMALL | {"context_length": 16}, {"batch_size": 1, "optimizer": "sgd", "momentum": 0.9}),
         (50_257, SMALL, {"batch_size": 8}),
         (4096, SMALL | {"context_length": 1024}, {"batch_size": 4}),
         (4096, SMALL | {"context_length": 1024}, {"batch_size": 4, "document_mask": True}),

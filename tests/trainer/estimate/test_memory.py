@@ -36,6 +36,16 @@ def test_weights_gradients_and_state_are_four_bytes_a_parameter_each(
 
 
 @both_ways
+@pytest.mark.parametrize(("momentum", "values"), [(0.0, 0), (0.9, 1)])
+def test_sgd_keeps_at_most_one_value_for_each_parameter(
+    settings: TrainSettings, change: Callable[..., TrainSettings], peak: Peak, momentum: float, values: int
+) -> None:
+    device, config = choose_device("cpu", "float32"), model_config(settings.model, 290)
+    run = change(settings, optimizer="sgd", momentum=momentum)
+    assert step_memory(run, config, device, peak=peak).optimizer == values * 4 * config.num_parameters
+
+
+@both_ways
 def test_activations_grow_with_the_batch(
     settings: TrainSettings, change: Callable[..., TrainSettings], peak: Peak
 ) -> None:
@@ -77,6 +87,7 @@ def test_schedules_count_with_their_largest_pass(settings: TrainSettings, change
         "--d-model 128 --num-layers 4 --context-length 128 --batch-size 32 --dtype bfloat16",
         "--d-model 128 --num-layers 4 --context-length 128 --batch-size 16 --optimizer muon --dropout 0.1",
         "--d-model 128 --num-layers 4 --context-length 128 --batch-size 16 --document-mask --z-loss 1e-4",
+        "--d-model 128 --num-layers 4 --context-length 128 --batch-size 16 --optimizer sgd",
         "--preset cs336 --batch-size 8 --total-batch-size 8",
     ],
 )

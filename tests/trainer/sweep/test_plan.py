@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from trainer.errors import UsageError
+from trainer.recipes.options import parse_train_settings
 from trainer.settings.file import read_settings_file
 from trainer.settings.train import OptimizationSettings, TrainSettings, WatchSettings
 from trainer.sweep.plan import Experiment, combine, parse_axes, plan_runs
@@ -239,3 +240,22 @@ def test_names_are_safe_for_folders_and_differ() -> None:
     names = [run.name for run in runs]
     assert len(set(names)) == 3
     assert all("/" not in name and len(name) < 120 for name in names)
+
+
+def test_a_preset_as_published_beside_our_recipe_on_its_shape() -> None:
+    table = {"output": "s", "data": "tokens", "preset": "stories15m", "max_steps": 100}
+    base = parse_train_settings(table, source="test")
+    published, ours = (run.settings for run in planned("improved=false,true", base=base))
+    assert dataclasses.replace(published, output=base.output) == base
+    assert (published.model.rope_theta, ours.model.rope_theta) == (10_000, 100_000)
+    assert (published.model.d_model, ours.model.d_model) == (288, 288)
+    assert (published.optimization.max_steps, ours.optimization.max_steps) == (100, 100)
+    assert (published.optimization.betas, ours.optimization.betas) == ((0.9, 0.95), OptimizationSettings().betas)
+
+
+def test_presets_may_vary() -> None:
+    table = {"output": "s", "data": "tokens", "preset": "stories15m", "max_steps": 100, "learning_rate": 0.5}
+    runs = planned("preset=stories15m,cs336", base=parse_train_settings(table, source="test"))
+    assert [run.settings.model.d_model for run in runs] == [288, 512]
+    assert [run.settings.optimization.data_order for run in runs] == ["epochs", "uniform"]
+    assert [run.settings.optimization.learning_rate for run in runs] == [0.5, 0.5]

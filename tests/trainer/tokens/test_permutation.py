@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.tokens.permutation import ROUNDS, permute
+from trainer.tokens.permutation import ROUNDS, permute, random_numbers
 
 
 def keys(seed: int) -> np.ndarray:
@@ -40,3 +40,14 @@ def test_every_number_comes_to_every_place_equally_often(count: int) -> None:
         seen[numbers, permute(numbers, count, keys(seed))] += 1
     freedom = (count - 1) ** 2
     assert ((seen - 30) ** 2 / 30).sum() < freedom + 3.8 * max(2, 2 * freedom) ** 0.5
+
+
+def test_random_numbers_are_splitmix64s() -> None:
+    """The first five of seed 1234567, as Rosetta Code's task "Pseudo-random numbers/Splitmix64" lists them."""
+    published = [
+        *(6457827717110365317, 3203168211198807973, 9817491932198370423),
+        *(4593380528125082431, 16408922859458223821),
+    ]
+    assert random_numbers(0, 5, 1234567).tolist() == published
+    assert random_numbers(3, 2, 1234567).tolist() == published[3:]
+    assert random_numbers(2**40, 3, 2**64 - 1).tolist()[2] == random_numbers(2**40 + 2, 1, 2**64 - 1)[0]

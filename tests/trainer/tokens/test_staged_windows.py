@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.trainer.tokens.test_windows import token_file
 from trainer.settings.stages import step_shapes
 from trainer.tokens.staged_windows import StagedWindows
-from trainer.tokens.windows import ShuffledWindows
+from trainer.tokens.windows import ShuffledWindows, UniformWindows
 
 
 def staged(path: Path, count: int, length: int, batch: str, context: str, size: int = 4) -> StagedWindows:
@@ -107,3 +107,27 @@ def test_every_batch_is_a_function_of_its_number_alone(tmp_path: Path) -> None:
     for step in (15, 7, 8, 9, 3, 0, 11):
         again = staged(tmp_path, 900, 16, "2:7,3:11", "4-12:9").batch(step)
         assert all(torch.equal(found, true) for found, true in zip(again, expected[step], strict=True))
+
+
+def test_windows_drawn_uniformly_are_cut_the_same_way(tmp_path: Path) -> None:
+    """Every row is a piece of the window that the plain order has at its number, and full."""
+    windows = UniformWindows(token_file(tmp_path / "t.bin", 3000), 16, seed=5)
+    batches = StagedWindows(windows, step_shapes("2:3,3:6", "8:4", 4, 16))
+    plain = windows.batch(0, 40)[0]
+    assert torch.equal(batches.batch(9)[0], plain[part_of(batches, 9) :][:4])
+    for step in range(4):
+        for row, targets in enumerate(targets_of(batches, step)):
+            assert len(targets) == 8
+            window, offset = batches._place(batches._parts[batches.shapes.index(step)], row_of(batches, step) + row)
+            assert targets == (plain[window, offset : offset + 8] + 1).tolist()
+
+
+def row_of(batches: StagedWindows, step: int) -> int:
+    """The first row of a step in its stage."""
+    stage = batches.shapes.stages[batches.shapes.index(step)]
+    return (step - stage.first) * stage.windows
+
+
+def part_of(batches: StagedWindows, step: int) -> int:
+    """The first window of a step of whole windows."""
+    return batches._parts[batches.shapes.index(step)].first + row_of(batches, step)

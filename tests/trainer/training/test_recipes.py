@@ -1,6 +1,7 @@
 """Whole runs with each recipe."""
 
 import json
+import logging
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,10 @@ import torch
 
 from shared.lm import load_model_folder
 from shared.system.checksums import write_checksums
-from trainer.settings.train import TrainSettings
+from trainer.recipes.options import parse_train_settings
+from trainer.recipes.presets import PRESETS
+from trainer.settings.model import PresetName
+from trainer.settings.train import TrainSettings, to_table
 from trainer.training.trainer import train
 
 Change = Callable[..., TrainSettings]
@@ -20,6 +24,8 @@ RECIPES: dict[str, dict[str, Any]] = {
     "muon, wsd": {"optimizer": "muon", "schedule": "wsd", "decay_share": 0.5},
     "dropout, constant": {"dropout": 0.3, "schedule": "constant"},
     "documents apart, z-loss": {"document_mask": True, "z_loss": 1e-3},
+    "sgd, uniform": {"optimizer": "sgd", "learning_rate": 1.0, "data_order": "uniform", "warmup_from_zero": True},
+    "sgd with momentum": {"optimizer": "sgd", "momentum": 0.9, "learning_rate": 0.3, "initialization": "xavier"},
     "no norm, no positions": {"norm": "none", "position": "none"},
     "post-norm, SiLU, query/key norm": {"norm": "post", "activation": "silu", "qk_norm": True},
     "ReLU squared, capped logits, value residuals": {
@@ -202,3 +208,22 @@ def test_z_loss_changes_the_gradient_and_not_the_reported_loss(settings: TrainSe
     assert records(weighted, "loss")[0] == records(without, "loss")[0]
     assert records(weighted, "grad_norm")[0] != records(without, "grad_norm")[0]
     assert records(weighted, "loss")[1] != records(without, "loss")[1]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_trains(settings: TrainSettings, preset: PresetName) -> None:
+    """With its recipe and its proportions, at a small width and few layers."""
+    small = {"d_model": 64, "num_layers": 2, "d_ff": 96, "num_heads": 4, "num_kv_heads": 2, "context_length": 16}
+    table = to_table(settings.watch) | to_table(settings.machine) | small
+    run = {"data": str(settings.data), "output": str(settings.output), "max_steps": 20, "total_batch_size": 8}
+    reduced = parse_train_settings(table | run | {"preset": preset, "learning_rate": 1e-2}, source="test")
+    train(reduced)
+    losses = records(reduced, "loss")
+    assert losses[-1] < losses[0]
+
+
+def test_a_uniform_order_is_reported(settings: TrainSettings, change: Change, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        train(change(settings, data_order="uniform", max_steps=2, warmup_steps=0))
+    assert "data order: uniform, with replacement: about" in caplog.text
+    assert json.loads((settings.output / "run.json").read_text())["config"]["data_order"] == "uniform"

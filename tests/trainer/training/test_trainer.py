@@ -15,6 +15,7 @@ from torch import Tensor
 
 from shared.bpe import Tokenizer
 from shared.lm import Transformer, load_model_folder
+from shared.system.checksums import write_checksums
 from trainer.errors import DivergedError, InterruptedRunError, TrainerError, UsageError
 from trainer.recipes.options import parse_train_settings
 from trainer.settings.encode import EncodeSettings
@@ -183,6 +184,21 @@ def test_going_on_with_other_settings_is_refused_by_name(settings: TrainSettings
     train(settings)
     with pytest.raises(UsageError, match=r"d_model: 32 in the run, 64 now\n.*learning_rate: 0.01 in the run, 0.02 now"):
         train(change(settings, resume=True, d_model=64, learning_rate=0.02))
+
+
+def test_a_run_from_before_a_setting_existed_has_its_default(
+    settings: TrainSettings, change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped_at(6, settings, monkeypatch)
+    state_file = settings.output / "checkpoints" / "step-00000005" / "training_state.pt"
+    state = torch.load(state_file, weights_only=True)
+    for name in ("data_order", "warmup_from_zero", "momentum", "improved"):
+        del state["settings"][name]
+    torch.save(state, state_file)
+    write_checksums(state_file.parent)
+    with pytest.raises(UsageError, match="data_order: epochs in the run, uniform now"):
+        train(change(settings, resume=True, data_order="uniform"))
+    assert train(change(settings, resume=True)).is_dir()
 
 
 def test_going_on_with_other_data_is_refused(
