@@ -32,6 +32,7 @@ from trainer.errors import InterruptedRunError, UsageError
 from trainer.recipes.options import ScalingOptions
 from trainer.settings.file import read_settings_file
 from trainer.settings.whole_numbers import refuse_fractions
+from trainer.sweep.studies import StudyDefaults
 
 logger = logging.getLogger(__name__)
 
@@ -49,18 +50,8 @@ app = App(
     default_parameter=Parameter(negative_iterable=()),
 )
 for _command in (
-    vocab,
-    encode,
-    tokens,
-    estimate,
-    schedule,
-    train,
-    sweep,
-    report,
-    evaluate,
-    evaluate_tokenizers,
-    generate,
-    demo,
+    *(vocab, encode, tokens, estimate, schedule, train, sweep, report),
+    *(evaluate, evaluate_tokenizers, generate, demo),
 ):
     app.command(_command)
 
@@ -82,7 +73,7 @@ def launch(
     try:
         check_command(next(iter(arguments), None))
         file = () if config is None else (read_settings_file(config),)
-        app.config = (_restore_hyphens, *file, refuse_fractions, ScalingOptions(verbose=True))
+        app.config = (_restore_hyphens, *file, StudyDefaults(), refuse_fractions, ScalingOptions(verbose=True))
         app([_HYPHEN if argument == "-" else argument for argument in arguments])
     except BrokenPipeError:
         # The reader of our output closed the pipe; Python must not complain when it flushes the rest.

@@ -9,7 +9,7 @@ from cyclopts import Group, Parameter
 
 from trainer.errors import UsageError
 from trainer.settings.hardware import HardwareSettings
-from trainer.settings.train import TrainSettings
+from trainer.settings.plan import PlanSettings
 
 if TYPE_CHECKING:
     from shared.lm import ModelConfig
@@ -20,14 +20,8 @@ _MOST_TOKENS = 2**63 - 1  # as of every other setting
 
 @Parameter(name="*", group=Group("Folders", sort_key=0))
 @dataclass(frozen=True, kw_only=True)
-class EstimateSettings(TrainSettings):
-    """The run's settings, which need neither data nor output."""
-
-    data: Annotated[Path, Parameter(show_default=False)] = Path()
-    """Folder that `encode` wrote; only the size of its vocabulary matters, so --vocab-size may stand for it."""
-
-    output: Annotated[Path, Parameter(show_default=False)] = Path()
-    """Not written to; here so that a run's train.toml serves as --config."""
+class EstimateSettings(PlanSettings):
+    """The run's settings, and the machine's."""
 
     hardware: HardwareSettings = field(default_factory=HardwareSettings)
 

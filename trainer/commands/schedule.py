@@ -2,15 +2,13 @@
 
 from pathlib import Path
 
-from trainer.commands.estimate import EstimateSettings
 from trainer.errors import UsageError
+from trainer.settings.plan import PlanSettings
 
-_DEFAULTS = EstimateSettings()
+_DEFAULTS = PlanSettings()
 
 
-def schedule(
-    *, settings: EstimateSettings = _DEFAULTS, vocab_size: int | None = None, save: Path | None = None
-) -> None:
+def schedule(*, settings: PlanSettings = _DEFAULTS, vocab_size: int | None = None, save: Path | None = None) -> None:
     """Show the learning rate of every step of a run, before it starts.
 
     It takes the options of `train`: `python -m trainer schedule --config runs/first/train.toml`, or

@@ -92,7 +92,7 @@ def step_algebra(
         config: The model.
         optimizer: Decides about the state.
         memory_bytes: What there is.
-        momentum: SGD's; without it there is no state.
+        momentum: SGD's, which keeps a value for each parameter where it is not 0.
     """
     sizes = _sizes(config)
     matrices = _matrices(config)
@@ -101,8 +101,11 @@ def step_algebra(
     count += 2 * (L - 1) if config.value_residual else 0
     layer, whole = _layer_activations(config), _whole_activations(config)
     kept = L * sum(layer.values()) + sum(whole.values())
-    # Muon has one value for each of its own.
-    state = {"adamw": 2 * P, "muon": 2 * P - L * matrices, "sgd": P if momentum else 0 * P}[optimizer]
+    state = {
+        "adamw": 2 * P,
+        "muon": 2 * P - L * matrices,  # it has one value for each of its own
+        "sgd": P if momentum else sympy.Integer(0),
+    }[optimizer]
     parts = {
         "parameters": _FLOAT * P,
         "gradients": _FLOAT * P,

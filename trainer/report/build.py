@@ -5,27 +5,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainer.console.progress import progress
-from trainer.report.figures import draw_all
+from trainer.report.figures import FigureFiles, draw_all
 from trainer.report.page import varied_number, write_page
 from trainer.report.selection import read_runs
+from trainer.report.studies import read_findings
 from trainer.runs.results import RunResults
 
 if TYPE_CHECKING:
     from trainer.report.models import ModelFindings  # imports torch
 
 
-def build_report(paths: Sequence[Path], output: Path, *, prompt: str | None, models: bool, device: str) -> Path:
+def build_report(
+    paths: Sequence[Path], output: Path, *, files: FigureFiles, prompt: str | None, models: bool, device: str
+) -> None:
     """Write a page about runs.
 
     Args:
         paths: Run folders, or folders of them.
-        output: The HTML file; its figures go into the folder beside it that has its name without the suffix.
+        output: The HTML file.
+        files: Where the figures go that are files too.
         prompt: The prompt of the samples; None uses each run's own.
         models: Whether to load models, for samples and the loss by position.
         device: Where they run.
-
-    Returns:
-        The folder of PNG files.
 
     Raises:
         UsageError: there is no run.
@@ -38,14 +39,15 @@ def build_report(paths: Sequence[Path], output: Path, *, prompt: str | None, mod
     positions = {name: found.positions for name, found in findings.items() if found.positions is not None}
     notes = [f"{run.name}: {note}" for run in runs for note in run.notes]
     notes += [f"{name}: {note}" for name, found in findings.items() for note in found.notes]
-    folder = output.with_suffix("")
+    studies = read_findings(runs)
     try:
-        pictures = draw_all(runs, positions, folder, axis=varied_number(runs))
-        write_page(output, runs, pictures=pictures, samples=samples, notes=notes, png_folder=folder)
+        pictures = draw_all(runs, positions, files, axis=varied_number(runs), edges=studies.edges)
+        write_page(
+            output, runs, pictures=pictures, samples=samples, notes=notes, studies=studies, figure_folder=files.folder
+        )
     except OSError as error:
-        error.filename = error.filename or str(folder)  # matplotlib does not name the file
+        error.filename = error.filename or str(files.folder)  # matplotlib does not name the file
         raise
-    return folder
 
 
 def _run_models(runs: Sequence[RunResults], prompt: str | None, device: str) -> "dict[str, ModelFindings]":

@@ -1,25 +1,31 @@
-"""The figures of a report, each as PNG for documents and as SVG that follows the page's colors."""
+"""The figures of a report, each as a file for documents and as SVG that follows the page's colors."""
 
 import io
 import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from shared.system.files import write_text
 from trainer.report.colors import colors_of
-from trainer.report.panels import LONGEST_TEXT, draw_final, draw_losses, draw_positions, draw_values, printable
+from trainer.report.panels import LONGEST_TEXT, draw_losses, draw_positions, draw_values, line_style, printable
 from trainer.report.positions import PositionLoss
+from trainer.report.results_panels import draw_final, draw_variants
 from trainer.runs.results import RunResults
+from trainer.sweep.edge import Edge
+from trainer.sweep.studies import RATE
 
 _MOST_IN_A_LEGEND = 32
+_TAG, _DECIMALS = re.compile(r"<[^>]*>"), re.compile(r"(\d\.\d\d)\d+")
 _INK, _GRID = "#010203", "#040506"  # stand for colors that the page gives
 STYLE: Any = {
     "font.family": ["sans-serif"],
@@ -43,6 +49,14 @@ _PAGE_COLORS: Any = {
     "axes.facecolor": "none",
     "figure.facecolor": "none",
 }
+
+
+@dataclass(frozen=True)
+class FigureFiles:
+    """Where the figures go as files, and their format."""
+
+    folder: Path
+    format: Literal["png", "svg"] = "png"
 
 
 @dataclass(frozen=True)
@@ -70,32 +84,57 @@ class Sketch:
     title: str
     draw: Callable[[Axes], bool]
     note: str = ""
+    legend: bool = True
 
 
 def draw_all(
-    runs: Sequence[RunResults], positions: dict[str, PositionLoss], folder: Path, *, axis: str | None
+    runs: Sequence[RunResults],
+    positions: dict[str, PositionLoss],
+    files: FigureFiles,
+    *,
+    axis: str | None,
+    edges: Sequence[Edge],
 ) -> list[Picture]:
-    """Draw what there is to draw, and write the PNG files.
+    """Draw what there is to draw, and write the files.
 
     Args:
         runs: The runs, in the order of their colors.
         positions: Loss by position, by run's name.
-        folder: For the PNG files; made if missing.
+        files: The folder is made if missing.
         axis: The one setting that varies, if there is one and it is a number.
+        edges: Of stability.
     """
     colors = colors_of(runs)
-    folder.mkdir(parents=True, exist_ok=True)
+    files.folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of letters that the font lacks, and labels without room
-        drawn = (_draw(sketch, runs, colors, folder) for sketch in _sketches(runs, colors, positions, axis))
+        sketches = _final_sketches(runs, colors, axis, edges) + _sketches(runs, colors, positions)
+        drawn = (_draw(sketch, runs, colors, files) for sketch in sketches)
         return [picture for picture in drawn if picture is not None]
 
 
-def _sketches(
-    runs: Sequence[RunResults], colors: Sequence[str], positions: dict[str, PositionLoss], axis: str | None
+def _final_sketches(
+    runs: Sequence[RunResults], colors: Sequence[str], axis: str | None, edges: Sequence[Edge]
 ) -> list[Sketch]:
+    """The final loss over what varied."""
+    if any(run.baseline for run in runs):
+        note = "The line is the baseline; a cross is a run that diverged."
+        draw = partial(draw_variants, runs=runs, colors=colors)
+        return [Sketch("final-loss-by-run", "Final loss by run", draw, note, legend=False)]
+    if axis is None:
+        return []
+    file = "final-loss-by-" + re.sub(r"[^\w.=,+-]", "_", axis)[:LONGEST_TEXT]
+    edge = edges[0] if axis == RATE and len(edges) == 1 else None
+    note = "A cross at the top is a run that diverged." if any(run.status == "diverged" for run in runs) else ""
+    if edge is not None and edge.stable and edge.diverged:
+        note += f" Shaded: the edge of stability, between {edge.stable:g} and {edge.diverged:g}."
+    title = f"Final loss by {printable(axis)}"
+    return [Sketch(file, title, lambda ax: draw_final(ax, runs, colors, axis, edge), note)]
+
+
+def _sketches(runs: Sequence[RunResults], colors: Sequence[str], positions: dict[str, PositionLoss]) -> list[Sketch]:
     smoothed = "Training loss (thin, mean over 2 % of the records), validation loss (thick, with points)."
-    sketches = [
+    return [
         Sketch("loss-by-step", "Loss by step", lambda ax: draw_losses(ax, runs, colors, "step"), smoothed),
         Sketch("loss-by-time", "Loss by time", lambda ax: draw_losses(ax, runs, colors, "time")),
         Sketch("loss-by-tokens", "Loss by tokens", lambda ax: draw_losses(ax, runs, colors, "tokens")),
@@ -115,14 +154,9 @@ def _sketches(
             "Each validation document alone, from its first token, up to the context length.",
         ),
     ]
-    if axis is not None:
-        file = "final-loss-by-" + re.sub(r"[^\w.=,+-]", "_", axis)[:LONGEST_TEXT]
-        final = Sketch(file, f"Final loss by {printable(axis)}", lambda ax: draw_final(ax, runs, colors, axis))
-        sketches.insert(0, final)
-    return sketches
 
 
-def _draw(sketch: Sketch, runs: Sequence[RunResults], colors: Sequence[str], folder: Path) -> Picture | None:
+def _draw(sketch: Sketch, runs: Sequence[RunResults], colors: Sequence[str], files: FigureFiles) -> Picture | None:
     with mpl.rc_context(_PAGE_COLORS):
         figure = _figure(sketch)
         if figure is None:
@@ -131,11 +165,15 @@ def _draw(sketch: Sketch, runs: Sequence[RunResults], colors: Sequence[str], fol
     figure = _figure(sketch)
     assert figure is not None
     figure.axes[0].set_title(sketch.title)
-    if 1 < len(runs) <= _MOST_IN_A_LEGEND:
+    if sketch.legend and 1 < len(runs) <= _MOST_IN_A_LEGEND:
         figure.set_size_inches(7.6, max(3.5, 0.17 * len(runs) + 0.5))
-        lines = [Line2D([], [], color=color) for color in colors]
+        lines = [Line2D([], [], color=color, **line_style(run)) for run, color in zip(runs, colors, strict=True)]
         figure.legend(lines, [printable(run.name) for run in runs], loc="outside right upper")
-    figure.savefig(folder / f"{sketch.name}.png", format="png")
+    path = files.folder / f"{sketch.name}.{files.format}"
+    if files.format == "svg":
+        write_text(path, _svg_file(figure, sketch.name))
+    else:
+        figure.savefig(path, format="png")
     return Picture(sketch.name, sketch.title, sketch.note, svg)
 
 
@@ -146,10 +184,16 @@ def _figure(sketch: Sketch) -> Figure | None:
 
 def _svg(figure: Figure, sketch: Sketch) -> str:
     """The figure as an element that takes the page's width, and the page's colors for text and lines."""
-    output = io.BytesIO()
-    with mpl.rc_context({"svg.hashsalt": sketch.name}):  # ids of the page's figures must differ
-        figure.savefig(output, format="svg", metadata={"Date": None, "Creator": None})
-    text = output.getvalue().decode()
+    text = _svg_file(figure, sketch.name)
     text = text[text.index("<svg") :].replace(_INK, "currentColor").replace(_GRID, "var(--grid)")
     described = f'role="img" aria-label="{escape(sketch.title)}"'
     return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', lambda _: described, text, count=1)
+
+
+def _svg_file(figure: Figure, salt: str) -> str:
+    """The figure as an SVG document; a salt of its own keeps its ids apart from those of other figures on a page."""
+    output = io.BytesIO()
+    with mpl.rc_context({"svg.hashsalt": salt}):
+        figure.savefig(output, format="svg", metadata={"Date": None, "Creator": None})
+    # Beyond a hundredth of a point nothing is visible; texts stay as they are.
+    return _TAG.sub(lambda tag: _DECIMALS.sub(r"\1", tag[0]), output.getvalue().decode())

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from shared.system.files import write_text
 from trainer.report.colors import colors_of
 from trainer.report.figures import Picture
+from trainer.report.studies import StudyFindings
 from trainer.runs.json_types import has_type
 from trainer.runs.results import RunResults
 from trainer.settings.fields import names_affecting
@@ -29,6 +30,8 @@ class Row:
     name: str
     color: str
     best: bool
+    mark: str
+    difference: str
     differing: list[str]
     parameters: str
     bits_per_byte: str
@@ -58,8 +61,9 @@ def _settings(run: RunResults) -> Mapping[str, Any]:
 
 
 def varied_number(runs: Sequence[RunResults]) -> str | None:
-    """The one setting that varies, if it is a number in every run: what results can be drawn over."""
+    """The one setting that varies beside the seed, if it is a number in every run: what results can be drawn over."""
     varied = list(dict.fromkeys(key for run in runs for key in run.changes)) or differing_settings(runs)
+    varied = [name for name in varied if name != "seed"] or varied
     if len(varied) != 1:
         return None
     values = [_settings(run).get(varied[0]) for run in runs]
@@ -82,16 +86,16 @@ def ranking(runs: Sequence[RunResults]) -> list[RunResults]:
     return sorted(runs, key=rank)
 
 
-def comparison(runs: Sequence[RunResults]) -> tuple[list[str], list[Row]]:
+def comparison(runs: Sequence[RunResults], studies: StudyFindings) -> tuple[list[str], list[Row]]:
     """The names of the differing settings, and a row for each run, best first."""
     names, colors = differing_settings(runs), dict(zip((run.name for run in runs), colors_of(runs), strict=True))
     ranked = ranking(runs)
     comparable = [run for run in ranked if run.status != "diverged" and run.curves]
     best = comparable[0].name if len(comparable) > 1 else None
-    return names, [_row(run, names, colors[run.name], best=run.name == best) for run in ranked]
+    return names, [_row(run, names, colors[run.name], studies, best=run.name == best) for run in ranked]
 
 
-def _row(run: RunResults, names: Sequence[str], color: str, *, best: bool) -> Row:
+def _row(run: RunResults, names: Sequence[str], color: str, studies: StudyFindings, *, best: bool) -> Row:
     lowest = run.best("validation_loss")
     settings = _settings(run)
     tokens, seconds, speed = run.final("tokens"), run.final("seconds"), run.tokens_per_second
@@ -99,6 +103,8 @@ def _row(run: RunResults, names: Sequence[str], color: str, *, best: bool) -> Ro
         name=run.name,
         color=color,
         best=best,
+        mark="baseline" if run.baseline else studies.marks.get(run.name, ""),
+        difference=studies.differences.get(run.name, ""),
         differing=[_value(settings.get(name)) if settings else "" for name in names],
         parameters="" if run.parameters is None else _short(run.parameters),
         bits_per_byte=_number(run.final("bits_per_byte")),
@@ -159,7 +165,8 @@ def write_page(
     pictures: Sequence[Picture],
     samples: Mapping[str, Sequence[tuple[int, str]]],
     notes: Sequence[str],
-    png_folder: Path,
+    studies: StudyFindings,
+    figure_folder: Path,
 ) -> None:
     """Write the page: one file that needs no other and no network.
 
@@ -169,9 +176,10 @@ def write_page(
         pictures: As `draw_all` gives them.
         samples: Step and text, by run's name.
         notes: What could not be shown.
-        png_folder: Where the figures are as PNG.
+        studies: What the sweeps among the runs found.
+        figure_folder: Where the figures are as files.
     """
-    names, rows = comparison(runs)
+    names, rows = comparison(runs, studies)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((resources.files("trainer.report") / "page.html").read_text(encoding="utf-8"))
     by_name = {run.name: run for run in runs}
@@ -186,7 +194,8 @@ def write_page(
         samples=[(row, thin_samples(samples.get(row.name, ()))) for row in rows if samples.get(row.name)],
         events=[(row, by_name[row.name].events) for row in rows if by_name[row.name].events],
         runs=[by_name[row.name] for row in rows],
-        png_folder=os.path.relpath(png_folder, output.parent),
+        studies=studies,
+        figure_folder=os.path.relpath(figure_folder, output.parent),
     )
     # A folder's name may contain bytes that are not UTF-8.
     write_text(output, html.encode("utf-8", "replace").decode())

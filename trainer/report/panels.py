@@ -21,12 +21,18 @@ XAxis = Literal["step", "time", "tokens"]
 
 _TRAINING: Any = {"linewidth": 0.9, "alpha": 0.75}
 _VALIDATION: Any = {"marker": ".", "markersize": 5}
+_BASELINE: Any = {"linewidth": 2.8, "zorder": 3}
 
 
 def printable(text: str) -> str:
     """The text on one line, in printable characters, and at most LONGEST_TEXT of them."""
     shown = "".join(character if character.isprintable() else "\ufffd" for character in text)
     return shown if len(shown) <= LONGEST_TEXT else f"{shown[: LONGEST_TEXT - 1]}…"
+
+
+def line_style(run: RunResults) -> dict[str, Any]:
+    """How a run's curves are drawn: a baseline's are thicker, and above the others."""
+    return _BASELINE if run.baseline else {}
 
 
 def _x(run: RunResults, curve: Curve, axis: XAxis, unit: float) -> Floats:
@@ -47,7 +53,7 @@ def draw_losses(axes: Axes, runs: Sequence[RunResults], colors: Sequence[str], a
     drawn = False
     for run, color in zip(runs, colors, strict=True):
         train, validation = thin(smooth(run.curve("loss"))), thin(run.curve("validation_loss"))
-        for curve, style in ((train, _TRAINING), (validation, _VALIDATION)):
+        for curve, style in ((train, _TRAINING), (validation, _VALIDATION | line_style(run))):
             x = _x(run, curve, axis, unit)
             if np.isfinite(x).any():
                 axes.plot(x, curve.values, color=color, **style)
@@ -85,7 +91,7 @@ def _label_x(axes: Axes, label: str) -> None:
     axes.set_xlabel(label)
 
 
-def _plain_numbers(axis: Axis) -> None:
+def plain_numbers(axis: Axis) -> None:
     """Ticks of a logarithmic axis as 0.001 rather than as powers, which SVG shows as TeX."""
     low, high = axis.get_view_interval()
     between = (2, 5) if high > 5 * low else range(2, 10)  # of a short axis, more than the powers of ten
@@ -106,12 +112,12 @@ def draw_values(
     for run, color in zip(runs, colors, strict=True):
         curve = thin(smooth(run.curve(key)) if log or zero else run.curve(key))
         if np.isfinite(curve.values).any():
-            axes.plot(curve.steps, curve.values, color=color)
+            axes.plot(curve.steps, curve.values, color=color, **line_style(run))
             drawn = True
     highest = [np.nanmax(line.get_ydata()) for line in axes.get_lines()]
     if drawn and (log or min(highest) < max(highest) / 20):
         axes.set_yscale("log")
-        _plain_numbers(axes.yaxis)
+        plain_numbers(axes.yaxis)
     if zero:
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
@@ -124,9 +130,9 @@ def draw_positions(axes: Axes, runs: Sequence[RunResults], colors: Sequence[str]
     for run, color in zip(runs, colors, strict=True):
         curve = curves.get(run.name)
         if curve is not None and len(curve):
-            axes.plot(curve.steps, curve.values, color=color, marker=".", markersize=4)
+            axes.plot(curve.steps, curve.values, color=color, marker=".", markersize=4, **line_style(run))
     axes.set_xscale("log", base=2)
-    _plain_numbers(axes.xaxis)
+    plain_numbers(axes.xaxis)
     shown = [curves[run.name].values for run in _without_diverged(runs) if run.name in curves]
     if shown:
         low, high = min(values.min() for values in shown), max(values.max() for values in shown)
@@ -135,28 +141,3 @@ def draw_positions(axes: Axes, runs: Sequence[RunResults], colors: Sequence[str]
     axes.set_xlabel("position (tokens)")
     axes.set_ylabel("nats a token")
     return any(len(curve) for curve in curves.values())
-
-
-def draw_final(axes: Axes, runs: Sequence[RunResults], colors: Sequence[str], axis: str) -> bool:
-    """The final value of each run over the one setting that varies; bits per byte where vocabularies differ."""
-    key = "bits_per_byte" if len({run.fingerprint for run in runs}) > 1 else "validation_loss"
-    points = []
-    for run, color in zip(runs, colors, strict=True):
-        value = run.final(key)
-        if value is None or run.status == "diverged":
-            continue
-        x = float({**run.settings, **run.changes}[axis])
-        points.append((x, value))
-        axes.plot([x], [value], "o", color=color, zorder=3)
-    if len(points) < 2:
-        return False
-    points.sort()
-    axes.plot(*zip(*points, strict=True), color="#8b8b8b", linewidth=1, zorder=2)
-    if points[0][0] > 0 and points[-1][0] > 5 * points[0][0]:
-        axes.set_xscale("log")
-        _plain_numbers(axes.xaxis)
-    else:
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.set_xlabel(printable(axis))
-    axes.set_ylabel("bits a byte" if key == "bits_per_byte" else "validation loss, nats a token")
-    return True

@@ -35,7 +35,7 @@ def read_runs(paths: Sequence[Path]) -> list[RunResults]:
         outcomes, notes = sweeps[sweep]
         if short in outcomes:
             changes = valid_settings(outcomes[short].changes, FILE, run.notes)
-            run = dataclasses.replace(run, changes=changes)
+            run = dataclasses.replace(run, changes=changes, baseline=bool(outcomes[short].baseline))
         else:
             run.notes.extend(notes)
         runs.append(run)

@@ -57,6 +57,7 @@ class RunResults:
         events: Step, and what was done on divergence.
         has_model: Whether the finished model is there.
         changes: The settings in which it differs from the other runs of its sweep.
+        baseline: Whether it is what its sweep compares the others with.
         notes: What in its files is invalid, and omitted here.
     """
 
@@ -69,6 +70,7 @@ class RunResults:
     events: list[tuple[int, str]] = field(default_factory=list)
     has_model: bool = False
     changes: Mapping[str, Any] = field(default_factory=dict)
+    baseline: bool = False
     notes: list[str] = field(default_factory=list)
 
     def curve(self, key: str) -> Curve:
@@ -87,14 +89,18 @@ class RunResults:
 
     @cached_property
     def status(self) -> Status:
-        """How it ended. Diverged: the loss at the end is NaN, or clearly above that of the first step."""
+        """How it ended.
+
+        Diverged: the loss at the end is NaN, or the median over some tenth of the run is clearly above the loss of the
+        first step. A schedule that decays to 0 brings even such a run back below it in the end.
+        """
         if not self.last_step:
             return "empty"
         loss = self.curve("loss")
         if self.final_loss is None or math.isnan(self.final_loss):
             stopped_by_guard = len(loss) > 0 or bool(self.events)
             return "diverged" if stopped_by_guard else "unfinished"
-        if len(loss) >= 10 and self.final_loss > _ABOVE_THE_START * loss.values[0]:
+        if len(loss) >= 10 and self.highest_loss > _ABOVE_THE_START * loss.values[0]:
             return "diverged"
         if self.has_model:
             return "finished"
@@ -107,6 +113,12 @@ class RunResults:
         if not len(values):
             return None
         return float("nan") if math.isnan(values[-1]) else float(np.nanmean(values[-max(1, len(values) // 10) :]))
+
+    @property
+    def highest_loss(self) -> float:
+        """The highest of the training loss's medians over ten equal parts of the run; NaN where there is none."""
+        parts = [part[np.isfinite(part)] for part in np.array_split(self.curve("loss").values, 10)]
+        return max((float(np.median(part)) for part in parts if len(part)), default=math.nan)
 
     def final(self, key: str) -> float | None:
         """The last value of a curve; None where it is NaN."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import orjson
 
+from shared.lm import ModelConfig
 from shared.system.locks import lock
 from trainer.checkpoints.folders import has_intact_checkpoint
 from trainer.console.progress import progress
@@ -23,8 +24,11 @@ from trainer.runs.results import read_run
 from trainer.settings.fields import names_affecting
 from trainer.settings.train import TrainSettings, to_table, to_toml
 from trainer.sweep.child import run_child
-from trainer.sweep.plan import VOCAB_SIZE, PlannedRun
+from trainer.sweep.edge import refine
+from trainer.sweep.notes import notes_on
+from trainer.sweep.plan import Design, PlannedRun, plan_runs
 from trainer.sweep.record import Outcome, read_outcomes, write_sweep
+from trainer.sweep.studies import VOCAB_SIZE
 from trainer.sweep.vocabularies import Text, check_vocabularies, make_vocabulary, validation_tokens
 
 logger = logging.getLogger(__name__)
@@ -43,20 +47,22 @@ class Sweep:
         TrainerError: data that cannot be trained on.
     """
 
-    def __init__(self, output: Path, runs: Sequence[PlannedRun], text: Text, *, overwrite: bool) -> None:
-        self.output = output
+    def __init__(self, design: Design, runs: Sequence[PlannedRun], text: Text) -> None:
+        self.output = design.base.output
         self.runs = list(runs)
         self.text = text
         self.outcomes: dict[str, Outcome] = {}
-        self._overwrite = overwrite
+        self._design = design
+        self._overwrite = design.base.checkpoints.overwrite
         self._lock: int | None = None
         self._stop = StopRequest()
         sizes = [run.changes[VOCAB_SIZE] for run in runs if VOCAB_SIZE in run.changes]
         if sizes:
             check_vocabularies(sizes, text)
-        _check_models(runs)
-        if not sizes and not overwrite:
-            self._check_same()
+        self.notes = notes_on(design, runs, _model_configs(runs))
+        self._data: dict[int, tuple[Path, int]] = {}  # of each vocabulary: token files, and its eval_tokens
+        if not sizes:
+            self._check_same(runs)
 
     def run(self) -> list[Outcome]:
         """Run what is not done yet.
@@ -71,37 +77,46 @@ class Sweep:
         with stop_on_signals() as self._stop, _exclusive(self.output) as self._lock:
             self._make_vocabularies()
             self.outcomes = {} if self._overwrite else read_outcomes(self.output)
-            if self._overwrite:
-                for run in self.runs:
-                    if RunFolder(run.settings.output).settings_file.is_file():
-                        shutil.rmtree(run.settings.output)
-            for number, run in enumerate(self.runs, 1):
-                self._run_one(run, f"run {number}/{len(self.runs)} {run.name}")
+            self._run_all(self.runs)
+            for _ in range(self._design.refinements):
+                changes = refine([(run.changes, self.outcomes[run.name].status) for run in self.runs])
+                if not changes:
+                    break
+                more = plan_runs(self._design, changes)
+                self.runs += more
+                self._run_all(more)
         return [self.outcomes[run.name] for run in self.runs]
 
+    def _run_all(self, runs: Sequence[PlannedRun]) -> None:
+        runs = [self._with_vocabulary(run) for run in runs]
+        self._check_same(runs)
+        for run in runs:
+            if self._overwrite and RunFolder(run.settings.output).settings_file.is_file():
+                shutil.rmtree(run.settings.output)
+        for number, run in enumerate(runs, len(self.runs) - len(runs) + 1):
+            self._run_one(run, f"run {number}/{len(self.runs)} {run.name}")
+
     def _make_vocabularies(self) -> None:
-        """Give each run with a vocabulary of its own its data, and about as much text to be evaluated on."""
+        """Make a vocabulary of each size, and scale `eval_tokens` so that each is evaluated on about as much text."""
         sizes = list(dict.fromkeys(run.changes[VOCAB_SIZE] for run in self.runs if VOCAB_SIZE in run.changes))
-        if not sizes:
-            return
-        folders = {}
+        first = 0
         for size in sizes:
             logger.info("vocabulary of %s", f"{size:,}")
             folder = self.output / "vocabularies" / str(size)
-            folders[size] = make_vocabulary(size, self.text, folder, self._run_command)
-        counts = {size: validation_tokens(folder) for size, folder in folders.items()}
-        for place, run in enumerate(self.runs):
-            size = run.changes.get(VOCAB_SIZE)
-            if size is None:
-                continue
-            watch = run.settings.watch
-            if "eval_tokens" not in run.changes:
-                eval_tokens = round(watch.eval_tokens * counts[size] / counts[sizes[0]])
-                watch = dataclasses.replace(watch, eval_tokens=eval_tokens)
-            settings = dataclasses.replace(run.settings, data=folders[size], watch=watch)
-            self.runs[place] = dataclasses.replace(run, settings=settings)
-        if not self._overwrite:
-            self._check_same()
+            data = make_vocabulary(size, self.text, folder, self._run_command)
+            count = validation_tokens(data)
+            first = first or count
+            self._data[size] = data, round(self._design.base.watch.eval_tokens * count / first)
+
+    def _with_vocabulary(self, run: PlannedRun) -> PlannedRun:
+        """The run on the data of its vocabulary, if that varies."""
+        if VOCAB_SIZE not in run.changes:
+            return run
+        data, eval_tokens = self._data[run.changes[VOCAB_SIZE]]
+        watch = run.settings.watch
+        if "eval_tokens" not in run.changes:
+            watch = dataclasses.replace(watch, eval_tokens=eval_tokens)
+        return dataclasses.replace(run, settings=dataclasses.replace(run.settings, data=data, watch=watch))
 
     def _run_command(self, arguments: Sequence[str], log: Path) -> tuple[int, str]:
         status, last_line = run_child(arguments, log, stop=self._stop, lock=self._lock, watch=lambda: None)
@@ -122,7 +137,7 @@ class Sweep:
         else:
             outcome = self._train(run, folder, title)
         self.outcomes[run.name] = outcome
-        write_sweep(self.output, self.outcomes.values())
+        write_sweep(self.output, self.outcomes.values(), self.notes)
 
     def _train(self, run: PlannedRun, folder: RunFolder, title: str) -> Outcome:
         """Start or resume the run."""
@@ -157,9 +172,9 @@ class Sweep:
         done = sum(run.name in self.outcomes for run in self.runs)
         return InterruptedRunError(f"stopped in {where}; {done} of {len(self.runs)} runs are done", number)
 
-    def _check_same(self) -> None:
+    def _check_same(self, runs: Sequence[PlannedRun]) -> None:
         """Refuse to mix in runs with other settings."""
-        for run in self.runs:
+        for run in [] if self._overwrite else runs:
             there = read_run(run.settings.output).settings
             if not there:
                 continue
@@ -175,12 +190,13 @@ class Sweep:
                 )
 
 
-def _check_models(runs: Sequence[PlannedRun]) -> None:
-    """Check the data and every model's shape before the first run starts."""
+def _model_configs(runs: Sequence[PlannedRun]) -> dict[str, ModelConfig]:
+    """The model of each run, by name, which checks the data and every model's shape before the first run starts."""
     from trainer.components.model import model_config
     from trainer.tokens.dataset import open_training_data
 
     vocab_sizes: dict[Path, int] = {}
+    configs = {}
     for run in runs:
         settings = run.settings
         size = run.changes.get(VOCAB_SIZE)
@@ -191,9 +207,10 @@ def _check_models(runs: Sequence[PlannedRun]) -> None:
                 vocab_sizes[settings.data] = open_training_data(settings.data).tokenizer.vocab_size
             size = vocab_sizes[settings.data]
         try:
-            model_config(settings.model, size)
+            configs[run.name] = model_config(settings.model, size)
         except UsageError as error:
             raise UsageError(f"run {run.name}: {error}") from error
+    return configs
 
 
 def _last_logged(path: Path) -> tuple[int, str]:

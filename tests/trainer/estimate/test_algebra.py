@@ -51,6 +51,17 @@ def test_the_largest_batch_fits_and_one_more_does_not() -> None:
     assert replace(found, memory_bytes=None).largest_batch is None
 
 
+@pytest.mark.parametrize(("momentum", "values", "operations"), [(0.0, 0, 4), (0.9, 1, 6)])
+def test_sgd_keeps_and_computes_less_than_adamw(momentum: float, values: int, operations: int) -> None:
+    found = step_algebra(XL, "sgd", momentum=momentum)
+    assert found.constant == (2 + values) * 4 * 2_127_057_600
+    lines = {line.name: line for line in (*found.memory, *found.operations)}
+    assert lines["optimizer state"].value == f"{values * 4 * 2_127_057_600:,}"
+    assert lines["SGD's update"].value == f"{operations * 2_127_057_600:,}"
+    assert optimizer_flops(XL, "sgd", momentum=momentum) == operations * 2_127_057_600
+    assert "AdamW's update" not in lines
+
+
 @settings(max_examples=25, deadline=None)
 @given(configs())
 def test_printed_formulas_count_what_the_model_has(config: ModelConfig) -> None:

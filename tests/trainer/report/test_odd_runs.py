@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.trainer.report.test_page import Elements, make_run
 from trainer.report.build import build_report
+from trainer.report.figures import FigureFiles
 from trainer.report.models import examine
 from trainer.report.selection import read_runs
 
@@ -38,16 +39,17 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matplotlib.figure.Figure, "savefig", save_svg_only)
 
 
-def outcome(name: Any, changes: Any) -> dict[str, Any]:
+def outcome(name: Any, changes: Any, *, baseline: Any = None) -> dict[str, Any]:
     nothing = dict.fromkeys(("reason", "loss", "validation_loss", "best_validation_loss", "bits_per_byte", "tokens"))
     more = {"status": "finished", "step": 40, "tokens_per_second": None, "seconds": None}
-    return nothing | more | {"name": name, "changes": changes}
+    return nothing | more | {"name": name, "changes": changes, "baseline": baseline}
 
 
 def report(folder: Path) -> Elements:
     """The page about the runs in `folder`, in which every element is the report's own."""
     page = folder.parent / "page.html"
-    build_report([folder], page, prompt=None, models=False, device="cpu")
+    files = FigureFiles(page.with_suffix(""))
+    build_report([folder], page, files=files, prompt=None, models=False, device="cpu")
     elements = Elements(page)
     assert set(elements.tags) <= OURS | SVG
     assert elements.tags.count("meta") == 3
@@ -159,7 +161,7 @@ def test_an_odd_sweep_is_noted(tmp_path: Path, content: str) -> None:
 
 @pytest.mark.case("D49")
 def test_settings_that_no_sample_can_be_drawn_with_are_noted(tmp_path: Path) -> None:
-    """Whatever the folders of its models hold."""
+    """Even where the folders of its models are damaged."""
     odd = make_run(tmp_path / "odd", end=2.0, settings={"data": 5, "seed": -1, "sample_tokens": "many"})
     (odd / "model" / "config.json").write_text("[" * 100_000)
     (found,) = (examine(run, prompt=None, device="cpu") for run in read_runs([odd]))
@@ -213,7 +215,12 @@ FILES = st.fixed_dictionaries(
         "train.toml": st.one_of(
             TOML.map(lambda t: "\n".join(f"{json.dumps(k)} = {json.dumps(t[k])}" for k in t)), TEXTS
         ),
-        "../sweep.json": near({"runs": [outcome("odd", {"learning_rate": 1e-3}), outcome("good", {})]}).map(json.dumps),
+        "../sweep.json": near(
+            {
+                "notes": ["Baseline: ..."],
+                "runs": [outcome("odd", {"learning_rate": 1e-3}), outcome("good", {}, baseline=True)],
+            }
+        ).map(json.dumps),
     }
 )
 

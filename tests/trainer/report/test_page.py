@@ -9,6 +9,7 @@ import pytest
 
 from trainer.errors import UsageError
 from trainer.report.build import build_report
+from trainer.report.figures import FigureFiles
 from trainer.report.page import cautions, differing_settings, ranking, varied_number
 from trainer.report.selection import read_runs
 
@@ -57,9 +58,18 @@ def make_run(folder: Path, *, end: float, steps: int = 40, finished: bool = True
     return folder
 
 
+def write_outcomes(sweep: Path, changes: dict[str, dict[str, Any]], *, baseline: str = "", notes: Any = ()) -> None:
+    """A `sweep.json` of these runs."""
+    outcome = dict.fromkeys(("reason", "loss", "validation_loss", "best_validation_loss", "bits_per_byte", "tokens"))
+    outcome |= {"status": "finished", "step": 40, "tokens_per_second": None, "seconds": None}
+    runs = [outcome | {"name": name, "changes": own, "baseline": name == baseline} for name, own in changes.items()]
+    (sweep / "sweep.json").write_text(json.dumps({"notes": notes, "runs": runs}))
+
+
 def report(tmp_path: Path, *runs: Path) -> Elements:
-    build_report(runs, tmp_path / "out" / "page.html", prompt=None, models=False, device="cpu")
-    return Elements(tmp_path / "out" / "page.html")
+    page = tmp_path / "out" / "page.html"
+    build_report(runs, page, files=FigureFiles(page.with_suffix("")), prompt=None, models=False, device="cpu")
+    return Elements(page)
 
 
 def test_everything_of_several_runs_is_there(tmp_path: Path) -> None:
@@ -135,10 +145,7 @@ def test_settings_that_differ(tmp_path: Path) -> None:
     runs = read_runs([tmp_path / "s"])
     assert differing_settings(runs) == ["learning_rate"]
     assert varied_number(runs) == "learning_rate"
-    outcome = dict.fromkeys(("reason", "loss", "validation_loss", "best_validation_loss", "bits_per_byte", "tokens"))
-    outcome |= {"status": "finished", "step": 40, "tokens_per_second": None, "seconds": None}
-    outcomes = [outcome | {"name": name, "changes": {"vocab_size": size}} for name, size in (("a", 300), ("b", 400))]
-    (tmp_path / "s" / "sweep.json").write_text(json.dumps({"runs": outcomes}))
+    write_outcomes(tmp_path / "s", {"a": {"vocab_size": 300}, "b": {"vocab_size": 400}})
     assert differing_settings(read_runs([tmp_path / "s"])) == ["vocab_size", "learning_rate"]
     assert varied_number(read_runs([tmp_path / "s"])) == "vocab_size"
 

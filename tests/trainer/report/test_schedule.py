@@ -11,11 +11,11 @@ from typing import Any, Literal
 import pytest
 from rich.console import Console
 
-from trainer.commands.estimate import EstimateSettings
 from trainer.commands.schedule import schedule
 from trainer.components.schedule import scheduled_learning_rate
 from trainer.errors import UsageError
 from trainer.report.schedule import save_rates, schedule_table
+from trainer.settings.plan import PlanSettings
 from trainer.settings.train import OptimizationSettings, TrainSettings, to_toml
 from trainer.training.trainer import train
 
@@ -86,7 +86,7 @@ def test_a_depth_needs_the_vocabulary() -> None:
     ],
 )
 def test_wrong_usage(options: dict[str, Any], message: str) -> None:
-    long = EstimateSettings(optimization=OptimizationSettings(max_steps=3_000_000))
+    long = PlanSettings(optimization=OptimizationSettings(max_steps=3_000_000))
     with pytest.raises(UsageError, match=message):
         schedule(settings=long, **options)
 

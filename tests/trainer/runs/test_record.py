@@ -25,7 +25,7 @@ def record(settings: TrainSettings) -> dict[str, Any]:
     return content
 
 
-def test_a_run_tells_what_it_was_made_from(settings: TrainSettings, change: Callable[..., TrainSettings]) -> None:
+def test_a_run_records_what_it_was_made_from(settings: TrainSettings, change: Callable[..., TrainSettings]) -> None:
     train(settings)
     written = record(settings)
     assert written["config"] == to_table(settings)
@@ -50,7 +50,7 @@ def test_going_on_is_appended_and_beginning_anew_is_not(
     assert [start["step"] for start in record(settings)["starts"]] == [0]
 
 
-def test_the_revision_is_that_of_the_code_and_tells_of_changes(tmp_path: Path) -> None:
+def test_the_revision_is_that_of_the_code_and_notes_changes(tmp_path: Path) -> None:
     """In a checkout made for it, by git's own word; the working directory plays no part."""
     package = tmp_path / "trainer"
     (package / "runs").mkdir(parents=True)

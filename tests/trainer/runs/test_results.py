@@ -1,4 +1,4 @@
-"""What a run folder tells, whatever happened to the run."""
+"""A run folder read back, of runs that ended in every way."""
 
 import json
 import math
@@ -55,6 +55,16 @@ def test_no_number_at_the_end_is_divergence(tmp_path: Path) -> None:
 def test_a_loss_above_where_it_began_is_divergence_even_with_a_model(tmp_path: Path) -> None:
     records = [{"step": i, "loss": 8.0 if i < 3 else 9.0 + i} for i in range(1, 21)]
     assert read_run(finished(write(tmp_path, records))).status == "diverged"
+
+
+def test_a_loss_that_came_back_from_far_above_is_divergence(tmp_path: Path) -> None:
+    """A learning rate of 1 on stories: the decay to 0 brought the loss back from 11 to below its start."""
+    tenths = [7.7, 6.8, 8.1, 11.2, 9.8, 8.6, 6.5, 6.3, 6.2, 6.0]
+    records = [{"step": i + 1, "loss": tenths[i // 10]} for i in range(100)]
+    run = read_run(finished(write(tmp_path / "back", records)))
+    assert (run.status, run.highest_loss) == ("diverged", pytest.approx(11.2))
+    spike = [{"step": i + 1, "loss": 40.0 if i == 50 else 7.7 - i / 50} for i in range(100)]
+    assert read_run(finished(write(tmp_path / "spike", spike))).status == "finished"
 
 
 def test_of_two_records_of_a_step_the_last_counts(tmp_path: Path) -> None:

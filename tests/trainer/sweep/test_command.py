@@ -59,7 +59,7 @@ def wait_for(path: Path, steps: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
-def test_a_stopped_sweep_goes_on(number: signal.Signals, token_folder: Path, tmp_path: Path) -> None:
+def test_a_stopped_sweep_is_resumed(number: signal.Signals, token_folder: Path, tmp_path: Path) -> None:
     """In its second of three runs, which ends with the sweep and saves; the result is the uninterrupted one."""
     options = [*TINY, "--max-steps", 400, "--sample-interval", 0, "--grid", "seed=1,2,3"]
     command = ["sweep", "--data", token_folder, *options]

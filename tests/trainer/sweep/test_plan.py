@@ -10,8 +10,10 @@ import pytest
 from trainer.errors import UsageError
 from trainer.recipes.options import parse_train_settings
 from trainer.settings.file import read_settings_file
-from trainer.settings.train import OptimizationSettings, TrainSettings, WatchSettings
-from trainer.sweep.plan import Experiment, combine, parse_axes, plan_runs
+from trainer.settings.train import ModelSettings, OptimizationSettings, TrainSettings, WatchSettings, to_table
+from trainer.sweep.axes import parse_axes
+from trainer.sweep.plan import Design, combine, plan_runs
+from trainer.sweep.studies import STUDIES, Study, StudyName
 
 BASE = TrainSettings(
     data=Path("tokens"),
@@ -20,9 +22,12 @@ BASE = TrainSettings(
 )
 
 
-def planned(*grid: str, zipped: tuple[str, ...] = (), hold: bool = False, base: TrainSettings = BASE) -> Any:
-    changes = combine(None, parse_axes(grid, option="--grid"), parse_axes(zipped, option="--zip"), base)
-    return plan_runs(base, changes, hold_tokens=hold)
+def planned(
+    *grid: str, zipped: tuple[str, ...] = (), base: TrainSettings = BASE, name: StudyName | None = None, **design: Any
+) -> Any:
+    study = STUDIES[name] if name else Study()
+    changes = combine(study, parse_axes(grid, option="--grid"), parse_axes(zipped, option="--zip"), base)
+    return plan_runs(Design(base, study, **design), changes)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +41,8 @@ def planned(*grid: str, zipped: tuple[str, ...] = (), hold: bool = False, base: 
         ("betas=[[0.9, 0.95], [0.9, 0.99]]", [[0.9, 0.95], [0.9, 0.99]]),
         ("betas=[0.9, 0.95], [0.9, 0.99]", [[0.9, 0.95], [0.9, 0.99]]),
         ("device=cpu", ["cpu"]),
+        (" norm = pre,  none , post", ["pre", "none", "post"]),
+        ('sample_prompt=["", "a"]', ["", "a"]),
     ],
 )
 def test_values_are_toml_or_bare_words(text: str, values: list[Any]) -> None:
@@ -49,6 +56,10 @@ def test_values_are_toml_or_bare_words(text: str, values: list[Any]) -> None:
     [
         (["learning_rate"], "NAME=VALUE,VALUE"),
         (["learning_rate="], "NAME=VALUE,VALUE"),
+        (["=1,2"], "NAME=VALUE,VALUE"),
+        (["seed=[]"], r"seed=\[\]: the list is empty"),
+        (["norm=pre,,none"], "a value is missing before or after a comma"),
+        (["norm=pre, none,"], "a value is missing before or after a comma"),
         (["learning_rate=1,1.0"], "has the value 1.0 twice"),
         (["seed=1", "seed=2"], "seed is given twice"),
         (["output=a,b"], "the sweep sets it for each run"),
@@ -129,6 +140,81 @@ def test_rows_that_are_the_same_are_refused(zipped: tuple[str, ...], message: st
         planned(zipped=zipped)
 
 
+@pytest.mark.parametrize(
+    ("grid", "zipped"),
+    [
+        (['learning_rate=1e-3,"0.001"'], ()),
+        ([], ("learning_rate=1e-3,1e-3,1e-3", "norm=pre,none,post", "seed=1,2,3", "position=rope,none")),
+        (["qk_norm=true,yes"], ()),
+    ],
+)
+def test_runs_of_equal_settings_are_refused(grid: list[str], zipped: tuple[str, ...]) -> None:
+    """However their values are written, since their results would be one; and rows of unequal length."""
+    with pytest.raises(UsageError, match=r"are the same: all settings are equal|position has 2"):
+        planned(*grid, zipped=zipped)
+
+
+def test_ablations_differ_from_their_baseline_in_one_switch() -> None:
+    runs = planned(name="ablations")
+    tables = {run.name: to_table(run.settings) for run in runs}
+    assert [run.name for run in runs if run.baseline] == ["baseline"]
+    differing = {
+        name: {key: value for key, value in table.items() if value != tables["baseline"][key] and key != "output"}
+        for name, table in tables.items()
+    }
+    assert differing == {
+        "baseline": {},
+        "norm=post": {"norm": "post"},
+        "norm=none": {"norm": "none"},
+        "position=none": {"position": "none"},
+        "activation=silu": {"activation": "silu"},
+    }
+
+
+def test_ablations_are_made_for_every_combination_of_other_axes() -> None:
+    runs = planned("seed=1,2", "learning_rate=1e-3", name="ablations")
+    assert len(runs) == 10
+    assert [run.name for run in runs if run.baseline] == [
+        "baseline,seed=1,learning_rate=0.001",
+        "baseline,seed=2,learning_rate=0.001",
+    ]
+    assert runs[2].settings.output == Path("sweeps/s/norm=post,seed=1,learning_rate=0.001")
+
+
+def test_ablations_from_a_base_that_has_a_switch_already_are_refused() -> None:
+    base = dataclasses.replace(BASE, model=ModelSettings(norm="post"))
+    with pytest.raises(UsageError, match="runs baseline and norm=post are the same"):
+        planned(name="ablations", base=base)
+    with pytest.raises(UsageError, match="norm is varied by the study itself"):
+        planned("norm=pre,post", name="ablations")
+
+
+@pytest.mark.parametrize(
+    ("scaling", "rates"), [("none", [1e-3] * 3), ("sqrt", [5e-4, 1e-3, 2e-3]), ("linear", [2.5e-4, 1e-3, 4e-3])]
+)
+@pytest.mark.parametrize("hold", ["steps", "tokens"])
+def test_a_learning_rate_follows_the_batch_where_asked(scaling: str, rates: list[float], hold: str) -> None:
+    runs = planned("total_batch_size=8,32,128", rate_scaling=scaling, hold=hold)
+    assert [run.settings.optimization.learning_rate for run in runs] == rates
+    steps = [run.settings.optimization.max_steps for run in runs]
+    assert steps == ([2_500] * 3 if hold == "steps" else [10_000, 2_500, 625])
+
+
+@pytest.mark.parametrize(
+    ("grid", "design", "message"),
+    [
+        (["learning_rate=1,2", "total_batch_size=8,16"], {"rate_scaling": "sqrt"}, "--rate-scaling cannot set it"),
+        (["seed=1,2"], {"rate_scaling": "linear"}, "total_batch_size does not vary"),
+        (["seed=1,2"], {"refinements": 3}, "--refine narrows"),
+        (["max_steps=1,2"], {"hold": "tokens"}, "tokens cannot be held"),
+        (["total_batch_size=32,80032"], {"hold": "tokens"}, "one step has 20,488,192 tokens, more than the 20,480,000"),
+    ],
+)
+def test_options_that_contradict_what_varies_are_refused(grid: list[str], design: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        planned(*grid, **design)
+
+
 @pytest.mark.case("D53")
 def test_a_settings_file_may_repeat_them_too(tmp_path: Path) -> None:
     """As the command line reads it."""
@@ -143,16 +229,16 @@ def test_a_settings_file_may_repeat_them_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("experiment", "name", "values"),
+    ("study", "name", "values"),
     [
         ("learning-rate", "learning_rate", [1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.1, 10.0]),
         ("batch-size", "total_batch_size", [8, 16, 32, 64, 128]),
         ("vocab-size", "vocab_size", [1024, 2048, 4096, 8192, 16384]),
     ],
 )
-def test_classic_experiments_bring_their_values(experiment: Experiment, name: str, values: list[float]) -> None:
-    assert [changes[name] for changes in combine(experiment, {}, {}, BASE)] == values
-    assert combine(experiment, {name: [7]}, {}, BASE) == [{name: 7}]
+def test_classic_experiments_bring_their_values(study: StudyName, name: str, values: list[float]) -> None:
+    assert [changes[name] for changes in combine(STUDIES[study], {}, {}, BASE)] == values
+    assert combine(STUDIES[study], {name: [7]}, {}, BASE) == [{name: 7}]
 
 
 def test_nothing_that_varies_is_no_sweep() -> None:
@@ -185,7 +271,7 @@ def test_held_tokens_in_few_steps_leave_room_for_the_peak() -> None:
     base = dataclasses.replace(BASE, optimization=OptimizationSettings(max_steps=10, batch_size=2, warmup_steps=9))
     steps = [
         (run.settings.optimization.max_steps, run.settings.optimization.warmup_steps)
-        for run in planned("total_batch_size=2,4,20", hold=True, base=base)
+        for run in planned("total_batch_size=2,4,20", hold="tokens", base=base)
     ]
     assert steps == [(10, 9), (5, 4), (1, 0)]
 
@@ -197,14 +283,14 @@ def test_held_tokens_are_the_same_in_every_run() -> None:
         optimization=OptimizationSettings(max_steps=1_000, batch_size=32, warmup_steps=50),
         watch=WatchSettings(eval_interval=100, sample_interval=0),
     )
-    for run in planned("total_batch_size=8,32,128", hold=True, base=base):
+    for run in planned("total_batch_size=8,32,128", hold="tokens", base=base):
         o, watch = run.settings.optimization, run.settings.watch
         assert o.max_steps * run.settings.tokens_per_step == 1_000 * base.tokens_per_step
         assert o.max_steps / o.warmup_steps == pytest.approx(20, rel=0.05)
         assert (o.max_steps // watch.eval_interval, watch.sample_interval) == (10, 0)
         assert o.batch_size <= 32
-    (fixed,) = planned("max_steps=7", "batch_size=4", hold=True, base=base)
-    assert fixed.settings.optimization.max_steps == 7
+    with pytest.raises(UsageError, match="max_steps varies, so the number of tokens cannot be held"):
+        planned("max_steps=7", "batch_size=4", hold="tokens", base=base)
 
 
 def test_held_tokens_follow_the_schedule_of_each_run() -> None:
@@ -212,7 +298,7 @@ def test_held_tokens_follow_the_schedule_of_each_run() -> None:
     optimization = OptimizationSettings(max_steps=100, batch_size=16, warmup_steps=20)
     model = dataclasses.replace(BASE.model, context_length=256)
     base = dataclasses.replace(BASE, optimization=optimization, model=model)
-    plain, staged = planned('batch_schedule=["", "4:30"]', "context_schedule=64:20", hold=True, base=base)
+    plain, staged = planned('batch_schedule=["", "4:30"]', "context_schedule=64:20", hold="tokens", base=base)
     tokens = 100 * 16 * 256
     for run in (plain, staged):
         o = run.settings.optimization

@@ -81,9 +81,16 @@ def runs() -> Iterator[Runs]:
 
 
 def kill_and_resume(
-    runs: Runs, settings: TrainSettings, change: Change, *, kills: int, caplog: pytest.LogCaptureFixture
+    runs: Runs,
+    settings: TrainSettings,
+    change: Change,
+    *,
+    kills: int,
+    caplog: pytest.LogCaptureFixture,
+    **changes: object,
 ) -> None:
     """A run that is killed is in the end the one that is not: weights, losses, evaluations, samples, order of data."""
+    settings = change(settings, keep=2, keep_best=True, **changes)
     whole = change(settings, output=settings.output.with_name("whole"))
     begin = time.monotonic()
     assert runs.run(whole) == 0
@@ -118,20 +125,9 @@ def test_a_killed_run_is_the_uninterrupted_one_to_the_bit(
     runs: Runs, settings: TrainSettings, change: Change, caplog: pytest.LogCaptureFixture
 ) -> None:
     """B84, B85, B87: accumulation, dropout and Muon, over several epochs, with a checkpoint at every other step."""
-    tried = change(
-        settings,
-        max_steps=60,
-        total_batch_size=12,
-        dropout=0.2,
-        optimizer="muon",
-        context_length=64,
-        checkpoint_interval=2,
-        keep=2,
-        eval_interval=7,
-        sample_interval=9,
-        keep_best=True,
-    )
-    kill_and_resume(runs, tried, change, kills=3, caplog=caplog)
+    options = {"total_batch_size": 12, "dropout": 0.2, "optimizer": "muon", "context_length": 64}
+    intervals = {"checkpoint_interval": 2, "eval_interval": 7, "sample_interval": 9}
+    kill_and_resume(runs, settings, change, kills=3, caplog=caplog, max_steps=60, **options, **intervals)
 
 
 @pytest.mark.slow
@@ -139,17 +135,6 @@ def test_twenty_kills_with_a_model_that_takes_long_to_save(
     runs: Runs, settings: TrainSettings, change: Change, caplog: pytest.LogCaptureFixture
 ) -> None:
     """B87: 8 MB of weights, saved at every step, so that most kills meet a save; each time a checkpoint is intact."""
-    large = change(
-        settings,
-        max_steps=150,
-        d_model=256,
-        num_layers=3,
-        num_heads=4,
-        d_ff=384,
-        dropout=0.1,
-        checkpoint_interval=1,
-        keep=2,
-        eval_interval=50,
-        keep_best=True,
-    )
-    kill_and_resume(runs, large, change, kills=20, caplog=caplog)
+    shape = {"d_model": 256, "num_layers": 3, "num_heads": 4, "d_ff": 384, "dropout": 0.1}
+    intervals = {"checkpoint_interval": 1, "eval_interval": 50}
+    kill_and_resume(runs, settings, change, kills=20, caplog=caplog, max_steps=150, **shape, **intervals)
