@@ -129,7 +129,7 @@ def test_idle_connections_that_take_all_descriptors_leave_a_service_that_works(
     )
     service = process("-c", program, model_dir=model_dir, threads=1).wait_ready()
     address = httpx.URL(service.url)
-    with httpx.Client(base_url=service.url) as client, contextlib.ExitStack() as stack:
+    with httpx.Client(base_url=service.url, timeout=30) as client, contextlib.ExitStack() as stack:
         assert client.get("/livez").status_code == 200
         for _ in range(80):
             idle = stack.enter_context(socket.socket())
