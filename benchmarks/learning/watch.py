@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor
 
 from benchmarks.learning.curves import Point
@@ -34,9 +33,9 @@ class EvaluatedModel:
         self.hidden = hidden
         self.output_weight = output_weight
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Logits [..., vocab_size] of the residual stream."""
-        return F.linear(hidden, self.output_weight)
+    def cap(self, logits: Tensor) -> Tensor:
+        """The logits as they are: no contestant caps them."""
+        return logits
 
     def train(self, mode: bool = True) -> None:
         """Change nothing: no contestant has dropout."""

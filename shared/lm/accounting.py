@@ -34,7 +34,7 @@ class Parameters:
 
     Attributes:
         embedding: [vocab_size, d_model].
-        attention: Query, key, value and output projections of all layers, with their biases.
+        attention: Query, key, value and output projections of all layers, with their biases and value residuals.
         feed_forward: Of all layers.
         norms: Gains of all norms.
         output: The projection to the vocabulary.
@@ -81,7 +81,7 @@ def count_parameters(config: ModelConfig) -> Parameters:
     embedding = c.vocab_size * c.d_model
     return Parameters(
         embedding=embedding,
-        attention=c.num_layers * (_size(_attention_shapes(c)) + sum(c.attention_biases.values())),
+        attention=c.num_layers * (_size(_attention_shapes(c)) + sum(c.attention_biases.values())) + c.value_factors,
         feed_forward=c.num_layers * _size(_feed_forward_shapes(c)),
         norms=c.num_layers * gains + (c.d_model if c.norm == "pre" else 0),
         output=0 if c.tie_embeddings else embedding,

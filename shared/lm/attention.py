@@ -14,7 +14,8 @@ from shared.lm.rope import rotate
 class Attention(nn.Module):
     """Grouped-query attention (Ainslie et al. 2023, arXiv 2305.13245) with RoPE, optional query/key norm and biases.
 
-    The parameters carry Hugging Face's names.
+    With `value_residual`, the values of layer n > 1 are a V_1 + b V_n, V_1 being those of the first layer and a and b
+    learned factors that begin at 0.5 (Zhou et al. 2024, arXiv 2410.17897). The parameters carry Hugging Face's names.
     """
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
@@ -30,6 +31,8 @@ class Attention(nn.Module):
         self.o_proj = Linear(queries, config.d_model, bias="o" in biases)
         self.q_norm = RMSNorm(config.head_dim, config.norm_eps) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config.norm_eps) if config.qk_norm else None
+        self.passes_values = config.value_residual
+        self.value_factors = nn.Parameter(torch.empty(2)) if config.value_residual and layer else None
 
     def forward(
         self,
@@ -37,7 +40,8 @@ class Attention(nn.Module):
         rotation: tuple[Tensor, Tensor] | None,
         window: CacheWindow | None = None,
         mask: Tensor | None = None,
-    ) -> Tensor:
+        first_values: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
         """Map [B, T, d_model] to [B, T, d_model]; with a window, earlier tokens are read from its cache.
 
         Args:
@@ -45,19 +49,26 @@ class Attention(nn.Module):
             rotation: From `RotaryEmbedding`; None for no position encoding.
             window: A view of the KV cache; has a mask of its own.
             mask: See `attend`.
+            first_values: The first layer's values of these tokens, [B, num_kv_heads, T, head_dim]; for value residuals.
+
+        Returns:
+            The output, and the first layer's values for the layers after this one; None without value residuals.
         """
         queries, keys, values = (self._heads(project(x)) for project in (self.q_proj, self.k_proj, self.v_proj))
         if self.q_norm is not None and self.k_norm is not None:
             queries, keys = self.q_norm(queries), self.k_norm(keys)
         if rotation is not None:
             queries, keys = rotate(queries, *rotation), rotate(keys, *rotation)
+        if first_values is not None and self.value_factors is not None:
+            values = self.value_factors[0] * first_values + self.value_factors[1] * values
+        elif self.passes_values:
+            first_values = values
         if window is not None:
             keys, values = window.update(self.layer, keys, values)
             mask = window.mask
         dropout = self.dropout if self.training and window is None else 0.0
         mixed = attend(queries, keys, values, mask, dropout)
-        output: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
-        return output
+        return self.o_proj(mixed.transpose(1, 2).flatten(2)), first_values
 
     def _heads(self, x: Tensor) -> Tensor:
         """Split [B, T, heads * head_dim] into [B, heads, T, head_dim]."""

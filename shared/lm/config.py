@@ -14,14 +14,14 @@ from shared.system.errors import shown
 AttentionBias = Literal["", "qkv", "qkvo"]
 Norm = Literal["pre", "post", "none"]
 Position = Literal["rope", "none"]
-Activation = Literal["swiglu", "silu"]
+Activation = Literal["swiglu", "silu", "relu2"]
 
 
 @dataclass(frozen=True)
 class ModelConfig:
     """A Llama-style decoder (Llama, Mistral, Qwen2, Qwen3): pre-norm RMSNorm, RoPE, grouped-query attention, SwiGLU.
 
-    The last three fields are for experiments on the architecture. A model that uses one is a *research model*: no
+    The last five fields are for experiments on the architecture. A model that uses one is a *research model*: no
     format of Hugging Face can express it, so only the trainer opens it.
 
     Attributes:
@@ -42,7 +42,12 @@ class ModelConfig:
         norm: "pre": RMSNorm before each sublayer and at the end. "post": after each residual sum instead, as in the
             first Transformer (Vaswani et al. 2017, arXiv 1706.03762), with none at the end. "none": no norm.
         position: "none" leaves the order of tokens to the causal mask (Kazemnejad et al. 2023, arXiv 2305.19466).
-        activation: "silu" is a feed-forward layer of two matrices, without SwiGLU's gate.
+        activation: "silu" and "relu2" are feed-forward layers of two matrices, without SwiGLU's gate; "relu2" squares
+            a ReLU (So et al. 2021, "Primer", arXiv 2109.08668).
+        logit_soft_cap: Logits x become cap * tanh(x / cap), as the final ones of Gemma 2 do (arXiv 2408.00118, section
+            2; 30 there); 0 for none.
+        value_residual: The values of every layer but the first are mixed with the first layer's by two learned factors
+            (Zhou et al. 2024, "Value Residual Learning", arXiv 2410.17897: Learnable-ResFormer).
 
     Raises:
         ModelConfigError: A value out of range, or values that contradict each other.
@@ -65,6 +70,8 @@ class ModelConfig:
     norm: Norm = "pre"
     position: Position = "rope"
     activation: Activation = "swiglu"
+    logit_soft_cap: float = 0.0
+    value_residual: bool = False
 
     def __post_init__(self) -> None:
         for name, choices in _SWITCHES.items():
@@ -80,6 +87,7 @@ class ModelConfig:
             raise ModelConfigError(f"norm_eps must be a number from {_LEAST_EPS:g} to 1, got {self.norm_eps!r}")
         if not (math.isfinite(self.initializer_range) and self.initializer_range > 0):
             raise ModelConfigError(f"initializer_range must be a positive number, got {self.initializer_range!r}")
+        self._check_optional_switches()
         if self.num_heads % self.num_kv_heads:
             raise ModelConfigError(
                 f"num_heads ({self.num_heads}) must be a multiple of num_kv_heads ({self.num_kv_heads})"
@@ -97,6 +105,15 @@ class ModelConfig:
                 f"d_model ({self.d_model}) must be a multiple of num_heads ({self.num_heads}), even where head_dim is "
                 "given: transformers refuses other Llama models"
             )
+
+    def _check_optional_switches(self) -> None:
+        cap = self.logit_soft_cap
+        if isinstance(cap, bool) or not isinstance(cap, int | float) or not (cap == 0 or 1e-30 <= cap <= 1e30):
+            raise ModelConfigError(f"logit_soft_cap must be 0 or a number from 1e-30 to 1e30, got {shown(cap)}")
+        if type(self.value_residual) is not bool:
+            raise ModelConfigError(f"value_residual must be true or false, got {shown(self.value_residual)}")
+        if self.value_residual and self.num_layers == 1:
+            raise ModelConfigError("value_residual needs num_layers of at least 2: it adds the first layer's values")
 
     @property
     def family(self) -> str:
@@ -122,7 +139,13 @@ class ModelConfig:
         norms = (0 if self.norm == "none" else 2 * self.d_model) + (2 * self.head_dim if self.qk_norm else 0)
         block = attention + (3 if self.activation == "swiglu" else 2) * self.d_model * self.d_ff + norms
         embeddings = self.vocab_size * self.d_model * (1 if self.tie_embeddings else 2)
-        return embeddings + self.num_layers * block + (self.d_model if self.norm == "pre" else 0)
+        last_norm = self.d_model if self.norm == "pre" else 0
+        return embeddings + self.num_layers * block + last_norm + self.value_factors
+
+    @property
+    def value_factors(self) -> int:
+        """The number of learned factors of the value residual: two for each layer but the first."""
+        return 2 * (self.num_layers - 1) if self.value_residual else 0
 
     @property
     def research_features(self) -> tuple[str, ...]:
@@ -132,8 +155,11 @@ class ModelConfig:
             ("norm", "none"): "no RMSNorm",
             ("position", "none"): "no position encoding",
             ("activation", "silu"): "SiLU without a gate",
+            ("activation", "relu2"): "ReLU squared",
+            ("value_residual", True): "value residuals",
         }
-        return tuple(words for (name, value), words in said.items() if getattr(self, name) == value)
+        cap = (f"logits capped at {self.logit_soft_cap:g}",) if self.logit_soft_cap else ()
+        return tuple(words for (name, value), words in said.items() if getattr(self, name) == value) + cap
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any]) -> "ModelConfig":
@@ -150,7 +176,7 @@ class ModelConfig:
         qk_norm = reader.family == "qwen3"
         switches: dict[str, Any] = {}
         if reader.family == RESEARCH_TYPE:
-            switches = reader.switches(("qk_norm", *_SWITCHES))
+            switches = reader.switches(("qk_norm", *_SWITCHES), _OPTIONAL_SWITCHES)
             qk_norm = switches.pop("qk_norm")
         sizes: dict[str, Any] = {name: reader.size(key, _LARGEST[name]) for name, key in _SIZES.items()}
         return cls(
@@ -173,6 +199,7 @@ class ModelConfig:
         """
         family, rope = self.family, rope_to_hf(self.rope)
         switches = {name: getattr(self, name) for name in ("qk_norm", *_SWITCHES)}
+        switches |= {name: value for name in _OPTIONAL_SWITCHES if (value := getattr(self, name))}
         return {
             "architectures": [ARCHITECTURES[family]],
             "model_type": family,
@@ -185,7 +212,7 @@ class ModelConfig:
             "num_key_value_heads": self.num_kv_heads,
             "head_dim": self.head_dim,
             "intermediate_size": self.d_ff,
-            "hidden_act": "silu",
+            **({} if self.activation == "relu2" else {"hidden_act": "silu"}),
             "rms_norm_eps": self.norm_eps,
             **({} if family == "qwen2" else {"attention_bias": bool(self.attention_bias)}),
             "attention_dropout": 0.0,
@@ -202,6 +229,8 @@ class ModelConfig:
 _LEAST_EPS = 1e-30  # float32 holds it
 
 _SWITCHES = {"norm": get_args(Norm), "position": get_args(Position), "activation": get_args(Activation)}
+# Only in the files of models that use them, so that those of earlier releases are still read.
+_OPTIONAL_SWITCHES = ("logit_soft_cap", "value_residual")
 
 # The keys of a `config.json`, in the order of our names.
 _SIZES = {

@@ -84,12 +84,13 @@ class HFConfigReader:
             return "qkv"
         return "qkvo" if self.flag("attention_bias", default=False) else ""
 
-    def switches(self, names: Collection[str]) -> dict[str, Any]:
-        """Return the special fields of a research model: all of `names`, and no others."""
+    def switches(self, names: Collection[str], optional: Collection[str]) -> dict[str, Any]:
+        """Return the special fields of a research model: all of `names`, those of `optional` it has, and no others."""
         values = mapping(self._config, RESEARCH_TYPE)
-        if set(values) != set(names) or type(values.get("qk_norm")) is not bool:
+        if set(values) - set(optional) != set(names) or type(values.get("qk_norm")) is not bool:
             raise ModelConfigError(
-                f'"{RESEARCH_TYPE}" must have the keys {", ".join(names)}, qk_norm true or false; got {shown(values)}'
+                f'"{RESEARCH_TYPE}" must have the keys {", ".join(names)}, qk_norm true or false, and may have '
+                f"{', '.join(optional)}; got {shown(values)}"
             )
         return dict(values)
 

@@ -10,17 +10,19 @@ from shared.lm.kv_cache import CacheWindow, KVCache
 from shared.lm.linear import Linear
 from shared.lm.norm import RMSNorm
 from shared.lm.rope import RotaryEmbedding
+from shared.lm.weight_shapes import VALUE_FACTORS
 
 
 class FeedForward(nn.Module):
     """SwiGLU (Shazeer 2020, arXiv 2002.05202): a gated pair of projections up, and one down.
 
-    The activation "silu" has no gate.
+    The activations "silu" and "relu2" have no gate; "relu2" is the square of ReLU (So et al. 2021, arXiv 2109.08668).
     """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         gated = config.activation == "swiglu"
+        self.squared = config.activation == "relu2"
         self.gate_proj = Linear(config.d_model, config.d_ff) if gated else None
         self.up_proj = Linear(config.d_model, config.d_ff)
         self.down_proj = Linear(config.d_ff, config.d_model)
@@ -28,7 +30,13 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map [..., d_model] to [..., d_model]."""
         up = self.up_proj(x)
-        inner = F.silu(up) if self.gate_proj is None else F.silu(self.gate_proj(x)) * up
+        if self.gate_proj is not None:
+            inner = F.silu(self.gate_proj(x)) * up
+        elif self.squared:
+            positive = F.relu(up)
+            inner = positive * positive  # not `square`, which autocast computes in float32
+        else:
+            inner = F.silu(up)
         return self.down_proj(inner)  # type: ignore[no-any-return] # nn.Module returns Any
 
 
@@ -58,14 +66,16 @@ class Block(nn.Module):
         rotation: tuple[Tensor, Tensor] | None,
         window: CacheWindow | None = None,
         mask: Tensor | None = None,
-    ) -> Tensor:
-        """Map [B, T, d_model] to [B, T, d_model]."""
+        first_values: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Map [B, T, d_model] to [B, T, d_model]; `first_values` as in `Attention`, which returns them too."""
         dropout = self.dropout if self.training and window is None else 0.0
-        x = x + F.dropout(self.self_attn(self.input_layernorm(x), rotation, window, mask), dropout)
+        mixed, first_values = self.self_attn(self.input_layernorm(x), rotation, window, mask, first_values)
+        x = x + F.dropout(mixed, dropout)
         if self.post_norm:
             x = self.post_attention_layernorm(x)
-            return self.post_feedforward_layernorm(x + F.dropout(self.mlp(x), dropout))  # type: ignore[no-any-return]
-        return x + F.dropout(self.mlp(self.post_attention_layernorm(x)), dropout)
+            return self.post_feedforward_layernorm(x + F.dropout(self.mlp(x), dropout)), first_values
+        return x + F.dropout(self.mlp(self.post_attention_layernorm(x)), dropout), first_values
 
 
 class Decoder(nn.Module):
@@ -88,8 +98,9 @@ class Decoder(nn.Module):
             positions = torch.arange(tokens.shape[1], device=tokens.device) if window is None else window.positions
             rotation = self.rotary(positions)
         x = F.dropout(self.embed_tokens(tokens), self.dropout if self.training and window is None else 0.0)
+        first_values = None
         for block in self.layers:
-            x = block(x, rotation, window, mask)
+            x, first_values = block(x, rotation, window, mask, first_values)
         return self.norm(x)  # type: ignore[no-any-return] # nn.Module returns Any
 
 
@@ -97,7 +108,8 @@ class Transformer(nn.Module):
     """A Llama-shaped decoder-only language model.
 
     A new model has random weights: normal with `initializer_range`, the two projections that add to the residual stream
-    scaled down by sqrt(2 * num_layers), as GPT-2's are (Radford et al. 2019, section 2.3); gains are 1, biases 0.
+    scaled down by sqrt(2 * num_layers), as GPT-2's are (Radford et al. 2019, section 2.3); gains are 1, biases 0, and
+    the factors of value residuals 0.5.
 
     Training mode and evaluation mode compute the same, unless `set_dropout` was called.
 
@@ -125,6 +137,8 @@ class Transformer(nn.Module):
         for name, parameter in self.named_parameters():
             if name.endswith(".bias"):
                 nn.init.zeros_(parameter)
+            elif name.endswith(VALUE_FACTORS):
+                nn.init.constant_(parameter, 0.5)
             elif parameter.ndim == 1:
                 nn.init.ones_(parameter)
             else:
@@ -190,7 +204,12 @@ class Transformer(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Map [..., d_model] to [..., vocab_size]."""
-        return F.linear(hidden, self.output_weight)
+        return self.cap(F.linear(hidden, self.output_weight))
+
+    def cap(self, logits: Tensor) -> Tensor:
+        """Apply the config's soft cap, if there is one, to logits that were computed without `logits`."""
+        cap = self.config.logit_soft_cap
+        return cap * torch.tanh(logits / cap) if cap else logits
 
     @property
     def output_weight(self) -> Tensor:

@@ -6,6 +6,7 @@ from shared.lm.config import ModelConfig
 
 EMBEDDING = "model.embed_tokens.weight"
 OUTPUT = "lm_head.weight"
+VALUE_FACTORS = "self_attn.value_factors"
 
 
 def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -13,6 +14,8 @@ def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {EMBEDDING: (config.vocab_size, config.d_model)}
     for layer in range(config.num_layers):
         shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in _layer_shapes(config)}
+        if config.value_residual and layer:
+            shapes[f"model.layers.{layer}.{VALUE_FACTORS}"] = (2,)
     if config.norm == "pre":
         shapes["model.norm.weight"] = (config.d_model,)
     if not config.tie_embeddings:

@@ -31,7 +31,7 @@ _CURL = 'curl() { command curl -sS --fail-with-body --max-time 240 "$@" && echo;
 
 # Stands for `python` and `torchrun`: a run that is documented with thousands of steps takes a few of a small model.
 _SMALL = """#!{python}
-import os, sys
+import os, re, sys
 
 arguments = sys.argv[1:]
 if os.path.basename(sys.argv[0]) == "torchrun":
@@ -45,7 +45,11 @@ if "trainer" in arguments and ("train" in arguments or "sweep" in arguments):
 
     steps = int(arguments[arguments.index("--max-steps") + 1]) if "--max-steps" in arguments else 0
     put("--max-steps", str(max(4, steps // 250)))
-    small = {{"d-model": 32, "num-layers": 1, "num-heads": 2, "d-ff": 48, "context-length": 96, "batch-size": 2}}
+    for place, word in enumerate(arguments):  # schedules count in steps, too: their stages have one each
+        stages = iter(range(1, len(word)))
+        if re.search("(batch|context)[-_]schedule", " ".join(arguments[place - 1 : place + 1])):
+            arguments[place] = re.sub(r":[0-9]+", lambda _: f":{{next(stages)}}", word)
+    small = {{"d-model": 32, "num-layers": 2, "num-heads": 2, "d-ff": 48, "context-length": 96, "batch-size": 2}}
     for name, value in {{**small, "eval-tokens": 500, "sample-tokens": 8, "threads": 1, "device": "cpu"}}.items():
         put("--" + name, str(value))
 os.execv({python!r}, [{python!r}, *arguments])

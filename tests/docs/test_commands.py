@@ -89,7 +89,10 @@ def test_a_how_to(page: Path, workspace: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["reference/files.md", "reference/recipes.md", "explanation/tokenizer.md"])
+@pytest.mark.parametrize(
+    "page",
+    ["reference/files.md", "reference/recipes.md", "explanation/tokenizer.md", "lab/optimization-ideas.md"],
+)
 def test_examples_elsewhere(page: str, workspace: Path, tmp_path: Path) -> None:
     shutil.copytree(workspace, tmp_path / "own")
     run_page(DOCS / page, tmp_path / "own", small=True)

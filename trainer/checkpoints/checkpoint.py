@@ -148,7 +148,7 @@ def _load(path: Path) -> Checkpoint:
     state = torch.load(path / STATE_FILE, map_location="cpu", weights_only=True)
     checkpoint = Checkpoint(
         path,
-        RunState(**state["run"]),
+        RunState(**{"tokens": _tokens_of_steps(state), **state["run"]}),
         model,
         optimizer=state["optimizer"],
         settings=state["settings"],
@@ -161,6 +161,12 @@ def _load(path: Path) -> Checkpoint:
     if checkpoint.random is None:
         logger.warning("%s has no random generator state: resuming will not give the same result", path)
     return checkpoint
+
+
+def _tokens_of_steps(state: Mapping[str, Any]) -> int:
+    """The tokens that a run has seen, for checkpoints of releases that did not count them: all steps had as many."""
+    table = state["settings"]
+    return int(state["run"]["step"] * (table["total_batch_size"] or table["batch_size"]) * table["context_length"])
 
 
 def random_state() -> dict[str, Tensor | list[Tensor]]:

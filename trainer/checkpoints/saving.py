@@ -146,7 +146,7 @@ class Saver:
         """How the model was trained, for its folder; without paths, which are meaningless elsewhere."""
         return {
             "steps": state.step,
-            "tokens": state.step * self.settings.tokens_per_step,
+            "tokens": state.tokens,
             "validation_loss": state.validation_loss,
             "bits_per_byte": state.bits_per_byte,
             "data": self.data.identity(),

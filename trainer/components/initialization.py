@@ -1,10 +1,11 @@
-"""Initial weights other than the model's own: by the size of each matrix, or with attention that copies."""
+"""Initial weights other than the model's own: by the size of each matrix, attention that copies, outputs of zero."""
 
 import torch
 from torch import nn
 
 from shared.lm import Transformer
 from shared.lm.attention import Attention
+from shared.lm.transformer import FeedForward
 
 _SHARPNESS = 1.4  # gain of the query and key norms: at 1, a head's attention starts nearly flat
 
@@ -56,3 +57,31 @@ def mimetic_attention_(model: Transformer) -> None:
         for norm in (attention.q_norm, attention.k_norm):
             if norm is not None:
                 norm.weight.fill_(_SHARPNESS)
+
+
+@torch.no_grad()
+def zero_blocks_(model: Transformer) -> None:
+    """Set the projections that blocks add to the residual stream to zero, so that each block starts as the identity.
+
+    Source: Zhang, Dauphin and Ma 2019, "Fixup Initialization" (arXiv 1901.09321, section 3, rule 1). Its other rules,
+    which replace normalization, are not applied.
+    """
+    for module in model.modules():
+        if isinstance(module, Attention):
+            module.o_proj.weight.zero_()
+        elif isinstance(module, FeedForward):
+            module.down_proj.weight.zero_()
+
+
+@torch.no_grad()
+def zero_head_(model: Transformer) -> None:
+    """Set the output projection to zero, so that all tokens start equally likely.
+
+    Source: Yang et al. 2022, "Tensor Programs V" (arXiv 2203.03466, appendix D.2).
+
+    Raises:
+        ValueError: the projection is the embedding too.
+    """
+    if model.lm_head is None:
+        raise ValueError("a tied output projection is the embedding, which must not be zero")
+    model.lm_head.weight.zero_()

@@ -48,12 +48,18 @@ class TrainingLoss(nn.Module):
             scale: What every target counts, usually 1 / the number of scored targets of the whole step.
             z_loss: See `next_token_loss`.
         """
-        hidden = self.model.hidden(inputs)
-        return next_token_loss(hidden, self.model.output_weight, targets, scale=scale, z_loss=z_loss)
+        hidden, cap = self.model.hidden(inputs), self.model.config.logit_soft_cap
+        return next_token_loss(hidden, self.model.output_weight, targets, scale=scale, z_loss=z_loss, soft_cap=cap)
 
 
 def next_token_loss(
-    hidden: Tensor, output_weight: Tensor, targets: Tensor, *, scale: float | Tensor, z_loss: float = 0.0
+    hidden: Tensor,
+    output_weight: Tensor,
+    targets: Tensor,
+    *,
+    scale: float | Tensor,
+    z_loss: float = 0.0,
+    soft_cap: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Cross-entropy of the targets under the logits `hidden @ output_weight.T`, which never exist all at once.
 
@@ -68,6 +74,7 @@ def next_token_loss(
         scale: What every target counts. As a tensor it may change without torch.compile compiling again.
         z_loss: Adds this times the square of the log of the softmax's denominator, which keeps logits from drifting
             (Chowdhery et al. 2022, "PaLM", arXiv 2204.02311, section 5; 1e-4 there).
+        soft_cap: Logits x become soft_cap * tanh(x / soft_cap) first (`ModelConfig.logit_soft_cap`); 0 for none.
 
     Returns:
         Two scalars: what to call `backward` on, and the cross-entropy alone, detached. Both are sums over the scored
@@ -77,14 +84,15 @@ def next_token_loss(
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
     with_gradients = torch.is_grad_enabled() and (hidden.requires_grad or output_weight.requires_grad)
     scale = torch.as_tensor(scale, dtype=torch.float64 if hidden.dtype == torch.float64 else torch.float32)
+    rows, scored = hidden.flatten(0, -2), targets.flatten()
     loss, nats, _, _ = torch.ops.ownlm.next_token_loss(
-        hidden.flatten(0, -2), output_weight, targets.flatten(), scale.to(hidden.device), z_loss, with_gradients
+        rows, output_weight, scored, scale.to(hidden.device), z_loss, soft_cap, with_gradients
     )
     return loss, nats
 
 
 def chunked_loss(  # noqa: PLR0917 - an operator of torch has positional arguments
-    hidden: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, z_loss: float, with_gradients: bool
+    hidden: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, z_loss: float, soft_cap: float, with_gradients: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Loss, cross-entropy, and the loss's gradients by `hidden` [N, d] and `weight` [V, d] (empty where not asked).
 
@@ -102,6 +110,9 @@ def chunked_loss(  # noqa: PLR0917 - an operator of torch has positional argumen
         counts = scored.to(exact) * scale
         picked = some_targets.where(scored, 0)
         logits = _product(some, matrix).to(exact)
+        share = (logits / soft_cap).tanh_() if soft_cap else None  # of the cap, from -1 to 1
+        if share is not None:
+            torch.mul(share, soft_cap, out=logits)
         target_logits, largest = logits.gather(1, picked), logits.amax(1, keepdim=True)
         probabilities = torch.softmax(logits, dim=1, out=logits)
         # The largest probability never underflows, the target's may.
@@ -110,7 +121,10 @@ def chunked_loss(  # noqa: PLR0917 - an operator of torch has positional argumen
         squares += (log_denominators.square() * counts).sum()
         if with_gradients:
             by_logits = probabilities.mul_(counts * (1 + 2 * z_loss * log_denominators))
-            by_logits = by_logits.scatter_add_(1, picked, -counts).to(hidden.dtype)
+            by_logits = by_logits.scatter_add_(1, picked, -counts)
+            if share is not None:
+                by_logits *= share.square_().neg_().add_(1)  # the derivative of the cap
+            by_logits = by_logits.to(hidden.dtype)
             hidden_gradient[first : first + rows] = _product(by_logits, matrix.t())
             _add_product(weight_gradient, by_logits.t(), some)
     return total + z_loss * squares, total.clone(), hidden_gradient, weight_gradient
@@ -139,7 +153,7 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 # it is first called, a second that a program which compiles nothing need not wait for.
 torch.library.define(
     LOSS_OPERATOR,
-    "(Tensor hidden, Tensor weight, Tensor targets, Tensor scale, float z_loss, bool with_gradients)"
+    "(Tensor hidden, Tensor weight, Tensor targets, Tensor scale, float z_loss, float soft_cap, bool with_gradients)"
     " -> (Tensor, Tensor, Tensor, Tensor)",
 )
 torch.library.impl(LOSS_OPERATOR, "CompositeExplicitAutograd", _staged_loss)
@@ -147,7 +161,7 @@ torch.library.impl(LOSS_OPERATOR, "CompositeExplicitAutograd", _staged_loss)
 
 @torch.library.register_fake(LOSS_OPERATOR)  # type: ignore[untyped-decorator] # of torch
 def _(
-    hidden: Tensor, weight: Tensor, _targets: Tensor, _scale: Tensor, _z_loss: float, with_gradients: bool
+    hidden: Tensor, weight: Tensor, _targets: Tensor, _scale: Tensor, _z_loss: float, _cap: float, with_gradients: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     exact = torch.float64 if hidden.dtype == torch.float64 else torch.float32
     scalar = hidden.new_empty((), dtype=exact)
@@ -163,7 +177,7 @@ def _save_gradients(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def
 
 def _scale_gradients(ctx, by_loss, *_):  # type: ignore[no-untyped-def]
     hidden_gradient, weight_gradient = ctx.saved_tensors
-    return by_loss * hidden_gradient, by_loss * weight_gradient, None, None, None, None
+    return by_loss * hidden_gradient, by_loss * weight_gradient, None, None, None, None, None
 
 
 torch.library.register_autograd(LOSS_OPERATOR, _scale_gradients, setup_context=_save_gradients)

@@ -3,7 +3,7 @@
 import torch
 
 from shared.lm import ModelConfig, RopeConfig, Transformer
-from trainer.components.initialization import mimetic_attention_, xavier_
+from trainer.components.initialization import mimetic_attention_, xavier_, zero_blocks_, zero_head_
 from trainer.errors import UsageError
 from trainer.settings.train import ModelSettings, OptimizationSettings
 
@@ -34,6 +34,8 @@ def model_config(settings: ModelSettings, vocab_size: int) -> ModelConfig:
             norm=settings.norm,
             position=settings.position,
             activation=settings.activation,
+            logit_soft_cap=settings.logit_soft_cap,
+            value_residual=settings.value_residual,
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
@@ -53,6 +55,10 @@ def new_model(settings: ModelSettings, vocab_size: int, seed: int) -> Transforme
         xavier_(model)
     elif settings.initialization == "mimetic":
         mimetic_attention_(model)
+    if settings.zero_outputs in {"blocks", "all"}:
+        zero_blocks_(model)
+    if settings.zero_outputs in {"head", "all"}:
+        zero_head_(model)
     return model
 
 

@@ -6,7 +6,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from shared.lm.weight_shapes import EMBEDDING, OUTPUT
 from trainer.errors import UsageError
+
+_RELATIVE_RATE = "relative_rate"
+"""Key of a group with a learning rate of its own: that rate over the one of the others."""
 
 
 def build_optimizer(
@@ -17,6 +21,8 @@ def build_optimizer(
     weight_decay: float,
     momentum: float = 0.0,
     name: Literal["adamw", "muon", "sgd"] = "adamw",
+    embedding_learning_rate: float | None = None,
+    head_learning_rate: float | None = None,
 ) -> torch.optim.Optimizer:
     """An optimizer over every parameter of the model once (a tied one too).
 
@@ -31,6 +37,9 @@ def build_optimizer(
             is the same where there is no momentum.
         momentum: SGD's; without it there is no state.
         name: "muon" is for the matrices within blocks; embeddings, output projection and gains stay with AdamW.
+        embedding_learning_rate: Of the embedding, if not that of the others (Yang et al. 2022, "Tensor Programs V",
+            arXiv 2203.03466, table 3); its decay follows its rate.
+        head_learning_rate: The same for an output projection of its own.
 
     Raises:
         UsageError: this torch has no Muon.
@@ -38,10 +47,15 @@ def build_optimizer(
     parameters = [(path, p) for path, p in model.named_parameters() if p.requires_grad]
     decayed = [(path, p) for path, p in parameters if p.ndim >= 2]
     hidden = [p for path, p in decayed if name == "muon" and ".layers." in f".{path}"]
-    hidden_ids = {id(p) for p in hidden}
+    own_rates = {
+        name: rate for name, rate in ((EMBEDDING, embedding_learning_rate), (OUTPUT, head_learning_rate)) if rate
+    }
+    own = [(p, rate) for path, p in decayed for name, rate in own_rates.items() if path.endswith(name)]
+    apart = {id(p) for p in (*hidden, *(p for p, _ in own))}
     groups: list[dict[str, Any]] = [
-        {"params": [p for _, p in decayed if id(p) not in hidden_ids], "weight_decay": weight_decay},
+        {"params": [p for _, p in decayed if id(p) not in apart], "weight_decay": weight_decay},
         {"params": [p for _, p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        *({"params": [p], "weight_decay": weight_decay, _RELATIVE_RATE: rate / learning_rate} for p, rate in own),
     ]
     if name == "sgd":
         # One matrix after the other: all at once would copy every gradient to add the decay to it.
@@ -92,6 +106,6 @@ class JointOptimizer(torch.optim.Optimizer):
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Give every parameter group this rate."""
+    """Give every parameter group this rate, and those with a rate of their own as many times as much as at its peak."""
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate
+        group["lr"] = learning_rate * group.get(_RELATIVE_RATE, 1.0)

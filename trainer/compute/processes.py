@@ -117,16 +117,25 @@ ONE_PROCESS = Processes()
 
 
 def check_batch(settings: TrainSettings, processes: Processes) -> None:
-    """Check that the windows of a step can be shared among the processes.
+    """Check that the windows of every step can be shared among the processes, and that none is larger than a full one.
 
     Raises:
-        UsageError: there are fewer windows than processes.
+        UsageError: there are fewer windows than processes, or an early step has more tokens than a full one.
     """
     windows, count = settings.total_batch_size, processes.count
-    if windows < count:
+    largest = max(settings.shapes.stages, key=lambda stage: stage.tokens)
+    if largest.tokens > settings.tokens_per_step:
         raise UsageError(
-            f"a step of {windows} windows (total_batch_size, else batch_size) cannot be shared by {count} processes; "
-            f"set total_batch_size to {count} or more, or start at most {windows} processes"
+            f"batch_schedule: {largest.windows} windows of {largest.length} tokens are more than the "
+            f"{settings.tokens_per_step} tokens of a full step; lower it, or raise total_batch_size"
+        )
+    fewest = min(stage.windows for stage in settings.shapes.stages)
+    if fewest < count:
+        name = "total_batch_size" if fewest == windows else "batch_schedule"
+        others = ", else batch_size" if fewest == windows else ""
+        raise UsageError(
+            f"a step of {fewest} windows ({name}{others}) cannot be shared by {count} processes; "
+            f"set {name} to {count} or more, or start at most {fewest} processes"
         )
     if windows % count:
         logger.warning(

@@ -98,6 +98,7 @@ def step_algebra(
     matrices = _matrices(config)
     tied = 1 if config.tie_embeddings else 2
     count = tied * V * d + L * (matrices + _gains(config)) + (d if config.norm == "pre" else 0)
+    count += 2 * (L - 1) if config.value_residual else 0
     layer, whole = _layer_activations(config), _whole_activations(config)
     kept = L * sum(layer.values()) + sum(whole.values())
     state = {
@@ -181,13 +182,19 @@ def _layer_activations(config: ModelConfig) -> Mapping[str, Any]:
         "weighted values": width,
         "output projection": d,
         "first product": f,
-        "SiLU": f,
+        **({"ReLU": f, "square": f} if config.activation == "relu2" else {"SiLU": f}),
         "last product": d,
     }
 
 
 def _whole_activations(config: ModelConfig) -> Mapping[str, Any]:
-    return {**({"final norm": d} if config.norm == "pre" else {}), "logits": V, "cross-entropy": V}
+    return {
+        **({"values mixed with the first layer's": (L - 1) * _key_width(config)} if config.value_residual else {}),
+        **({"final norm": d} if config.norm == "pre" else {}),
+        "logits": V,
+        **({"capped logits": V} if config.logit_soft_cap else {}),
+        "cross-entropy": V,
+    }
 
 
 def _line(name: str, formula: Any, values: Mapping[Any, int]) -> Line:

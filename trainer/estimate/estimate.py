@@ -10,6 +10,7 @@ from trainer.estimate.formula import formula_peak
 from trainer.estimate.memory import Peak, StepMemory, step_memory
 from trainer.estimate.speed import MeasuredSteps, matmul_rate, measure_steps, usual_utilization
 from trainer.estimate.target import Target
+from trainer.settings.stages import Stage
 from trainer.settings.train import TrainSettings
 
 
@@ -65,16 +66,25 @@ class Estimate:
     @property
     def run_tokens(self) -> int:
         """Tokens of the whole run, those seen again counted again."""
-        return self.settings.optimization.max_steps * self.settings.tokens_per_step
+        return self.settings.shapes.tokens(self.settings.optimization.max_steps)
 
     def seconds(self, tokens: int) -> float | None:
-        """The time of training on so many tokens, without evaluations and checkpoints; None if it is not known."""
-        return None if self.speed is None else tokens / self.speed.tokens_per_second
+        """The time of training on so many tokens from the run's start, without evaluations and checkpoints.
+
+        None if it is not known.
+        """
+        if self.speed is None:
+            return None
+        stages = self.settings.shapes.divide(tokens)
+        flops = sum(steps * step_flops(self.settings, self.config, stage) for stage, steps in stages)
+        return flops / self.speed.flops_per_second
 
 
-def step_flops(settings: TrainSettings, config: ModelConfig) -> int:
-    """Operations of one optimizer step."""
-    o, forward = settings.optimization, forward_flops(config, sequences=settings.total_batch_size).total
+def step_flops(settings: TrainSettings, config: ModelConfig, stage: Stage | None = None) -> int:
+    """Operations of one optimizer step: of a stage of the run, or of the full batch and context."""
+    o = settings.optimization
+    windows, length = (settings.total_batch_size, None) if stage is None else (stage.windows, stage.length)
+    forward = forward_flops(config, sequences=windows, length=length).total
     return (1 + BACKWARD_PER_FORWARD) * forward + optimizer_flops(config, o.optimizer, momentum=o.momentum)
 
 

@@ -77,7 +77,7 @@ class _StepFormula:
         layers, copies = self.config.num_layers, self.width if self.casts else 0
         return {
             "embedding": 0 if self.settings.dropout else self.stream,
-            "attention": layers * self.tokens * self._attention() + copies * self.counts.attention,
+            "attention": layers * self.tokens * self._attention() + copies * self.counts.attention + self._values(),
             "feed-forward": layers * self.tokens * self._feed_forward() + copies * self.counts.feed_forward,
             "norms": self._norms(),
             "residual stream": self._residual_stream(),
@@ -97,6 +97,11 @@ class _StepFormula:
         if self.copies_output and (c.qk_norm or c.position == "rope"):
             size += self.width * queries
         return size + (self.width * c.context_length if self.settings.document_mask else 0)
+
+    def _values(self) -> int:
+        """With value residuals, the values of all layers but the first before they are mixed with the first's."""
+        c = self.config
+        return (c.num_layers - 1) * self.tokens * self.width * c.num_kv_heads * c.head_dim if c.value_residual else 0
 
     def _feed_forward(self) -> int:
         """Of one token in one layer."""
@@ -126,17 +131,20 @@ class _StepFormula:
         """Logits and copies while the loss goes through a chunk; those of the chunk before are still there."""
         logits = self.rows * self.config.vocab_size
         chunks = 2 if self.tokens > self.rows else 1
+        capped = _FLOAT * (2 if self.config.logit_soft_cap else 1)  # the logits, and their shares of the cap
         if not self.casts:
-            return logits * _FLOAT * chunks
+            return logits * capped * chunks
         copies = self.width * (self.tokens * self.config.d_model + self.counts.embedding)
-        both = logits * (self.width + _FLOAT)
-        return copies + max(both * chunks, both + self.width * self.counts.embedding)
+        exact = capped * chunks
+        narrow = self.width * (chunks - 1 if self.config.logit_soft_cap else chunks)  # those of this chunk are freed
+        last = logits * (self.width + capped) + self.width * self.counts.embedding
+        return copies + max(logits * (exact + narrow), last)
 
     def _layer_backward(self) -> int:
         """What the backward pass of a layer adds at its peak, less the activations that are freed by then."""
         c = self.config
         inner = self.tokens * self.width * c.d_ff
-        gradients = (2 if c.activation == "swiglu" else 1) * inner - self.stream + _FLOAT * c.d_ff * c.d_model
+        gradients = (1 if c.activation == "silu" else 2) * inner - self.stream + _FLOAT * c.d_ff * c.d_model
         sizes = [gradients, (3 if self.on_cpu else 0) * self.stream]  # the latter in a norm
         if self.keeps_scores:
             scores = self.tokens * _FLOAT * c.num_heads * c.context_length

@@ -75,9 +75,7 @@ def step_memory(
         peak: Measures a step: the closed formula, or `traced_peak`, which goes through the step's code.
     """
     o = settings.optimization
-    share = -(-settings.total_batch_size // processes)  # windows of a step in each process
-    at_once = min(o.batch_size, share)
-    passes = min(2, -(-share // at_once))
+    at_once, passes = _largest_pass(settings, processes)
     # Nothing else of the settings matters, so that the runs of a sweep share what is found.
     plain = OptimizationSettings(
         batch_size=at_once,
@@ -95,3 +93,13 @@ def step_memory(
     on_cpu = device.torch_device.type == "cpu"
     gaps = int(_GLIBC_GAPS * (sum(sizes.values()) + temporary)) if on_cpu and platform.libc_ver()[0] == "glibc" else 0
     return StepMemory(parameters, gradients, state, sizes, temporary, gaps, resident_memory() if on_cpu else 0)
+
+
+def _largest_pass(settings: TrainSettings, processes: int) -> tuple[int, int]:
+    """Windows of the full context that are at once in a process at most, and passes of a step, 2 standing for more."""
+    full, at_once, passes = settings.model.context_length, 1, 1
+    for stage in settings.shapes.stages:
+        share, most = -(-stage.windows // processes), settings.optimization.batch_size * (full // stage.length)
+        at_once = max(at_once, -(-min(share, most) * stage.length // full))
+        passes = max(passes, min(2, -(-share // most)))
+    return at_once, passes

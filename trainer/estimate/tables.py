@@ -1,6 +1,7 @@
 """Estimates as JSON and as tables."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -83,7 +84,7 @@ def _budget(estimate: Estimate, tokens: int, price_per_hour: float | None) -> di
         dollars = round(seconds / 3600 * price_per_hour * estimate.target.devices, 2)
     return {
         "tokens": tokens,
-        "steps": -(-tokens // estimate.settings.tokens_per_step),
+        "steps": math.ceil(estimate.settings.shapes.steps(tokens)),
         "seconds": None if seconds is None else round(seconds, 1),
         "dollars": dollars,
     }

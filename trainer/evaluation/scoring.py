@@ -147,9 +147,9 @@ def _token_nats(hidden: Tensor, model: Transformer, targets: Tensor) -> Tensor:
     """Negative log-likelihood of targets [N] given hidden [N, d_model], a chunk of logits at a time."""
     rows = _ROWS_ON_CPU if hidden.device.type == "cpu" else _ROWS_ELSEWHERE
     parts = zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True)
-    return torch.cat([F.cross_entropy(_logits(model, some).float(), of, reduction="none") for some, of in parts])
+    logits = ((model.cap(_product(some, model.output_weight).float()), of) for some, of in parts)
+    return torch.cat([F.cross_entropy(some, of, reduction="none") for some, of in logits])
 
 
-def _logits(model: Transformer, hidden: Tensor) -> Tensor:
-    weight = model.output_weight
-    return fast_product(hidden, weight) if has_fast_product(hidden, weight) else model.logits(hidden)
+def _product(hidden: Tensor, weight: Tensor) -> Tensor:
+    return fast_product(hidden, weight) if has_fast_product(hidden, weight) else F.linear(hidden, weight)

@@ -41,6 +41,7 @@ def record_start(
     settings: Mapping[str, Any],
     data: Mapping[str, Any],
     parameters: int,
+    tokens: int,
     step: int,
     device: str,
     processes: int = 1,
@@ -53,6 +54,7 @@ def record_start(
         settings: All settings, as a flat table.
         data: What identifies the token files.
         parameters: Weights of the model.
+        tokens: Of the whole run, those seen again counted again.
         step: Steps done before.
         device: Where it computes.
         processes: How many processes train together.
@@ -69,8 +71,8 @@ def record_start(
         "processes": processes,
     }
     earlier = read_record(path)["starts"] if resumed else []
-    record = {"config": dict(settings), "data": dict(data), "parameters": parameters, "starts": [*earlier, start]}
-    write_text(path, to_json(record))
+    of_run = {"config": dict(settings), "data": dict(data), "parameters": parameters, "tokens": tokens}
+    write_text(path, to_json({**of_run, "starts": [*earlier, start]}))
 
 
 def read_record(path: Path) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class ModelSettings(Settings):
 
     d_ff: int | None = setting(None, minimum=1)
     """Width of the SwiGLU layer. Default: 8/3 of d_model, rounded up to a multiple of 64, the usual choice. With
-    --activation silu the layer is 3/2 as wide, so that the parameters are as many."""
+    another --activation the layer is 3/2 as wide, so that the parameters are as many."""
 
     context_length: int = setting(256, minimum=1)
     """The longest text the model can attend to, in tokens. Long enough for one of your documents: 256 for stories,
@@ -95,10 +95,38 @@ class ModelSettings(Settings):
 
     norm: Literal["pre", "post", "none"] = "pre"
     """For experiments: RMSNorm before each part of a block (usual), after it as in the first Transformer, or none. A
-    model with this or one of the next two changed is a research checkpoint: only the trainer opens it."""
+    model with this or one of the next four changed is a research checkpoint: only the trainer opens it."""
 
     position: Literal["rope", "none"] = "rope"
     """For experiments: rotary position embedding (usual), or none."""
 
-    activation: Literal["swiglu", "silu"] = "swiglu"
-    """For experiments: SwiGLU (usual), or SiLU without a gate, at equally many parameters."""
+    activation: Literal["swiglu", "silu", "relu2"] = "swiglu"
+    """For experiments: SwiGLU (usual), or at equally many parameters SiLU without a gate, or the square of ReLU (So et
+    al. 2021, "Primer", arXiv 2109.08668)."""
+
+    logit_soft_cap: float = setting(0.0, minimum=0)
+    """For experiments: keep logits within plus and minus this, by cap * tanh(logit / cap). 30 in Gemma 2 (arXiv
+    2408.00118); 0 for none."""
+
+    value_residual: bool = False
+    """For experiments: mix each layer's attention values with the first layer's, by two learned factors that begin at
+    0.5 (Zhou et al. 2024, "Value Residual Learning", arXiv 2410.17897)."""
+
+    zero_outputs: Literal["none", "blocks", "head", "all"] = "none"
+    """For experiments: projections that start at zero. blocks: those that each block adds to the residual stream, so
+    that it begins as the identity (Zhang et al. 2019, "Fixup", arXiv 1901.09321); needs --initialization normal. head:
+    the output projection (Yang et al. 2022, "Tensor Programs V", arXiv 2203.03466, appendix D.2); needs
+    --no-tie-embeddings. The folder is a usual one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.zero_outputs in {"blocks", "all"} and self.initialization == "mimetic":
+            raise UsageError(
+                f"zero_outputs {self.zero_outputs} sets the projections to zero that mimetic initialization fills: add "
+                "--initialization normal"
+            )
+        if self.zero_outputs in {"head", "all"} and self.tie_embeddings:
+            raise UsageError(
+                f"zero_outputs {self.zero_outputs} would set the embedding to zero, which is also the output "
+                "projection: add --no-tie-embeddings"
+            )

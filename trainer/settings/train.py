@@ -13,13 +13,16 @@ from cyclopts import Group, Parameter
 
 from trainer.errors import UsageError
 from trainer.settings.divergence import DivergenceSettings
+from trainer.settings.experiments import ExperimentSettings
 from trainer.settings.fields import MAX_THREADS, Settings, setting
 from trainer.settings.model import ModelSettings, ScalingSettings
+from trainer.settings.stages import StepShapes, step_shapes
 from trainer.settings.watch import WatchSettings
 
 __all__ = [
     "CheckpointSettings",
     "DivergenceSettings",
+    "ExperimentSettings",
     "MachineSettings",
     "ModelSettings",
     "OptimizationSettings",
@@ -234,6 +237,7 @@ class TrainSettings(Settings):
     scaling: ScalingSettings = field(default_factory=ScalingSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
     optimization: OptimizationSettings = field(default_factory=OptimizationSettings)
+    experiments: ExperimentSettings = field(default_factory=ExperimentSettings)
     watch: WatchSettings = field(default_factory=WatchSettings)
     checkpoints: CheckpointSettings = field(default_factory=CheckpointSettings)
     divergence: DivergenceSettings = field(default_factory=DivergenceSettings)
@@ -244,6 +248,17 @@ class TrainSettings(Settings):
         stop_after, max_steps = self.checkpoints.stop_after, self.optimization.max_steps
         if stop_after is not None and stop_after > max_steps:
             raise UsageError(f"stop_after ({stop_after}) must be at most max_steps ({max_steps}), where the run ends")
+        last = self.shapes.stages[-1].first
+        if last >= max_steps:
+            raise UsageError(
+                f"the last stage of batch_schedule and context_schedule ends at step {last}, which must be below "
+                f"max_steps ({max_steps}): no step would have the full batch and context"
+            )
+        if self.experiments.head_learning_rate is not None and self.model.tie_embeddings:
+            raise UsageError(
+                "head_learning_rate: the output projection is the embedding; add --no-tie-embeddings, or give "
+                "--embedding-learning-rate for both"
+            )
 
     @property
     def total_batch_size(self) -> int:
@@ -252,8 +267,14 @@ class TrainSettings(Settings):
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens for each optimizer step."""
+        """Tokens for each optimizer step; under a batch or context schedule, for each after its last stage."""
         return self.total_batch_size * self.model.context_length
+
+    @property
+    def shapes(self) -> StepShapes:
+        """Windows and tokens of every step."""
+        e = self.experiments
+        return step_shapes(e.batch_schedule, e.context_schedule, self.total_batch_size, self.model.context_length)
 
 
 def to_table(settings: object) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def notes_on(design: Design, runs: Sequence[PlannedRun], configs: Mapping[str, M
         runs: All runs.
         configs: The model of each, by the run's name.
     """
-    notes = _held(design, runs) if len({run.settings.tokens_per_step for run in runs}) > 1 else []
+    notes = _held(design, runs) if len({run.settings.shapes for run in runs}) > 1 else []
     if any(VOCAB_SIZE in run.changes for run in runs):
         notes.append("The vocabularies differ: compare bits per byte, since losses of different tokens do not compare.")
     if design.study.switches:
@@ -37,7 +37,7 @@ def notes_on(design: Design, runs: Sequence[PlannedRun], configs: Mapping[str, M
 def _held(design: Design, runs: Sequence[PlannedRun]) -> list[str]:
     """What equal steps or equal tokens show, and the learning rates."""
     steps = [run.settings.optimization.max_steps for run in runs]
-    tokens = [run.settings.optimization.max_steps * run.settings.tokens_per_step for run in runs]
+    tokens = [run.settings.shapes.tokens(run.settings.optimization.max_steps) for run in runs]
     notes = []
     if design.hold == "tokens":
         notes.append(

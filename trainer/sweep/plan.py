@@ -195,8 +195,9 @@ def _micro_batch(own: Changes, base: TrainSettings) -> Changes:
 
 def _held_steps(own: Changes, base: TrainSettings, settings: TrainSettings) -> Changes:
     """The base's tokens in steps of another size."""
-    factor = base.tokens_per_step / settings.tokens_per_step
-    held = base.optimization.max_steps * base.tokens_per_step
+    before_steps = base.optimization.max_steps
+    held = base.shapes.tokens(before_steps)
+    factor = settings.shapes.steps(held) / before_steps
     if settings.tokens_per_step > held:
         raise UsageError(
             f"run {_name(own)}: one step has {settings.tokens_per_step:,} tokens, more than the {held:,} that are "

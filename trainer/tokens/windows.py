@@ -5,8 +5,10 @@ the model so.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from typing import Literal
 
 import numpy as np
@@ -53,17 +55,34 @@ class Windows(ABC):
         Raises:
             TokenFileError: See `TokenFile.read`.
         """
-        inputs = np.zeros((size, self.length), np.int64)
-        targets = np.full((size, self.length), IGNORED, np.int64)
-        for row, (start, stop) in enumerate(self._places(index * size, size)):
-            ids = self.tokens.read(start, stop + 1)
-            inputs[row, : stop - start] = ids[:-1]
-            targets[row, : stop - start] = ids[1:]
+        return self.rows([(number, 0) for number in range(index * size, (index + 1) * size)], self.length)
+
+    def rows(self, places: Sequence[tuple[int, int]], length: int) -> tuple[Tensor, Tensor]:
+        """Parts of windows as rows of a batch, as in `batch`.
+
+        Args:
+            places: For each row, the number of its window in the sequence, and where in a full window it begins. Short
+                windows are divided in the same proportions.
+            length: Tokens of a row, at most what is left of a full window.
+        """
+        inputs = np.zeros((len(places), length), np.int64)
+        targets = np.full((len(places), length), IGNORED, np.int64)
+        cuts = self._cuts([number for number, _ in places])
+        for row, ((_, offset), (start, stop)) in enumerate(zip(places, cuts, strict=True)):
+            begin, end = (start + at * (stop - start) // self.length for at in (offset, offset + length))
+            ids = self.tokens.read(begin, end + 1)
+            inputs[row, : end - begin] = ids[:-1]
+            targets[row, : end - begin] = ids[1:]
         return torch.from_numpy(inputs), torch.from_numpy(targets)
 
+    @property
     @abstractmethod
-    def _places(self, first: int, size: int) -> list[tuple[int, int]]:
-        """Start and stop of the inputs of `size` windows of the sequence, from window `first` on."""
+    def per_epoch(self) -> int:
+        """Windows after which a token may be a target again."""
+
+    @abstractmethod
+    def _cuts(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
+        """Start and stop of the inputs of windows of the sequence."""
 
 
 @dataclass(frozen=True)
@@ -82,16 +101,15 @@ class ShuffledWindows(Windows):
     def _targets(self) -> int:
         return len(self.tokens) - 1
 
-    def _places(self, first: int, size: int) -> list[tuple[int, int]]:
-        places: list[tuple[int, int]] = []
-        while len(places) < size:
-            epoch, number = divmod(first + len(places), self.per_epoch)
-            count = min(size - len(places), self.per_epoch - number)
+    def _cuts(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
+        cuts: list[tuple[int, int]] = []
+        for epoch, some in groupby(numbers, lambda number: number // self.per_epoch):
             keys, offset = _epoch(self.seed, epoch)
             first_length = 1 + offset % max(1, self.length - 1)
-            windows = permute(np.arange(number, number + count, dtype=np.uint64), self.per_epoch, keys)
-            places += [(self._cut(w, first_length), self._cut(w + 1, first_length)) for w in windows.tolist()]
-        return places
+            places = np.array([number % self.per_epoch for number in some], np.uint64)
+            windows = permute(places, self.per_epoch, keys).tolist()
+            cuts += [(self._cut(w, first_length), self._cut(w + 1, first_length)) for w in windows]
+        return cuts
 
     def _cut(self, window: int, first_length: int) -> int:
         """Where a window begins: the first one has `first_length` inputs, and the last two share what is left."""
@@ -109,10 +127,16 @@ class UniformWindows(Windows):
     As `get_batch` of nanoGPT's train.py, and CS336 (assignment 1, section 5.1).
     """
 
-    def _places(self, first: int, size: int) -> list[tuple[int, int]]:
+    @property
+    def per_epoch(self) -> int:
+        """There are no epochs."""
+        return 1 << 62
+
+    def _cuts(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
         starts = len(self.tokens) - self.length
         # The high half of a 128-bit product: no start is favored by more than starts / 2^64 (Lemire 2019).
-        drawn = (number * starts >> 64 for number in random_numbers(first, size, _stream(self.seed)).tolist())
+        stream = _stream(self.seed)
+        drawn = (int(random_numbers(number, 1, stream)[0]) * starts >> 64 for number in numbers)
         return [(start, start + self.length) for start in drawn]
 
 

@@ -1,9 +1,9 @@
 """The speed of a run, measured in its first steps, and the time that the others will take."""
 
 import logging
-import statistics
 from datetime import timedelta
 
+from trainer.settings.stages import StepShapes
 from trainer.training.loop import Step
 
 logger = logging.getLogger(__name__)
@@ -18,22 +18,23 @@ class Forecast:
 
     Args:
         last_step: Where the run will end.
-        tokens_per_step: Tokens of one step.
+        shapes: Tells the tokens of every step.
     """
 
-    def __init__(self, last_step: int, tokens_per_step: int) -> None:
-        self._last_step, self._tokens_per_step = last_step, tokens_per_step
-        self._seconds: list[float] = []
+    def __init__(self, last_step: int, shapes: StepShapes) -> None:
+        self._last_step, self._shapes = last_step, shapes
+        self._steps: list[Step] = []
 
     def add(self, step: Step) -> None:
         """Count a step; the first one given may have any number, as in a resumed run."""
-        if len(self._seconds) == _WARMUP_STEPS + _MEASURED_STEPS:
+        if len(self._steps) == _WARMUP_STEPS + _MEASURED_STEPS:
             return
-        self._seconds.append(step.seconds)
-        if len(self._seconds) == _WARMUP_STEPS + _MEASURED_STEPS and step.number < self._last_step:
-            seconds = statistics.fmean(self._seconds[_WARMUP_STEPS:])
-            left = timedelta(seconds=round(seconds * (self._last_step - step.number)))
+        self._steps.append(step)
+        if len(self._steps) == _WARMUP_STEPS + _MEASURED_STEPS and step.number < self._last_step:
+            measured = self._steps[_WARMUP_STEPS:]
+            rate = sum(each.tokens for each in measured) / sum(each.seconds for each in measured)
+            tokens = self._shapes.tokens(self._last_step) - self._shapes.tokens(step.number)
             logger.info(
                 "step %d: %s tokens/s measured; %s left without evaluations and checkpoints",
-                *(step.number, f"{self._tokens_per_step / seconds:,.0f}", left),
+                *(step.number, f"{rate:,.0f}", timedelta(seconds=round(tokens / rate))),
             )

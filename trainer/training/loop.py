@@ -19,6 +19,7 @@ from trainer.compute.processes import ONE_PROCESS, Processes
 from trainer.console.signals import StopRequest
 from trainer.errors import DivergedError
 from trainer.settings.train import TrainSettings
+from trainer.tokens.staged_windows import StagedWindows
 from trainer.tokens.token_file import TokenFileError
 from trainer.tokens.windows import Windows
 from trainer.training.divergence import divergence, remember
@@ -39,6 +40,7 @@ class Step:
         loss: Mean nats a token over the step's whole batch, before the update.
         learning_rate: The rate used.
         grad_norm: Global norm of the gradient before clipping.
+        tokens: Of the whole batch.
         seconds: Wall time.
         fault: Why the update was skipped, if it was.
         stop_signal: The signal to stop, if any process of the run has received one.
@@ -48,6 +50,7 @@ class Step:
     loss: float
     learning_rate: float
     grad_norm: float
+    tokens: int
     seconds: float
     fault: str | None = None
     stop_signal: int | None = None
@@ -135,14 +138,17 @@ def training_steps(
     """
     o, guard = settings.optimization, settings.divergence
     max_norm = o.clip_grad_norm or float("inf")
-    batch = _read_ahead(windows, settings, state)
+    batches, full = StagedWindows(windows, settings.shapes), settings.model.context_length
+    batch = _read_ahead(batches, state)
     while state.step < o.max_steps:
         begin = time.perf_counter()
         processes.seed_step(o.seed, state.step)
+        inputs, targets = batch.result()
         loss = accumulate_gradients(
             loss_function,
-            *batch.result(),
-            batch_size=o.batch_size,
+            inputs,
+            targets,
+            batch_size=o.batch_size * (full // inputs.shape[1]),  # as many tokens at once, in shorter windows
             device=device,
             z_loss=o.z_loss,
             processes=processes,
@@ -152,8 +158,9 @@ def training_steps(
             norm = full_tensor(nn.utils.clip_grad_norm_(model.parameters(), max_norm)) / processes.count
         rate = state.learning_rate_scale * scheduled_learning_rate(state.step, o)
         state.step += 1
+        state.tokens += inputs.numel()
         with stage("data"):
-            batch = _read_ahead(windows, settings, state)  # while a GPU is still computing
+            batch = _read_ahead(batches, state)  # while a GPU is still computing
         with stage("synchronization"):
             (loss_value, norm_value), stop_signal = processes.agree(torch.stack([loss, norm]).tolist(), stop)
         fault = divergence(loss_value, norm_value, state.recent_losses, guard.spike_threshold)
@@ -168,17 +175,18 @@ def training_steps(
         optimizer.zero_grad()
         if fault is not None and (guard.on_divergence != "skip" or state.skips_in_a_row > guard.max_skips):
             raise DivergedError(_describe(fault, rate, state), state.step)
-        yield Step(state.step, loss_value, rate, norm_value, time.perf_counter() - begin, fault, stop_signal)
+        seconds = time.perf_counter() - begin
+        yield Step(state.step, loss_value, rate, norm_value, inputs.numel(), seconds, fault, stop_signal)
 
 
-def _read_ahead(windows: Windows, settings: TrainSettings, state: RunState) -> Future[tuple[Tensor, Tensor]]:
+def _read_ahead(batches: StagedWindows, state: RunState) -> Future[tuple[Tensor, Tensor]]:
     """The windows of the step after `state.step`; an error in reading is raised when the result is used.
 
     By then the step before is finished, and can be saved.
     """
     batch: Future[tuple[Tensor, Tensor]] = Future()
     try:
-        batch.set_result(windows.batch(state.step + state.batches_left_out, settings.total_batch_size))
+        batch.set_result(batches.batch(state.step + state.batches_left_out))
     except TokenFileError as error:
         batch.set_exception(error)
     return batch

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared.lm import Transformer
@@ -19,6 +20,7 @@ from trainer.estimate.fitting import check_fit
 from trainer.estimate.memory import StepMemory
 from trainer.runs.folder import RunFolder
 from trainer.runs.trackers import require_trackers
+from trainer.settings.stages import Stage
 from trainer.settings.train import USUAL_WARMUP_STEPS, CheckpointSettings, TrainSettings
 from trainer.tokens.dataset import TrainingData, open_training_data
 from trainer.tokens.windows import Windows, open_windows
@@ -139,7 +141,8 @@ def log_plan(run: Run) -> None:
     """Log what is about to happen: sizes, steps and memory. Time is forecast once some steps were measured."""
     config, o = run.model.config, run.settings.optimization
     parameters, tokens = config.num_parameters, len(run.data.train)
-    total = o.max_steps * run.settings.tokens_per_step
+    shapes = run.settings.shapes
+    total = shapes.tokens(o.max_steps)
     logger.info(
         "model: %s parameters (%d layers, d_model %d, %d heads, context %d, vocabulary %s)",
         *(f"{parameters:,}", config.num_layers, config.d_model, config.num_heads, config.context_length),
@@ -149,8 +152,13 @@ def log_plan(run: Run) -> None:
     logger.info("data: %s tokens for training, %s for validation", f"{tokens:,}", validation)
     logger.info(
         "plan: %s steps of %s tokens: %.1f times the data, %.1f tokens per parameter",
-        *(f"{o.max_steps:,}", f"{run.settings.tokens_per_step:,}", total / tokens, total / parameters),
+        *(f"{o.max_steps:,}", _range(shapes.stages, "tokens"), total / tokens, total / parameters),
     )
+    if len(shapes.stages) > 1:
+        logger.info(
+            "schedule: %s windows of %s tokens a step, full from step %d on; the learning rate follows the steps",
+            *(_range(shapes.stages, "windows"), _range(shapes.stages, "length"), shapes.stages[-1].first),
+        )
     if o.data_order == "uniform":
         seen = 1 - math.exp(-total / tokens)
         logger.info("data order: uniform, with replacement: about %.0f %% of the tokens are seen", 100 * seen)
@@ -166,3 +174,9 @@ def log_plan(run: Run) -> None:
     )
     if run.processes.count > 1:
         logger.info("processes: %d, %s", run.processes.count, run.settings.machine.parallel)
+
+
+def _range(stages: Sequence[Stage], name: str) -> str:
+    """What the stages have of something: one number, or the least and the most."""
+    values = [getattr(stage, name) for stage in stages]
+    return f"{min(values):,}" if min(values) == max(values) else f"{min(values):,} to {max(values):,}"

@@ -52,6 +52,7 @@ class Trainer:
         self.model = run.model.to(device).train()
         loss = TrainingLoss(self.model)
         shard(loss, run.processes, run.settings.machine.parallel, device)
+        rates = run.settings.experiments
         self.optimizer = build_optimizer(
             self.model,
             name=o.optimizer,
@@ -59,6 +60,8 @@ class Trainer:
             betas=o.betas,
             weight_decay=o.weight_decay,
             momentum=o.momentum,
+            embedding_learning_rate=rates.embedding_learning_rate,
+            head_learning_rate=rates.head_learning_rate,
         )
         self.loss_function = parallel_loss(loss, run.settings, run.processes, device)
         self.saver = Saver(run.folder, run.settings, run.data, run.watcher.generation, run.device, run.processes)
@@ -68,7 +71,7 @@ class Trainer:
         self.started = time.perf_counter()
         self.unlogged: list[Step] = []
         self.last_step = run.settings.checkpoints.stop_after or o.max_steps
-        self.forecast = Forecast(self.last_step, run.settings.tokens_per_step)
+        self.forecast = Forecast(self.last_step, run.settings.shapes)
 
     def train(self) -> Path:
         """Train from the run's checkpoint, or from the first step, to the last.
@@ -126,6 +129,7 @@ class Trainer:
                 settings=to_table(self.settings),
                 data=self.run.data.identity(),
                 parameters=self.model.config.num_parameters,
+                tokens=self.settings.shapes.tokens(self.settings.optimization.max_steps),
                 step=self.state.step,
                 device=str(self.run.device),
                 processes=self.processes.count,
@@ -179,9 +183,7 @@ class Trainer:
         watch, last = self.settings.watch, self._is_done
         self.unlogged.append(step)
         self.forecast.add(step)
-        tokens_per_second = (
-            len(self.unlogged) * self.settings.tokens_per_step / sum(each.seconds for each in self.unlogged)
-        )
+        tokens_per_second = sum(each.tokens for each in self.unlogged) / sum(each.seconds for each in self.unlogged)
         with self.stage("logging"):
             report(
                 step.number,
@@ -237,10 +239,10 @@ class Trainer:
         if self.metrics is None:
             return
         self.state.seconds = time.perf_counter() - self.started
-        tokens = self.state.step * self.settings.tokens_per_step
+        state = self.state
         try:
             with self.stage("logging"):
-                self.metrics.write(step=self.state.step, tokens=tokens, seconds=round(self.state.seconds, 3), **values)
+                self.metrics.write(step=state.step, tokens=state.tokens, seconds=round(state.seconds, 3), **values)
         except TrainerError as error:
             raise TrainerError(f"{error}; {self.saver.kept()}") from error
 

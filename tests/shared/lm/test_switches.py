@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers import AutoConfig
 
@@ -27,7 +28,11 @@ SWITCHES = {
     "no RMSNorm": {"norm": "none"},
     "no position encoding": {"position": "none"},
     "SiLU without a gate": {"activation": "silu"},
+    "ReLU squared": {"activation": "relu2"},
+    "logits capped": {"logit_soft_cap": 1.5},
+    "value residuals": {"value_residual": True, "num_layers": 3},
     "post-norm, query/key norm": {"norm": "post", "qk_norm": True},
+    "leaderboard": {"activation": "relu2", "logit_soft_cap": 15.0, "value_residual": True, "qk_norm": True},
     "all, untied": {"norm": "none", "position": "none", "activation": "silu", "tie_embeddings": False},
 }
 switches = pytest.mark.parametrize("changes", SWITCHES.values(), ids=SWITCHES.keys())
@@ -42,7 +47,7 @@ def straight_line(weights: dict[str, Tensor], config: ModelConfig, tokens: list[
     w = {name: weight.double() for name, weight in weights.items()}
 
     def rms_norm(x: Tensor, gain: Tensor) -> Tensor:
-        return x / math.sqrt(sum(v * v for v in x.tolist()) / len(x) + config.norm_eps) * gain
+        return x / torch.sqrt(sum(v * v for v in x) / len(x) + config.norm_eps) * gain
 
     def rotated(x: Tensor, position: int) -> Tensor:
         if config.position == "none":
@@ -52,8 +57,15 @@ def straight_line(weights: dict[str, Tensor], config: ModelConfig, tokens: list[
         cos, sin = (torch.tensor([f(a) for a in angles], dtype=torch.float64) for f in (math.cos, math.sin))
         return torch.cat([x[:half] * cos - x[half:] * sin, x[half:] * cos + x[:half] * sin])
 
+    first_values: list[Tensor] = []
+
     def attention(inputs: list[Tensor], place: str) -> list[Tensor]:
         q, k, v = ([w[f"{place}.{letter}_proj.weight"] @ x for x in inputs] for letter in "qkv")
+        if config.value_residual and not first_values:
+            first_values.extend(v)
+        elif config.value_residual:
+            a, b = w[f"{place}.value_factors"]
+            v = [a * first + b * own for first, own in zip(first_values, v, strict=True)]
         size, group = config.head_dim, config.num_heads // config.num_kv_heads
         outputs = []
         for t in range(len(inputs)):
@@ -75,6 +87,8 @@ def straight_line(weights: dict[str, Tensor], config: ModelConfig, tokens: list[
 
     def feed_forward(x: Tensor, place: str) -> Tensor:
         up = w[f"{place}.up_proj.weight"] @ x
+        if config.activation == "relu2":
+            return w[f"{place}.down_proj.weight"] @ torch.stack([u * u if u > 0 else 0 * u for u in up])
         gate = up if config.activation == "silu" else w[f"{place}.gate_proj.weight"] @ x
         inner = gate / (1 + (-gate).exp())
         return w[f"{place}.down_proj.weight"] @ (inner if config.activation == "silu" else inner * up)
@@ -97,7 +111,12 @@ def straight_line(weights: dict[str, Tensor], config: ModelConfig, tokens: list[
     if config.norm == "pre":
         stream = [rms_norm(x, w["model.norm.weight"]) for x in stream]
     head = w["model.embed_tokens.weight" if config.tie_embeddings else "lm_head.weight"]
-    return torch.stack([head @ x for x in stream])
+    logits = torch.stack([head @ x for x in stream])
+    cap = config.logit_soft_cap
+    if cap:
+        ratio = ((2 * logits / cap).exp() - 1) / ((2 * logits / cap).exp() + 1)  # the hyperbolic tangent
+        logits = cap * ratio
+    return logits
 
 
 @pytest.mark.parametrize("changes", [{}, *SWITCHES.values()], ids=["usual", *SWITCHES])
@@ -107,6 +126,19 @@ def test_logits_equal_a_straight_line_reimplementation(make_model, changes):
     expected = straight_line(model.state_dict(), model.config, tokens[0].tolist())
     # RoPE's angles and the norm are in float32 in the model.
     torch.testing.assert_close(model(tokens)[0], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("changes", [{}, *SWITCHES.values()], ids=["usual", *SWITCHES])
+def test_gradients_equal_those_of_the_reimplementation(make_model, changes):
+    model = make_model(**changes).double().requires_grad_(True)
+    tokens = random_tokens(1, 6)
+    straight = straight_line(dict(model.named_parameters()), model.config, tokens[0, :-1].tolist())
+    found, expected = (
+        torch.autograd.grad(F.cross_entropy(logits, tokens[0, 1:]), list(model.parameters()))
+        for logits in (model(tokens[:, :-1])[0], straight)
+    )
+    for (name, _), gradient, true in zip(model.named_parameters(), found, expected, strict=True):
+        torch.testing.assert_close(gradient, true, rtol=1e-4, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
 
 
 @switches
@@ -134,9 +166,66 @@ def test_without_positions_one_layer_sees_a_set_of_tokens(make_model):
     assert not torch.allclose(make_model(num_layers=1)(tokens)[:, -1], make_model(num_layers=1)(shuffled)[:, -1])
 
 
-def test_a_config_knows_only_the_switches_there_are(make_config):
-    with pytest.raises(ModelConfigError, match="norm must be one of pre, post, none, got 'layer'"):
-        make_config(norm="layer")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"norm": "layer"}, "norm must be one of pre, post, none, got 'layer'"),
+        ({"activation": "relu"}, "activation must be one of swiglu, silu, relu2, got 'relu'"),
+        ({"logit_soft_cap": -1.0}, r"logit_soft_cap must be 0 or a number from 1e-30 to 1e30, got -1\.0"),
+        ({"logit_soft_cap": math.nan}, "logit_soft_cap must be 0 or a number from 1e-30 to 1e30, got nan"),
+        ({"logit_soft_cap": math.inf}, "logit_soft_cap must be 0 or a number from 1e-30 to 1e30, got inf"),
+        ({"logit_soft_cap": 10**400}, "logit_soft_cap must be 0 or a number from 1e-30 to 1e30"),
+        ({"logit_soft_cap": 5e-324}, "logit_soft_cap must be 0 or a number from 1e-30 to 1e30, got 5e-324"),
+        ({"logit_soft_cap": True}, "logit_soft_cap must be 0 or a number from 1e-30 to 1e30, got True"),
+        ({"value_residual": 1}, "value_residual must be true or false, got 1"),
+        ({"value_residual": True, "num_layers": 1}, "value_residual needs num_layers of at least 2"),
+        ({"value_residual": True, "attention_bias": "qkvo"}, "cannot be combined with value residuals"),
+    ],
+)
+def test_a_config_knows_only_the_switches_there_are(make_config, changes, message):
+    with pytest.raises(ModelConfigError, match=message):
+        make_config(**changes)
+
+
+def test_capped_logits_stay_within_the_cap_and_small_ones_hardly_change(make_model):
+    free, capped = make_model(initializer_range=5.0), make_model(initializer_range=5.0, logit_soft_cap=4.0)
+    tokens = random_tokens(1, 20)
+    raw, bounded = free(tokens), capped(tokens)
+    assert raw.abs().max() > 10
+    assert bounded.abs().max() <= 4
+    small = raw.abs() < 0.2
+    torch.testing.assert_close(bounded[small], raw[small], rtol=2e-3, atol=0)
+
+
+def test_a_tiny_cap_gives_no_nan(make_model):
+    model = make_model(logit_soft_cap=1e-30)
+    assert model(random_tokens(1, 5)).isfinite().all()
+
+
+def test_value_factors_begin_at_a_half_in_all_layers_but_the_first(make_config):
+    """Learnable-ResFormer (arXiv 2410.17897): both factors of V_n = a V_1 + b V_n start at 0.5."""
+    model = Transformer(make_config(value_residual=True, num_layers=3))
+    factors = [layer.self_attn.value_factors for layer in model.model.layers]
+    assert factors[0] is None
+    assert [factor.tolist() for factor in factors[1:]] == [[0.5, 0.5]] * 2
+
+
+@pytest.mark.parametrize(
+    "switch", [{"activation": "relu2"}, {"value_residual": True}, {"logit_soft_cap": 30.0}], ids=str
+)
+def test_under_autocast_products_stay_in_bfloat16(make_model, switch):
+    """Nothing widens what goes into the projections, and logits stay near those in float32."""
+    model, tokens = make_model(**switch), random_tokens(2, 16)
+    widths = []
+    for name, module in model.named_modules():
+        if name.endswith(("down_proj", "o_proj")):
+            module.register_forward_pre_hook(lambda _, inputs: widths.append(inputs[0].dtype))
+    exact = model(tokens)
+    widths.clear()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = model(tokens)
+    assert set(widths) == {torch.bfloat16}
+    assert (rounded - exact).abs().mean() < 0.03 * exact.abs().mean() + 0.01
 
 
 @switches
@@ -158,6 +247,11 @@ def test_a_research_config_reads_back_equal_and_transformers_refuses_it(make_con
         (lambda written: {**written, "qk_norm": 1}, "qk_norm true or false"),
         (lambda written: {**written, "norm": "layer"}, "norm must be one of pre, post, none, got 'layer'"),
         (lambda written: {**written, "position": []}, r"position must be one of rope, none, got \[\]"),
+        (
+            lambda written: {**written, "logit_soft_cap": "30"},
+            "logit_soft_cap must be 0 or a number from 1e-30 to 1e30, got '30'",
+        ),
+        (lambda written: {**written, "value_residual": 1}, "value_residual must be true or false, got 1"),
     ],
 )
 def test_a_damaged_research_config_is_refused(make_config, damage, message):
@@ -185,6 +279,16 @@ def test_a_research_folder_opens_only_where_it_is_asked_for(research_folder):
     opened = load_model_folder(path, research=True)
     assert opened.config == model.config
     torch.testing.assert_close(opened.model.state_dict(), model.state_dict(), rtol=0, atol=0)
+
+
+def test_folders_of_earlier_releases_have_no_keys_for_later_switches(make_config):
+    """And a model that does not use these is written without them, so that earlier releases open it."""
+    written = make_config(norm="post").to_hf()
+    assert set(written["ownlm_research"]) == {"qk_norm", "norm", "position", "activation"}
+    config = ModelConfig.from_hf(written)
+    assert (config.logit_soft_cap, config.value_residual) == (0.0, False)
+    assert written["hidden_act"] == "silu"
+    assert "hidden_act" not in make_config(activation="relu2").to_hf()
 
 
 def test_usual_models_are_no_research_models(make_config):

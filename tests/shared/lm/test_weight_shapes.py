@@ -12,6 +12,7 @@ from shared.lm.weight_shapes import weight_shapes
         {"norm": "post"},
         {"norm": "none", "tie_embeddings": False},
         {"activation": "silu", "position": "none"},
+        {"activation": "relu2", "value_residual": True, "num_layers": 3},
     ],
     ids=str,
 )

@@ -24,20 +24,25 @@ def draw(rows: int, *, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tens
     return hidden, weight, targets
 
 
-def plain_loss(hidden: Tensor, weight: Tensor, targets: Tensor, scale: float, z_loss: float) -> tuple[Tensor, Tensor]:
+def plain_loss(
+    hidden: Tensor, weight: Tensor, targets: Tensor, scale: float, z_loss: float, soft_cap: float = 0.0
+) -> tuple[Tensor, Tensor]:
     logits = F.linear(hidden, weight)
+    if soft_cap:
+        logits = soft_cap * torch.tanh(logits / soft_cap)
     nats = F.cross_entropy(logits, targets, reduction="sum") * scale
     squares = logits.logsumexp(1).square()[targets != IGNORED].sum() * scale
     return nats + z_loss * squares, nats
 
 
+@pytest.mark.parametrize("soft_cap", [0.0, 2.0, 30.0])
 @pytest.mark.parametrize("z_loss", [0.0, 0.3])
 @pytest.mark.parametrize("rows", [1, 7, 256, 600])
-def test_it_is_the_plain_loss(rows: int, z_loss: float) -> None:
+def test_it_is_the_plain_loss(rows: int, z_loss: float, soft_cap: float) -> None:
     hidden, weight, targets = draw(rows)
-    found, nats = next_token_loss(hidden, weight, targets, scale=0.5, z_loss=z_loss)
+    found, nats = next_token_loss(hidden, weight, targets, scale=0.5, z_loss=z_loss, soft_cap=soft_cap)
     exact = hidden.detach().double().requires_grad_(), weight.detach().double().requires_grad_()
-    expected, expected_nats = plain_loss(*exact, targets, 0.5, z_loss)
+    expected, expected_nats = plain_loss(*exact, targets, 0.5, z_loss, soft_cap)
     assert found.item() == pytest.approx(expected.item(), rel=1e-6)
     assert nats.item() == pytest.approx(expected_nats.item(), rel=1e-6)
     gradients = torch.autograd.grad(3 * found, (hidden, weight))
@@ -45,11 +50,14 @@ def test_it_is_the_plain_loss(rows: int, z_loss: float) -> None:
         torch.testing.assert_close(gradient.double(), true, rtol=1e-5, atol=1e-5)
 
 
-def test_its_gradients_are_the_differences_of_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cap", [0.0, 3.0])
+def test_its_gradients_are_the_differences_of_its_values(cap: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """In float64, over several chunks."""
     monkeypatch.setattr(module, "_ROWS_ON_CPU", 4)
     hidden, weight, targets = draw(10, dtype=torch.float64)
-    torch.autograd.gradcheck(lambda h, w: next_token_loss(h, w, targets, scale=0.7, z_loss=0.2)[0], (hidden, weight))
+    torch.autograd.gradcheck(
+        lambda h, w: next_token_loss(h, w, targets, scale=0.7, z_loss=0.2, soft_cap=cap)[0], (hidden, weight)
+    )
 
 
 def test_without_gradients_the_value_is_the_same() -> None:
@@ -95,12 +103,13 @@ def test_large_logits_and_unlikely_targets_are_exact() -> None:
     torch.testing.assert_close(hidden.grad, torch.tensor([[2.0], [0.0]]))
 
 
-def test_under_autocast_sums_stay_in_float32() -> None:
+@pytest.mark.parametrize("cap", [0.0, 5.0])
+def test_under_autocast_sums_stay_in_float32(cap: float) -> None:
     hidden, weight, targets = draw(600)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss, _ = next_token_loss(hidden, weight, targets, scale=1 / 400)
+        loss, _ = next_token_loss(hidden, weight, targets, scale=1 / 400, soft_cap=cap)
     loss.backward()  # type: ignore[no-untyped-call]
-    expected, _ = plain_loss(hidden, weight, targets, 1 / 400, 0.0)
+    expected, _ = plain_loss(hidden, weight, targets, 1 / 400, 0.0, cap)
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(expected.item(), rel=2e-3)
     assert weight.grad is not None

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,6 +34,19 @@ from trainer.training.loop import accumulate_gradients
 from trainer.training.trainer import train
 
 STEPS, HALF = 6, 3
+SWITCHES: dict[str, Any] = {
+    "activation": "relu2",
+    "logit_soft_cap": 15.0,
+    "value_residual": True,
+    "zero_outputs": "blocks",
+    "initialization": "normal",
+    "tie_embeddings": False,
+    "embedding_learning_rate": 3e-2,
+    "head_learning_rate": 5e-3,
+    "batch_schedule": "3:2,4-6:5",
+    "context_schedule": "8:4",
+}
+"""Experiments all at once; the checkpoint at half of the run is within the second stage of the batch."""
 SGD = {"optimizer": "sgd", "momentum": 0.9, "learning_rate": 0.5, "data_order": "uniform"}
 NAN, SPIKE = 3, 21
 """Batches that are bad in one process; 21 losses come before the second, enough to tell a spike by."""
@@ -75,6 +89,7 @@ def runs(token_folder: Path, change: Callable[..., TrainSettings], tmp_path_fact
         Job(settings("one-muon", optimizer="muon")),
         Job(settings("one-sgd", **SGD)),
         Job(settings("one-bfloat16", dtype="bfloat16")),
+        Job(settings("one-switches", **SWITCHES)),
     ]
     together = [
         Job(settings("ddp", profile=True)),  # those that go on from them have none, and are equal to the bit
@@ -89,6 +104,8 @@ def runs(token_folder: Path, change: Callable[..., TrainSettings], tmp_path_fact
         Job(settings("fsdp-dropout", dropout=0.3, parallel="fsdp")),
         Job(settings("ddp-bfloat16", dtype="bfloat16")),
         Job(settings("fsdp-bfloat16", dtype="bfloat16", parallel="fsdp")),
+        Job(settings("ddp-switches", **SWITCHES)),
+        Job(settings("fsdp-switches", parallel="fsdp", **SWITCHES)),
     ]
     resumed = [
         Job(settings(name, resume=True, **changes), start=folder / start / half)
@@ -105,6 +122,8 @@ def runs(token_folder: Path, change: Callable[..., TrainSettings], tmp_path_fact
             ("fsdp-dropout-from-fsdp-dropout", "fsdp-dropout", {"dropout": 0.3, "parallel": "fsdp"}),
             ("ddp-bfloat16-from-ddp-bfloat16", "ddp-bfloat16", {"dtype": "bfloat16"}),
             ("fsdp-bfloat16-from-fsdp-bfloat16", "fsdp-bfloat16", {"dtype": "bfloat16", "parallel": "fsdp"}),
+            ("ddp-switches-from-ddp-switches", "ddp-switches", SWITCHES),
+            ("fsdp-switches-from-fsdp-switches", "fsdp-switches", {"parallel": "fsdp", **SWITCHES}),
         )
     ]
     stopped = [Job(settings("stopped", max_steps=100), fault="SIGTERM")]
@@ -161,7 +180,7 @@ def assert_equal(run: Path, other: Path, limit: float) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-@pytest.mark.parametrize("variant", ["", "-uneven", "-muon", "-sgd"])
+@pytest.mark.parametrize("variant", ["", "-uneven", "-muon", "-sgd", "-switches"])
 def test_two_processes_equal_one(runs: Path, strategy: str, variant: str) -> None:
     """B83 (uneven: 3 windows against 2, and 5 passes of validation against 4), with accumulation and clipping."""
     assert_equal(runs / f"{strategy}{variant}", runs / f"one{variant}", tolerance(variant))
@@ -194,7 +213,7 @@ def test_two_processes_in_bfloat16_learn_what_one_does(runs: Path, run: str) -> 
 
 @pytest.mark.parametrize(
     "run",
-    ["ddp", "fsdp", "ddp-sgd", "fsdp-sgd", "ddp-dropout", "fsdp-dropout", "ddp-bfloat16", "fsdp-bfloat16"],
+    [f"{way}{variant}" for way in ("ddp", "fsdp") for variant in ("", "-sgd", "-dropout", "-bfloat16", "-switches")],
 )
 def test_resuming_with_as_many_processes_is_bitwise(runs: Path, run: str) -> None:
     assert_equal(runs / f"{run}-from-{run}", runs / run, 0)
@@ -354,6 +373,11 @@ def test_batches_that_processes_cannot_share(
     """B89."""
     with pytest.raises(UsageError, match=r"4 windows .* cannot be shared by 5 processes"):
         check_batch(settings, Processes(0, 5))
+    with pytest.raises(UsageError, match=r"2 windows \(batch_schedule\) .* by 3 processes; set batch_schedule to 3"):
+        check_batch(change(settings, batch_schedule="3:2,2:4"), Processes(0, 3))
+    with pytest.raises(UsageError, match="batch_schedule: 9 windows of 8 tokens are more than the 64 tokens of a full"):
+        check_batch(change(settings, batch_schedule="9:5", context_schedule="8:5"), Processes(0, 1))
+    check_batch(change(settings, batch_schedule="8:5", context_schedule="8:5"), Processes(0, 1))
     check_batch(settings, Processes(0, 4))
     assert not caplog.records
     check_batch(settings, Processes(0, 3))

@@ -90,19 +90,24 @@ def naive_activations(config: ModelConfig) -> int:
         return x.view(c.context_length, number, c.head_dim).repeat_interleave(c.num_heads // number, 1).transpose(0, 1)
 
     stream = torch.zeros(c.context_length, c.d_model)
-    for _ in range(c.num_layers):
+    for layer in range(c.num_layers):
         if c.norm != "none":
             count(stream / 1), count(stream / 1)  # before attention and before the feed-forward layer, or after them
         queries = count(project(stream, c.num_heads * c.head_dim))
         keys, values = (count(project(stream, c.num_kv_heads * c.head_dim)) for _ in range(2))
+        if c.value_residual and layer:
+            count(values + values)
         scores = count(heads(queries, c.num_heads) @ heads(keys, c.num_kv_heads).transpose(1, 2))
         mixed = count(count(scores.softmax(-1)) @ heads(values, c.num_kv_heads))
         count(project(mixed.transpose(0, 1).flatten(1), c.d_model))
         inner = count(project(stream, c.d_ff))
-        count(project(count(torch.nn.functional.silu(inner)), c.d_model))
+        active = count(torch.relu(inner) if c.activation == "relu2" else torch.nn.functional.silu(inner))
+        count(project(count(active.square()) if c.activation == "relu2" else active, c.d_model))
     if c.norm == "pre":
         count(stream / 1)
     logits = count(project(stream, c.vocab_size))
+    if c.logit_soft_cap:
+        logits = count(logits.tanh())
     count(logits.log_softmax(-1))
     return made
 
@@ -117,3 +122,17 @@ def test_widths_that_differ_have_symbols_of_their_own(change: dict[str, Any]) ->
 def test_muon_has_one_value_of_state_for_its_matrices() -> None:
     adamw, muon = (step_algebra(XL, name) for name in ("adamw", "muon"))
     assert adamw.constant - muon.constant == 4 * 48 * 16 * 1600**2
+
+
+def test_sgd_has_state_with_momentum_alone() -> None:
+    adamw, plain, momentum = (
+        step_algebra(XL),
+        step_algebra(XL, "sgd"),
+        step_algebra(XL, "sgd", momentum=0.9),
+    )
+    assert adamw.constant - plain.constant == 8 * XL.num_parameters
+    assert momentum.constant - plain.constant == 4 * XL.num_parameters
+    for found, rate in ((plain, 0.0), (momentum, 0.9)):
+        operations = {line.name: line for line in found.operations}
+        flops = optimizer_flops(XL, "sgd", momentum=rate)
+        assert evaluate(found, operations["SGD's update"].formula, 1) == flops

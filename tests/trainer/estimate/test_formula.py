@@ -1,5 +1,7 @@
 """The closed formula against the tensors of the real code."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -31,13 +33,18 @@ SMALL = {"d_model": 128, "num_layers": 4, "context_length": 128}
         (4096, SMALL | {"num_kv_heads": 1, "tie_embeddings": False}, {"batch_size": 16}),
         (4096, SMALL | {"qk_norm": False, "activation": "silu"}, {"batch_size": 16}),
         (4096, SMALL | {"norm": "post", "position": "none"}, {"batch_size": 16}),
+        (300, SMALL | {"activation": "relu2"}, {"batch_size": 16}),  # the last layer's backward pass
+        (50_257, SMALL | {"logit_soft_cap": 30.0}, {"batch_size": 16}),
+        (4096, SMALL | {"logit_soft_cap": 30.0}, {"batch_size": 1}),
+        (4096, SMALL | {"value_residual": True, "num_kv_heads": 1}, {"batch_size": 16}),
+        (4096, SMALL | {"value_residual": True, "context_length": 512}, {"batch_size": 4, "dropout": 0.1}),
         (4096, SMALL | {"norm": "none", "position": "none", "qk_norm": False}, {"batch_size": 16}),
         (1024, {"d_model": 512, "num_layers": 2, "context_length": 256}, {"batch_size": 16, "optimizer": "muon"}),
         (1024, {"d_model": 64, "num_layers": 12, "context_length": 64}, {"batch_size": 2}),
     ],
 )
 def test_the_formula_gives_what_tracing_records(
-    vocab_size: int, shape: dict[str, int], options: dict[str, int], passes: int, dtype: torch.dtype
+    vocab_size: int, shape: dict[str, Any], options: dict[str, int], passes: int, dtype: torch.dtype
 ) -> None:
     """At most 3 % too low, and at most 6 % too high."""
     config, o = model_config(ModelSettings(**shape), vocab_size), OptimizationSettings(**options)

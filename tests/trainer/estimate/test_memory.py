@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -63,6 +64,17 @@ def test_processes_share_the_windows_of_a_step(
     shared = step_memory(change(settings, batch_size=8), config, device, processes=2, peak=peak)
     alone = step_memory(change(settings, batch_size=4), config, device, peak=peak)
     assert (shared.activations, shared.gradients) == (alone.activations, alone.gradients)
+
+
+def test_schedules_count_with_their_largest_pass(settings: TrainSettings, change: Callable[..., TrainSettings]) -> None:
+    """Windows of half the length go through the model twice as many at once; a larger early batch accumulates."""
+    device, config = choose_device("cpu", "float32"), model_config(settings.model, 290)
+    plain = step_memory(settings, config, device)
+    as_many_tokens = change(settings, batch_schedule="8:5", context_schedule="8:5")
+    assert replace(step_memory(as_many_tokens, config, device), process=0) == replace(plain, process=0)
+    accumulated = step_memory(change(settings, batch_schedule="16:5"), config, device)
+    assert accumulated.gradients == 4 * config.num_parameters
+    assert accumulated.gradients > plain.gradients
 
 
 @pytest.mark.slow

@@ -249,6 +249,7 @@ def test_any_run_is_shown_beside_a_good_one(folders: Iterator[Path], files: dict
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # on a busy machine
 @pytest.mark.case("D49")
 @pytest.mark.usefixtures("no_pictures")
 @settings(max_examples=400, suppress_health_check=list(HealthCheck))

@@ -97,4 +97,4 @@ def test_a_crash_and_a_divergence_do_not_end_a_sweep(token_folder: Path, tmp_pat
     runs = json.loads((tmp_path / "s" / "sweep.json").read_text())["runs"]
     assert runs[0]["status"] == "finished"
     assert sorted(run["status"] for run in runs) == ["diverged", "failed", "failed", "finished"]
-    assert all("must hold one more" in run["reason"] for run in runs if run["status"] == "failed")
+    assert all("need a prompt of at most" in run["reason"] for run in runs if run["status"] == "failed")

@@ -293,6 +293,29 @@ def test_held_tokens_are_the_same_in_every_run() -> None:
         planned("max_steps=7", "batch_size=4", hold="tokens", base=base)
 
 
+def test_held_tokens_follow_the_schedule_of_each_run() -> None:
+    """As many tokens in more steps, with warm-up in proportion."""
+    optimization = OptimizationSettings(max_steps=100, batch_size=16, warmup_steps=20)
+    model = dataclasses.replace(BASE.model, context_length=256)
+    base = dataclasses.replace(BASE, optimization=optimization, model=model)
+    plain, staged = planned('batch_schedule=["", "4:30"]', "context_schedule=64:20", hold="tokens", base=base)
+    tokens = 100 * 16 * 256
+    for run in (plain, staged):
+        o = run.settings.optimization
+        assert run.settings.shapes.tokens(o.max_steps) == pytest.approx(tokens, abs=16 * 256 / 2)
+        assert o.warmup_steps == round(20 * o.max_steps / 100)
+    assert staged.settings.optimization.max_steps > plain.settings.optimization.max_steps > 100
+
+
+def test_schedules_of_several_stages_are_values_in_quotes() -> None:
+    axes = parse_axes(['batch_schedule=["", "2:5,4:8"]'], option="--grid")
+    assert axes == {"batch_schedule": ["", "2:5,4:8"]}
+    with pytest.raises(UsageError, match="ends at step 500"):
+        planned(
+            "batch_schedule=2:500", base=dataclasses.replace(BASE, optimization=OptimizationSettings(max_steps=400))
+        )
+
+
 def test_a_total_batch_is_made_of_the_most_windows_that_fit() -> None:
     sizes = [run.settings.optimization.batch_size for run in planned("total_batch_size=8,33,34,64")]
     assert sizes == [8, 11, 17, 32]

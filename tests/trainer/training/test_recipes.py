@@ -4,12 +4,14 @@ import json
 import logging
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from shared.lm import load_model_folder
+from shared.system.checksums import write_checksums
 from trainer.recipes.options import parse_train_settings
 from trainer.recipes.presets import PRESETS
 from trainer.settings.model import PresetName
@@ -26,7 +28,32 @@ RECIPES: dict[str, dict[str, Any]] = {
     "sgd with momentum": {"optimizer": "sgd", "momentum": 0.9, "learning_rate": 0.3, "initialization": "xavier"},
     "no norm, no positions": {"norm": "none", "position": "none"},
     "post-norm, SiLU, query/key norm": {"norm": "post", "activation": "silu", "qk_norm": True},
+    "ReLU squared, capped logits, value residuals": {
+        "activation": "relu2",
+        "logit_soft_cap": 15.0,
+        "value_residual": True,
+    },
+    "zero outputs, separate rates, muon": {
+        "zero_outputs": "all",
+        "initialization": "normal",
+        "tie_embeddings": False,
+        "embedding_learning_rate": 3e-2,
+        "head_learning_rate": 5e-3,
+        "optimizer": "muon",
+    },
+    "batch and context schedules": {"batch_schedule": "2:3", "context_schedule": "8:6"},
+    "schedules, documents apart, dropout": {
+        "context_schedule": "8:7",
+        "batch_schedule": "3:6",
+        "document_mask": True,
+        "dropout": 0.2,
+        "batch_size": 2,
+        "total_batch_size": 4,
+    },
 }
+GROWING = {"batch_schedule": "1:2,2-4:7", "context_schedule": "4:3,5:6,8:8"}
+"""Eight shapes in ten steps, for each of which torch.compile may compile again."""
+
 recipes = pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES.keys())
 
 
@@ -44,7 +71,7 @@ def without_last_steps(settings: TrainSettings, change: Change) -> TrainSettings
     return copy
 
 
-@recipes
+@pytest.mark.parametrize("recipe", [*RECIPES.values(), GROWING], ids=[*RECIPES, "growing batch and context"])
 def test_it_learns_and_resumes_to_the_bit(settings: TrainSettings, change: Change, recipe: dict[str, Any]) -> None:
     """B84, B85: with the optimizer's state, and that of the generator of dropout."""
     whole = change(settings, **recipe)
@@ -64,12 +91,104 @@ def test_it_learns_and_resumes_to_the_bit(settings: TrainSettings, change: Chang
 @recipes
 def test_it_compiles(settings: TrainSettings, change: Change, recipe: dict[str, Any]) -> None:
     """B80: the same losses up to rounding, but for dropout, and clean names."""
-    plain = change(settings, **recipe, max_steps=3, warmup_steps=1, checkpoint_interval=0)
+    steps = 9 if "context_schedule" in recipe else 3  # past its last stage
+    plain = change(settings, **recipe, max_steps=steps, warmup_steps=1, checkpoint_interval=0)
     compiled = change(plain, compile=True, output=settings.output.with_name("compiled"))
     names = load_model_folder(train(plain), research=True).model.state_dict().keys()
     assert load_model_folder(train(compiled), research=True).model.state_dict().keys() == names
     if "dropout" not in recipe:
         assert records(compiled, "loss") == pytest.approx(records(plain, "loss"), rel=1e-4)
+
+
+def test_separate_rates_keep_their_ratio_through_the_schedule(settings: TrainSettings, change: Change) -> None:
+    """The rate of every group at every step, seen by the optimizer; the run's record has the others' rate."""
+    own = {"embedding_learning_rate": 4e-2, "head_learning_rate": 2.5e-3, "tie_embeddings": False}
+    run = change(settings, **own, max_steps=6)
+    seen: list[list[float]] = []
+
+    class Noting(torch.optim.AdamW):
+        def step(self, *arguments: Any, **options: Any) -> Any:
+            seen.append([group["lr"] for group in self.param_groups])
+            return super().step(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.optim, "AdamW", Noting)
+        train(run)
+    usual = records(run, "learning_rate")
+    assert seen == [pytest.approx([rate, rate, 4 * rate, rate / 4]) for rate in usual]
+
+
+def test_tokens_and_shapes_of_a_scheduled_run_are_counted_right(
+    settings: TrainSettings, change: Change, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of 1, 1, 2, 2 and 4 windows of 8, 8, 8, 16, 16, ... tokens: in metrics, run.json, model folder and log."""
+    import trainer.training.trainer as module
+
+    real = module.training_steps
+    monkeypatch.setattr(
+        module, "training_steps", lambda *a, **o: (replace(step, seconds=2.0) for step in real(*a, **o))
+    )
+    run = change(settings, batch_schedule="1:2,2:4", context_schedule="8:3")
+    with caplog.at_level("INFO"):
+        train(run)
+    steps = [8, 8, 16, 32, *[64] * 6]
+    assert records(run, "tokens") == [*(sum(steps[: n + 1]) for n in range(10)), sum(steps)]  # and the evaluation's
+    assert json.loads((run.output / "run.json").read_text())["tokens"] == sum(steps)
+    provenance = json.loads((run.output / "model" / "ownlm.json").read_text())["training"]
+    assert provenance["tokens"] == sum(steps)
+    plan = next(message for message in caplog.messages if message.startswith("plan:"))
+    assert "10 steps of 8 to 64 tokens" in plan
+    (schedule,) = (message for message in caplog.messages if message.startswith("schedule:"))
+    assert "1 to 4 windows of 8 to 16 tokens a step, full from step 4 on" in schedule
+    assert records(run, "tokens_per_second") == [tokens / 2 for tokens in steps]
+
+
+def test_a_schedule_sees_more_steps_of_the_same_order(settings: TrainSettings, change: Change) -> None:
+    """A batch of one window in all steps is the plain run of that batch, whichever option says so."""
+    plain = change(settings, output=settings.output.with_name("plain"), batch_size=1)
+    staged = change(settings, batch_schedule="1:9")
+    train(plain)
+    train(staged)
+    assert records(staged, "loss")[:9] == records(plain, "loss")[:9]
+    assert records(staged, "loss")[9] != records(plain, "loss")[9]
+
+
+def test_a_rollback_leaves_out_batches_with_their_shapes(
+    settings: TrainSettings, change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sixth step fails once: the run returns to the fifth and goes on with the seventh batch of the schedule."""
+    calls: list[float] = []
+
+    def fails_once(loss: float, *_: Any) -> str | None:
+        calls.append(loss)
+        return "loss nan" if len(calls) == 6 else None
+
+    monkeypatch.setattr("trainer.training.loop.divergence", fails_once)
+    run = change(settings, batch_schedule="2:4,3:8", context_schedule="8:6", on_divergence="rollback")
+    train(run)
+    batches = [2 * 8] * 4 + [3 * 8] + [3 * 16] * 2 + [4 * 16] * 3
+    assert records(run, "tokens")[-1] == sum(batches)
+    assert records(run, "tokens")[4:7] == [88, 88, 136]  # the second is the record of the rollback
+    resumed = without_last_steps(run, change)
+    train(resumed)
+    assert records(resumed, "loss") == records(run, "loss")
+
+
+def test_a_checkpoint_of_an_earlier_release_resumes_with_its_tokens(settings: TrainSettings, change: Change) -> None:
+    """It knows neither the count of tokens nor the later settings, which then were as their defaults are."""
+    train(settings)
+    resumed = without_last_steps(settings, change)
+    path = resumed.output / "checkpoints" / "step-00000005"
+    state = torch.load(path / "training_state.pt", weights_only=True)
+    del state["run"]["tokens"]
+    for name in ("batch_schedule", "context_schedule", "logit_soft_cap", "value_residual", "zero_outputs"):
+        del state["settings"][name]
+    torch.save(state, path / "training_state.pt")
+    (path / "checksums.json").unlink()
+    write_checksums(path)
+    train(resumed)
+    assert records(resumed, "tokens") == records(settings, "tokens")
+    assert records(resumed, "loss") == records(settings, "loss")
 
 
 def test_the_rate_follows_the_schedule(settings: TrainSettings, change: Change) -> None:
