@@ -110,7 +110,7 @@ class TrainingProfile:
             finally:
                 self._inner = self._profile.stage
             self._steps += 1
-            if name == _TRACED:
+            if name == _TRACED and self._trace is not None:
                 self._traced.append(self._steps)
                 self._traced_passes = self._passes
                 if len(self._traced) == len(self._to_trace) or self._passes > _TRACED_PASSES:
@@ -130,6 +130,9 @@ class TrainingProfile:
         is_last = self._passes >= self._passes_before - _TRACED_PASSES
         if self._trace is not None and not self._trace.is_recording and is_last:
             self._trace.record()
+        elif self._trace is not None and self._passes >= self._passes_before + _TRACED_PASSES:
+            self._traced.append(self._steps + 1)  # a part of it: a batch schedule has got to larger steps
+            self._end_trace()
         self._passes += 1
 
     def _annotate(self, name: str, amount: int = 0) -> AbstractContextManager[Any]:  # noqa: ARG002 - a `Stage`

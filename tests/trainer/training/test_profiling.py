@@ -127,6 +127,13 @@ def test_a_trace_grows_neither_with_steps_nor_with_passes(settings: TrainSetting
     assert [found[name] for name in ("forward", "backward", "optimizer")] == [4, 4, 1]
 
 
+def test_a_trace_ends_where_steps_become_large(settings: TrainSettings, change: Change) -> None:
+    settings = change(settings, profile=True, batch_size=1, total_batch_size=40, batch_schedule="1:8")
+    train(settings)
+    assert profile_of(settings)["traced_steps"] == [8, 9]
+    assert 1 < spans(settings)["forward"] < 10
+
+
 def stop_after(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def after(self: Any, done: Any, report: Any) -> None:
         real(self, done, report)
