@@ -41,7 +41,8 @@ def free_memory() -> int:
 def resident_memory() -> int:
     """Bytes that this process holds in memory (RSS); `peak_memory` where the system does not report it."""
     try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        with open("/proc/self/statm", "rb", buffering=0) as file:  # noqa: PTH123 - a fifth of the time of Path
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return peak_memory()
 

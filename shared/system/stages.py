@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -22,6 +23,10 @@ class Stage(Protocol):
 def no_stage(name: str, amount: int = 0) -> AbstractContextManager[None]:  # noqa: ARG001
     """A `Stage` where nobody wants to know."""
     return nullcontext()
+
+
+current_stage: ContextVar[Stage] = ContextVar("current_stage", default=no_stage)
+"""The `Stage` of this thread's job, for code that cannot be given it, such as an operator of torch."""
 
 
 def staged(items: Iterator[T], stage: Stage, name: str) -> Iterator[T]:

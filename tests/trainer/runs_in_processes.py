@@ -17,12 +17,12 @@ from typing import Literal
 
 import torch
 
+from trainer.compute.device import choose_device
 from trainer.compute.launch import rank_and_count
 from trainer.compute.processes import Processes, join_processes
 from trainer.errors import DivergedError, InterruptedRunError, TrainerError
 from trainer.settings.train import MachineSettings, TrainSettings
-from trainer.training.run import prepare_run
-from trainer.training.trainer import Trainer
+from trainer.training.trainer import Trainer, new_trainer
 
 FAULT_STEP = 2
 
@@ -65,7 +65,9 @@ def run(job: Job, processes: Processes) -> None:
     if processes.is_first:
         prepare(job)
     processes.barrier()
-    trainer = Trainer(prepare_run(job.settings, processes))
+    machine, width = job.settings.machine, job.settings.model.d_model
+    device = choose_device(machine.device, machine.dtype, d_model=width)
+    trainer = new_trainer(job.settings, processes, device)
     if job.fault and processes.rank == processes.count - 1:
         after = trainer._after
 

@@ -25,7 +25,7 @@ def report(
     stopped or failed.
 
     Args:
-        runs: Run folders, sweep folders, or folders of runs.
+        runs: Run folders, sweep folders, or folders of runs; outputs of `vocab` and `encode`, to show their profiles.
         output: The HTML file.
         figures: Folder of the figures as files. Default: beside the page, with its name.
         figure_format: `png`, or `svg`: smaller where curves are few, and sharp at any size.

@@ -1,5 +1,7 @@
 """`train`: token files to a model."""
 
+import os
+
 from shared.system.allocation import keep_freed_memory
 from trainer.console.program import PROGRAM
 from trainer.errors import InterruptedRunError, TrainerError
@@ -15,6 +17,9 @@ def train(*, settings: TrainSettings) -> None:
     steps or a smaller model. Ctrl-C saves a checkpoint, and `--config OUTPUT/train.toml --resume` resumes from it.
     Every checkpoint is a model folder that `generate` and the services open.
     """
+    if settings.watch.profile:  # else torch's profiler writes lines of its own to the terminal; torch reads this once
+        os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from torch import OutOfMemoryError
 
     from trainer.training.trainer import train

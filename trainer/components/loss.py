@@ -1,11 +1,14 @@
 """The loss of a training step: output projection and cross-entropy at once, a chunk of rows at a time."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
 
 from shared.lm import Transformer
 from shared.lm.linear import fast_product, has_fast_product
+from shared.system.stages import current_stage
 
 IGNORED = -100
 """A target that is not scored."""
@@ -127,6 +130,12 @@ def chunked_loss(  # noqa: PLR0917 - an operator of torch has positional argumen
     return total + z_loss * squares, total.clone(), hidden_gradient, weight_gradient
 
 
+def _staged_loss(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`chunked_loss` in a stage of its own: here, since torch.compile calls this function, and compiles its callers."""
+    with current_stage.get()("loss", len(arguments[0])):
+        return chunked_loss(*arguments)
+
+
 def _product(x: Tensor, weight: Tensor) -> Tensor:
     """`x @ weight.T`, which no gradient flows through."""
     return fast_product(x, weight) if has_fast_product(x, weight) else F.linear(x, weight)
@@ -147,7 +156,7 @@ torch.library.define(
     "(Tensor hidden, Tensor weight, Tensor targets, Tensor scale, float z_loss, float soft_cap, bool with_gradients)"
     " -> (Tensor, Tensor, Tensor, Tensor)",
 )
-torch.library.impl(LOSS_OPERATOR, "CompositeExplicitAutograd", chunked_loss)
+torch.library.impl(LOSS_OPERATOR, "CompositeExplicitAutograd", _staged_loss)
 
 
 @torch.library.register_fake(LOSS_OPERATOR)  # type: ignore[untyped-decorator] # of torch

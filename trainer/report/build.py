@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from trainer.console.progress import progress
 from trainer.report.figures import FigureFiles, draw_all
 from trainer.report.page import varied_number, write_page
+from trainer.report.profiles import read_profiles
 from trainer.report.selection import read_runs
 from trainer.report.studies import read_findings
 from trainer.runs.results import RunResults
@@ -21,7 +22,7 @@ def build_report(
     """Write a page about runs.
 
     Args:
-        paths: Run folders, or folders of them.
+        paths: Run folders, or folders of them; and outputs of `vocab` and `encode` with their profiles.
         output: The HTML file.
         files: Where the figures go that are files too.
         prompt: The prompt of the samples; None uses each run's own.
@@ -39,11 +40,18 @@ def build_report(
     positions = {name: found.positions for name, found in findings.items() if found.positions is not None}
     notes = [f"{run.name}: {note}" for run in runs for note in run.notes]
     notes += [f"{name}: {note}" for name, found in findings.items() for note in found.notes]
-    studies = read_findings(runs)
+    profiles, studies = read_profiles(paths, runs, notes), read_findings(runs)
     try:
         pictures = draw_all(runs, positions, files, axis=varied_number(runs), edges=studies.edges)
         write_page(
-            output, runs, pictures=pictures, samples=samples, notes=notes, studies=studies, figure_folder=files.folder
+            output,
+            runs,
+            pictures=pictures,
+            samples=samples,
+            profiles=profiles,
+            notes=notes,
+            studies=studies,
+            figure_folder=files.folder,
         )
     except OSError as error:
         error.filename = error.filename or str(files.folder)  # matplotlib does not name the file

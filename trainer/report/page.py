@@ -14,6 +14,7 @@ from markupsafe import Markup
 from shared.system.files import write_text
 from trainer.report.colors import colors_of
 from trainer.report.figures import Picture
+from trainer.report.profiles import JobProfile
 from trainer.report.studies import StudyFindings
 from trainer.runs.json_types import has_type
 from trainer.runs.results import RunResults
@@ -164,6 +165,7 @@ def write_page(
     *,
     pictures: Sequence[Picture],
     samples: Mapping[str, Sequence[tuple[int, str]]],
+    profiles: Sequence[JobProfile],
     notes: Sequence[str],
     studies: StudyFindings,
     figure_folder: Path,
@@ -175,6 +177,7 @@ def write_page(
         runs: In the order of their colors.
         pictures: As `draw_all` gives them.
         samples: Step and text, by run's name.
+        profiles: Where time and memory went, of jobs with `--profile`.
         notes: What could not be shown.
         studies: What the sweeps among the runs found.
         figure_folder: Where the figures are as files.
@@ -184,7 +187,7 @@ def write_page(
     template = environment.from_string((resources.files("trainer.report") / "page.html").read_text(encoding="utf-8"))
     by_name = {run.name: run for run in runs}
     html = template.render(
-        title=", ".join(run.name for run in runs) if len(runs) <= 3 else f"{len(runs)} training runs",
+        title=_title(runs, profiles),
         written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         settings=names,
         rows=rows,
@@ -192,6 +195,7 @@ def write_page(
         notes=notes,
         pictures=[(picture, Markup(picture.svg)) for picture in pictures],  # noqa: S704 - drawn by us, its texts escaped
         samples=[(row, thin_samples(samples.get(row.name, ()))) for row in rows if samples.get(row.name)],
+        profiles=profiles,
         events=[(row, by_name[row.name].events) for row in rows if by_name[row.name].events],
         runs=[by_name[row.name] for row in rows],
         studies=studies,
@@ -199,6 +203,12 @@ def write_page(
     )
     # A folder's name may contain bytes that are not UTF-8.
     write_text(output, html.encode("utf-8", "replace").decode())
+
+
+def _title(runs: Sequence[RunResults], profiles: Sequence[JobProfile]) -> str:
+    if len(runs) > 3:
+        return f"{len(runs)} training runs"
+    return ", ".join(each.name for each in runs or profiles)
 
 
 def _value(value: object) -> str:

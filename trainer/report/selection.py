@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainer.errors import UsageError
+from trainer.report.profiles import has_profile
 from trainer.runs.json_types import valid_settings
 from trainer.runs.results import RunResults, is_run, read_run
 from trainer.sweep.record import FILE, Outcome, read_outcomes
@@ -48,8 +49,11 @@ def _run_folders(path: Path) -> list[Path]:
     if is_run(path):
         return [path]
     inside = sorted((folder for folder in path.iterdir() if folder.is_dir() and is_run(folder)), key=_natural)
-    if not inside:
-        raise UsageError(f"{path} is not a run folder and contains none: expected a train.toml or metrics.jsonl")
+    if not inside and not has_profile(path):
+        raise UsageError(
+            f"{path} is not a run folder and contains none: expected a train.toml or metrics.jsonl, or a profile.json "
+            "that --profile wrote"
+        )
     return inside
 
 

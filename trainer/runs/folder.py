@@ -7,6 +7,7 @@ from pathlib import Path
 from shared.system.files import write_text
 from shared.system.locks import lock
 from trainer.errors import TrainerError
+from trainer.runs.profile import PROFILE_FILE
 from trainer.settings.train import TrainSettings, to_toml
 
 
@@ -32,6 +33,21 @@ class RunFolder:
         return self.path / "run.json"
 
     @property
+    def profile_file(self) -> Path:
+        """Where time and memory went, of a start with `profile`."""
+        return self.path / PROFILE_FILE
+
+    @property
+    def trace_file(self) -> Path:
+        """A few steps as torch's profiler saw them, of a start with `profile`."""
+        return self.path / "profile_trace.json.gz"
+
+    def delete_profile(self) -> None:
+        """Delete the profile of an earlier start."""
+        for path in (self.profile_file, self.profile_file.with_suffix(".txt"), self.trace_file):
+            path.unlink(missing_ok=True)
+
+    @property
     def checkpoints(self) -> Path:
         """The folder of the checkpoints."""
         return self.path / "checkpoints"
@@ -53,6 +69,7 @@ class RunFolder:
             raise TrainerError(f"another process trains into {self.path}; wait for it, or choose another --output")
 
     def write_settings(self, settings: TrainSettings) -> None:
-        """Write the settings file, without `resume`, `overwrite` and `stop_after`, which belong to one start only."""
+        """Write the settings file, without those that belong to one start only."""
         checkpoints = replace(settings.checkpoints, resume=False, overwrite=False, stop_after=None)
-        write_text(self.settings_file, to_toml(replace(settings, checkpoints=checkpoints)))
+        watch = replace(settings.watch, profile=False)
+        write_text(self.settings_file, to_toml(replace(settings, checkpoints=checkpoints, watch=watch)))

@@ -1,27 +1,22 @@
 """Where the time and the memory of a job went: measured by stages, written as text and as JSON."""
 
+import resource
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from io import StringIO
 from pathlib import Path
-from typing import Any
-
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
+from typing import Any, Protocol
 
 from shared.system.files import to_json, write_text
 from shared.system.memory import peak_memory, resident_memory
+from trainer.runs.profile_text import OTHER, profile_text
 
 VERSION = 1
-_OTHER = "other"
-_NOTES = (
-    "Seconds are those of all threads together, without the stages inside; they may exceed the time of the job.",
-    f"{_OTHER}: the first thread outside all stages. Threads that a stage starts are not in its processor time.",
-)
+PROFILE_FILE = "profile.json"
+_MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 @dataclass
@@ -35,7 +30,8 @@ class StageUse:
         processor_seconds: Of these, time on a processor; the rest was waiting, for the disk for example.
         amount: How much it worked on, in the job's unit; 0 if that was not said.
         peak_memory: Bytes that the process held when a call ended, or at its peak if the peak rose during one.
-        share: Of the seconds of all stages.
+        device_seconds: Time of the GPU from its reaching the begin of the stage to its reaching the end.
+        share: Of the seconds of all stages; where a GPU computes, of its seconds.
     """
 
     name: str
@@ -44,6 +40,7 @@ class StageUse:
     processor_seconds: float = 0.0
     amount: int = 0
     peak_memory: int = 0
+    device_seconds: float = 0.0
     share: float = 0.0
 
     @property
@@ -52,11 +49,23 @@ class StageUse:
         return self.amount / self.seconds if self.amount and self.seconds else None
 
 
+class DeviceClock(Protocol):
+    """`trainer.compute.device_clock.DeviceClock`, which needs torch."""
+
+    def mark(self, stage: StageUse | None) -> None:
+        """Give the GPU's time since the last mark to a stage."""
+
+    def finish(self) -> None:
+        """Wait until all marks have their times."""
+
+
 @dataclass
 class _Clock:
     """The stages of one thread: time goes to the innermost."""
 
     is_main: bool
+    device: DeviceClock | None = None
+    outside: StageUse = field(default_factory=lambda: StageUse(OTHER))
     stages: dict[str, StageUse] = field(default_factory=dict)
     open: list[StageUse] = field(default_factory=list)
     wall: float = 0.0
@@ -69,6 +78,8 @@ class _Clock:
             self.open[-1].seconds += wall - self.wall
             self.open[-1].processor_seconds += processor - self.processor
         self.wall, self.processor = wall, processor
+        if self.device is not None:
+            self.device.mark(self.open[-1] if self.open else self.outside)
 
 
 class Profile:
@@ -77,16 +88,20 @@ class Profile:
     Args:
         job: The command.
         unit: Of the amounts that stages work on: bytes or tokens.
+        device: Measures the stages of this thread on a GPU.
     """
 
-    def __init__(self, job: str, unit: str):
+    def __init__(self, job: str, unit: str, device: DeviceClock | None = None):
         self.job = job
         self.unit = unit
+        self._device = device
         self._begin = time.perf_counter(), time.process_time()
         self._local = threading.local()
         self._lock = threading.Lock()
         self._clocks = [self._clock(is_main=True)]
         self._peak = peak_memory()
+        if device is not None:
+            device.mark(None)
 
     @contextmanager
     def stage(self, name: str, amount: int = 0) -> Iterator[None]:
@@ -110,6 +125,8 @@ class Profile:
         Args:
             amount: What the whole job worked on, in its unit.
         """
+        if self._device is not None:
+            self._device.finish()
         wall, processor = time.perf_counter() - self._begin[0], time.process_time() - self._begin[1]
         stages = self._stages(wall)
         return {
@@ -137,14 +154,13 @@ class Profile:
         """
         content = self.content(amount)
         text = profile_text(content)
-        write_text(folder / "profile.json", to_json(content))
-        write_text(folder / "profile.txt", text)
+        write_profile(folder, content, text)
         return text
 
     def _clock(self, *, is_main: bool = False) -> _Clock:
         clock: _Clock | None = getattr(self._local, "clock", None)
         if clock is None:
-            clock = self._local.clock = _Clock(is_main)
+            clock = self._local.clock = _Clock(is_main, self._device if is_main else None)
             if not is_main:
                 with self._lock:
                     self._clocks.append(clock)
@@ -153,10 +169,12 @@ class Profile:
     def _memory(self) -> int:
         """Bytes held now, or at the peak if that has risen since the last call."""
         with self._lock:
-            peak = peak_memory()
-            if peak > self._peak:
-                self._peak = peak
-                return peak
+            # The system's quick figure never is below the peak, but may be that of the process which started this one.
+            if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT > self._peak:
+                peak = peak_memory()
+                if peak > self._peak:
+                    self._peak = peak
+                    return peak
         return resident_memory()
 
     def _stages(self, wall: float) -> list[StageUse]:
@@ -165,54 +183,25 @@ class Profile:
         for clock in self._clocks:
             for use in [*clock.stages.values()]:
                 whole = total.setdefault(use.name, StageUse(use.name))
-                for key in ("calls", "seconds", "processor_seconds", "amount"):
+                for key in ("calls", "seconds", "processor_seconds", "device_seconds", "amount"):
                     setattr(whole, key, getattr(whole, key) + getattr(use, key))
                 whole.peak_memory = max(whole.peak_memory, use.peak_memory)
-        stages = sorted(total.values(), key=lambda use: -use.seconds)
+        stages = [*total.values()]
         in_stages = sum(use.seconds for clock in self._clocks if clock.is_main for use in clock.stages.values())
-        stages.append(StageUse(_OTHER, seconds=max(0.0, wall - in_stages)))
+        on_device = self._clocks[0].outside.device_seconds
+        stages.append(StageUse(OTHER, seconds=max(0.0, wall - in_stages), device_seconds=on_device))
+        key = "seconds" if self._device is None else "device_seconds"
+        whole_time = sum(getattr(use, key) for use in stages)
         for use in stages:
-            use.share = use.seconds / sum(each.seconds for each in stages)
-        return stages
+            use.share = getattr(use, key) / whole_time if whole_time else 0.0
+        return sorted(stages[:-1], key=lambda use: -use.share) + stages[-1:]
 
 
-def profile_text(content: dict[str, Any]) -> str:
-    """The content of `profile.json` for people."""
-    unit = content["unit"]
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("stage")
-    for heading in (
-        "share",
-        "seconds",
-        "on a\nprocessor",
-        "calls",
-        f"million\n{unit}",
-        "million\na second",
-        "memory\nMB",
-    ):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for use in content["stages"]:
-        table.add_row(
-            use["name"],
-            f"{use['share']:.1%}",
-            f"{use['seconds']:.3f}",
-            f"{use['processor_seconds']:.3f}" if use["calls"] else "–",
-            f"{use['calls']:,}" if use["calls"] else "–",
-            f"{use['amount'] / 1e6:,.1f}" if use["amount"] else "–",
-            f"{use['per_second'] / 1e6:,.1f}" if use["per_second"] else "–",
-            f"{use['peak_memory'] / 1e6:,.0f}" if use["peak_memory"] else "–",
-        )
-    console = Console(file=StringIO(), width=120, color_system=None)
-    console.print(table)
-    assert isinstance(console.file, StringIO)
-    lines = [_summary(content), *console.file.getvalue().splitlines(), *_NOTES]
-    return "".join(f"{line.rstrip()}\n" for line in lines)
+def write_profile(folder: Path, content: Mapping[str, Any], text: str) -> None:
+    """Write profile.json and profile.txt.
 
-
-def _summary(content: dict[str, Any]) -> str:
-    threads = f"{content['threads']} thread{'s' if content['threads'] > 1 else ''}"
-    return (
-        f"{content['job']}: {content['amount']:,} {content['unit']} in {content['seconds']:.2f} s, "
-        f"{content['per_second'] / 1e6:,.1f} million a second; {content['processor_seconds']:.2f} s of processor time, "
-        f"{threads}; peak memory {content['peak_memory'] / 1e6:,.0f} MB"
-    )
+    Raises:
+        OSError: A file cannot be written.
+    """
+    write_text(folder / PROFILE_FILE, to_json(content))
+    write_text(folder / "profile.txt", text)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from shared.system.stages import Stage, no_stage
 from trainer.checkpoints.run_state import RunState
 from trainer.components.loss import IGNORED
 from trainer.components.optimizer import set_learning_rate
@@ -25,6 +26,9 @@ from trainer.training.divergence import divergence, remember
 
 Loss = Callable[..., tuple[Tensor, Tensor]]
 """`TrainingLoss`, or its compiled or wrapped form."""
+
+FORWARD_BACKWARD = "forward and backward"
+"""The stage of a forward and backward pass, around the stages of its parts."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ def accumulate_gradients(
     device: Device,
     z_loss: float = 0.0,
     processes: Processes = ONE_PROCESS,
+    stage: Stage = no_stage,
 ) -> Tensor:
     """Add the gradient of the mean loss over all scored targets, `batch_size` windows at a time.
 
@@ -74,6 +79,7 @@ def accumulate_gradients(
         device: Where the model is.
         z_loss: See `next_token_loss`.
         processes: Those that call this with the same windows; each takes its share.
+        stage: Called for each part of the work.
 
     Returns:
         This process's part of the mean cross-entropy, detached; 0 where no target is scored.
@@ -86,16 +92,14 @@ def accumulate_gradients(
     exact = torch.float32 if device.torch_device.type == "mps" else torch.float64
     total = torch.zeros((), device=device.torch_device, dtype=exact)
     for first in range(0, len(inputs), batch_size):
-        some_inputs, some_targets = inputs[first : first + batch_size], targets[first : first + batch_size]
-        with gradient_sync(loss_function, last=first + batch_size >= len(inputs)):
-            with device.autocast():
-                loss, nats = loss_function(
-                    some_inputs.to(device.torch_device),
-                    some_targets.to(device.torch_device),
-                    scale=scale,
-                    z_loss=z_loss,
-                )
-            loss.backward()  # type: ignore[no-untyped-call] # torch gives it no types
+        with stage(FORWARD_BACKWARD), gradient_sync(loss_function, last=first + batch_size >= len(inputs)):
+            with stage("data"):
+                some = [each[first : first + batch_size].to(device.torch_device) for each in (inputs, targets)]
+            tokens = some[0].numel()
+            with stage("forward", tokens), device.autocast():
+                loss, nats = loss_function(*some, scale=scale, z_loss=z_loss)
+            with stage("backward", tokens):
+                loss.backward()  # type: ignore[no-untyped-call] # torch gives it no types
         total += nats
     return (total / processes.count).float()
 
@@ -111,6 +115,7 @@ def training_steps(
     loss_function: Loss,
     processes: Processes = ONE_PROCESS,
     stop: StopRequest | None = None,
+    stage: Stage = no_stage,
 ) -> Iterator[Step]:
     """Take the optimizer steps from `state.step` to `max_steps`, one for each item, and update the state.
 
@@ -124,6 +129,7 @@ def training_steps(
         loss_function: Gives the model's loss.
         processes: Those that train together.
         stop: The signals that this process receives.
+        stage: Called for each part of the work.
 
     Raises:
         DivergedError: a step's loss or gradient is NaN or infinite, or its loss a spike, and the settings do not say to
@@ -146,17 +152,22 @@ def training_steps(
             device=device,
             z_loss=o.z_loss,
             processes=processes,
+            stage=stage,
         )
-        norm = full_tensor(nn.utils.clip_grad_norm_(model.parameters(), max_norm)) / processes.count
+        with stage("clipping"):
+            norm = full_tensor(nn.utils.clip_grad_norm_(model.parameters(), max_norm)) / processes.count
         rate = state.learning_rate_scale * scheduled_learning_rate(state.step, o)
         state.step += 1
         state.tokens += inputs.numel()
-        batch = _read_ahead(batches, state)  # while a GPU is still computing
-        (loss_value, norm_value), stop_signal = processes.agree(torch.stack([loss, norm]).tolist(), stop)
+        with stage("data"):
+            batch = _read_ahead(batches, state)  # while a GPU is still computing
+        with stage("synchronization"):
+            (loss_value, norm_value), stop_signal = processes.agree(torch.stack([loss, norm]).tolist(), stop)
         fault = divergence(loss_value, norm_value, state.recent_losses, guard.spike_threshold)
         if fault is None:
             set_learning_rate(optimizer, rate)
-            optimizer.step()
+            with stage("optimizer"):
+                optimizer.step()
             remember(loss_value, state.recent_losses)
             state.skips_in_a_row = 0
         else:

@@ -126,6 +126,7 @@ def prepare_folder(folder: RunFolder, settings: CheckpointSettings) -> None:
         remove(unfinished)
     if not settings.resume:
         folder.metrics_file.unlink(missing_ok=True)
+        folder.delete_profile()
 
 
 def _delete_run(folder: RunFolder) -> None:

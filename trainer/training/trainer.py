@@ -8,14 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from shared.system.stages import Stage, no_stage, staged
 from trainer.checkpoints.checkpoint import Checkpoint, load_newest_checkpoint, restore_random_state
 from trainer.checkpoints.folders import checkpoint_path
 from trainer.checkpoints.run_state import RunState
 from trainer.checkpoints.saving import Saver
 from trainer.components.loss import TrainingLoss
 from trainer.components.optimizer import build_optimizer
+from trainer.compute.device import Device
 from trainer.compute.parallel import load_weights, parallel_loss, shard, shard_state
-from trainer.compute.processes import join_processes
+from trainer.compute.processes import Processes, join_processes
 from trainer.console.progress import NewBar, Report, progress
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import DivergedError, InterruptedRunError, TrainerError
@@ -26,6 +28,7 @@ from trainer.settings.train import TrainSettings, to_table
 from trainer.tokens.token_file import TokenFileError
 from trainer.training.forecast import Forecast
 from trainer.training.loop import Step, training_steps
+from trainer.training.profiling import STEP, TrainingProfile
 from trainer.training.run import Run, log_plan, prepare_run
 
 logger = logging.getLogger(__name__)
@@ -40,8 +43,10 @@ class Trainer:
         saved_step: The step of the newest checkpoint of this start, while the run is as in it.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, profile: TrainingProfile | None = None) -> None:
         """Move the model to its device, divide it among the processes, and build loss and optimizer."""
+        self.profile = profile
+        self.stage: Stage = no_stage if profile is None else profile.stage
         self.run, self.settings, self.processes = run, run.settings, run.processes
         o, device = run.settings.optimization, run.device.torch_device
         self.model = run.model.to(device).train()
@@ -65,8 +70,8 @@ class Trainer:
         self.saved_step: int | None = None
         self.started = time.perf_counter()
         self.unlogged: list[Step] = []
-        last_step = run.settings.checkpoints.stop_after or o.max_steps
-        self.forecast = Forecast(last_step, run.settings.shapes)
+        self.last_step = run.settings.checkpoints.stop_after or o.max_steps
+        self.forecast = Forecast(self.last_step, run.settings.shapes)
 
     def train(self) -> Path:
         """Train from the run's checkpoint, or from the first step, to the last.
@@ -83,7 +88,9 @@ class Trainer:
         """
         self._start()
         followed = nullcontext() if self.metrics is None else trackers(self.metrics, self.run.folder, self.settings)
-        with followed:
+        steps = self.last_step - self.state.step
+        profiled = nullcontext() if self.profile is None else self.profile.running(self.run, steps)
+        with followed, profiled:
             log_plan(self.run)
             if self.settings.divergence.on_divergence == "rollback" and self.state.step == 0:
                 self._save_checkpoint()  # so that there is always a checkpoint to return to
@@ -91,7 +98,8 @@ class Trainer:
                 while not self._reach_the_end(new_bar, stop):
                     pass
             if self._is_done:
-                self.saver.save_model(self.model, self.state)
+                with self.stage("save model"):
+                    self.saver.save_model(self.model, self.state)
                 return self.run.folder.model
         path = checkpoint_path(self.run.folder.checkpoints, self.state.step)
         logger.info("stopped after step %d (--stop-after); --resume continues from %s", self.state.step, path)
@@ -138,7 +146,7 @@ class Trainer:
         """Take the remaining steps and save the last; false where the run returned to a checkpoint instead."""
         report = new_bar("training", self.settings.optimization.max_steps, start=self.state.step)
         try:
-            for step in training_steps(
+            steps = training_steps(
                 self.model,
                 self.optimizer,
                 self.run.windows,
@@ -148,13 +156,15 @@ class Trainer:
                 loss_function=self.loss_function,
                 processes=self.processes,
                 stop=stop,
-            ):
+                stage=self.stage,
+            )
+            for step in staged(steps, self.stage, STEP):
                 self._after(step, report)
                 # One process may act on a later signal too; several must stop at the same step.
                 signal_number = stop.signal_number if self.processes.count == 1 else step.stop_signal
                 if signal_number is not None:
                     raise self._interrupted(signal_number)
-                if step.number == self.settings.checkpoints.stop_after:
+                if step.number == self.last_step:
                     break
             if self._is_done and self.state.evaluated_step != self.state.step:
                 self._evaluate()
@@ -174,11 +184,12 @@ class Trainer:
         self.unlogged.append(step)
         self.forecast.add(step)
         tokens_per_second = sum(each.tokens for each in self.unlogged) / sum(each.seconds for each in self.unlogged)
-        report(
-            step.number,
-            f"loss {step.loss:.3f} lr {step.learning_rate:.1e} norm {step.grad_norm:.2f} "
-            f"{tokens_per_second:,.0f} tok/s",
-        )
+        with self.stage("logging"):
+            report(
+                step.number,
+                f"loss {step.loss:.3f} lr {step.learning_rate:.1e} norm {step.grad_norm:.2f} "
+                f"{tokens_per_second:,.0f} tok/s",
+            )
         if step.fault is not None:
             logger.warning("step %d: %s; skipping this update", step.number, step.fault)
             self._record(event=f"skipped: {step.fault}")
@@ -194,7 +205,8 @@ class Trainer:
             return
         is_best = _is_due(step.number, watch.eval_interval) and self._evaluate()
         if _is_due(step.number, watch.sample_interval):
-            text = self.run.watcher.sample()
+            with self.stage("samples"):
+                text = self.run.watcher.sample()
             if text is not None:
                 logger.info("step %d: %s", step.number, text)
                 self._record(sample=text)
@@ -203,7 +215,8 @@ class Trainer:
 
     def _evaluate(self) -> bool:
         """Score the validation tokens, if there are any; true if a checkpoint should be saved as the best."""
-        evaluation = self.run.watcher.evaluate()
+        with self.stage("evaluation"):
+            evaluation = self.run.watcher.evaluate()
         if evaluation is None:
             return False
         state, loss, bits = self.state, evaluation.loss, evaluation.bits_per_byte
@@ -228,7 +241,8 @@ class Trainer:
         self.state.seconds = time.perf_counter() - self.started
         state = self.state
         try:
-            self.metrics.write(step=state.step, tokens=state.tokens, seconds=round(state.seconds, 3), **values)
+            with self.stage("logging"):
+                self.metrics.write(step=state.step, tokens=state.tokens, seconds=round(state.seconds, 3), **values)
         except TrainerError as error:
             raise TrainerError(f"{error}; {self.saver.kept()}") from error
 
@@ -237,9 +251,10 @@ class Trainer:
         if self.saved_step == self.state.step:
             return
         self.state.seconds = time.perf_counter() - self.started
-        if self.metrics is not None:
-            self.metrics.sync()
-        self.saver.save_checkpoint(self.model, self.optimizer, self.state)
+        with self.stage("checkpoints"):
+            if self.metrics is not None:
+                self.metrics.sync()
+            self.saver.save_checkpoint(self.model, self.optimizer, self.state)
         self.saved_step = self.state.step
 
     def _interrupted(self, signal_number: int) -> InterruptedRunError:
@@ -282,6 +297,16 @@ def _is_due(step: int, interval: int) -> bool:
     return interval > 0 and step % interval == 0
 
 
+def new_trainer(settings: TrainSettings, processes: Processes, device: Device) -> Trainer:
+    """A trainer of the run that `prepare_run` prepares; in the first process it measures itself, if the settings ask.
+
+    Raises what `prepare_run` raises.
+    """
+    profile = TrainingProfile(device) if settings.watch.profile and processes.is_first else None
+    with no_stage("preparation") if profile is None else profile.stage("preparation"):
+        return Trainer(prepare_run(settings, processes, device), profile)
+
+
 def train(settings: TrainSettings) -> Path:
     """Train a model, together with the other processes that `torchrun` started.
 
@@ -291,4 +316,4 @@ def train(settings: TrainSettings) -> Path:
     Raises what `prepare_run` and `Trainer.train` raise.
     """
     with join_processes(settings.machine, settings.model.d_model) as (processes, device):
-        return Trainer(prepare_run(settings, processes, device)).train()
+        return new_trainer(settings, processes, device).train()

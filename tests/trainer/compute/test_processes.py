@@ -1,5 +1,6 @@
 """Runs of two processes against runs of one, sound or diverging. Of processes that fail: test_processes_failing.py."""
 
+import json
 import math
 import os
 import signal
@@ -91,8 +92,8 @@ def runs(token_folder: Path, change: Callable[..., TrainSettings], tmp_path_fact
         Job(settings("one-switches", **SWITCHES)),
     ]
     together = [
-        Job(settings("ddp")),
-        Job(settings("fsdp", parallel="fsdp")),
+        Job(settings("ddp", profile=True)),  # those that go on from them have none, and are equal to the bit
+        Job(settings("fsdp", parallel="fsdp", profile=True)),
         Job(settings("ddp-uneven", batch_size=5, total_batch_size=5)),
         Job(settings("fsdp-uneven", batch_size=5, total_batch_size=5, parallel="fsdp")),
         Job(settings("ddp-muon", optimizer="muon")),
@@ -236,6 +237,19 @@ def test_resuming_three_processes_is_bitwise(
     done = torchrun(tmp_path / "jobs", [Job(whole), Job(rest, start=start)], processes=3)
     assert done.returncode == 0, done.stderr
     assert_equal(tmp_path / "rest", tmp_path / "whole", 0)
+
+
+@pytest.mark.parametrize("run", ["ddp", "fsdp"])
+def test_the_first_process_writes_the_profile_of_all(runs: Path, run: str) -> None:
+    content = json.loads((runs / run / "profile.json").read_text())
+    settings = run_settings(runs, runs)
+    assert content["processes"] == 2
+    assert content["amount"] == settings.optimization.max_steps * settings.tokens_per_step
+    calls = {use["name"]: use["calls"] for use in content["stages"]}
+    assert calls["synchronization"] == content["measured_steps"] == 1
+    assert calls["forward"] == 2, "passes"
+    assert len(content["traced_steps"]) == 3
+    assert (runs / run / "profile_trace.json.gz").stat().st_size > 1000
 
 
 def test_dropout_differs_between_processes(runs: Path) -> None:

@@ -16,7 +16,8 @@ from trainer.commands.encode import encode
 from trainer.commands.vocab import vocab
 from trainer.errors import TrainerError
 from trainer.runs import profile as module
-from trainer.runs.profile import Profile, profile_text
+from trainer.runs.profile import Profile
+from trainer.runs.profile_text import profile_text
 from trainer.settings.encode import EncodeSettings
 from trainer.settings.vocab import VocabSettings
 
@@ -143,11 +144,11 @@ def test_as_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     text = profile.write(tmp_path, 4_000_000)
     lines = text.splitlines()
     assert lines[0] == (
-        "train: 4,000,000 tokens in 4.00 s, 1.0 million a second; 2.00 s of processor time, 1 thread; peak memory 7 MB"
+        "train: 4,000,000 tokens in 4.00 s, 1,000.0 thousand a second; 2.00 s of processor time; peak memory 7 MB"
     )
-    assert "million    million" in text
+    assert "thousand   thousand" in text
     rows = [line.split() for line in lines]
-    assert ["forward", "75.0%", "3.000", "2.000", "1", "3.0", "1.0", "5"] in rows
+    assert ["forward", "75.0%", "3.000", "2.000", "1", "3,000.0", "1,000.0", "5"] in rows
     assert ["other", "25.0%", "1.000", "–", "–", "–", "–", "–"] in rows
     assert (tmp_path / "profile.txt").read_text() == text
     assert profile_text(json.loads((tmp_path / "profile.json").read_text())) == text
