@@ -3,7 +3,8 @@
 A comment on the line before an example says what is different about it:
 `<!-- test: skip, REASON -->` does not run it, `<!-- test: background -->` starts a service that the next examples call,
 `<!-- test: output -->` (a `text` block) demands its lines in what the example before it printed.
-A Python example that begins with `# NAME.py` is written to that file; any other is run.
+A Python example that begins with `# NAME.py` is written to that file; any other is run. A command in a cell of a table
+(`python -m MODULE ARGUMENTS`, one for each row) is an example too.
 """
 
 import os
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
 _BLOCK = re.compile(r"^(?:<!-- test: ([^\n]*) -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_CELL = re.compile(r"^\|.*?`(python -m \w+(?:\.\w+)* [^`]+)`", re.MULTILINE)
 _ADDRESS = "127.0.0.1:8000"
 _CURL = 'curl() { command curl -sS --fail-with-body --max-time 240 "$@" && echo; }\n'
 
@@ -58,7 +60,7 @@ os.execv({python!r}, [{python!r}, *arguments])
 
 @dataclass(frozen=True)
 class Example:
-    """A fenced block of a page: its language, what the comment before it says, its text, and where it is."""
+    """A fenced block of a page, or a command of a table: language, what the comment before it says, text, place."""
 
     language: str
     marker: str
@@ -73,10 +75,9 @@ def pages() -> list[Path]:
 
 def examples(page: Path) -> list[Example]:
     text, name = page.read_text(encoding="utf-8"), page.relative_to(ROOT)
-    return [
-        Example(match[2], match[1] or "", match[3], f"{name}:{text.count(chr(10), 0, match.start()) + 1}")
-        for match in _BLOCK.finditer(text)
-    ]
+    found = [(match.start(), match[2], match[1] or "", match[3]) for match in _BLOCK.finditer(text)]
+    found += [(match.start(), "sh", "", match[1]) for match in _CELL.finditer(text)]
+    return [Example(*rest, f"{name}:{text.count(chr(10), 0, start) + 1}") for start, *rest in sorted(found)]
 
 
 def run_page(page: Path, folder: Path, *, small: bool, until: str = "") -> None:

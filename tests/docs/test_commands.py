@@ -2,14 +2,17 @@
 
 import contextlib
 import json
+import pickle
 import re
 import shlex
 import shutil
 from pathlib import Path
 
 import cyclopts
+import numpy as np
 import pytest
 
+from shared.bpe import Tokenizer
 from tests.docs.pages import DOCS, examples, pages, run_page
 from trainer.cli import app
 from trainer.tokens.token_file import TokenFileError
@@ -72,7 +75,19 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).write_text("\n".join(stories[:10]), encoding="utf-8")
     for name in ("stories-tokenizer", "web-tokenizer"):
         shutil.copytree(folder / "tokenizer", folder / name)
+    _finish_the_assignment(folder)
     return folder
+
+
+def _finish_the_assignment(folder: Path) -> None:
+    """What a student of CS336 brings: a corpus, the results of training BPE, an array of ids."""
+    tokenizer = Tokenizer.from_files(folder / "tokenizer")
+    tokens = tokenizer.vocabulary.tokens
+    merges = [(tokens[left], tokens[right]) for left, right in tokenizer.vocabulary.merges]
+    (folder / "bpe.pkl").write_bytes(pickle.dumps(({**tokenizer.tokens}, merges)))
+    text = (folder / "stories.txt").read_text(encoding="utf-8")[:20_000]
+    np.save(folder / "ids.npy", np.array(tokenizer.encode(text, allowed_special="all"), np.uint16))
+    (folder / "corpus.en").write_text(text, encoding="utf-8")
 
 
 @pytest.mark.slow
