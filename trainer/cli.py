@@ -39,6 +39,9 @@ logger = logging.getLogger(__name__)
 _HYPHEN = "\0-"
 """Stands for a lone hyphen while cyclopts parses, which takes that for an option; no argument can contain it."""
 
+DERIVED_OPTIONS = (refuse_fractions, ScalingOptions(verbose=True), StudyDefaults())
+"""What checks and fills the options after the command line and the file; each fills what those before left open."""
+
 app = App(
     name=PROGRAM,
     help="""Turn plain text into a language model that you own.
@@ -73,7 +76,7 @@ def launch(
     try:
         check_command(next(iter(arguments), None))
         file = () if config is None else (read_settings_file(config),)
-        app.config = (_restore_hyphens, *file, StudyDefaults(), refuse_fractions, ScalingOptions(verbose=True))
+        app.config = (_restore_hyphens, *file, *DERIVED_OPTIONS)
         app([_HYPHEN if argument == "-" else argument for argument in arguments])
     except BrokenPipeError:
         # The reader of our output closed the pipe; Python must not complain when it flushes the rest.

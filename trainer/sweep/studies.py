@@ -70,7 +70,7 @@ STUDIES: Mapping[StudyName, Study] = {
 
 
 class StudyDefaults:
-    """A cyclopts config source that fills the options left open with the defaults of the study that is named."""
+    """A cyclopts config source that fills what is still open, after a preset, with the defaults of the study named."""
 
     def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
         """Fill the arguments that are still open (cyclopts calls this)."""

@@ -6,15 +6,13 @@ from typing import Any
 import pytest
 
 from trainer import cli
-from trainer.recipes.options import ScalingOptions
 from trainer.settings.file import SettingsFile
-from trainer.sweep.studies import StudyDefaults
 
 
 def bound_settings(*options: object, file: dict[str, Any] | None = None) -> Any:
     """What `sweep` is called with."""
     table = () if file is None else (SettingsFile(file, "sweep.toml"),)
-    before, cli.app.config = cli.app.config, (*table, StudyDefaults(), ScalingOptions(verbose=False))
+    before, cli.app.config = cli.app.config, (*table, *cli.DERIVED_OPTIONS)
     try:
         _, bound, _ = cli.app.parse_args(["sweep", *map(str, options), "--output", "s"], exit_on_error=False)
     finally:
@@ -45,3 +43,10 @@ def test_ablations_have_no_other_norm_and_plain_weights_unless_asked(
 def test_a_depth_sets_the_size_of_ablations(token_folder: Path) -> None:
     model = bound_settings("ablations", "--depth", 2, "--data", token_folder)
     assert (model.num_layers, model.d_model, model.qk_norm, model.initialization) == (2, 128, False, "normal")
+
+
+def test_a_published_initialization_stays_in_ablations(token_folder: Path) -> None:
+    model = bound_settings("ablations", "--preset", "cs336", "--data", token_folder)
+    assert (model.qk_norm, model.initialization) == (False, "xavier")
+    improved = bound_settings("ablations", "--preset", "cs336", "--improved", "--data", token_folder)
+    assert (improved.qk_norm, improved.initialization) == (False, "normal")
