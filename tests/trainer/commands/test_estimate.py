@@ -47,7 +47,10 @@ def test_the_study_of_cs336(capsys: pytest.CaptureFixture[str]) -> None:
     assert table["run"]["dollars"] == pytest.approx(2 * seconds / 3_600, abs=0.01)
 
 
-def test_tables_have_exact_numbers_and_every_formula(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_have_exact_numbers_and_every_formula(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     estimate(settings=study(A100), vocab_size=50_257, sequence_length=16_384, formula=True)
     text = capsys.readouterr().out
     for expected in (

@@ -24,7 +24,7 @@ def test_what_goes_into_a_file_is_not_cut(monkeypatch: pytest.MonkeyPatch, capsy
 def test_a_sweep_in_a_narrow_terminal_keeps_every_digit() -> None:
     figures = {"loss": 6.2482, "validation_loss": 6.2296, "best_validation_loss": 6.2296, "bits_per_byte": 3.7034}
     outcome = Outcome(
-        "run", {"learning_rate": 1000000000000.0, "qk_norm": True}, "diverged", "", 10,
+        "run", {"learning_rate": 1000000000000.0, "qk_norm": True}, None, "diverged", "", 10,
         **figures, tokens=1280.0, tokens_per_second=189.7, seconds=6.9,
     )  # fmt: skip
     console = Console(width=80, file=StringIO())
