@@ -23,7 +23,7 @@ class EvaluatedModel:
     """A peer's model in the form that our `evaluate` calls.
 
     Args:
-        hidden: Tokens [B, T] to the normalised residual stream [B, T, d_model].
+        hidden: Tokens [B, T] to the normalized residual stream [B, T, d_model].
         output_weight: The output projection, [vocab_size, d_model].
     """
 

@@ -75,7 +75,7 @@ class GPT(nn.Module):
         return self.logits(self.hidden(tokens))
 
     def hidden(self, tokens: Tensor) -> Tensor:
-        """The normalised residual stream [B, T, n_embd] for tokens int64 [B, T]."""
+        """The normalized residual stream [B, T, n_embd] for tokens int64 [B, T]."""
         x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.h:
             x = block(x)

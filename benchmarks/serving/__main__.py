@@ -31,7 +31,7 @@ _GGUF_KINDS = {"f32": False, "q8_0": True}
 
 
 def main() -> int:
-    """Measure, tell, and judge: 0 if all targets are met, else 1."""
+    """Measure, report, and compare with the targets: 0 if all are met, else 1."""
     options = _options()
     with tempfile.TemporaryDirectory(prefix="ownlm-benchmark-") as name, ExitStack() as stack:
         folder = options.model or make_model(Path(name) / "model")

@@ -1,4 +1,4 @@
-"""Trainers in processes of their own that take steps in turn, so that all meet the same moods of the machine."""
+"""Trainers in processes of their own that take steps in turn, so that all meet the same state of the machine."""
 
 import statistics
 import subprocess

@@ -18,7 +18,7 @@ def judge(results: list[dict[str, Any]], overhead: dict[str, float], start_up_se
                     Verdict(f"{case}: {needed} times {peer['trainer']}", f"{ratio:.2f} times", ratio >= needed)
                 )
         share = ours["utilization"]
-        verdicts.append(Verdict(f"{case}: 80 % of the rate of products", f"{share:.1%}", share >= _UTILISATION))
+        verdicts.append(Verdict(f"{case}: 80 % of the rate of products", f"{share:.1%}", share >= _UTILIZATION))
     share = overhead["share"]
     verdicts.append(Verdict("data and logging below 1 % of a step", f"{share:.2%}", share < _OVERHEAD))
     verdicts.append(
@@ -28,6 +28,6 @@ def judge(results: list[dict[str, Any]], overhead: dict[str, float], start_up_se
 
 
 _RATIOS = {"transformers": 1.1, "nanoGPT-style": 1.0}
-_UTILISATION = 0.8
+_UTILIZATION = 0.8
 _OVERHEAD = 0.01
 _START_UP_SECONDS = 15
