@@ -49,7 +49,7 @@ wrk.body = [[{body}]]
 
 
 def main() -> int:
-    """Measure, tell, and judge: 0 if all targets are met, else 1."""
+    """Measure, report, and compare with the targets: 0 if all are met, else 1."""
     options = _options()
     machine = describe_machine()
     mine, theirs, *_ = _processors()

@@ -27,7 +27,7 @@ _FULL_MB, _QUICK_MB = 200, 30
 
 
 def main() -> int:
-    """Measure, tell, and judge: 0 if all targets are met (in a quick run: if ours is ahead), else 1."""
+    """Measure, report, and compare with the targets: 0 if all are met (in a quick run: if ours is ahead), else 1."""
     options = _options()
     peers = _peers(options.peers)
     data = reference_data()

@@ -61,7 +61,7 @@ def _rope_theta(config: dict) -> float:
 
 
 def _interleaved(weight: torch.Tensor, num_heads: int) -> torch.Tensor:
-    """Rows of queries and keys in llama.cpp's order, where the two channels that rotate together are neighbours."""
+    """Rows of queries and keys in llama.cpp's order, where the two channels that rotate together are neighbors."""
     if not num_heads:
         return weight
     halves = weight.reshape(num_heads, 2, -1, weight.shape[1])

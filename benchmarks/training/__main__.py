@@ -20,7 +20,7 @@ from benchmarks.training.targets import judge
 
 
 def main() -> int:
-    """Measure, tell, and judge: 0 if all targets are met, else 1."""
+    """Measure, report, and compare with the targets: 0 if all are met, else 1."""
     options = _options()
     # Processes that wait their turn must not spin on a core.
     os.environ |= {"OMP_NUM_THREADS": str(options.threads), "OMP_WAIT_POLICY": "passive"}

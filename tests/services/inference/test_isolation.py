@@ -89,7 +89,7 @@ def _of_choice(choice: dict[str, Any]) -> tuple[list[int], list[float]]:
     return choice["tokens"], [entry["logprob"] for entry in choice["logprobs"] or ()]
 
 
-def neighbour(rng: random.Random, vocab_size: int) -> dict[str, Any]:
+def neighbor(rng: random.Random, vocab_size: int) -> dict[str, Any]:
     prompt = [rng.randrange(vocab_size) for _ in range(rng.randrange(1, 60))]
     return {
         "prompt": prompt,
@@ -119,13 +119,13 @@ async def in_all_company(servers: tuple[str, str], tokenizer: Tokenizer) -> None
 
         stopped = False
 
-        async def neighbours(seed: int) -> None:
+        async def neighbors(seed: int) -> None:
             rng = random.Random(seed)
             while not stopped:
-                body = neighbour(rng, tokenizer.vocab_size)
+                body = neighbor(rng, tokenizer.vocab_size)
                 await (leave if rng.random() < 0.2 else ask)(client, roomy, body)
 
-        company = [asyncio.create_task(neighbours(seed)) for seed in range(31)]
+        company = [asyncio.create_task(neighbors(seed)) for seed in range(31)]
         while await metric(client, roomy, "ownlm_running_rows") < 25:
             await asyncio.sleep(0.01)
         late = [await ask(client, roomy, body) for body in as_ids]
@@ -161,7 +161,7 @@ def test_a_reused_slot_keeps_nothing(servers: tuple[str, str], tokenizer: Tokeni
         async with httpx.AsyncClient(timeout=240) as client:
             expected, _ = await ask(client, servers[0], REQUESTS[1])
             for _ in range(10):
-                await leave(client, servers[1], neighbour(rng, tokenizer.vocab_size))
+                await leave(client, servers[1], neighbor(rng, tokenizer.vocab_size))
                 assert (await ask(client, servers[1], REQUESTS[1]))[0] == expected
 
     asyncio.run(run())

@@ -20,7 +20,7 @@ from trainer.settings.train import (
 )
 
 
-def test_a_total_batch_that_cannot_be_cut_is_refused_with_its_neighbours() -> None:
+def test_a_total_batch_that_cannot_be_cut_is_refused_with_its_neighbors() -> None:
     """B89."""
     with pytest.raises(UsageError, match=r"multiple of batch_size \(8\), so 16 or 24; got 20"):
         OptimizationSettings(batch_size=8, total_batch_size=20)

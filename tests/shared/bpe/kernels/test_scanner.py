@@ -12,7 +12,7 @@ from shared.bpe.kernels.classes import character_classes
 from shared.bpe.kernels.scanner import MIN_CUTS, PATTERN_IDS, Scanner, scan
 from shared.bpe.patterns.named import PATTERNS, split
 
-# Fragments whose neighbourhoods decide: contractions in all spellings, every kind of white space and of letter, marks,
+# Fragments whose neighborhoods decide: contractions in all spellings, every kind of white space and of letter, marks,
 # numbers of each category, characters of one to four bytes.
 FRAGMENTS = (
     *("'", "'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'S", "'Re", "'LL", "'ſ", "s", "e", "l", "v"),

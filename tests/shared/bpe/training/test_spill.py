@@ -20,7 +20,7 @@ def test_runs_are_joined_exactly_and_without_crowding(tmp_path: Path, number: in
     runs.write(table, 1)
     start = time.process_time()
     tables = list(runs.partitions(number))
-    # 0.1 s; with words of neighbouring hashes in neighbouring slots of a growing table it was 6 s.
+    # 0.1 s; with words of neighboring hashes in neighboring slots of a growing table it was 6 s.
     assert time.process_time() - start < 2
     assert len(tables) == min(number, 256)
     joined = [item for part in tables for item in part.items()]

@@ -172,7 +172,7 @@ def test_six_sequences_share_a_pool_that_holds_four() -> None:  # B70
 
 @pytest.mark.parametrize("order", [(1, 7, 30), (30, 7, 1), (7, 30, 1)])
 @pytest.mark.parametrize("late", [0, 1, 3])
-def test_neighbours_of_any_length_that_join_at_any_step_change_nothing(order: tuple[int, ...], late: int) -> None:
+def test_neighbors_of_any_length_that_join_at_any_step_change_nothing(order: tuple[int, ...], late: int) -> None:
     """B71."""
     driver = Driver(FakeRunner())
     for request_id, length in enumerate(order):

@@ -1,4 +1,4 @@
-"""Linear layers of 8 bits against a block quantisation written out in float64, and rows that know no neighbours."""
+"""Linear layers of 8 bits against a block quantization written out in float64, and rows that know no neighbors."""
 
 import numpy as np
 import pytest

@@ -81,7 +81,7 @@ def alone(runner: CpuRunner, requests: list[SequenceRequest]) -> Answers:
 @pytest.mark.parametrize(
     ("name", "num_threads", "prefill_tokens"), [("grouped heads", 1, 56), ("llama3", 2, 56), ("qwen3", 1, 9)]
 )
-def test_neighbours_change_nothing(
+def test_neighbors_change_nothing(
     name: str, num_threads: int, prefill_tokens: int, models: dict[str, Transformer], make_runner: MakeRunner
 ) -> None:
     """B70, B71, B72: joining late, in used slots and blocks, cut, found in the cache, preempted, others leaving."""

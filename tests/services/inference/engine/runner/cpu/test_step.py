@@ -82,7 +82,7 @@ def batches(draw: st.DrawFn, vocab_size: int) -> list[Sequence]:
 def test_a_row_depends_on_nothing_but_its_tokens(
     name: str, models: dict[str, Transformer], make_runner: MakeRunner, data: st.DataObject
 ) -> None:
-    """B29: bit for bit the same alone, token by token, in other chunks, other blocks, with neighbours, in threads."""
+    """B29: bit for bit the same alone, token by token, in other chunks, other blocks, with neighbors, in threads."""
     model = models[name]
     sequences = data.draw(batches(model.config.vocab_size))
     runner = make_runner(model, data.draw(st.sampled_from([1, 2, 3])))
@@ -110,7 +110,7 @@ def test_a_row_depends_on_nothing_but_its_tokens(
 
 
 def test_what_is_no_number_stays_in_its_row(models: dict[str, Transformer], make_runner: MakeRunner) -> None:
-    """B48: neighbours, and who gets its blocks and its place in the step afterwards, see nothing of it."""
+    """B48: neighbors, and who gets its blocks and its place in the step afterwards, see nothing of it."""
     expected = make_runner(models["odd widths"])
     model = copy.deepcopy(models["odd widths"])
     poison, tokens = 3, list(range(10, 40))
