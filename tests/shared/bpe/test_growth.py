@@ -1,7 +1,8 @@
 """Time grows with the length of a text, whatever is in it: processor time at 64 kB against that at 1 or 8 MB."""
 
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -90,6 +91,15 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
         added = tuple(replace(token, lstrip=True, rstrip=True) for token in given.vocabulary.added)
         return Tokenizer(replace(given.vocabulary, added=added))
     return given
+
+
+@pytest.fixture(autouse=True)
+def only_new_objects() -> Iterator[None]:
+    """A full garbage collection in the longer text would go through all that other tests of this process left."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def seconds(work: Callable[[], object], times: int = 1) -> float:
