@@ -54,7 +54,7 @@ class Result:
 
 @torch.no_grad()
 def main() -> int:
-    """Measure and tell: 0 if int8 is as good as it has to be, else 1."""
+    """Measure and report: 0 if int8 is as good as it has to be, else 1."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=existing_folder)
     parser.add_argument("--text", type=existing_file, required=True, help="text that the model was not trained on")

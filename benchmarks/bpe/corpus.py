@@ -23,7 +23,7 @@ _COPIES = 100
 
 
 def gather(data: Path, target: Path, num_bytes: int) -> dict[str, Any]:
-    """Write `num_bytes` or more of text to a file, unless it is there, and tell what it is made of.
+    """Write `num_bytes` or more of text to a file, unless it exists, and return what it consists of.
 
     Args:
         data: The folder of reference data; may be missing.

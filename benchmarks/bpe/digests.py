@@ -1,4 +1,4 @@
-"""Hashes of ids, to tell whether packages agree."""
+"""Hashes of ids, to check whether packages agree."""
 
 import bisect
 import hashlib

@@ -45,7 +45,7 @@ def train(data: Path, steps: int, evaluations: int) -> Curve:
 
 
 def points(records: list[dict[str, Any]]) -> list[Point]:
-    """The evaluations among records of metrics.jsonl that tell of every step."""
+    """The evaluations among the per-step records of metrics.jsonl."""
     curve, tokens, seconds = [], 0, 0.0
     for record in records:
         if "tokens_per_second" in record:

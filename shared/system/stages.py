@@ -1,4 +1,4 @@
-"""Naming the stages of a job, for whoever wants to know where its time and memory went."""
+"""Names the stages of a job, so that a profiler can measure them."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -21,7 +21,7 @@ class Stage(Protocol):
 
 
 def no_stage(name: str, amount: int = 0) -> AbstractContextManager[None]:  # noqa: ARG001
-    """A `Stage` where nobody wants to know."""
+    """The `Stage` without a profiler: measures nothing."""
     return nullcontext()
 
 

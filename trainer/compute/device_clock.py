@@ -28,7 +28,7 @@ class DeviceClock:
         self._pending: deque[tuple[Measured | None, Any]] = deque()
 
     def mark(self, stage: Measured | None) -> None:
-        """Queue a mark; the time since the last one is the stage's, or nobody's at the first."""
+        """Queue a mark; the time since the last one is added to the stage; the first mark only starts the clock."""
         event = self._new_event()
         event.record()
         self._pending.append((stage, event))

@@ -4,7 +4,7 @@ _ESCAPED_BYTES = range(0xDC80, 0xDD00)  # where Python's surrogateescape puts by
 
 
 def token_text(data: bytes) -> str:
-    r"""Bytes as printable text on one line, from which they can be told exactly.
+    r"""Bytes as printable text on one line, an unambiguous encoding.
 
     Bytes that are not UTF-8, such as half of a character, are shown as `\xNN`; control and other unprintable characters
     as Python escapes them, beyond ASCII always by their code point (`\u0085`); a backslash is doubled.

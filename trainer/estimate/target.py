@@ -1,4 +1,4 @@
-"""Where a run is to be estimated: on this machine, or on one that is described."""
+"""The machine that a run is estimated for: this one, or one that is described."""
 
 from dataclasses import dataclass
 

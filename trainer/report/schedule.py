@@ -53,7 +53,7 @@ def check_file(path: Path, max_steps: int) -> None:
 
 
 def save_rates(settings: TrainSettings, path: Path) -> None:
-    """Write the rate of every step as CSV, or draw the curve; `check_file` tells which files are possible.
+    """Write the rate of every step as CSV, or draw the curve; `check_file` lists the supported formats.
 
     Raises:
         OSError: it cannot be written.

@@ -18,7 +18,7 @@ class Forecast:
 
     Args:
         last_step: Where the run will end.
-        shapes: Tells the tokens of every step.
+        shapes: The batch shape, and so the number of tokens, of every step.
     """
 
     def __init__(self, last_step: int, shapes: StepShapes) -> None:
