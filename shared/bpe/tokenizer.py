@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shared.bpe.encoding.chunks import Chunker
+from shared.bpe.encoding.merge_tree import MergeTree, TreeNode
 from shared.bpe.encoding.offsets import TokenSpan
 from shared.bpe.encoding.segments import AllowedSpecial
 from shared.bpe.encoding.template import Ids
@@ -291,6 +292,14 @@ class Tokenizer:
         """
         return self._token_bytes.of(id)
 
+    def merge_tree(self, id: int) -> list[TreeNode]:  # noqa: A002  # as above
+        """How merges make the token of an id from its bytes: see `MergeTree.of`.
+
+        Raises:
+            TokenizerError: It is not in the vocabulary.
+        """
+        return self._merge_tree.of(self.token_bytes(id))
+
     def chunker(self, *, allowed_special: AllowedSpecial = ()) -> Chunker:
         """A `Chunker` whose chunks this tokenizer encodes as it would the whole text."""
         return self._text_encoder.chunker(allowed_special)
@@ -298,6 +307,10 @@ class Tokenizer:
     def warm_up(self) -> None:
         """Load the kernels and build the tables now, instead of with the first text."""
         self.decode(self.encode(" "))
+
+    @cached_property
+    def _merge_tree(self) -> MergeTree:
+        return MergeTree(self.vocabulary)
 
     def _added_id(self, content: str | None) -> int | None:
         return next((t.id for t in self.vocabulary.added if t.content == content), None)
