@@ -10,6 +10,7 @@ from services.tokenizer.encode import encode_route
 from services.tokenizer.schemas import InfoResponse
 from services.tokenizer.service import TokenizerService
 from services.tokenizer.settings import TokenizerSettings
+from services.tokenizer.vocabulary import token_route, vocabulary_route
 from shared.bpe import Tokenizer
 from shared.http import HttpMetrics, Lifecycle, add_body_routes, build_app, error_responses
 
@@ -26,7 +27,7 @@ def create_app(settings: TokenizerSettings) -> FastAPI:
         version=version("ownlm"),
     )
     service = TokenizerService(settings, lifecycle)
-    add_body_routes(app, encode_route(service), decode_route(service))
+    add_body_routes(app, encode_route(service), decode_route(service), vocabulary_route(service), token_route(service))
     _add_info(app, service)
     return app
 

@@ -47,7 +47,7 @@ class MergeTree:
 
 
 class _Merges(Mapping[tuple[int, int], tuple[int, int]]):
-    """The merges by pair, with the memory of the ranks alone. Of a pair listed twice the last counts, as in `tables`."""
+    """The merges by pair, with the memory of ranks alone. Of a pair listed twice the last counts, as in `tables`."""
 
     def __init__(self, vocabulary: Vocabulary):
         self._vocabulary = vocabulary
