@@ -3,7 +3,7 @@
 import { copy, element } from "./dom.js";
 import { grouped, hex, shown } from "./spelling.js";
 
-const WINDOW = 500; // tokens
+const WINDOW = { pieces: 500, ids: 500, table: 200 }; // tokens
 const MOVES = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
 const none = { ids: new Uint32Array(), starts: [], ends: [], byteEnds: [], special: [], bytes: new Uint8Array() };
 
@@ -32,7 +32,7 @@ export class Pieces {
     Object.assign(this, { onSelect, columns: none, first: 0, view: "pieces", white: true });
     this.counts = element("div", { class: "counts", role: "status" });
     this.goTo = element("input", { type: "number", min: 1, "aria-label": `Go to token, ${name}`, change: () => this.move(this.goTo.value - 1) });
-    const step = (text, windows) => element("button", { type: "button", click: () => this.move(this.first + windows * WINDOW) }, text);
+    const step = (text, windows) => element("button", { type: "button", click: () => this.move(this.first + windows * WINDOW[this.view]) }, text);
     this.range = element("span");
     this.window = element("div", { class: "row window", hidden: true }, step("Previous", -1), this.range, step("Next", 1), this.goTo);
     this.body = element("div", { class: "card", hidden: true });
@@ -46,13 +46,12 @@ export class Pieces {
    */
   show(columns, size) {
     Object.assign(this, { columns, size });
-    this.first = Math.min(this.first, Math.floor(Math.max(0, columns.ids.length - 1) / WINDOW) * WINDOW);
     const tokens = columns.ids.length;
     const ratio = (value) => (tokens ? (value / tokens).toFixed(2) : "–");
     const count = (value, text) => element("span", {}, element("b", {}, value), ` ${text}`);
     this.counts.replaceChildren(count(grouped(tokens), tokens === 1 ? "token" : "tokens"),
       count(grouped(size.characters), "characters"), count(grouped(size.bytes), "bytes"), count(ratio(size.bytes), "bytes a token"));
-    this.draw();
+    this.move(this.first);
   }
 
   clear() {
@@ -64,13 +63,14 @@ export class Pieces {
   /** @param {"pieces"|"table"|"ids"} view @param {boolean} white whether white space is shown by symbols */
   restyle(view, white) {
     Object.assign(this, { view, white });
-    this.draw();
+    this.move(this.first);
   }
 
   /** Show the window that begins at this token, or the one that has it. */
   move(index) {
     const last = Math.max(0, this.columns.ids.length - 1);
-    this.first = Math.floor(Math.min(Math.max(0, index || 0), last) / WINDOW) * WINDOW;
+    const size = WINDOW[this.view];
+    this.first = Math.floor(Math.min(Math.max(0, index || 0), last) / size) * size;
     this.draw();
   }
 
@@ -86,8 +86,8 @@ export class Pieces {
 
   draw() {
     const { length } = this.columns.ids;
-    const last = Math.min(this.first + WINDOW, length);
-    this.window.hidden = length <= WINDOW;
+    const last = Math.min(this.first + WINDOW[this.view], length);
+    this.window.hidden = last - this.first === length;
     this.range.textContent = `tokens ${grouped(this.first + 1)} to ${grouped(last)} of ${grouped(length)}`;
     this.goTo.max = length;
     const tokens = Array.from({ length: last - this.first }, (_, offset) => this.token(this.first + offset));
@@ -129,9 +129,9 @@ export class Pieces {
     event.preventDefault();
     if (options[next] && !isPage) return options[next].focus();
     const windows = next >= options.length || event.key === "PageDown" ? 1 : -1;
-    const first = this.first;
-    this.move(first + windows * WINDOW);
-    if (this.first === first) return;
+    const first = this.first + windows * WINDOW.pieces;
+    if (first < 0 || first >= this.columns.ids.length) return;
+    this.move(first);
     this.body.firstChild[isPage || windows === 1 ? "firstChild" : "lastChild"].focus();
   }
 
