@@ -23,8 +23,10 @@ export class TokenPanel {
    */
   show(token) {
     this.token = token;
-    if (token.bytes) this.draw(token);
-    this.details.replaceChildren();
+    if (token.bytes) {
+      this.details.replaceChildren();
+      this.draw(token);
+    }
     this.load();
   }
 
