@@ -32,6 +32,7 @@ export const translate = (pattern) => {
     [part] = found;
     letter = !set && ignoresCase && !inClass ? part.toLowerCase() : "";
     if (LIGATURES.has(before + letter)) refuse(`${before + letter} in any case`);
+    if (ignoresCase && (set || open === "[^" || /[^\0-\x7f]/.test(part))) refuse(`${part} in any case`);
     if (group) {
       groups.push(ignoresCase);
       ignoresCase ||= part === "(?i:";
