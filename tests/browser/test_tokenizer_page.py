@@ -116,6 +116,9 @@ def test_a_token_has_its_bytes_and_its_merges(tokens: Page, tokenizer: Tokenizer
         assert item.endswith(f"{node.id}, {'a byte' if node.rank is None else f'merge {node.rank}'}")
     panel.locator(".tree li button").nth(1).click()
     expect(panel.locator("dl dd").first).to_have_text(str(nodes[1].id))
+    pieces(tokens).nth(2).click()
+    enter(tokens, "é fox.", 4)
+    expect(panel.locator("dl")).to_have_text(f"Id{fox}Its bytes20 66 6f 78")  # its place was that in another text
     pieces(tokens).nth(0).click()
     expect(panel).to_contain_text("Not text by itself: bytes of a part of a character")
 
@@ -266,6 +269,22 @@ def test_hostile_text_is_shown_and_moves_nothing(tokens: Page, tokenizer: Tokeni
     assert ids_on(tokens) == tokenizer.encode(text)[:500]
 
 
+def test_an_example(tokens: Page, tokenizer: Tokenizer) -> None:
+    tokens.get_by_role("button", name="Example").click()
+    expect(pieces(tokens).first).to_have_text("Once")
+    assert ids_on(tokens) == tokenizer.encode(tokens.locator("#text").input_value())
+
+
+def test_a_text_that_is_refused_leaves_no_tokens_of_another(tokens: Page, watched: Watched) -> None:
+    watched.expected.append("413")
+    enter(tokens, "The fox", 2)
+    tokens.locator("#text").fill("x" * (8 * 1024 * 1024 + 1))
+    expect(tokens.locator("#status")).to_contain_text("The body has 8,388,609 bytes, the limit is 8,388,608")
+    expect(pieces(tokens)).to_have_count(0)
+    tokens.locator("#held").get_by_role("button", name="Clear").click()
+    enter(tokens, "The fox", 2)
+
+
 def test_half_of_a_pair_is_named(tokens: Page) -> None:
     tokens.locator("#text").evaluate("field => { field.value = 'a\\ud800'; field.dispatchEvent(new Event('input')); }")
     expect(tokens.locator("#status")).to_contain_text("half of a UTF-16 pair")
@@ -357,7 +376,7 @@ def test_everything_by_keyboard(tokens: Page) -> None:
     expect(tokens.get_by_label("Text", exact=True)).to_be_focused()
     tokens.keyboard.type("Once upon a fox")
     expect(pieces(tokens)).to_have_count(4)
-    for _ in range(7):
+    for _ in range(8):
         tokens.keyboard.press("Tab")
     expect(pieces(tokens).first).to_be_focused()
     expect(tokens.locator("#token .shown")).to_have_text("Once")

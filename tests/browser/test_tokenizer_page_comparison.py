@@ -16,7 +16,8 @@ from shared.bpe import PATTERNS, Tokenizer, train_bpe
 LETTERS = [
     *"  \n\r\t'aAbsStTlLvVeErRdDmM09½Ⅷ,.!/<>|_", "\u00a0", "\u3000", "\u0085", "\ufeff", "\u200b", "\u0301", "\u0323",
     "\u0345", "ſ", "\u212a", "ǅ", "é", "ß", "中", "日", "한", "\u1112", "\u1161", "\u11ab", "\u0915", "\u093f",
-    "\U0001f600", "\u02b0", "\u0660", "\u200d", "\u0f73", "<s>", "<l>", "<r>", "<b>", " x", "e\u0301", "<|endoftext|>", "'ll", "'RE",
+    "\U0001f600", "\u02b0", "\u0660", "\u200d", "\u0f73", "<s>", "<l>", "<r>", "<b>", " x", "e\u0301", "<|endoftext|>",
+    "'ll", "'RE",
 ]  # fmt: skip
 TEXTS = [
     "", " ",

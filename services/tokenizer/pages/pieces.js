@@ -31,7 +31,7 @@ export class Pieces {
   constructor(host, name, onSelect) {
     Object.assign(this, { onSelect, columns: none, first: 0, view: "pieces", white: true });
     this.counts = element("div", { class: "counts", role: "status" });
-    this.goTo = element("input", { type: "number", min: 1, "aria-label": `Go to token, ${name}`, change: () => this.move(this.goTo.value - 1) });
+    this.goTo = element("input", { type: "number", min: 1, placeholder: "token", "aria-label": `Go to token, ${name}`, change: () => this.move(this.goTo.value - 1) });
     const step = (text, windows) => element("button", { type: "button", click: () => this.move(this.first + windows * WINDOW[this.view]) }, text);
     this.range = element("span");
     this.window = element("div", { class: "row window", hidden: true }, step("Previous", -1), this.range, step("Next", 1), this.goTo);
@@ -100,20 +100,20 @@ export class Pieces {
       role: "option", class: token.special ? "piece text special" : "piece text", tabindex: offset ? -1 : 0, "aria-selected": "false",
       title: `id ${token.id}`,
     }, shown(token.bytes, { white: this.white }));
-    const list = element("div", {
+    let again = false;
+    return element("div", {
       role: "listbox", "aria-label": this.name, "aria-orientation": "horizontal", class: "pieces",
-      click: (event) => event.target.role === "option" && this.select(event.target),
+      // A press moves the focus, which selects; what was selected before is shown again, since the panel may have moved on.
+      mousedown: (event) => (again = event.target.ariaSelected === "true"),
+      click: (event) => (again || !event.detail) && event.target.role === "option" && this.select(event.target),
       focusin: (event) => event.target.role === "option" && this.select(event.target),
       keydown: (event) => this.key(event),
     }, ...tokens.map(piece));
-    return list;
   }
 
   select(option) {
     const list = option.parentElement;
-    const before = list.querySelector("[aria-selected=true]");
-    if (before === option) return;
-    before?.setAttribute("aria-selected", "false");
+    list.querySelector("[aria-selected=true]")?.setAttribute("aria-selected", "false");
     list.querySelector("[tabindex='0']")?.setAttribute("tabindex", "-1");
     option.setAttribute("aria-selected", "true");
     option.setAttribute("tabindex", "0");

@@ -30,6 +30,13 @@ export class TokenPanel {
     this.load();
   }
 
+  /** The text has changed: the token shown is no longer at its place. */
+  forgetPlace() {
+    if (this.shown?.index === undefined) return;
+    if (this.token) this.token = { ...this.token, index: undefined };
+    this.draw({ ...this.shown, index: undefined });
+  }
+
   /** Show a token of another vocabulary, of which the service knows nothing. */
   showOther(token) {
     this.token = null;
@@ -37,7 +44,9 @@ export class TokenPanel {
     this.details.replaceChildren(element("p", { class: "soft" }, "A token of the other tokenizer."));
   }
 
-  draw({ id, bytes, start, end, byteStart, byteEnd, isExact, index, special }) {
+  draw(token) {
+    this.shown = token;
+    const { id, bytes, start, end, byteStart, byteEnd, isExact, index, special } = token;
     const place = index === undefined ? [] : [
       ["Token", `${grouped(index + 1)} of the text`], ["Characters", `${start} to ${end}`],
       ["Bytes", isExact ? `${byteStart} to ${byteEnd}` : "not those of the text, which is changed before it is split"],
@@ -54,12 +63,12 @@ export class TokenPanel {
   }
 
   async fetch(signal) {
-    const { token } = this;
-    const ask = async (first) => (await request("vocabulary/token", { json: { id: token.id, first, limit: NODES }, signal })).json();
+    const { id } = this.token;
+    const ask = async (first) => (await request("vocabulary/token", { json: { id, first, limit: NODES }, signal })).json();
     const answer = await ask(0);
-    if (signal.aborted || this.token !== token) return;
+    if (signal.aborted || this.token?.id !== id) return;
     const bytes = fromBase64(answer.bytes);
-    this.draw({ ...answer, ...token, bytes });
+    this.draw({ ...answer, ...this.token, bytes });
     const list = element("ol", { class: "tree" });
     const more = element("button", { type: "button", click: async () => {
       more.disabled = true;

@@ -13,6 +13,7 @@ import { startVocabulary } from "./vocabulary.js";
 
 const EDITABLE = 50_000; // characters; a field with more slows the whole page down
 const LINKED = 2_000; // characters of a text that are in the address
+const EXAMPLE = "Once upon a time, 12,345 naïve cafés 👩‍🚀 opened.\n\tThe end.<|endoftext|>";
 const RAW = { "Content-Type": "text/plain; charset=utf-8", Accept: "application/octet-stream" };
 
 const [field, held, status, file, close] = ["text", "held", "status", "file", "close"].map(byId);
@@ -43,9 +44,15 @@ const encode = latest(async (signal) => {
   const content = await response.arrayBuffer();
   if (signal.aborted) return;
   first.show(readColumns(content, Number(response.headers.get("X-Token-Count"))), sizeOf(text));
+  if (first.text !== text) panel.forgetPlace();
   first.text = text;
   describeDifference();
 }, (sentence) => {
+  if (sentence) {
+    first.clear(); // they are those of another text
+    first.text = null;
+    describeDifference();
+  }
   const lost = !(long ?? field.value).isWellFormed();
   status.textContent = sentence || (lost ? "The text has half of a UTF-16 pair, which is no character: U+FFFD is sent." : "");
 });
@@ -129,8 +136,8 @@ const setText = (text) => {
     setText("");
     changed();
   } }, "Clear");
-  const beginning = shown(new TextEncoder().encode(text.slice(0, 100)));
-  held.replaceChildren(element("p", { class: "text" }, `A text of ${grouped(sizeOf(text).characters)} characters, too long to edit here. It begins: ${beginning}`), clear);
+  const beginning = shown(new TextEncoder().encode(text.slice(0, 60)));
+  held.replaceChildren(element("p", { class: "text" }, `A text of ${grouped(sizeOf(text).characters)} characters, too long to edit here. It begins: ${beginning}…`), clear);
   clear.focus();
 };
 
@@ -187,6 +194,10 @@ close.addEventListener("click", () => {
 });
 const body = () => ({
   text: currentText(), ...(special.checked && { allowed_special: "all" }), ...(template.checked && { add_special_tokens: true }),
+});
+byId("example").addEventListener("click", () => {
+  setText(EXAMPLE);
+  changed();
 });
 byId("curl").addEventListener("click", (event) => copy(event.target, asCurl(body())));
 byId("python").addEventListener("click", (event) => copy(event.target, asPython(body())));
