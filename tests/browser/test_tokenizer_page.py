@@ -54,6 +54,16 @@ def tokens(page: Page, tokenizer_url: str, tokenizer: Tokenizer) -> Page:
     return page
 
 
+def test_the_page_is_small(page: Page, tokenizer_url: str) -> None:
+    """All that it loads, before compression; what reads another tokenizer is loaded with the first file."""
+    loaded = [httpx.get(tokenizer_url)]
+    page.on("request", lambda request: loaded.append(httpx.get(request.url)) if "/assets/" in request.url else None)
+    page.goto(tokenizer_url)
+    expect(page.locator("#served")).not_to_be_empty()
+    assert len(loaded) > 10
+    assert sum(len(response.content) for response in loaded) < 60_000
+
+
 def test_tokens_appear_as_one_types(tokens: Page, tokenizer: Tokenizer) -> None:
     tokens.locator("#text").press_sequentially("Once upon a fox")
     expect(pieces(tokens)).to_have_text(["Once", "·upon", "·a", "·fox"])

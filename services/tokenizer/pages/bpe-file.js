@@ -1,9 +1,10 @@
-// Reading a tokenizer.json for byte-level BPE. What would change ids in a way that bpe.js does not follow is refused by name.
+// Reading a tokenizer.json for byte-level BPE. What would change ids in a way that bpe.js does not follow is refused.
 import { translate } from "./bpe-pattern.js";
 
 const GPT2 = String.raw`'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`;
 // Digits are cut off first, and the text ends before them for the rest of the pattern.
 const AFTER_DIGITS = String.raw`|'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+`;
+const FLAGS = ["special", "lstrip", "rstrip", "normalized"];
 const MAX_ID = 2 ** 21 - 3;
 const MAX_MERGES = 2 ** 22 - 1;
 
@@ -15,7 +16,8 @@ for (let byte = 0, next = 256; byte < 256; byte++) {
 const BYTES = new Map(ALPHABET.map((character, byte) => [character, byte]));
 
 /**
- * @typedef {{id: number, content: string, special: boolean, lstrip: boolean, rstrip: boolean, normalized: boolean}} Added
+ * @typedef {{id: number, content: string, special: boolean, lstrip: boolean, rstrip: boolean,
+ *   normalized: boolean}} Added
  * @typedef {object} Vocabulary
  * @property {Map<string, number>} ids ordinary tokens by printable form
  * @property {Map<number, string>} texts printable forms of all ordinary tokens
@@ -41,7 +43,8 @@ export const readVocabulary = (content) => {
   for (const key of ["dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"]) {
     if (model[key]) fail(`model.${key} is ${show(model[key])}; only byte-level BPE without it is supported`);
   }
-  if (names(content.decoder, "decoder") !== "ByteLevel") fail(`decoder is ${names(content.decoder, "decoder")}; only ByteLevel is supported`);
+  const decoder = names(content.decoder, "decoder");
+  if (decoder !== "ByteLevel") fail(`decoder is ${decoder || "missing"}; only ByteLevel is supported`);
   const normalizer = names(content.normalizer, "normalizer");
   if (!["", "NFC"].includes(normalizer)) fail(`normalizer is ${normalizer}; only none or NFC is supported`);
   const all = readIds(model.vocab);
@@ -70,12 +73,16 @@ const fail = (message) => {
 
 const show = (value) => String(JSON.stringify(value)).slice(0, 80);
 
+const checkId = (id, what) => {
+  if (!Number.isInteger(id) || id < 0 || id > MAX_ID) fail(`${what} is ${show(id)}, not a whole number to ${MAX_ID}`);
+};
+
 const readIds = (vocab) => {
   if (typeof vocab !== "object" || vocab === null) fail("model.vocab must be an object of tokens and ids");
   const ids = new Map(Object.entries(vocab));
   const seen = new Map();
   for (const [text, id] of ids) {
-    if (!Number.isInteger(id) || id < 0 || id > MAX_ID) fail(`the id of ${show(text)} is ${show(id)}, not a whole number from 0 to ${MAX_ID}`);
+    checkId(id, `the id of ${show(text)}`);
     if (seen.has(id)) fail(`the id ${id} is given to both ${show(seen.get(id))} and ${show(text)}`);
     seen.set(id, text);
   }
@@ -88,23 +95,23 @@ const readAdded = (entries, ids) => {
     const { content, id } = entry ?? {};
     const where = `added_tokens[${number}] ${show(content)}`;
     if (typeof content !== "string" || !content) fail(`${where} must have a content`);
-    if (!Number.isInteger(id) || id < 0 || id > MAX_ID) fail(`${where} has the id ${show(id)}, not a whole number from 0 to ${MAX_ID}`);
+    checkId(id, `the id of ${where}`);
     if (entry.single_word) fail(`${where} is single_word; that is not supported`);
-    if ((ids.get(content) ?? id) !== id) fail(`${where} has the id ${id}, but the id ${ids.get(content)} in the vocabulary`);
-    const [special, lstrip, rstrip, normalized] = ["special", "lstrip", "rstrip", "normalized"].map((flag) => Boolean(entry[flag]));
-    return { id, content, special, lstrip, rstrip, normalized };
+    const known = ids.get(content) ?? id;
+    if (known !== id) fail(`${where} has the id ${id}, but the id ${known} in the vocabulary`);
+    return { id, content, ...Object.fromEntries(FLAGS.map((flag) => [flag, Boolean(entry[flag])])) };
   });
 };
 
 const readMerges = (merges, ids) => {
-  if (!Array.isArray(merges) || merges.length > MAX_MERGES) fail(`model.merges must be a list of at most ${MAX_MERGES} pairs`);
+  if (!Array.isArray(merges) || merges.length > MAX_MERGES) fail(`model.merges must be a list of up to ${MAX_MERGES}`);
   return merges.map((merge, number) => {
     const parts = typeof merge === "string" ? merge.split(" ") : merge;
     if (!Array.isArray(parts) || parts.length !== 2 || !parts.every((part) => typeof part === "string" && part)) {
       fail(`merge ${number} must be two tokens, not ${show(merge)}`);
     }
     for (const part of [...parts, parts.join("")]) {
-      if (!ids.has(part)) fail(`merge ${number}, ${show(merge)}, needs the token ${show(part)}, which is missing in the vocabulary`);
+      if (!ids.has(part)) fail(`merge ${number}, ${show(merge)}, needs the token ${show(part)}, which is missing`);
     }
     return parts;
   });
@@ -119,7 +126,7 @@ const ordinary = (all, pairs, added) => {
   }
   for (const text of ids.keys()) {
     for (const character of text) {
-      if (!BYTES.has(character)) fail(`${show(text)} is not in the byte-level alphabet: only byte-level BPE is supported`);
+      if (!BYTES.has(character)) fail(`${show(text)} is not in the byte-level alphabet: another kind of BPE`);
     }
   }
   return ids;
@@ -142,22 +149,25 @@ const readPreTokenizer = (component) => {
     fail(`pre_tokenizer is ${kinds || "missing"}; only ByteLevel, alone or after one Split or Digits, is supported`);
   }
   if (prefixSpace) fail("pre_tokenizer.add_prefix_space is true: that is supported for ByteLevel alone");
-  if (useRegex !== (cut.type === "Digits")) fail(`pre_tokenizer is ${kinds} with use_regex ${useRegex}; that is not supported`);
+  if (useRegex !== (cut.type === "Digits")) fail(`pre_tokenizer is ${kinds} with use_regex ${useRegex}`);
   if (cut.type === "Digits") {
     return { pattern: translate((cut.individual_digits ? "\\p{N}" : "\\p{N}+") + AFTER_DIGITS), prefixSpace };
   }
-  if (typeof cut.pattern?.Regex !== "string") fail(`pre_tokenizer Split has the pattern ${show(cut.pattern)}; only a Regex is supported`);
-  const everyMatch = cut.behavior === "Removed" && cut.invert; // what is not matched would be lost: see bpe.js
-  if (cut.behavior !== "Isolated" && !everyMatch) {
-    fail(`pre_tokenizer Split has behavior ${show(cut.behavior)} and invert ${Boolean(cut.invert)}; only "Isolated" is supported`);
+  const { pattern, behavior } = cut;
+  const invert = Boolean(cut.invert);
+  if (typeof pattern?.Regex !== "string") fail(`pre_tokenizer Split has the pattern ${show(pattern)}; not a Regex`);
+  const everyMatch = behavior === "Removed" && invert; // what is not matched would be lost: see bpe.js
+  if (behavior !== "Isolated" && !everyMatch) {
+    fail(`pre_tokenizer Split has behavior ${show(behavior)} and invert ${invert}; only "Isolated" is supported`);
   }
-  return { pattern: translate(cut.pattern.Regex), mustMatch: everyMatch, prefixSpace };
+  return { pattern: translate(pattern.Regex), mustMatch: everyMatch, prefixSpace };
 };
 
 const readTemplate = (component, added) => {
-  const templates = steps(component, "post_processor").filter((step) => step.type !== "ByteLevel"); // it only trims offsets
+  // ByteLevel here only trims offsets.
+  const templates = steps(component, "post_processor").filter((step) => step.type !== "ByteLevel");
   const kinds = templates.map((step) => step.type).join(", ");
-  if (!["", "TemplateProcessing"].includes(kinds)) fail(`post_processor is ${kinds}; only ByteLevel and TemplateProcessing are supported`);
+  if (!["", "TemplateProcessing"].includes(kinds)) fail(`post_processor is ${kinds}; not a TemplateProcessing`);
   const [prefix, suffix] = [[], []];
   let ids = prefix;
   for (const item of templates[0]?.single ?? []) {

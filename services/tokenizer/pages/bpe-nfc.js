@@ -9,8 +9,8 @@ const marks = new Map();
 /**
  * @param {string} text
  * @param {number} place the number of its first character, in code points
- * @returns {{normalized: string, origins: number[][]|null}} origins: [start, end) of each character of `normalized`; null
- *   where the text is normalized already
+ * @returns {{normalized: string, origins: number[][]|null}} origins: [start, end) of each character of `normalized`;
+ *   null where the text is normalized already
  */
 export const nfcWithOrigins = (text, place) => {
   if (text.normalize("NFC") === text) return { normalized: text, origins: null };

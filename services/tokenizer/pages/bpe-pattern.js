@@ -21,7 +21,8 @@ export const translate = (pattern) => {
   let [ignoresCase, inClass, captures, atom, letter] = [false, false, 0, -1, ""];
   let at = 0;
   const refuse = (what) => {
-    throw new Error(`the pattern has ${what} at character ${at}, which this page cannot match exactly: ${pattern.slice(0, 200)}`);
+    const where = `at character ${at}, which this page cannot match exactly`;
+    throw new Error(`the pattern has ${what} ${where}: ${pattern.slice(0, 200)}`);
   };
   for (let part = ""; at < pattern.length; at += part.length) {
     const expression = inClass ? INSIDE : OUTSIDE;

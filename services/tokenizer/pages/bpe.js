@@ -41,7 +41,8 @@ export class Encoder {
     const out = { ids: [], starts: [], ends: [], special: [] };
     const { nfc, added } = this.vocabulary;
     const known = added.filter((token) => special || !token.special);
-    const passes = [false, true].map((normalized) => new Finder(known.filter((token) => token.normalized === normalized), nfc && normalized));
+    const passes = [false, true].map((normalized) =>
+      new Finder(known.filter((token) => token.normalized === normalized), nfc && normalized));
     for (const [part, token, place] of split(text, nfc ? [passes[0]] : passes)) {
       if (token) this.#addSpecial(out, token.id, place, place + count(part));
       else this.#normalized(out, part, place, nfc ? [passes[1]] : []);
@@ -87,7 +88,7 @@ export class Encoder {
   }
 
   #unmatched(text, mustMatch) {
-    if (mustMatch) throw new Error(`the pattern does not match ${JSON.stringify(text.slice(0, 20))}, which would be lost`);
+    if (mustMatch) throw new Error(`the pattern does not match ${JSON.stringify(text.slice(0, 20))}: it would be lost`);
     return text;
   }
 
@@ -114,7 +115,8 @@ export class Encoder {
     for (const id of ids) {
       // A byte that continues a character belongs to the one before.
       starts.push((data[byte] & 0xc0) === 0x80 ? characters - 1 : characters);
-      for (const end = byte + this.vocabulary.texts.get(id).length; byte < end; byte++) characters += (data[byte] & 0xc0) !== 0x80;
+      const end = byte + this.vocabulary.texts.get(id).length;
+      for (; byte < end; byte++) characters += (data[byte] & 0xc0) !== 0x80;
       ends.push(characters);
     }
     const tokens = { ids, starts, ends, length: characters };
@@ -131,7 +133,7 @@ export class Encoder {
     }
     const bytes = Array.from(data, (byte) => this.byteIds[byte]);
     const missing = bytes.indexOf(undefined);
-    if (missing >= 0) throw new Error(`the vocabulary has no token for the byte 0x${data[missing].toString(16).padStart(2, "0")} of the text`);
+    if (missing >= 0) throw new Error(`the vocabulary has no token for the byte 0x${data[missing].toString(16)}`);
     return merge(bytes, merges);
   }
 

@@ -43,7 +43,7 @@ export class OtherTokenizer {
     const { worker } = this;
     this.last = new Promise((resolve, reject) => {
       this.reject = reject;
-      worker.onmessage = ({ data }) => (data.error === undefined ? resolve(data.answer) : reject(new Error(data.error)));
+      worker.onmessage = ({ data: { answer, error } }) => (answer ? resolve(answer) : reject(new Error(error)));
       worker.onerror = (event) => {
         event.preventDefault();
         reject(new Error(event.message || "its worker did not start"));

@@ -4,8 +4,8 @@ import { explain, whenReady } from "./service.js";
 const PASSING = [0, 429, 503]; // no connection, too many requests, not ready
 
 /**
- * A function that runs a task, and ends the one that it started before. A task that fails because the service is away is
- * run again when it is back.
+ * A function that runs a task, and ends the one that it started before. A task that fails because the service is away
+ * is run again when it is back.
  * @param {(signal: AbortSignal) => Promise<void>} task
  * @param {(sentence: string) => void} report gets what went wrong, and "" when it has ended
  * @returns {() => Promise<void>}

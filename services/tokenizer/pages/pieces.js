@@ -17,7 +17,8 @@ export const readColumns = (content, count) => {
   const column = (number) => new Uint32Array(content, 4 * count * number, count);
   const [ids, starts, ends, byteEnds] = [0, 1, 2, 3].map(column);
   return {
-    ids, starts, ends, byteEnds, special: new Uint8Array(content, 16 * count, count), bytes: new Uint8Array(content, 17 * count),
+    ids, starts, ends, byteEnds,
+    special: new Uint8Array(content, 16 * count, count), bytes: new Uint8Array(content, 17 * count),
   };
 };
 
@@ -31,10 +32,15 @@ export class Pieces {
   constructor(host, name, onSelect) {
     Object.assign(this, { onSelect, columns: none, first: 0, view: "pieces", white: true });
     this.counts = element("div", { class: "counts", role: "status" });
-    this.goTo = element("input", { type: "number", min: 1, placeholder: "token", "aria-label": `Go to token, ${name}`, change: () => this.move(this.goTo.value - 1) });
-    const step = (text, windows) => element("button", { type: "button", click: () => this.move(this.first + windows * WINDOW[this.view]) }, text);
+    this.goTo = element("input", {
+      type: "number", min: 1, placeholder: "token", "aria-label": `Go to token, ${name}`,
+      change: () => this.move(this.goTo.value - 1),
+    });
+    const step = (text, windows) =>
+      element("button", { type: "button", click: () => this.move(this.first + windows * WINDOW[this.view]) }, text);
     this.range = element("span");
-    this.window = element("div", { class: "row window", hidden: true }, step("Previous", -1), this.range, step("Next", 1), this.goTo);
+    this.window = element("div", { class: "row window", hidden: true },
+      step("Previous", -1), this.range, step("Next", 1), this.goTo);
     this.body = element("div", { class: "card", hidden: true });
     this.name = name;
     host.replaceChildren(this.counts, this.window, this.body);
@@ -49,8 +55,9 @@ export class Pieces {
     const tokens = columns.ids.length;
     const ratio = (value) => (tokens ? (value / tokens).toFixed(2) : "–");
     const count = (value, text) => element("span", {}, element("b", {}, value), ` ${text}`);
-    this.counts.replaceChildren(count(grouped(tokens), tokens === 1 ? "token" : "tokens"),
-      count(grouped(size.characters), "characters"), count(grouped(size.bytes), "bytes"), count(ratio(size.bytes), "bytes a token"));
+    this.counts.replaceChildren(
+      count(grouped(tokens), tokens === 1 ? "token" : "tokens"), count(grouped(size.characters), "characters"),
+      count(grouped(size.bytes), "bytes"), count(ratio(size.bytes), "bytes a token"));
     this.move(this.first);
   }
 
@@ -79,8 +86,9 @@ export class Pieces {
     const { ids, starts, ends, byteEnds, special, bytes } = this.columns;
     const start = index ? byteEnds[index - 1] : 0;
     return {
-      index, id: ids[index], start: starts[index], end: ends[index], special: special[index] === 1, byteStart: start,
-      byteEnd: byteEnds[index], bytes: bytes.subarray(start, byteEnds[index]), isExact: bytes.length === this.size.bytes,
+      index, id: ids[index], start: starts[index], end: ends[index], special: special[index] === 1,
+      byteStart: start, byteEnd: byteEnds[index], bytes: bytes.subarray(start, byteEnds[index]),
+      isExact: bytes.length === this.size.bytes,
     };
   }
 
@@ -97,13 +105,13 @@ export class Pieces {
 
   pieces(tokens) {
     const piece = (token, offset) => element("span", {
-      role: "option", class: token.special ? "piece text special" : "piece text", tabindex: offset ? -1 : 0, "aria-selected": "false",
-      title: `id ${token.id}`,
+      role: "option", class: token.special ? "piece text special" : "piece text", title: `id ${token.id}`,
+      tabindex: offset ? -1 : 0, "aria-selected": "false",
     }, shown(token.bytes, { white: this.white }));
     let again = false;
     return element("div", {
       role: "listbox", "aria-label": this.name, "aria-orientation": "horizontal", class: "pieces",
-      // A press moves the focus, which selects; what was selected before is shown again, since the panel may have moved on.
+      // A press moves the focus, which selects. One that was selected is shown again: the panel may have moved on.
       mousedown: (event) => (again = event.target.ariaSelected === "true"),
       click: (event) => (again || !event.detail) && event.target.role === "option" && this.select(event.target),
       focusin: (event) => event.target.role === "option" && this.select(event.target),
@@ -138,7 +146,8 @@ export class Pieces {
   table(tokens) {
     const head = ["#", "id", "text", "bytes", "characters", "bytes of the text"];
     const row = (token) => element("tr", {}, ...[
-      token.index + 1, element("button", { type: "button", class: "link", click: () => this.onSelect(token) }, token.id),
+      token.index + 1,
+      element("button", { type: "button", class: "link", click: () => this.onSelect(token) }, token.id),
       element("span", { class: "mono text" }, shown(token.bytes, { white: this.white })), hex(token.bytes, 16),
       `${token.start}–${token.end}`, token.isExact ? `${token.byteStart}–${token.byteEnd}` : "–",
     ].map((cell, column) => element("td", { class: column < 2 ? "number" : "" }, cell)));
@@ -148,7 +157,8 @@ export class Pieces {
   }
 
   ids(tokens) {
-    const all = element("button", { type: "button", click: () => copy(all, `[${this.columns.ids.join(", ")}]`) }, "Copy all ids");
-    return element("div", {}, element("p", { class: "mono text" }, tokens.map((token) => token.id).join(", ")), all);
+    const copyAll = () => copy(button, `[${this.columns.ids.join(", ")}]`);
+    const button = element("button", { type: "button", click: copyAll }, "Copy all ids");
+    return element("div", {}, element("p", { class: "mono text" }, tokens.map((token) => token.id).join(", ")), button);
   }
 }

@@ -64,7 +64,8 @@ export class TokenPanel {
 
   async fetch(signal) {
     const { id } = this.token;
-    const ask = async (first) => (await request("vocabulary/token", { json: { id, first, limit: NODES }, signal })).json();
+    const ask = async (first) =>
+      (await request("vocabulary/token", { json: { id, first, limit: NODES }, signal })).json();
     const answer = await ask(0);
     if (signal.aborted || this.token?.id !== id) return;
     const bytes = fromBase64(answer.bytes);
@@ -85,10 +86,13 @@ export class TokenPanel {
 
   node({ depth, id, start, end, rank }, bytes) {
     const name = element("span", { class: "mono text" }, shown(bytes.subarray(start, end), { most: 30 }));
-    const item = element("li", {}, element("span", { class: "visually-hidden" }, `level ${depth + 1} `),
-      id === null ? name : element("button", { type: "button", class: "link", click: () => this.show({ id }) }, name), " ",
-      element("span", { class: "soft" }, id === null ? "no token has this byte" : `${id}, ${rank === null ? "a byte" : `merge ${grouped(rank)}`}`,
-        depth > DEEPEST ? `, level ${depth + 1}` : ""));
+    const open = () => this.show({ id });
+    const link = id === null ? name : element("button", { type: "button", class: "link", click: open }, name);
+    const made = rank === null ? "a byte" : `merge ${grouped(rank)}`;
+    const kind = id === null ? "no token has this byte" : `${id}, ${made}`;
+    const item = element("li", {},
+      element("span", { class: "visually-hidden" }, `level ${depth + 1} `), link, " ",
+      element("span", { class: "soft" }, kind, depth > DEEPEST ? `, level ${depth + 1}` : ""));
     item.style.marginLeft = `${Math.min(depth, DEEPEST) * 0.7}rem`;
     return item;
   }

@@ -54,7 +54,7 @@ const encode = latest(async (signal) => {
     describeDifference();
   }
   const lost = !(long ?? field.value).isWellFormed();
-  status.textContent = sentence || (lost ? "The text has half of a UTF-16 pair, which is no character: U+FFFD is sent." : "");
+  status.textContent = sentence || (lost ? "The text has half of a UTF-16 pair: U+FFFD is sent in its place." : "");
 });
 
 const compare = async () => {
@@ -105,10 +105,10 @@ const refresh = () => {
 const refreshSoon = debounce(refresh, 120);
 
 const writeState = debounce(() => {
-  const text = long ?? field.value;
+  const short = (text) => (text.length > LINKED ? "" : text);
   writeAddress({
-    text: text.length > LINKED ? "" : text, ids: ids.value.length > LINKED ? "" : ids.value, by: by.value, query: query.value,
-    view: view.value, ...Object.fromEntries(checks.map((check) => [check.id, check.checked])),
+    text: short(long ?? field.value), ids: short(ids.value), by: by.value, query: short(query.value), view: view.value,
+    ...Object.fromEntries(checks.map((check) => [check.id, check.checked])),
   });
 }, 500);
 
@@ -119,7 +119,9 @@ const readState = () => {
   const state = readAddress();
   if (typeof state !== "object" || state === null) return;
   for (const one of [query, ids]) if (typeof state[one.id] === "string") one.value = state[one.id];
-  for (const one of [by, view]) if ([...one.options].some(({ value }) => value === state[one.id])) one.value = state[one.id];
+  for (const one of [by, view]) {
+    if ([...one.options].some(({ value }) => value === state[one.id])) one.value = state[one.id];
+  }
   for (const check of checks) if (typeof state[check.id] === "boolean") check.checked = state[check.id];
   if (typeof state.text === "string") setText(state.text);
 };
@@ -137,7 +139,8 @@ const setText = (text) => {
     changed();
   } }, "Clear");
   const beginning = shown(new TextEncoder().encode(text.slice(0, 60)));
-  held.replaceChildren(element("p", { class: "text" }, `A text of ${grouped(sizeOf(text).characters)} characters, too long to edit here. It begins: ${beginning}…`), clear);
+  const size = `A text of ${grouped(sizeOf(text).characters)} characters, too long to edit here.`;
+  held.replaceChildren(element("p", { class: "text" }, `${size} It begins: ${beginning}…`), clear);
   clear.focus();
 };
 
@@ -175,7 +178,8 @@ file.addEventListener("change", async () => {
   sayOfOther(`Reading ${otherName} …`);
   try {
     const { tokens, merges, special: control } = await other.open(chosen);
-    byId("second-title").textContent = `Beside ${otherName}: ${grouped(tokens)} tokens, ${grouped(merges)} merges, ${grouped(control)} special`;
+    const sizes = `${grouped(tokens)} tokens, ${grouped(merges)} merges, ${grouped(control)} special`;
+    byId("second-title").textContent = `Beside ${otherName}: ${sizes}`;
     await compare();
   } catch (error) {
     if (error.name === "AbortError") return;
@@ -193,7 +197,9 @@ close.addEventListener("click", () => {
   file.focus();
 });
 const body = () => ({
-  text: currentText(), ...(special.checked && { allowed_special: "all" }), ...(template.checked && { add_special_tokens: true }),
+  text: currentText(),
+  ...(special.checked && { allowed_special: "all" }),
+  ...(template.checked && { add_special_tokens: true }),
 });
 byId("example").addEventListener("click", () => {
   setText(EXAMPLE);
@@ -213,6 +219,7 @@ const start = () => {
 addEventListener("hashchange", start);
 latest(async (signal) => {
   const info = await (await request("info", { signal })).json();
-  byId("served").textContent = `${info.model} · ${grouped(info.vocab_size)} tokens · fingerprint ${info.fingerprint.slice(0, 12)}`;
+  const { model, vocab_size: size, fingerprint } = info;
+  byId("served").textContent = `${model} · ${grouped(size)} tokens · fingerprint ${fingerprint.slice(0, 12)}`;
 }, () => {})();
 start();

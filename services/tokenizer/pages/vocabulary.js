@@ -21,10 +21,12 @@ export const startVocabulary = (onSelect, onChange) => {
     const field = by.value;
     if (field === "id" && !/^\d{1,15}$/.test(query.value.trim())) return say("An id is a whole number.");
     const value = field === "id" ? Number(query.value) : query.value;
-    const answer = await (await request("vocabulary", { json: { [field]: value, first: next, limit: LIMIT }, signal })).json();
+    const json = { [field]: value, first: next, limit: LIMIT };
+    const answer = await (await request("vocabulary", { json, signal })).json();
     if (signal.aborted) return;
     rows.append(...answer.tokens.map(row));
-    const what = field === "id" ? "from this id on" : `with ${field === "text" ? "this text" : "these bytes"}, the shortest first`;
+    const what = { id: "from this id on", text: "with this text, the shortest first" }[field]
+      ?? "with these bytes, the shortest first";
     const hole = field === "id" && next === 0 && answer.tokens[0]?.id !== value ? `No token has the id ${value}. ` : "";
     say(`${hole}${grouped(answer.total)} ${answer.total === 1 ? "token" : "tokens"} ${what}`);
     if (next === 0 && answer.tokens.length) entries.replaceChildren(table());
@@ -43,8 +45,9 @@ export const startVocabulary = (onSelect, onChange) => {
     ...["id", "text", "bytes"].map((name) => element("th", { scope: "col" }, name)))), rows);
   const row = (entry) => {
     const bytes = fromBase64(entry.bytes);
+    const open = () => onSelect({ id: entry.id });
     return element("tr", {},
-      element("td", { class: "number" }, element("button", { type: "button", class: "link", click: () => onSelect({ id: entry.id }) }, entry.id)),
+      element("td", { class: "number" }, element("button", { type: "button", class: "link", click: open }, entry.id)),
       element("td", {}, element("span", { class: "mono text" }, shown(bytes)), entry.special ? " (added token)" : ""),
       element("td", {}, hex(bytes, 12)));
   };
