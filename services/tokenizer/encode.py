@@ -3,7 +3,6 @@
 import base64
 from collections.abc import Awaitable
 from email.message import Message
-from operator import attrgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -112,13 +111,11 @@ def _raw_pieces(
     count = len(tokenizer.encode_batch_to_numpy([text], max_threads=1, **special)[0])
     if count > _MAX_RAW_PIECES:
         raise _too_many_pieces(count, _MAX_RAW_PIECES)
-    spans = tokenizer.encode_with_offsets(text, **special)
-    tokens = [span.bytes for span in spans]
-    ids, starts, ends = (np.fromiter(map(attrgetter(name), spans), "<u4", count) for name in ("id", "start", "end"))
-    byte_ends = np.cumsum(np.fromiter(map(len, tokens), np.int64, count)).astype("<u4")
-    flags = np.fromiter(map(attrgetter("special"), spans), np.uint8, count)
-    columns = [column.tobytes() for column in (ids, starts, ends, byte_ends, flags)]
-    return _raw_response(tokenizer, count, ids.dtype, b"".join([*columns, *tokens]))
+    tokens = tokenizer.encode_to_columns(text, **special)
+    byte_ends = np.cumsum(np.fromiter(map(len, tokens.bytes), np.int64, count))
+    columns = [np.array(column, "<u4").tobytes() for column in (tokens.ids, tokens.starts, tokens.ends, byte_ends)]
+    content = b"".join([*columns, bytes(tokens.special), *tokens.bytes])
+    return _raw_response(tokenizer, count, np.dtype(np.uint32), content)
 
 
 def _raw_response(tokenizer: Tokenizer, count: int, dtype: np.dtype[Any], content: bytes) -> Response:

@@ -13,11 +13,13 @@ class VocabularyIndex:
 
     Attributes:
         ids: The ids that have a token, ascending.
+        fingerprint: That of the tokenizer, which takes as long as the rest.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         tokens = tokenizer.tokens
         ordered = sorted(tokens)
+        self.fingerprint = tokenizer.fingerprint
         self.ids = np.array(ordered, np.int64)
         self._joined = b"".join([tokens[token_id] for token_id in ordered])
         self._bytes = np.frombuffer(self._joined, np.uint8)

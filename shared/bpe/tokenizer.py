@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from shared.bpe.encoding.chunks import Chunker
 from shared.bpe.encoding.merge_tree import MergeTree, TreeNode
-from shared.bpe.encoding.offsets import TokenSpan
+from shared.bpe.encoding.offsets import TokenColumns, TokenSpan
 from shared.bpe.encoding.segments import AllowedSpecial
 from shared.bpe.encoding.template import Ids
 from shared.bpe.encoding.text_encoder import TextEncoder
@@ -244,7 +244,14 @@ class Tokenizer:
         >>> [(span.bytes, span.start, span.end) for span in tokenizer.encode_with_offsets("low é")]
         [(b'low', 0, 3), (b' ', 3, 4), (b'\xc3', 4, 5), (b'\xa9', 4, 5)]
         """
-        return self._text_encoder.encode_with_offsets(
+        columns = self.encode_to_columns(text, allowed_special=allowed_special, add_special_tokens=add_special_tokens)
+        return columns.spans()
+
+    def encode_to_columns(
+        self, text: str, *, allowed_special: AllowedSpecial = (), add_special_tokens: bool = False
+    ) -> TokenColumns:
+        """`encode_with_offsets` as a list for each attribute of all tokens, in a third of the time."""
+        return self._text_encoder.encode_to_columns(
             text, allowed_special, add_special_tokens=add_special_tokens, tokens=self._bytes
         )
 
