@@ -145,7 +145,7 @@ def test_a_megabyte_is_pasted(tokens: Page, tokenizer: Tokenizer) -> None:
     tokens.get_by_label("Go to token, Tokens", exact=True).fill(str(len(ids)))
     tokens.keyboard.press("Enter")
     expect(tokens.locator("#first .window")).to_contain_text(f"to {len(ids):,} of {len(ids):,}")
-    pieces(tokens).last.click()
+    expect(pieces(tokens).last).to_be_focused()
     expect(tokens.locator("#token")).to_contain_text(f"{len(ids):,} of the text")
     expect(tokens.locator("#token")).to_contain_text(f"to {1 << 20}")
     tokens.get_by_role("button", name="Clear").click()
@@ -202,11 +202,12 @@ def test_the_vocabulary_is_searched(tokens: Page, tokenizer: Tokenizer, watched:
     query, found, rows = tokens.locator("#query"), tokens.locator("#found"), tokens.locator("#entries tbody tr")
     query.fill("n")
     want = sorted((len(token), number) for number, token in tokenizer.tokens.items() if b"n" in token)
-    expect(found).to_have_text(f"{len(want)} tokens with this text, the shortest first")
+    expect(found).to_have_text(f"{len(want)} tokens with “n”, the shortest first")
     assert [int(row.split("\t")[0]) for row in rows.all_inner_texts()] == [number for _, number in want]
     tokens.locator("#by").select_option("bytes")
     query.fill("20 66")
     expect(rows.first).to_contain_text("·f")
+    expect(found).to_contain_text("with “20 66”")
     query.fill("zz")
     expect(found).to_contain_text("Bytes: must be bytes of two hexadecimal digits each")
     tokens.locator("#by").select_option("id")
@@ -377,7 +378,7 @@ def test_a_service_that_is_killed_and_started_again(page: Page, model_dir: Path,
     with service("tokenizer", model_dir, port=port):
         expect(pieces(page)).to_have_text(["The", "·fox"])
         expect(page.locator("#status")).to_be_hidden()
-        expect(page.locator("#found")).to_contain_text("with this text")
+        expect(page.locator("#found")).to_contain_text("with “fo”")
 
 
 def test_everything_by_keyboard(tokens: Page) -> None:

@@ -12,6 +12,7 @@ import tokenizers
 from playwright.sync_api import Browser, Page, Request, expect
 
 from shared.bpe import PATTERNS, Tokenizer, train_bpe
+from tests.browser.conftest import check_layout
 
 LETTERS = [
     *"  \n\r\t'aAbsStTlLvVeErRdDmM09½Ⅷ,.!/<>|_", "\u00a0", "\u3000", "\u0085", "\ufeff", "\u200b", "\u0301", "\u0323",
@@ -206,6 +207,12 @@ REFUSED = [
     ("post_processor", {"type": "BertProcessing"}, "post_processor is BertProcessing"),
     ("added_tokens.0.single_word", True, "is single_word"),
     ("added_tokens.0.id", 5, "but the id"),
+    ("added_tokens", [{"id": 5, "content": "<x>"}], 'has the id 5, which is that of "ą"'),
+    ("added_tokens", [{"id": 900, "content": "<x>"}, {"id": 900, "content": "<y>"}], 'which is that of "<x>"'),
+    ("added_tokens", [{"id": 900, "content": "<x>"}] * 2, "appears twice"),
+    ("added_tokens", [{"id": 32, "content": "Ġ"}], "is spelled like another"),
+    ("added_tokens", [{"id": 900, "content": ""}], "must have a content"),
+    ("model.vocab.", 900, "empty token"),
 ]
 
 
@@ -251,9 +258,10 @@ def test_a_file_is_compared_and_sent_nowhere(
     ours, theirs = (one.encode(text, allowed_special="all") for one in (tokenizer, second))
     expect(page.locator("#first .counts b").first).to_have_text(str(len(ours)))
     page.on("request", note)
-    open_file(page, "</script><img onerror=x>\u202e.json", file.read_bytes())
+    open_file(page, f"</script><img onerror=x>\u202e{'n' * 200}.json", file.read_bytes())
     expect(page.locator("#second").get_by_role("option")).to_have_count(len(theirs))
     expect(page.locator("#second-title")).to_contain_text("Beside </script><img onerror=x>")
+    check_layout(page)
     expect(page.locator("#difference")).to_contain_text(f"({len(theirs)}; the served one {len(ours)})")
     ends = [
         {sum(len(t.tokens[i]) for i in ids[: n + 1]) for n in range(len(ids))}
@@ -286,6 +294,8 @@ def test_files_that_cannot_be_opened_are_named(page: Page, tokenizer_url: str, s
     expect(status).to_contain_text("a.json cannot be compared: it is not JSON")
     open_file(page, "b.json", b"\xff\xfe\0")
     expect(status).to_contain_text("b.json cannot be compared: it is not JSON")
+    open_file(page, f"{'n' * 200}.json", b"[]")
+    check_layout(page)
     open_file(page, "c.json", b"[]")
     expect(status).to_contain_text("c.json cannot be compared: model must be an object")
     lacking = json.loads(json.dumps(small))

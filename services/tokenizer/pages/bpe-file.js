@@ -91,6 +91,8 @@ const readIds = (vocab) => {
 
 const readAdded = (entries, ids) => {
   if (!Array.isArray(entries)) fail("added_tokens must be a list");
+  const contents = new Set();
+  const texts = new Map([...ids].map(([text, id]) => [id, text]));
   return entries.map((entry, number) => {
     const { content, id } = entry ?? {};
     const where = `added_tokens[${number}] ${show(content)}`;
@@ -99,6 +101,10 @@ const readAdded = (entries, ids) => {
     if (entry.single_word) fail(`${where} is single_word; that is not supported`);
     const known = ids.get(content) ?? id;
     if (known !== id) fail(`${where} has the id ${id}, but the id ${known} in the vocabulary`);
+    if (contents.has(content)) fail(`${where} appears twice`);
+    contents.add(content);
+    if ((texts.get(id) ?? content) !== content) fail(`${where} has the id ${id}, which is that of ${show(texts.get(id))}`);
+    texts.set(id, content);
     return { id, content, ...Object.fromEntries(FLAGS.map((flag) => [flag, Boolean(entry[flag])])) };
   });
 };
@@ -123,8 +129,10 @@ const ordinary = (all, pairs, added) => {
   const merged = new Set(pairs.flatMap(([left, right]) => [left, right, left + right]));
   for (const { content } of added) {
     if (!merged.has(content) && !isByteOfText(content)) ids.delete(content);
+    if (ids.has(content) && !/^[!-~]+$/.test(content)) fail(`the added token ${show(content)} is spelled like another`);
   }
   for (const text of ids.keys()) {
+    if (!text) fail("the vocabulary has an empty token");
     for (const character of text) {
       if (!BYTES.has(character)) fail(`${show(text)} is not in the byte-level alphabet: another kind of BPE`);
     }

@@ -34,7 +34,7 @@ export class Pieces {
     this.counts = element("div", { class: "counts", role: "status" });
     this.goTo = element("input", {
       type: "number", min: 1, placeholder: "token", "aria-label": `Go to token, ${name}`,
-      change: () => this.move(this.goTo.value - 1),
+      change: () => this.reach(this.goTo.value - 1),
     });
     const step = (text, windows) =>
       element("button", { type: "button", click: () => this.move(this.first + windows * WINDOW[this.view]) }, text);
@@ -79,6 +79,12 @@ export class Pieces {
     const size = WINDOW[this.view];
     this.first = Math.floor(Math.min(Math.max(0, index || 0), last) / size) * size;
     this.draw();
+  }
+
+  /** Show a window, and focus the token, where it is a piece. */
+  reach(index) {
+    this.move(index);
+    this.body.querySelector(".pieces")?.children[index - this.first]?.focus();
   }
 
   /** A token of the text. */

@@ -1,7 +1,7 @@
 // What is known of one token: its bytes and offsets, and the merges that make it.
 import { element } from "./dom.js";
 import { latest } from "./latest.js";
-import { request } from "./service.js";
+import { explain, request } from "./service.js";
 import { fromBase64, grouped, hex, isText, shown } from "./spelling.js";
 
 const NODES = 200; // of a tree at once
@@ -73,7 +73,10 @@ export class TokenPanel {
     const list = element("ol", { class: "tree" });
     const more = element("button", { type: "button", click: async () => {
       more.disabled = true;
-      extend(await ask(more.next).catch(() => ({ tree: [], next: more.next })));
+      extend(await ask(more.next).catch((error) => {
+        if (!signal.aborted) this.status.textContent = explain(error);
+        return { tree: [], next: more.next };
+      }));
     } }, "More of the tree");
     const extend = ({ tree, next }) => {
       list.append(...tree.map((node) => this.node(node, bytes)));
@@ -99,7 +102,7 @@ export class TokenPanel {
 }
 
 /** What is special about a token, in sentences. */
-const explanations = ({ id, special, merged, encoded, encoded_count: count, total }) => {
+const explanations = ({ id, special, merged, encoded, encoded_count: count }) => {
   const itself = encoded?.length === 1 && encoded[0] === id;
   const ids = encoded && `${encoded.slice(0, 20).join(", ")}${count > 20 ? ` … (${grouped(count)} tokens)` : ""}`;
   const sentences = [];
@@ -107,5 +110,5 @@ const explanations = ({ id, special, merged, encoded, encoded_count: count, tota
   else if (!merged) sentences.push("No merge reaches it: merging its bytes gives the tokens below.");
   if (encoded && !itself) sentences.push(`As plain text it is encoded to: ${ids}.`);
   else if (itself && !merged && !special) sentences.push("It is used where a whole pretoken is spelled like it.");
-  return total || special ? sentences : ["It has no text and no merges."];
+  return sentences;
 };

@@ -14,6 +14,7 @@ import { startVocabulary } from "./vocabulary.js";
 const EDITABLE = 50_000; // characters; a field with more slows the whole page down
 const LINKED = 2_000; // characters of a text that are in the address
 const EXAMPLE = "Once upon a time, 12,345 naïve cafés 👩‍🚀 opened.\n\tThe end.<|endoftext|>";
+const SLOW = 400; // ms after which it is said that an answer takes time
 const RAW = { "Content-Type": "text/plain; charset=utf-8", Accept: "application/octet-stream" };
 
 const [field, held, status, file, close] = ["text", "held", "status", "file", "close"].map(byId);
@@ -40,8 +41,14 @@ const encode = latest(async (signal) => {
   const options = new URLSearchParams({ return_pieces: true });
   if (special.checked) options.set("allowed_special", "all");
   if (template.checked) options.set("add_special_tokens", true);
-  const response = await request(`encode?${options}`, { body: text, headers: RAW, signal });
-  const content = await response.arrayBuffer();
+  const slow = setTimeout(() => (status.textContent = "Tokenizing …"), SLOW);
+  let response, content;
+  try {
+    response = await request(`encode?${options}`, { body: text, headers: RAW, signal });
+    content = await response.arrayBuffer();
+  } finally {
+    clearTimeout(slow);
+  }
   if (signal.aborted) return;
   first.show(readColumns(content, Number(response.headers.get("X-Token-Count"))), sizeOf(text));
   if (first.text !== text) panel.forgetPlace();

@@ -25,8 +25,8 @@ export const startVocabulary = (onSelect, onChange) => {
     const answer = await (await request("vocabulary", { json, signal })).json();
     if (signal.aborted) return;
     rows.append(...answer.tokens.map(row));
-    const what = { id: "from this id on", text: "with this text, the shortest first" }[field]
-      ?? "with these bytes, the shortest first";
+    const needle = field === "text" ? shown(new TextEncoder().encode(value)) : value.toLowerCase?.();
+    const what = field === "id" ? "from this id on" : `with “${needle}”, the shortest first`;
     const hole = field === "id" && next === 0 && answer.tokens[0]?.id !== value ? `No token has the id ${value}. ` : "";
     say(`${hole}${grouped(answer.total)} ${answer.total === 1 ? "token" : "tokens"} ${what}`);
     if (next === 0 && answer.tokens.length) entries.replaceChildren(table());
