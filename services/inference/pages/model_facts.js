@@ -6,7 +6,6 @@ const number = new Intl.NumberFormat("en-US");
 const short = new Intl.NumberFormat("en-US", { notation: "compact", maximumSignificantDigits: 3 });
 const percent = new Intl.NumberFormat("en-US", { style: "percent", minimumFractionDigits: 1 });
 
-const FINGERPRINT = "A tokenizer's fingerprint covers its pattern, vocabulary, merges and special tokens.";
 const FAMILIES = { llama: "Llama", qwen2: "Qwen2", qwen3: "Qwen3" };
 const PARTS = { embedding: "Token embedding", attention: "Attention", feed_forward: "Feed-forward", norms: "Norms",
   output: "Output projection" };
@@ -78,8 +77,7 @@ const origin = ({ origin: o, device, dtype, version, fingerprint }) => card("Ori
   ["Validation loss", o.validation_loss === null ? null : `${o.validation_loss.toPrecision(4)} nats a token`],
   ["Served by", `ownlm ${version}, on ${device} in ${dtype}`],
   ["Tokenizer", element("span", { class: "mono" }, fingerprint)],
-]), element("p", { class: "soft" }, FINGERPRINT),
-element("button", { type: "button", click: (event) => copy(event.currentTarget, fingerprint) }, "Copy fingerprint"));
+]), element("button", { type: "button", click: (event) => copy(event.currentTarget, fingerprint) }, "Copy fingerprint"));
 
 /** The cards of what /info says. @returns {HTMLElement[]} */
 export const factCards = (info) => [architecture, parameters, origin].map((make) => make(info));

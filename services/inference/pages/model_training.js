@@ -8,10 +8,10 @@ import { card, count, facts } from "./model_facts.js";
 
 const CHARTS = [
   { title: "Loss", unit: "nats a token", height: 280, lines: { loss: "training", validation_loss: "validation" } },
-  { title: "Bits per byte", unit: "of the validation text", lines: { bits_per_byte: "bits per byte" } },
-  { title: "Learning rate", lines: { learning_rate: "learning rate" } },
-  { title: "Throughput", unit: "tokens a second", lines: { tokens_per_second: "tokens a second" } },
-  { title: "Gradient norm", unit: "before clipping", lines: { grad_norm: "gradient norm" } },
+  { title: "Bits per byte", unit: "of the validation text", lines: { bits_per_byte: "bits" } },
+  { title: "Learning rate", lines: { learning_rate: "rate" } },
+  { title: "Throughput", unit: "tokens a second", lines: { tokens_per_second: "tokens" } },
+  { title: "Gradient norm", unit: "before clipping", lines: { grad_norm: "norm" } },
 ];
 const VALIDATION = ["validation_loss", "bits_per_byte"];
 

@@ -1,23 +1,19 @@
-// Line charts: several series, logarithmic axes, smoothing, gaps, tens of thousands of points.
+// Line charts: several series, log axes, smoothing, gaps, tens of thousands of points. With chart.css beside base.css:
 //
-//   import { Chart } from "./chart.js";                           // and chart.css beside base.css
-//   const chart = new Chart({ title: "Loss", unit: "nats a token", xLabel: "step", height: 220 });
-//   page.append(chart.element);                                   // a <figure>
-//   const loss = chart.addSeries("training");                     // with the next of thirty looks (color and dashes)
-//   chart.addSeries("validation", { look: 1, smoothing: false });  // a look of your choice; drawn as it is
+//   const chart = new Chart({ title: "Loss", unit: "nats a token", xLabel: "step" });    // or other DEFAULTS
+//   page.append(chart.element);
+//   const loss = chart.addSeries("training");                     // look: color and dashes, else the next of thirty
+//   const tests = chart.addSeries("validation", { look: 1, smoothing: false });
 //   loss.append(1, 10.8);
 //   loss.append([2, 3], [10.1, null]);                            // what is no number is a gap; xs never step back
 //   loss.cut(2);                                                  // after a rollback: drops the points at x >= 2
-//   loss.set(xs, ys);                                             // all anew, for another x axis
-//   chart.removeSeries(loss);
-//   chart.set({ xLog: false, yLog: true, smoothing: 0.9 });       // any option, at any time
-//   chart.setMarks([{ x: 120, label: "rolled back to 100" }]);    // vertical lines, named in the readout
+//   loss.set(xs, ys);                                             // all anew
+//   chart.set({ xLog: false, yLog: true, smoothing: 0.9 });
+//   chart.setMarks([{ x: 120, label: "rolled back" }]);           // vertical lines, named in the readout
+//   chart.removeSeries(tests);
 //   chart.destroy();
 //
-// formatX and formatY are options as well. However many points come, the chart is drawn once a frame. The readout below
-// has the values at the cursor, else the last ones. Keyboard: arrows, Home, End, Page Up and Page Down move the cursor,
-// + and - zoom there, 0 or Escape shows all. Mouse: a drag zooms, a double click shows all. Names may be any text.
-// Controls of several charts together: chart_controls.js.
+// It is drawn once a frame, however much has changed. Names may be any text. chart_controls.js sets several charts.
 import { Series } from "./chart_data.js";
 import { dot, drawAxes, drawLines, drawMarks, findRanges, freshContext, layOut, lookOf } from "./chart_draw.js";
 import { formatNumber } from "./chart_scale.js";
@@ -31,8 +27,8 @@ let charts = 0;
 export class Chart {
   /** @param {Partial<typeof DEFAULTS>} options */
   constructor(options) {
-    Object.assign(this, { options: { ...DEFAULTS }, series: [], shown: [], marks: [], looks: 0 });
-    Object.assign(this, { zoom: null, cursor: null, drag: null, pointer: 0, plot: null });
+    Object.assign(this, { options: { ...DEFAULTS }, series: [], shown: [], marks: [], looks: 0, plot: null });
+    Object.assign(this, { zoom: null, cursor: null, drag: null, pointer: 0 }); // xs; the mouse's pixels
     this.build();
     this.set(options);
     this.observer = new ResizeObserver(() => this.redraw());
@@ -132,7 +128,6 @@ export class Chart {
     return getComputedStyle(this.caption).outlineColor;
   };
 
-  /** @param {number|null} pixel null: at none */
   pointAt(pixel) {
     if (!this.plot) return;
     this.readout.ariaLive = "off";
@@ -149,7 +144,7 @@ export class Chart {
     if (this.plot) this.showCursor();
   }
 
-  /** The x of the point nearest to `wanted` of those that are shown and pass; null where there is none. */
+  /** The x of the nearest point that is shown and passes; null where there is none. */
   nearest(wanted, passes = () => true) {
     const [low, high] = this.ranges.x;
     const around = this.shown.flatMap((series) => series.xsAround(wanted));
@@ -160,27 +155,28 @@ export class Chart {
   onKey(event) {
     if (!this.plot || event.ctrlKey || event.metaKey || event.altKey) return;
     const { left, right, x } = this.plot;
-    const cursor = this.cursor ?? -Infinity;
-    const at = this.cursor === null ? left : x.pixel(cursor);
+    const cursor = this.cursor ?? this.ranges.x[0];
+    const at = x.pixel(cursor);
     const tenth = (right - left) / 10;
-    const back = (wanted) => this.moveTo(this.nearest(wanted, (other) => other < cursor) ?? this.cursor);
-    const forth = (wanted) => this.moveTo(this.nearest(wanted, (other) => other > cursor) ?? this.cursor);
+    const go = (pixel, sign) => {
+      const wanted = pixel === at ? cursor : x.value(pixel); // exactly the cursor
+      this.moveTo(this.nearest(wanted, (other) => sign * (other - cursor) > 0) ?? cursor);
+    };
     const keys = {
-      ArrowLeft: () => back(cursor),
-      ArrowRight: () => forth(this.cursor ?? x.value(left)),
-      PageDown: () => back(x.value(at - tenth)),
-      PageUp: () => forth(x.value(at + tenth)),
-      Home: () => this.moveTo(this.nearest(x.value(left))),
-      End: () => this.moveTo(this.nearest(x.value(right))),
+      ArrowLeft: () => go(at, -1),
+      ArrowRight: () => go(at, 1),
+      PageDown: () => go(at - tenth, -1),
+      PageUp: () => go(at + tenth, 1),
+      Home: () => this.pointAt(left),
+      End: () => this.pointAt(right),
       "+": () => this.zoomToPixels(at - (at - left) / 2, at + (right - at) / 2),
       "-": () => this.zoomToPixels(2 * left - at, 2 * right - at),
       0: () => this.zoomTo(null),
       Escape: () => this.zoomTo(null),
     };
-    const action = Object.hasOwn(keys, event.key) && keys[event.key];
-    if (!action) return;
+    if (!Object.hasOwn(keys, event.key)) return;
     event.preventDefault();
-    action();
+    keys[event.key]();
     this.readout.ariaLive = "polite";
   }
 
@@ -197,13 +193,12 @@ export class Chart {
   }
 
   zoomToPixels(from, to) {
-    const [low, high] = findRanges(this.shown, this.options, null).x;
+    const [low, high] = findRanges(this.shown, this.options).x;
     const range = [Math.max(low, this.plot.x.value(from)), Math.min(high, this.plot.x.value(to))];
     if (range[0] <= low && range[1] >= high) this.zoomTo(null);
     else if (range[1] - range[0] > 1e-9 * Math.abs(range[1])) this.zoomTo(range);
   }
 
-  /** @param {[number, number]|null} range of x; null shows all */
   zoomTo(range) {
     this.zoom = range;
     this.redraw();

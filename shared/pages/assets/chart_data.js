@@ -12,10 +12,10 @@ export class Series {
   }
 
   /**
-   * Add points. A y that is no number up to `LARGEST` (null, NaN, text) is a gap.
+   * Add points, or one. A y that is no number up to `LARGEST` is a gap.
    * @param {number|ArrayLike<number>} xs such numbers, none smaller than the one before it
-   * @param {unknown} ys as many as there are xs
-   * @throws {RangeError} nothing is added; after a rollback `cut` first
+   * @param {unknown} ys
+   * @throws {RangeError} nothing is added
    */
   append(xs, ys) {
     const [newXs, newYs] = typeof xs === "number" ? [[xs], [ys]] : [xs, ys];
@@ -98,7 +98,7 @@ export class Series {
     return this.search((other) => other <= x);
   }
 
-  /** The nearest xs on both sides of `x` other than itself, and `x` where it occurs. */
+  /** The nearest xs on both sides, and `x` where it occurs. */
   xsAround(x) {
     const [from, after] = [this.indexFrom(x), this.indexAfter(x)];
     return [from - 1, from, after].filter((i) => i >= 0 && i < this.length).map((i) => this.xs[i]);
