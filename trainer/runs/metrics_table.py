@@ -44,11 +44,13 @@ class Column:
         steps: Of each value.
         values: NaN where it was not a finite number.
         is_increasing: Whether the steps are.
+        num_unchanged: How many of the first values are as they were when a reader last set this.
     """
 
     steps: "array[float]" = field(default_factory=lambda: array("d"))
     values: "array[float]" = field(default_factory=lambda: array("d"))
     is_increasing: bool = True
+    num_unchanged: int = 0
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -58,6 +60,7 @@ class Column:
         if self.steps and step <= self.steps[-1]:
             if step == self.steps[-1]:
                 self.values[-1] = value
+                self.num_unchanged = min(self.num_unchanged, len(self) - 1)
                 return
             self.is_increasing = False
         self.steps.append(step)
@@ -66,6 +69,7 @@ class Column:
     def cut(self, length: int) -> None:
         """Drop all values but the first `length`."""
         del self.steps[length:], self.values[length:]
+        self.num_unchanged = min(self.num_unchanged, length)
 
     def curve(self, start: int = 0) -> Curve:
         """The values from `start` on, sorted by step; of several of one step, the last one counts."""

@@ -17,6 +17,7 @@ from trainer.runs.record import valid_record
 from trainer.runs.standing import Standing, standing
 
 Status = Literal["finished", "diverged", "unfinished", "empty"]
+_RECENT = 20  # records, or a tenth of them, that the time left is estimated from
 _ABOVE_THE_START = 1.05  # batches differ, and a run that learns nothing has not diverged
 
 
@@ -120,6 +121,17 @@ class RunResults:
         """Median over the logged steps."""
         values = self.curve("tokens_per_second").values
         return float(np.nanmedian(values)) if len(values) and not np.isnan(values).all() else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long a run at work will take from its last record, evaluations included, at its speed of late."""
+        total, tokens, seconds = self.record.get("tokens"), self.curve("tokens"), self.curve("seconds")
+        if self.standing.kind != "running" or total is None or min(len(tokens), len(seconds)) < 2:
+            return None
+        first = max(0, len(tokens) - max(_RECENT, len(tokens) // 10))
+        took = float(np.diff(self.at("seconds", tokens.steps[[first, -1]]))[0])
+        done = float(tokens.values[-1] - tokens.values[first])
+        return max(0.0, (total - float(tokens.values[-1])) * took / done) if done > 0 and took > 0 else None
 
     @property
     def parameters(self) -> int | None:
