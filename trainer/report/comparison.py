@@ -52,7 +52,7 @@ def _settings(run: RunResults) -> Mapping[str, Any]:
     return {**run.settings, **run.changes}
 
 
-def variednumber(runs: Sequence[RunResults]) -> str | None:
+def varied_number(runs: Sequence[RunResults]) -> str | None:
     """The one setting that varies beside the seed, if it is a number in every run: what results can be drawn over."""
     varied = list(dict.fromkeys(key for run in runs for key in run.changes)) or differing_settings(runs)
     varied = [name for name in varied if name != "seed"] or varied

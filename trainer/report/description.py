@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from trainer.report.comparison import comparison, duration, state
 from trainer.report.comparison import cautions as find_cautions
+from trainer.report.comparison import comparison, duration, state
 from trainer.report.figures import Picture
 from trainer.report.points import SHOWN, points_of
 from trainer.report.positions import PositionLoss
@@ -60,7 +60,7 @@ def describe(runs: Sequence[RunResults], looks: Mapping[str, int], extras: Extra
     """
     studies = read_findings(runs)
     compared = comparison(runs, studies)
-    ordered = [row.run for row in compared.rows]
+    ordered, marks = [row.run for row in compared.rows], {row.run.name: row.mark for row in compared.rows}
     samples = {run.name: run.samples for run in runs} if extras.samples is None else extras.samples
 
     def named(run: RunResults, **more: Any) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def describe(runs: Sequence[RunResults], looks: Mapping[str, int], extras: Extra
 
     return {
         "notes": {"cautions": find_cautions(runs), "studies": studies.notes},
-        "runs": [named(row.run, mark=row.mark, is_baseline=row.run.baseline) for row in compared.rows],
+        "runs": [named(run, mark=marks[run.name]) for run in runs],
         "now": [named(run, **_now(run)) for run in ordered if run.standing.kind == "running"],
         "comparison": {
             "headings": compared.headings,
@@ -86,9 +86,7 @@ def describe(runs: Sequence[RunResults], looks: Mapping[str, int], extras: Extra
         if extras.positions
         else [],
         "pictures": [asdict(each) for each in extras.pictures],
-        "samples": [
-            named(run, items=thin_samples(samples[run.name])) for run in ordered if samples.get(run.name)
-        ],
+        "samples": [named(run, items=thin_samples(samples[run.name])) for run in ordered if samples.get(run.name)],
         "profiles": [asdict(each) for each in extras.profiles],
         "made": [named(run, **_made(run)) for run in ordered],
         "missing": [*(f"{run.name}: {note}" for run in runs for note in run.notes), *extras.notes],
@@ -181,10 +179,8 @@ def _start(start: Mapping[str, Any]) -> str:
     code = "of unknown revision" if git is None else git["revision"][:12] + (" with changes" if git["dirty"] else "")
     versions = ", ".join(f"{package} {version}" for package, version in start["versions"].items())
     end = start.get("end")
-    text = (
-        f"{start['time']} at step {start['step']:,} on {machine['name']} ({machine['cpu']}, {machine.get('cpus')} CPUs; "
-        f"{start['device']}{several}), code {code}, {versions}"
-    )
+    where = f"{machine['name']} ({machine['cpu']}, {machine.get('cpus')} CPUs; {start['device']}{several})"
+    text = f"{start['time']} at step {start['step']:,} on {where}, code {code}, {versions}"
     if end is None:
         return text
     reason = f": {end['reason']}" if end.get("reason") else ""

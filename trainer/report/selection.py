@@ -75,7 +75,11 @@ def folders_of_runs(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         return []
-    return sorted((folder for folder in path.iterdir() if folder.is_dir() and is_run(folder)), key=_natural)
+    try:
+        inside = list(path.iterdir())
+    except OSError:  # removed meanwhile, or not to be read
+        return []
+    return sorted((folder for folder in inside if folder.is_dir() and is_run(folder)), key=_natural)
 
 
 def _natural(path: Path) -> list[tuple[bool, float, str]]:

@@ -76,5 +76,5 @@ class RunFolder:
     def write_settings(self, settings: TrainSettings) -> None:
         """Write the settings file, without those that belong to one start only."""
         checkpoints = replace(settings.checkpoints, resume=False, overwrite=False, stop_after=None)
-        watch = replace(settings.watch, profile=False)
+        watch = replace(settings.watch, profile=False, watch=False)
         write_text(self.settings_file, to_toml(replace(settings, checkpoints=checkpoints, watch=watch)))

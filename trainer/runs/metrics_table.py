@@ -209,7 +209,9 @@ class MetricsTable:
             self.samples.append((step, str(value)))
         elif key == "event":
             self.events.append((step, str(value)))
-        elif value is None or (isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST):
+        elif value is None or (
+            isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+        ):
             column = self.columns.get(key)
             if column is None:
                 column = self.columns[key] = Column()

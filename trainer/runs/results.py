@@ -2,7 +2,7 @@
 
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -162,38 +162,68 @@ class RunReader:
 
     def __init__(self, folder: Path) -> None:
         self.metrics = MetricsTable(RunFolder(folder).metrics_file)
-        self._folder = folder
+        self._run = RunFolder(folder)
+        self._settings = _SmallFile(self._run.settings_file, _read_settings)
+        self._record = _SmallFile(self._run.record_file, valid_record)
         self._note: str | None = None
 
     def update(self) -> bool:
-        """Read what is new in the metrics; whether anything is."""
+        """Read what is new; whether anything is."""
         before, self._note = self._note, None
+        others = [file.update() for file in (self._settings, self._record)]
         try:
             changed = self.metrics.update()
         except OSError as error:
             self._note = f"{self.metrics.path.name}: cannot be read ({error.strerror})"
-            return self._note != before
-        return changed or before is not None
+            changed = False
+        return changed or self._note != before or any(others)
+
+    @property
+    def standing(self) -> Standing:
+        """Where the run stands now."""
+        return standing(self._run, self._record.content)
 
     def results(self, name: str | None = None) -> RunResults:
-        """All that is known of the run, with its small files as they are now."""
-        run, metrics = RunFolder(self._folder), self.metrics
+        """What is known of the run as of the last update."""
+        run, metrics = self._run, self.metrics
         notes = [] if self._note is None else [self._note]
         if metrics.num_invalid:
             notes.append(f"{metrics.path.name}: {metrics.num_invalid} values are not numbers, or implausibly large")
-        record = valid_record(run.record_file, notes)
         return RunResults(
-            folder=self._folder,
-            name=name or self._folder.resolve().name,
-            settings=_settings(run.settings_file, notes),
-            record=record,
+            folder=run.path,
+            name=name or run.path.resolve().name,
+            settings=self._settings.content,
+            record=self._record.content,
             curves={key: column.curve() for key, column in metrics.columns.items()},
             samples=list(metrics.samples),
             events=list(metrics.events),
             has_model=(run.model / "ownlm.json").is_file(),
-            standing=standing(run, record),
-            notes=notes,
+            standing=self.standing,
+            notes=[*notes, *self._record.notes, *self._settings.notes],
         )
+
+
+class _SmallFile:
+    """A file that is read again as a whole when it has changed."""
+
+    def __init__(self, path: Path, read: Callable[[Path, list[str]], dict[str, Any]]) -> None:
+        self.content: dict[str, Any] = {}
+        self.notes: list[str] = []
+        self._path, self._read = path, read
+        self._seen: object = None
+
+    def update(self) -> bool:
+        """Read it if it has changed; whether it has."""
+        try:
+            status = self._path.stat()
+            seen: object = (status.st_ino, status.st_size, status.st_mtime_ns)
+        except OSError:
+            seen = "missing"
+        if seen == self._seen:
+            return False
+        self.notes = []
+        self.content, self._seen = self._read(self._path, self.notes), seen
+        return True
 
 
 def read_run(folder: Path, *, name: str | None = None) -> RunResults:
@@ -203,7 +233,7 @@ def read_run(folder: Path, *, name: str | None = None) -> RunResults:
     return reader.results(name)
 
 
-def _settings(path: Path, notes: list[str]) -> dict[str, Any]:
+def _read_settings(path: Path, notes: list[str]) -> dict[str, Any]:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

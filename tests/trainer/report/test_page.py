@@ -10,7 +10,7 @@ import pytest
 from trainer.errors import UsageError
 from trainer.report.build import build_report
 from trainer.report.figures import FigureFiles
-from trainer.report.page import cautions, differing_settings, ranking, varied_number
+from trainer.report.comparison import cautions, differing_settings, ranking, varied_number
 from trainer.report.selection import read_runs
 
 EVIL = "<script>alert('$x_1$')</script>"

@@ -9,7 +9,7 @@ import pytest
 from tests.trainer.report.test_page import Elements, make_run, report, write_outcomes
 from trainer.report.build import build_report
 from trainer.report.figures import FigureFiles
-from trainer.report.page import varied_number
+from trainer.report.comparison import varied_number
 from trainer.report.selection import read_runs
 from trainer.report.studies import read_findings
 

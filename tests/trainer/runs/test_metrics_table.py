@@ -16,7 +16,10 @@ from trainer.runs.metrics_table import MetricsTable
 
 def contents(table: MetricsTable) -> dict[str, Any]:
     curves = {key: column.curve() for key, column in table.columns.items() if len(column)}
-    points = {key: list(zip(curve.steps.tolist(), map(repr, curve.values.tolist()), strict=True)) for key, curve in curves.items()}
+    points = {
+        key: list(zip(curve.steps.tolist(), map(repr, curve.values.tolist()), strict=True))
+        for key, curve in curves.items()
+    }
     return points | {"samples": table.samples, "events": table.events, "invalid": table.num_invalid}
 
 
@@ -43,7 +46,9 @@ def test_it_equals_the_file_after_every_kind_of_change(tmp_path: Path, monkeypat
         if action == "append":
             for _ in range(draw.randrange(8)):
                 step, seconds = step + 1, seconds + draw.random()
-                extra = draw.choice([{}, {}, {"sample": f"Once {step}"}, {"event": "skipped"}, {"validation_loss": None}])
+                extra = draw.choice(
+                    [{}, {}, {"sample": f"Once {step}"}, {"event": "skipped"}, {"validation_loss": None}]
+                )
                 file.write(step=step, tokens=64 * step, seconds=seconds, loss=5 / step, **extra)
         elif action == "half":
             with path.open("a") as handle:
