@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+_HELD: set[tuple[int, int]] = set()
+"""Device and inode of the files that this process has locked as a process."""
+
 
 def lock(file: int, *, holder: Literal["file", "process"]) -> bool:
     """Lock an open file or folder, without waiting.
@@ -31,6 +34,9 @@ def lock(file: int, *, holder: Literal["file", "process"]) -> bool:
         return False
     except OSError:
         return True
+    if holder == "process":
+        status = os.fstat(file)
+        _HELD.add((status.st_dev, status.st_ino))
     return True
 
 
@@ -45,6 +51,9 @@ def is_locked_by_process(path: Path) -> bool | None:
     except ImportError:
         return None
     try:
+        status = path.stat()
+        if (status.st_dev, status.st_ino) in _HELD:
+            return False  # and closing the file below would end our own lock
         file = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return False

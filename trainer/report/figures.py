@@ -161,7 +161,9 @@ def _sketches(runs: Sequence[RunResults], positions: dict[str, PositionLoss]) ->
         return Sketch(f"loss-by-{name}-position", title, lambda ax, colors: draw_positions(ax, runs, colors, curves))
 
     return [
-        *map(loss, ("step", "time", "tokens")),
+        loss("step"),
+        loss("time"),
+        loss("tokens"),
         value("learning-rate", "Learning rate", "learning_rate"),
         value("gradient-norm", "Gradient norm", "grad_norm", log=True),
         value("throughput", "Tokens a second", "tokens_per_second", zero=True),

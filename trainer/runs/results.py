@@ -14,7 +14,9 @@ from trainer.runs.folder import RunFolder
 from trainer.runs.json_types import valid_settings
 from trainer.runs.metrics_table import Curve, Floats, MetricsTable
 from trainer.runs.record import valid_record
-from trainer.runs.standing import Standing, standing
+from trainer.runs.standing import UNKNOWN, Standing, standing
+
+__all__ = ["Curve", "Floats", "RunReader", "RunResults", "Status", "is_run", "read_run"]
 
 Status = Literal["finished", "diverged", "unfinished", "empty"]
 _RECENT = 20  # records, or a tenth of them, that the time left is estimated from
@@ -51,7 +53,7 @@ class RunResults:
     samples: list[tuple[int, str]] = field(default_factory=list)
     events: list[tuple[int, str]] = field(default_factory=list)
     has_model: bool = False
-    standing: Standing = Standing("unknown")
+    standing: Standing = UNKNOWN
     changes: Mapping[str, Any] = field(default_factory=dict)
     baseline: bool = False
     notes: list[str] = field(default_factory=list)

@@ -23,6 +23,9 @@ class Standing:
     reason: str = ""
 
 
+UNKNOWN = Standing("unknown")
+
+
 def standing(run: RunFolder, record: Mapping[str, Any]) -> Standing:
     """Where the run stands now.
 
@@ -34,7 +37,7 @@ def standing(run: RunFolder, record: Mapping[str, Any]) -> Standing:
         return Standing("running")
     starts = record.get("starts", [])
     if not starts or "end" not in starts[-1]:
-        return Standing("unknown")
+        return UNKNOWN
     end = starts[-1]["end"]
     if end is None:
         return Standing("killed")

@@ -1,9 +1,13 @@
 """Sends what is new in watched runs to every open page."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 
+from shared.system.errors import describe
 from trainer.watch.runs import WatchedRuns
+
+logger = logging.getLogger(__name__)
 
 INTERVAL = 1.0
 """Seconds between two looks at the folders, while a page is open."""
@@ -32,10 +36,10 @@ class Hub:
         async with self._turn:
             if not self._pages:
                 await asyncio.to_thread(self._runs.update)
-            yield b"retry: 1000\n\n" + _frame(await asyncio.to_thread(self._runs.whole))
+            queue.put_nowait(b"retry: 1000\n" + _frame(await asyncio.to_thread(self._runs.whole)))
             self._pages.add(queue)
-        if self._task is None and not self._is_closed:
-            self._task = asyncio.create_task(self._watch())
+            if self._task is None and not self._is_closed:
+                self._task = asyncio.create_task(self._watch())
         try:
             while not self._is_closed or not queue.empty():
                 try:
@@ -59,7 +63,7 @@ class Hub:
             if self._task is not None:
                 self._task.cancel()
             if self._pages:
-                self._send(await asyncio.to_thread(self._runs.update))
+                await self._look()
             for queue in list(self._pages):
                 self._put(queue, _END if is_over else None)
                 self._put(queue, None)
@@ -71,11 +75,18 @@ class Hub:
                 if not self._pages:
                     self._task = None
                     return
-                self._send(await asyncio.to_thread(self._runs.update))
+                await self._look()
 
-    def _send(self, message: bytes | None) -> None:
-        for queue in list(self._pages) if message is not None else ():
-            self._put(queue, _frame(message))
+    async def _look(self) -> None:
+        """Send what is new. An error, as of a disk that fails, must not end it: the next look may succeed."""
+        try:
+            message = await asyncio.to_thread(self._runs.update)
+        except Exception as error:
+            logger.warning("the runs cannot be read: %s", describe(error))
+            return
+        if message is not None:
+            for queue in list(self._pages):
+                self._put(queue, _frame(message))
 
     def _put(self, queue: "asyncio.Queue[bytes | None]", frame: bytes | None) -> None:
         if queue.full():
@@ -86,5 +97,5 @@ class Hub:
             queue.put_nowait(frame)
 
 
-def _frame(message: bytes | None) -> bytes:
-    return b"data: " + (message or b"{}") + b"\n\n"
+def _frame(message: bytes) -> bytes:
+    return b"data: " + message + b"\n\n"

@@ -68,6 +68,7 @@ class WatchedRuns:
         self._runs: dict[Path, WatchedRun] = {}
         self._shown: list[WatchedRun] = []
         self._names: dict[Path, str] = {}
+        self._waiting: list[str] = []
         self._sections: dict[str, bytes] = {}
         self._occurrences: object = None
         self._described, self._cost = -float("inf"), 0.0
@@ -88,7 +89,9 @@ class WatchedRuns:
         return _message(sections, points) if sections or points else None
 
     def _find(self) -> None:
-        folders = {folder.resolve(): folder for path in self._paths for folder in folders_of_runs(path)}
+        found = {path: folders_of_runs(path) for path in self._paths}
+        self._waiting = [str(path) for path, inside in found.items() if not inside]
+        folders = {folder.resolve(): folder for inside in found.values() for folder in inside}
         for whole, folder in folders.items():
             if whole not in self._runs:
                 self._runs[whole] = WatchedRun(folder, len(self._runs))
@@ -99,7 +102,7 @@ class WatchedRuns:
 
     def _new_sections(self) -> dict[str, bytes]:
         """Those that changed since the last call, or since a while ago where only a figure did."""
-        occurrences = [(run.number, run.occurrences) for run in self._shown]
+        occurrences = [self._waiting, *((run.number, run.occurrences) for run in self._shown)]
         now = time.monotonic()
         is_due = self._is_stale and now - self._described >= _REST * self._cost
         if self._sections and occurrences == self._occurrences and not is_due:
@@ -114,9 +117,8 @@ class WatchedRuns:
     def _describe(self) -> dict[str, Any]:
         runs = in_sweeps([run.reader.results(self._names[run.folder]) for run in self._shown])
         looks = {self._names[run.folder]: run.number for run in self._shown}
-        empty = [str(path) for path in self._paths if not folders_of_runs(path)]
         title = ", ".join(run.name for run in runs) if 0 < len(runs) < 4 else f"{len(runs)} training runs"
-        return {"about": {"title": title}, "waiting": empty, **describe(runs, looks)}
+        return {"about": {"title": title}, "waiting": self._waiting, **describe(runs, looks)}
 
 
 def _message(sections: dict[str, bytes], points: dict[str, Any], **more: bool) -> bytes:

@@ -92,14 +92,15 @@ def watch_app(hub: Hub, host: str) -> Starlette:
 class KnownHosts:
     """Refuses requests to names that are not this machine's, as of a page whose name was made to lead here.
 
-    Against DNS rebinding: such a page could read what this server sends, since to its browser both are one host. A request
-    to an address in numbers has no name that could have been changed.
+    Against DNS rebinding: such a page could read what this server sends, since to its browser both are one host. A
+    request to an address in numbers has no name that could have been changed.
     """
 
     def __init__(self, app: ASGIApp, names: tuple[str, ...]) -> None:
         self._app, self._names = app, {name.lower() for name in names}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse the request, or pass it on."""
         headers = dict(scope.get("headers", ()))
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if scope["type"] == "http" and not self._is_known(host):
