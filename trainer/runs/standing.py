@@ -33,12 +33,10 @@ def standing(run: RunFolder, record: Mapping[str, Any]) -> Standing:
         run: Its folder.
         record: What `valid_record` found in `run.json`.
     """
+    starts = record.get("starts", [])
+    end = starts[-1].get("end") if starts else None
+    if end is not None:  # also while the process that recorded it still has the lock
+        return Standing(end["how"], end["reason"] or "") if end["how"] in get_args(End) else UNKNOWN
     if is_locked_by_process(run.lock_file):
         return Standing("running")
-    starts = record.get("starts", [])
-    if not starts or "end" not in starts[-1]:
-        return UNKNOWN
-    end = starts[-1]["end"]
-    if end is None:
-        return Standing("killed")
-    return Standing(end["how"] if end["how"] in get_args(End) else "unknown", end["reason"] or "")
+    return Standing("killed") if starts and "end" in starts[-1] else UNKNOWN

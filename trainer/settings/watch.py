@@ -38,7 +38,8 @@ class WatchSettings(Settings, affects="watching"):
     """Sample from the most likely tokens whose probabilities add up to this; saved like the temperature."""
 
     watch: bool = False
-    """Serve the page of `watch` about this run while it trains; its address is in the log."""
+    """Serve the page of `watch` about this run (with `sweep`, about all of its runs) while it trains: at port 8002, or
+    another one where that is in use; the address is in the log."""
 
     profile: bool = False
     """Write where the time and memory of this start went: profile.txt and profile.json in the output folder, and three
