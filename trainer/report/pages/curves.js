@@ -5,15 +5,15 @@ import { runLook, shown } from "./looks.js";
 
 const clock = (seconds) => {
   const whole = Math.round(seconds);
-  const two = (value) => String(value).padStart(2, "0");
-  return `${Math.floor(whole / 3600)}:${two(Math.floor(whole / 60) % 60)}:${two(whole % 60)}`;
+  const two = (value) => String(value % 60).padStart(2, "0");
+  return `${Math.floor(whole / 3600)}:${two(Math.floor(whole / 60))}:${two(whole)}`;
 };
 
-/** What the x axis may be: the key of the points that say where a step is, and how a place is written. */
+/** What the x axis may be. `key`: of the curve that has the place of each step. */
 export const AXES = {
-  step: { key: null, label: "step", format: formatNumber },
-  tokens: { key: "tokens", label: "tokens", format: formatNumber },
-  time: { key: "seconds", label: "time", format: clock },
+  step: { format: formatNumber },
+  tokens: { key: "tokens", format: formatNumber },
+  time: { key: "seconds", format: clock },
 };
 
 const KINDS = [
@@ -23,33 +23,26 @@ const KINDS = [
   { title: "Gradient norm", keys: { grad_norm: "" } },
   { title: "Throughput", unit: "tokens a second", keys: { tokens_per_second: "" } },
 ];
-const SMOOTHED = new Set(["loss", "grad_norm", "tokens_per_second"]);
+const SMOOTHED = ["loss", "grad_norm", "tokens_per_second"];
 
 export class Curves {
-  /** @param {HTMLElement} place where the charts go @param {object} view options of all charts */
+  /**
+   * @param {HTMLElement} place where the charts go
+   * @param {{x: keyof typeof AXES, xLog: boolean, yLog: boolean, smoothing: number}} view of all charts; may change later
+   */
   constructor(place, view) {
-    Object.assign(this, { place, view, axis: "step", runs: new Map(), points: new Map(), hidden: new Set(), marks: [] });
-    this.lines = new Map();
-    this.charts = [];
-  }
-
-  /** Forget everything: all comes anew. */
-  clear() {
-    this.points.clear();
+    Object.assign(this, { place, view, points: new Map(), hidden: new Set(), marks: [] });
     this.setRuns([]);
   }
 
-  /** @param {{run: number, name: string}[]} runs those there are */
+  /** @param {{run: number, name: string}[]} runs all there are */
   setRuns(runs) {
-    if (runs.length === this.runs.size && runs.every(({ run, name }) => this.runs.get(run)?.name === name)) return;
-    this.runs = new Map(runs.map((run) => [run.run, run]));
-    this.place.classList.toggle("several", runs.length > 1);
-    for (const { chart } of this.charts) chart.destroy();
+    if (runs.length === this.runs?.size && runs.every(({ run, name }) => this.runs.get(run) === name)) return;
+    for (const chart of this.charts?.values() ?? []) chart.destroy();
     this.place.replaceChildren();
-    this.charts = [];
-    this.lines.clear();
-    for (const run of this.runs.keys()) for (const key of this.points.get(run)?.keys() ?? []) this.draw(run, key, 0);
-    this.showMarks();
+    this.place.classList.toggle("several", runs.length > 1);
+    Object.assign(this, { runs: new Map(runs.map(({ run, name }) => [run, name])), charts: new Map(), lines: new Map() });
+    this.redraw();
   }
 
   /** @param {Object<string, Object<string, {from: number, steps: number[], values: (number|null)[]}>>} points by run and key */
@@ -59,112 +52,89 @@ export class Curves {
       if (!this.points.has(run)) this.points.set(run, new Map());
       const known = this.points.get(run);
       for (const [key, { from, steps, values }] of Object.entries(curves)) {
-        if (!known.has(key)) known.set(key, { steps: [], values: [] });
-        const curve = known.get(key);
-        curve.steps.splice(from, Infinity, ...steps);
-        curve.values.splice(from, Infinity, ...values);
+        const { steps: oldSteps = [], values: oldValues = [] } = known.get(key) ?? {};
+        known.set(key, { steps: [...oldSteps.slice(0, from), ...steps], values: [...oldValues.slice(0, from), ...values] });
       }
-      if (!this.runs.has(run)) continue;
-      for (const [key, { from }] of Object.entries(curves)) this.draw(run, key, from);
-      if (AXES[this.axis].key in curves) this.moveRun(run);
+      this.draw(run, AXES[this.view.x].key in curves ? known.keys() : Object.keys(curves));
     }
   }
 
-  /** Draw a curve; its first `kept` points are drawn already. */
-  draw(run, key, kept) {
-    const line = this.line(run, key);
-    if (!line) return;
-    const { steps, values } = this.points.get(run).get(key);
-    if (this.axis !== "step" || !kept || kept > line.length) line.set(this.places(run, steps), values);
-    else {
-      if (kept < line.length) line.cut(line.xs[kept]);
-      line.append(steps.slice(kept), values.slice(kept));
+  redraw() {
+    const { x, xLog } = this.view;
+    for (const chart of this.charts.values()) chart.set({ xLabel: x, formatX: AXES[x].format, xLog });
+    for (const [run, curves] of this.points) this.draw(run, curves.keys());
+    this.showMarks();
+  }
+
+  draw(run, keys) {
+    if (!this.runs.has(run)) return;
+    for (const key of keys) {
+      const { steps, values } = this.points.get(run).get(key);
+      this.line(run, key)?.set(this.places(run, steps), values);
     }
   }
 
-  /** The line of a curve, in the chart of its kind; both are made when first needed. */
+  /** The line of a curve in the chart of its kind; both are made when first needed. Some curves have none. */
   line(run, key) {
     const id = `${run} ${key}`;
-    if (this.lines.has(id)) return this.lines.get(id);
-    const kind = KINDS.findIndex(({ keys }) => key in keys);
-    if (kind < 0) return null;
-    const curve = Object.keys(KINDS[kind].keys).indexOf(key);
-    const name = [this.runs.size > 1 || !KINDS[kind].keys[key] ? this.runs.get(run).name : "", KINDS[kind].keys[key]];
-    const line = this.chart(kind).addSeries(name.filter(Boolean).join(" "), { look: runLook(run, curve), smoothing: SMOOTHED.has(key) });
-    line.visible = !this.hidden.has(run);
-    this.lines.set(id, line);
-    return line;
+    const kind = KINDS.find(({ keys }) => key in keys);
+    if (!this.lines.has(id) && kind) {
+      const part = kind.keys[key];
+      const name = this.runs.size > 1 || !part ? `${this.runs.get(run)} ${part}`.trimEnd() : part;
+      const look = runLook(run, Object.keys(kind.keys).indexOf(key));
+      const line = this.chart(kind).addSeries(name, { look, smoothing: SMOOTHED.includes(key) });
+      line.visible = !this.hidden.has(run);
+      this.lines.set(id, line);
+    }
+    return this.lines.get(id);
   }
 
   chart(kind) {
-    const there = this.charts.find((each) => each.kind === kind);
-    if (there) return there.chart;
-    const { title, unit = "" } = KINDS[kind];
-    const chart = new Chart({ title, unit, ...this.view, ...this.axisOptions() });
-    const next = this.charts.find((each) => each.kind > kind);
-    this.place.insertBefore(chart.element, next?.chart.element ?? null);
-    this.charts.push({ kind, chart });
-    this.charts.sort((one, other) => one.kind - other.kind);
-    chart.setMarks(this.placedMarks());
-    return chart;
-  }
-
-  axisOptions() {
-    const { label, format } = AXES[this.axis];
-    return { xLabel: label, formatX: format };
+    if (!this.charts.has(kind)) {
+      const { title, unit = "" } = kind;
+      const { x, ...options } = this.view;
+      this.charts.set(kind, new Chart({ title, unit, xLabel: x, formatX: AXES[x].format, ...options }));
+      this.showMarks();
+      this.place.replaceChildren(...KINDS.flatMap((each) => this.charts.get(each)?.element ?? []));
+    }
+    return this.charts.get(kind);
   }
 
   /** Where steps are on the x axis: between two recorded places in proportion. Places never step back. */
   places(run, steps) {
-    const { key } = AXES[this.axis];
+    const { key } = AXES[this.view.x];
     if (!key) return steps;
     const known = this.points.get(run)?.get(key);
     if (!known?.steps.length) return steps.map(() => 0);
-    let i = 0;
-    let last = -Infinity;
+    let [i, last] = [0, -Infinity];
     return steps.map((step) => {
       while (i < known.steps.length - 2 && known.steps[i + 1] < step) i += 1;
-      const [from, to] = [known.values[i] ?? 0, known.values[i + 1] ?? known.values[i] ?? 0];
-      const width = (known.steps[i + 1] ?? known.steps[i]) - known.steps[i];
-      const share = width > 0 ? Math.min(1, Math.max(0, (step - known.steps[i]) / width)) : 1;
+      const [from, to = from] = known.values.slice(i, i + 2);
+      const [low, high = low] = known.steps.slice(i, i + 2);
+      const share = high > low ? Math.min(1, Math.max(0, (step - low) / (high - low))) : 1;
       last = Math.max(last, from + share * (to - from));
       return last;
     });
   }
 
-  moveRun(run) {
-    for (const [key, { steps, values }] of this.points.get(run) ?? []) this.line(run, key)?.set(this.places(run, steps), values);
-  }
-
-  /** @param {keyof typeof AXES} axis */
-  setAxis(axis) {
-    this.axis = axis;
-    for (const { chart } of this.charts) chart.set({ ...this.axisOptions(), xLog: this.view.xLog });
-    for (const run of this.runs.keys()) this.moveRun(run);
-    this.showMarks();
-  }
-
   /** Show or hide a run in all charts. */
   setVisible(run, isVisible) {
-    if (isVisible) this.hidden.delete(run);
-    else this.hidden.add(run);
-    for (const [id, line] of this.lines) if (Number(id.split(" ")[0]) === run) line.visible = isVisible;
-    for (const { chart } of this.charts) chart.showLegend();
+    this.hidden[isVisible ? "delete" : "add"](run);
+    for (const [id, line] of this.lines) if (Number.parseInt(id, 10) === run) line.visible = isVisible;
+    for (const chart of this.charts.values()) chart.showLegend();
     this.showMarks();
   }
 
   /** @param {{run: number, name: string, items: [number, string][]}[]} events of the guard */
   setEvents(events) {
-    this.marks = events.flatMap(({ run, name, items }) => items.map(([step, text]) => ({ run, step, label: `${shown(name)}: ${shown(text)}` })));
+    this.marks = events.flatMap(({ run, name, items }) =>
+      items.map(([step, text]) => ({ run, step, label: `${shown(name)}: ${shown(text)}` })));
     this.showMarks();
   }
 
   showMarks() {
-    for (const { chart } of this.charts) chart.setMarks(this.placedMarks());
-  }
-
-  placedMarks() {
-    return this.marks.filter(({ run }) => !this.hidden.has(run))
+    const marks = this.marks.filter(({ run }) => !this.hidden.has(run))
       .map(({ run, step, label }) => ({ x: this.places(run, [step])[0], label }));
+    for (const chart of this.charts.values()) chart.setMarks(marks);
   }
 }

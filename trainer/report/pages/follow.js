@@ -1,4 +1,4 @@
-// Follows the server: what it sends is applied; when it is gone, the page says so and connects again when it is back.
+// Follows the server, and connects again when it was gone.
 
 /**
  * @param {string} path of the stream of server-sent events
@@ -18,7 +18,7 @@ export const follow = (path, apply, say) => {
   source.onerror = () => {
     if (isOver) return;
     say("No connection to the server of this page; trying again.");
-    if (source.readyState !== EventSource.CLOSED) return; // the browser tries again by itself
-    setTimeout(() => follow(path, apply, say), 1000);
+    // Else the browser tries again by itself.
+    if (source.readyState === EventSource.CLOSED) setTimeout(() => follow(path, apply, say), 1000);
   };
 };

@@ -1,5 +1,4 @@
-// Turns a part of the page into what it should be and leaves alone what already is: focus, a selection, scrolling and what
-// a person has opened stay when new data comes.
+// New data comes into the page, while focus, selection, scrolling and what a person has opened stay.
 
 /**
  * @param {Element} parent its children become

@@ -9,22 +9,18 @@ import { runLook, shown } from "./looks.js";
 import { morphChildren } from "./morph.js";
 import { SECTIONS } from "./sections.js";
 
-const DEFAULTS = { x: "step", xLog: false, yLog: false, smoothing: 0.6 };
-
 const savedView = () => {
-  const view = { ...DEFAULTS, ...readAddress() };
-  const smoothing = Math.min(0.99, Math.max(0, Number(view.smoothing) || 0));
-  return { x: Object.hasOwn(AXES, view.x) ? view.x : "step", xLog: view.xLog === true, yLog: view.yLog === true, smoothing };
+  const { x, xLog, yLog, smoothing = 0.6 } = readAddress() ?? {};
+  const weight = Math.min(0.99, Math.max(0, Number(smoothing) || 0));
+  return { x: Object.hasOwn(AXES, x) ? x : "step", xLog: xLog === true, yLog: yLog === true, smoothing: weight };
 };
 
 const view = savedView();
 const curves = new Curves(byId("curves"), view);
-curves.axis = view.x;
 
 const setAbout = ({ title, written, figures }) => {
-  const name = shown(title);
-  document.title = `${name} – training`;
-  byId("title").textContent = name;
+  byId("title").textContent = shown(title);
+  document.title = `${shown(title)} – training`;
   if (written) byId("status").textContent = `Written ${written} by python -m trainer report; the figures are files in ${shown(figures)}/ too.`;
 };
 
@@ -34,34 +30,31 @@ const setPositions = (all) => {
     for (const { run, name, steps, values } of lines) chart.addSeries(name, { look: runLook(run) }).append(steps, values);
     return element("div", {}, chart.element, element("p", { class: "soft" }, note));
   });
-  byId("positions").replaceChildren(...(charts.length ? [element("h2", {}, "Loss by position"), element("div", { class: "charts" }, ...charts)] : []));
+  if (all.length) byId("positions").append(element("h2", {}, "Loss by position"), element("div", { class: "charts" }, ...charts));
 };
 
 const OTHERS = { about: setAbout, positions: setPositions };
 
 const apply = ({ isWhole, sections = {}, points = {} }) => {
-  if (isWhole) curves.clear();
+  if (isWhole) curves.points.clear();
   for (const [name, content] of Object.entries(sections)) {
     if (Object.hasOwn(OTHERS, name)) OTHERS[name](content);
-    else if (Object.hasOwn(SECTIONS, name)) morphChildren(byId(name), SECTIONS[name](content));
+    else morphChildren(byId(name), SECTIONS[name](content));
   }
   if (sections.runs) curves.setRuns(sections.runs);
-  if (sections.events) curves.setEvents(sections.events);
   curves.add(points);
+  if (sections.events) curves.setEvents(sections.events);
 };
 
-const choose = (change) => {
-  Object.assign(view, change);
-  writeAddress(view);
-};
+const choose = (change) => writeAddress(Object.assign(view, change));
 
-const axis = element("select", { id: "axis", change: (event) => {
-  choose({ x: event.target.value });
-  curves.setAxis(view.x);
+const axis = element("select", { id: "axis", change: () => {
+  choose({ x: axis.value });
+  curves.redraw();
 } }, ...Object.keys(AXES).map((name) => element("option", { value: name, selected: name === view.x }, name)));
 
 byId("controls").append(element("label", { for: "axis" }, "x axis "), axis,
-  chartControls(() => curves.charts.map(({ chart }) => chart), view, choose));
+  chartControls(() => curves.charts.values(), view, choose));
 byId("runs").addEventListener("change", ({ target }) => curves.setVisible(Number(target.dataset.run), target.checked));
 
 const data = byId("data");
