@@ -12,7 +12,7 @@ from trainer.report.points import SHOWN, Sent, new_points
 from trainer.report.selection import folders_of_runs, in_sweeps, run_names
 from trainer.runs.results import RunReader
 
-_REST = 500
+_REST = 3_000
 """The sections are described again after this many times the time that it took, unless more than a figure changed."""
 
 

@@ -1,9 +1,11 @@
 """The web server of the page about runs."""
 
+import asyncio
 import errno
 import ipaddress
 import socket
 from contextlib import suppress
+from types import FrameType
 
 import uvicorn
 from starlette.applications import Starlette
@@ -60,14 +62,41 @@ class WatchServer(uvicorn.Server):
     def __init__(self, runs: WatchedRuns, host: str = LOCAL) -> None:
         self.hub = Hub(runs)
         self._is_over = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._end = asyncio.Event()
         config = uvicorn.Config(
-            watch_app(self.hub, host), log_config=None, access_log=False, lifespan="off", ws="none", proxy_headers=False
+            watch_app(self.hub, host),
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            date_header=False,
+            server_header=False,
+            lifespan="off",
+            ws="none",
+            proxy_headers=False,
+            timeout_graceful_shutdown=3,
         )
         super().__init__(config)
 
     def stop(self) -> None:
-        """End, since the runs are over: pages are told so."""
+        """End, since the runs are over: pages are told so. May be called in any thread, once it serves."""
         self._is_over = self.should_exit = True
+        self._wake()
+
+    async def main_loop(self) -> None:
+        """Wait for the end. uvicorn's own looks ten times a second, which a run beside it would pay for."""
+        self._loop = asyncio.get_running_loop()
+        if not self.should_exit:
+            await self._end.wait()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to end, for a signal."""
+        super().handle_exit(sig, frame)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._end.set)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams first: the server waits for them."""

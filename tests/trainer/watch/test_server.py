@@ -72,7 +72,7 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     yield address_of(listener)
-    server.should_exit = True
+    server.stop()
     thread.join(60)
 
 
