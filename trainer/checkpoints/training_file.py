@@ -44,9 +44,9 @@ def training_file(run: RunResults, settings: TrainSettings, data: TrainingData, 
 
 
 def _to_lines(content: Mapping[str, Any]) -> bytes:
-    """JSON with a line for each key at the top."""
+    """JSON with a line for each key at the top; "?" for half a surrogate pair, as in file names that are not UTF-8."""
     lines = (f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items())
-    return ("{\n" + ",\n".join(lines) + "\n}\n").encode(errors="backslashreplace")
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode(errors="replace")
 
 
 def _summary(

@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel, Field
 
 from services.inference.api.service import InferenceService
+from services.inference.description import Architecture, Origin
 from shared.http import ApiError, error_responses
 
 
@@ -22,6 +23,9 @@ class InfoResponse(BaseModel):
     context_length: int
     device: str
     dtype: str
+    architecture: Architecture
+    origin: Origin
+    no_training_record: str | None = Field(description="Why /training has nothing; null where it has the record")
     defaults: dict[str, float | int]
     limits: dict[str, int]
 
@@ -61,6 +65,9 @@ def add_info_route(app: FastAPI, service: InferenceService) -> None:
             context_length=model.context_length,
             device=model.device,
             dtype=model.dtype,
+            architecture=Architecture.of(model.config),
+            origin=model.origin,
+            no_training_record=model.training.fault or None,
             defaults={
                 "max_tokens": settings.default_max_tokens,
                 "temperature": params.temperature,

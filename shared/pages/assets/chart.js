@@ -1,22 +1,19 @@
-// Line charts: several series, logarithmic axes, smoothing, gaps, tens of thousands of points.
+// Line charts: several series, log axes, smoothing, gaps, tens of thousands of points. With chart.css beside base.css:
 //
-//   import { Chart } from "./chart.js";                          // and chart.css beside base.css
-//   const chart = new Chart({ title: "Loss", unit: "nats a token", xLabel: "step", height: 220 });
-//   page.append(chart.element);                                   // a <figure>
-//   const loss = chart.addSeries("training");                     // with the next of thirty looks (color and dashes)
-//   chart.addSeries("validation", { look: 1, smoothing: false });  // a look of your choice; drawn as it is
+//   const chart = new Chart({ title: "Loss", unit: "nats a token", xLabel: "step" });    // or other DEFAULTS
+//   page.append(chart.element);
+//   const loss = chart.addSeries("training");                     // look: color and dashes, else the next of thirty
+//   const tests = chart.addSeries("validation", { look: 1, smoothing: false });
 //   loss.append(1, 10.8);
-//   loss.append([2, 3], [10.1, null]);                          // null, NaN, Infinity, text: a gap; xs never step back
+//   loss.append([2, 3], [10.1, null]);                            // what is no number is a gap; xs never step back
 //   loss.cut(2);                                                  // after a rollback: drops the points at x >= 2
-//   loss.set(xs, ys);                                             // all anew, for another x axis
-//   chart.removeSeries(loss);
-//   chart.set({ xLog: false, yLog: true, smoothing: 0.9 });       // any option, at any time
-//   chart.setMarks([{ x: 120, label: "rolled back to 100" }]);    // vertical lines, named in the readout
+//   loss.set(xs, ys);                                             // all anew
+//   chart.set({ xLog: false, yLog: true, smoothing: 0.9 });
+//   chart.setMarks([{ x: 120, label: "rolled back" }]);           // vertical lines, named in the readout
+//   chart.removeSeries(tests);
 //   chart.destroy();
 //
-// formatX and formatY are options as well. However many points come, the chart is drawn once a frame. Keyboard: arrows,
-// Home, End, Page Up and Page Down move the readout, + and - zoom at it, 0 or Escape shows all. Mouse: a drag zooms, a
-// double click shows all. Names may be any text. Controls of several charts together: chart_controls.js.
+// It is drawn once a frame, however much has changed. Names may be any text. chart_controls.js sets several charts.
 import { Series } from "./chart_data.js";
 import { dot, drawAxes, drawLines, drawMarks, findRanges, freshContext, layOut, lookOf } from "./chart_draw.js";
 import { formatNumber } from "./chart_scale.js";
@@ -25,14 +22,13 @@ import { element } from "./dom.js";
 
 const DEFAULTS = { title: "", unit: "", xLabel: "", height: 220, xLog: false, yLog: false, smoothing: 0,
   formatX: formatNumber, formatY: formatNumber };
-const HINT = "Point at the chart, or focus it and press an arrow key. Drag, + and − zoom.";
 let charts = 0;
 
 export class Chart {
   /** @param {Partial<typeof DEFAULTS>} options */
   constructor(options) {
-    Object.assign(this, { options: { ...DEFAULTS }, series: [], shown: [], marks: [], looks: 0 });
-    Object.assign(this, { zoom: null, cursor: null, drag: null, pointer: 0, plot: null });
+    Object.assign(this, { options: { ...DEFAULTS }, series: [], shown: [], marks: [], looks: 0, plot: null });
+    Object.assign(this, { zoom: null, cursor: null, drag: null, pointer: 0 }); // xs; the mouse's pixels
     this.build();
     this.set(options);
     this.observer = new ResizeObserver(() => this.redraw());
@@ -51,11 +47,12 @@ export class Chart {
       "aria-roledescription": "line chart", keydown: (event) => this.onKey(event), dblclick: () => this.zoomTo(null),
       pointermove: (event) => this.pointAt(event.offsetX), pointerdown: (event) => this.startDrag(event),
       pointerup: (event) => this.endDrag(event.offsetX), pointercancel: () => this.endDrag(this.drag),
-      pointerleave: () => this.drag === null && this.moveTo(null) }, this.canvas, this.overlay);
-    this.readout = element("output", { class: "soft chart-readout" });
+      pointerleave: (event) => this.leave(event) }, this.canvas, this.overlay);
+    this.readout = element("output", { class: "soft chart-readout", "aria-live": "off" });
     this.summary = element("p", { class: "visually-hidden", id });
     this.table = element("details", { class: "soft", toggle: () => this.redraw() },
-      element("summary", {}, "Values as a table"));
+      element("summary", {}, "Values as a table"),
+      element("div", { class: "wide chart-table", tabindex: 0, role: "region" }));
     this.element = element("figure", { class: "chart" },
       this.caption, this.legend, this.area, this.readout, this.summary, this.table);
   }
@@ -135,7 +132,11 @@ export class Chart {
     if (!this.plot) return;
     this.readout.ariaLive = "off";
     this.pointer = pixel;
-    this.moveTo(this.nearest(this.plot.x.value(pixel)));
+    this.moveTo(pixel === null ? null : this.nearest(this.plot.x.value(pixel)));
+  }
+
+  leave({ pointerType }) {
+    if (pointerType === "mouse" && this.drag === null) this.pointAt(null);
   }
 
   moveTo(x) {
@@ -143,7 +144,7 @@ export class Chart {
     if (this.plot) this.showCursor();
   }
 
-  /** The x of the point nearest to `wanted` of those that are shown and pass; null where there is none. */
+  /** The x of the nearest point that is shown and passes; null where there is none. */
   nearest(wanted, passes = () => true) {
     const [low, high] = this.ranges.x;
     const around = this.shown.flatMap((series) => series.xsAround(wanted));
@@ -154,14 +155,18 @@ export class Chart {
   onKey(event) {
     if (!this.plot || event.ctrlKey || event.metaKey || event.altKey) return;
     const { left, right, x } = this.plot;
-    const at = this.cursor === null ? left : x.pixel(this.cursor);
-    const step = (passes) => this.cursor === null ? this.pointAt(left)
-      : this.moveTo(this.nearest(this.cursor, passes) ?? this.cursor);
+    const cursor = this.cursor ?? this.ranges.x[0];
+    const at = x.pixel(cursor);
+    const tenth = (right - left) / 10;
+    const go = (pixel, sign) => {
+      const wanted = pixel === at ? cursor : x.value(pixel); // exactly the cursor
+      this.moveTo(this.nearest(wanted, (other) => sign * (other - cursor) > 0) ?? cursor);
+    };
     const keys = {
-      ArrowLeft: () => step((other) => other < this.cursor),
-      ArrowRight: () => step((other) => other > this.cursor),
-      PageDown: () => this.pointAt(Math.max(left, at - (right - left) / 10)),
-      PageUp: () => this.pointAt(Math.min(right, at + (right - left) / 10)),
+      ArrowLeft: () => go(at, -1),
+      ArrowRight: () => go(at, 1),
+      PageDown: () => go(at - tenth, -1),
+      PageUp: () => go(at + tenth, 1),
       Home: () => this.pointAt(left),
       End: () => this.pointAt(right),
       "+": () => this.zoomToPixels(at - (at - left) / 2, at + (right - at) / 2),
@@ -169,10 +174,9 @@ export class Chart {
       0: () => this.zoomTo(null),
       Escape: () => this.zoomTo(null),
     };
-    const action = Object.hasOwn(keys, event.key) && keys[event.key];
-    if (!action) return;
+    if (!Object.hasOwn(keys, event.key)) return;
     event.preventDefault();
-    action();
+    keys[event.key]();
     this.readout.ariaLive = "polite";
   }
 
@@ -189,13 +193,12 @@ export class Chart {
   }
 
   zoomToPixels(from, to) {
-    const [low, high] = findRanges(this.shown, this.options, null).x;
+    const [low, high] = findRanges(this.shown, this.options).x;
     const range = [Math.max(low, this.plot.x.value(from)), Math.min(high, this.plot.x.value(to))];
     if (range[0] <= low && range[1] >= high) this.zoomTo(null);
     else if (range[1] - range[0] > 1e-9 * Math.abs(range[1])) this.zoomTo(range);
   }
 
-  /** @param {[number, number]|null} range of x; null shows all */
   zoomTo(range) {
     this.zoom = range;
     this.redraw();
@@ -208,20 +211,18 @@ export class Chart {
     context.globalAlpha = 0.2;
     if (drag !== null) context.fillRect(drag, plot.top, this.pointer - drag, plot.bottom - plot.top);
     context.globalAlpha = 1;
-    if (cursor === null) {
-      this.readout.textContent = this.shown.length ? HINT : "No values yet.";
-      return;
-    }
-    const at = Math.round(plot.x.pixel(cursor)) + 0.5;
+    const shownX = cursor ?? this.nearest(this.ranges.x[1]) ?? this.ranges.x[1];
+    const at = Math.round(plot.x.pixel(shownX)) + 0.5;
+    const reach = Math.abs(plot.x.value(at + 4) - shownX);
+    const marks = this.marks.filter(({ x }) => Math.abs(x - shownX) <= reach);
+    const text = this.shown.length ? readout(this.shown, shownX, marks, this.options) : "No values yet.";
+    if (this.readout.textContent !== text) this.readout.textContent = text;
+    if (cursor === null) return;
     context.stroke(new Path2D(`M${at} ${plot.top}V${plot.bottom}`));
     for (const series of this.shown) {
       const point = series.at(cursor);
-      if (!point) continue;
       context.fillStyle = color(lookOf(series.look).color);
-      dot(context, plot.x.pixel(point.x), plot.y.pixel(point.smooth), 3.5);
+      if (point) dot(context, plot.x.pixel(point.x), plot.y.pixel(point.smooth), 3.5);
     }
-    const reach = Math.abs(plot.x.value(at + 4) - cursor);
-    const marks = this.marks.filter(({ x }) => Math.abs(x - cursor) <= reach);
-    this.readout.textContent = readout(this.shown, cursor, marks, this.options);
   }
 }

@@ -1,6 +1,8 @@
 // The controls of several charts together: logarithmic axes and smoothing.
 import { element } from "./dom.js";
 
+const HELP = "In a chart: arrow keys or the pointer for values; + and −, or a drag, to zoom; 0 for all";
+
 /**
  * @param {() => Iterable<import("./chart.js").Chart>} charts those there are at the time of a change
  * @param {{xLog?: boolean, yLog?: boolean, smoothing?: number}} start what the charts begin with
@@ -24,5 +26,6 @@ export const chartControls = (charts, start, onChange = () => {}) => {
   };
   return element("div", { class: "row chart-controls", role: "group", "aria-label": "All charts" },
     checkbox("log x", "xLog"), checkbox("log y", "yLog"), element("label", {}, "smoothing ",
-      element("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: view.smoothing, input: slide })), shown);
+      element("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: view.smoothing, input: slide })), shown,
+    element("span", { class: "soft" }, HELP));
 };

@@ -1,5 +1,8 @@
 // The points of one line of a chart: growing arrays, exponential smoothing, search by x.
 
+const LARGEST = 1e150; // differences and squares stay finite
+const isUsable = (value) => typeof value === "number" && Math.abs(value) <= LARGEST;
+
 /** One line. Made by `Chart.addSeries`. */
 export class Series {
   constructor(name, { look, smoothing, onChange }) {
@@ -9,24 +12,23 @@ export class Series {
   }
 
   /**
-   * Add points. A y that is no finite number (null, NaN, text) is a gap.
-   * @param {number|ArrayLike<number>} xs finite, none smaller than the one before it
-   * @param {unknown} ys as many as there are xs
-   * @throws {RangeError} nothing is added; after a rollback `cut` first
+   * Add points, or one. A y that is no number up to `LARGEST` is a gap.
+   * @param {number|ArrayLike<number>} xs such numbers, none smaller than the one before it
+   * @param {unknown} ys
+   * @throws {RangeError} nothing is added
    */
   append(xs, ys) {
     const [newXs, newYs] = typeof xs === "number" ? [[xs], [ys]] : [xs, ys];
     if (newXs.length !== newYs.length) throw new RangeError(`${newXs.length} xs for ${newYs.length} ys`);
     let last = this.length ? this.xs[this.length - 1] : -Infinity;
     for (let i = 0; i < newXs.length; i += 1) {
-      const fits = Number.isFinite(newXs[i]) && newXs[i] >= last;
-      if (!fits) throw new RangeError(`x ${newXs[i]} cannot follow ${last}`);
+      if (!isUsable(newXs[i]) || newXs[i] < last) throw new RangeError(`x ${newXs[i]} cannot follow ${last}`);
       last = newXs[i];
     }
     this.reserve(this.length + newXs.length);
     for (let i = 0; i < newXs.length; i += 1) {
       this.xs[this.length] = newXs[i];
-      this.raw[this.length] = Number.isFinite(newYs[i]) ? newYs[i] : NaN;
+      this.raw[this.length] = isUsable(newYs[i]) ? newYs[i] : NaN;
       this.length += 1;
     }
     this.onChange();
@@ -96,7 +98,7 @@ export class Series {
     return this.search((other) => other <= x);
   }
 
-  /** The nearest xs on both sides of `x` other than itself, and `x` where it occurs. */
+  /** The nearest xs on both sides, and `x` where it occurs. */
   xsAround(x) {
     const [from, after] = [this.indexFrom(x), this.indexAfter(x)];
     return [from - 1, from, after].filter((i) => i >= 0 && i < this.length).map((i) => this.xs[i]);

@@ -22,13 +22,8 @@ const spread = (range, value) => {
   if (value > range[1]) range[1] = value;
 };
 
-/**
- * The ranges to draw, and how many points a logarithmic axis leaves out.
- * @param {import("./chart_data.js").Series[]} shown
- * @param {{xLog: boolean, yLog: boolean}} options
- * @param {[number, number]|null} zoom range of x
- */
-export const findRanges = (shown, { xLog, yLog }, zoom) => {
+/** The ranges to draw, that of x no more than `zoom`, and how many points a logarithmic axis leaves out. */
+export const findRanges = (shown, { xLog, yLog }, zoom = null) => {
   const [xs, ys] = [[Infinity, -Infinity], [Infinity, -Infinity]];
   let left = 0;
   for (const series of shown) {

@@ -1,8 +1,7 @@
 // A chart in words: its legend, readout, summary for screen readers, and its values as a table.
-import { element, svg, visible } from "./dom.js";
+import { element, readable, svg } from "./dom.js";
 
 const ROWS = 40;
-const shownName = (text) => text.split(" ").map(visible).join(" ");
 
 /** A button that shows or hides a series. */
 export const legendButton = (series, { color, dash }, onChange) => {
@@ -14,7 +13,7 @@ export const legendButton = (series, { color, dash }, onChange) => {
     onChange();
   };
   const button = element("button", { type: "button", click, "aria-pressed": series.visible ? "true" : "false" },
-    svg("svg", { width: 34, height: 10, "aria-hidden": "true" }, line), shownName(series.name));
+    svg("svg", { width: 34, height: 10, "aria-hidden": "true" }, line), readable(series.name));
   return button;
 };
 
@@ -25,9 +24,9 @@ export const readout = (shown, x, marks, { xLabel, formatX, formatY, smoothing }
     if (!point) return "";
     const raw = smoothing && series.smoothing ? ` (raw ${formatY(point.raw)})` : "";
     const where = point.x === x ? "" : ` at ${formatX(point.x)}`;
-    return `${shownName(series.name)} ${formatY(point.smooth)}${raw}${where}`;
+    return `${readable(series.name)} ${formatY(point.smooth)}${raw}${where}`;
   });
-  const labels = marks.map(({ label }) => shownName(label));
+  const labels = marks.map(({ label }) => readable(label));
   return [`${xLabel} ${formatX(x)}`, ...values, ...labels].filter(Boolean).join(" · ");
 };
 
@@ -36,19 +35,19 @@ export const summary = (shown, { xLabel, formatX, formatY }, left) => {
   const lines = shown.map(({ name, xs, raw, length }) => {
     const values = raw.subarray(0, length);
     const known = (value) => !Number.isNaN(value);
-    return `${shownName(name)}: ${length} points, ${xLabel} ${formatX(xs[0])} to ${formatX(xs[length - 1])}, ` +
+    return `${readable(name)}: ${length} points, ${xLabel} ${formatX(xs[0])} to ${formatX(xs[length - 1])}, ` +
       `from ${formatY(values.find(known))} to ${formatY(values.findLast(known))}.`;
   });
   if (left) lines.push(`${left} points are not above 0: a logarithmic axis has no place for them.`);
   return lines.join(" ") || "No values yet.";
 };
 
-/** Fill a `<details>` element with up to `ROWS` rows, evenly spaced among all xs, first and last included. */
+/** Fill the last child of a `<details>` element with up to `ROWS` rows, evenly spaced among all xs, both ends too. */
 export const fillTable = (details, shown, { title, xLabel, formatX, formatY }) => {
   const xs = [...new Set(shown.flatMap((series) => [...series.xs.subarray(0, series.length)]))].sort((a, b) => a - b);
   const rows = Math.min(ROWS, xs.length);
   const chosen = Array.from({ length: rows }, (_, i) => xs[Math.round((i * (xs.length - 1)) / Math.max(1, rows - 1))]);
-  const names = [xLabel || "x", ...shown.map((series) => shownName(series.name))];
+  const names = [xLabel || "x", ...shown.map((series) => readable(series.name))];
   const value = (point) => point ? formatY(point.raw) : "";
   const row = (x) => element("tr", {}, element("th", { scope: "row" }, formatX(x)),
     ...shown.map((series) => element("td", { class: "number" }, value(series.at(x)))));
@@ -56,6 +55,6 @@ export const fillTable = (details, shown, { title, xLabel, formatX, formatY }) =
     element("caption", {}, "Not smoothed; each value is the last one up to there."),
     element("thead", {}, element("tr", {}, ...names.map((name) => element("th", { scope: "col" }, name)))),
     element("tbody", {}, ...chosen.map(row)));
-  const box = { class: "wide chart-table", tabindex: 0, role: "region", "aria-label": `${title}: values` };
-  details.replaceChildren(details.firstChild, element("div", box, table));
+  details.lastChild.ariaLabel = `${title}: values`;
+  details.lastChild.replaceChildren(table);
 };
