@@ -27,6 +27,7 @@ const second = new Pieces(byId("second"), "Tokens of the other tokenizer", (toke
 const other = new OtherTokenizer();
 let long = null; // a text that is too long for the field
 let otherName = "";
+let served = ""; // the fingerprint of the tokenizer that is described
 
 const currentText = () => (long ?? field.value).toWellFormed(); // as it is sent: UTF-8 has no lone surrogates
 
@@ -35,6 +36,12 @@ const sizeOf = (text) => {
   for (let at = 0; at < text.length; at++) characters += (text.charCodeAt(at) & 0xfc00) !== 0xdc00;
   return { characters, bytes: new TextEncoder().encode(text).length };
 };
+
+const loadInfo = latest(async (signal) => {
+  const { model, vocab_size: size, fingerprint } = await (await request("info", { signal })).json();
+  served = fingerprint;
+  byId("served").textContent = `${model} · ${grouped(size)} tokens · fingerprint ${fingerprint.slice(0, 12)}`;
+}, () => {});
 
 const encode = latest(async (signal) => {
   const text = currentText();
@@ -50,6 +57,7 @@ const encode = latest(async (signal) => {
     clearTimeout(slow);
   }
   if (signal.aborted) return;
+  if (response.headers.get("X-Tokenizer-Fingerprint") !== served) loadInfo();
   first.show(readColumns(content, Number(response.headers.get("X-Token-Count"))), sizeOf(text));
   if (first.text !== text) panel.forgetPlace();
   first.text = text;
@@ -67,6 +75,7 @@ const encode = latest(async (signal) => {
 const compare = async () => {
   if (!other.worker) return;
   const text = currentText();
+  const slow = setTimeout(() => sayOfOther(`${otherName} is at work …`), SLOW);
   try {
     const columns = await other.encode(text, { special: special.checked, template: template.checked });
     if (!columns) return;
@@ -78,6 +87,8 @@ const compare = async () => {
     second.clear();
     second.text = null;
     sayOfOther(`${otherName}: ${error.message}`);
+  } finally {
+    clearTimeout(slow);
   }
   describeDifference();
 };
@@ -224,9 +235,4 @@ const start = () => {
   decode();
 };
 addEventListener("hashchange", start);
-latest(async (signal) => {
-  const info = await (await request("info", { signal })).json();
-  const { model, vocab_size: size, fingerprint } = info;
-  byId("served").textContent = `${model} · ${grouped(size)} tokens · fingerprint ${fingerprint.slice(0, 12)}`;
-}, () => {})();
 start();
