@@ -30,7 +30,7 @@ export class OtherTokenizer {
 
   /**
    * Encode a text. A call that waits while another is at work is dropped for a later one.
-   * @returns {Promise<import("./bpe.js").Columns|null>} null where it was dropped
+   * @returns {Promise<import("./pieces.js").Columns|null>} null where it was dropped
    */
   async encode(text, options) {
     const turn = ++this.number;

@@ -34,7 +34,7 @@ const currentText = () => (long ?? field.value).toWellFormed(); // as it is sent
 const sizeOf = (text) => {
   let characters = 0;
   for (let at = 0; at < text.length; at++) characters += (text.charCodeAt(at) & 0xfc00) !== 0xdc00;
-  return { characters, bytes: new TextEncoder().encode(text).length };
+  return { characters, utf8: new TextEncoder().encode(text) };
 };
 
 const loadInfo = latest(async (signal) => {
