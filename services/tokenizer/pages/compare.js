@@ -2,11 +2,8 @@
 
 /** A tokenizer.json in a worker. */
 export class OtherTokenizer {
-  constructor() {
-    this.number = 0;
-    this.waiting = null;
-    this.busy = false;
-  }
+  number = 0; // of the latest call of `encode`
+  worker = null;
 
   /**
    * Read a file; the one before is closed.

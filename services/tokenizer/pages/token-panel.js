@@ -48,8 +48,7 @@ export class TokenPanel {
     this.shown = token;
     const { id, bytes, characters, offsets, index, special } = token;
     const place = index === undefined ? [] : [
-      ["Token", `${grouped(index + 1)} of the text`], ["Characters", characters],
-      ["Bytes", offsets],
+      ["Token", `${grouped(index + 1)} of the text`], ["Characters", characters], ["Bytes", offsets],
     ];
     const rows = [["Id", id], ["Its bytes", hex(bytes)], ...place];
     if (special) rows.push(["Kind", "added token"]);
@@ -63,6 +62,7 @@ export class TokenPanel {
   }
 
   async fetch(signal) {
+    if (!this.token) return;
     const { id } = this.token;
     const ask = async (first) =>
       (await request("vocabulary/token", { json: { id, first, limit: NODES }, signal })).json();

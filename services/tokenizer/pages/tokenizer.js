@@ -116,6 +116,14 @@ const differenceOf = (ours, theirs) => {
   return `${sentence}; ${grouped(both)} of its ${grouped(others)} tokens end where one of the served tokenizer ends.`;
 };
 
+const forgetOther = () => {
+  other.close();
+  second.clear();
+  second.text = null;
+  byId("second-title").textContent = "Beside another tokenizer";
+  describeDifference();
+};
+
 const refresh = () => {
   encode();
   compare();
@@ -190,8 +198,7 @@ file.addEventListener("change", async () => {
   const [chosen] = file.files;
   if (!chosen) return;
   otherName = chosen.name;
-  second.clear();
-  describeDifference();
+  forgetOther();
   close.hidden = false;
   sayOfOther(`Reading ${otherName} …`);
   try {
@@ -206,12 +213,9 @@ file.addEventListener("change", async () => {
   }
 });
 close.addEventListener("click", () => {
-  other.close();
-  second.clear();
+  forgetOther();
   [file.value, close.hidden] = ["", true];
-  byId("second-title").textContent = "Beside another tokenizer";
   sayOfOther("");
-  describeDifference();
   file.focus();
 });
 const body = () => ({
