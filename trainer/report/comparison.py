@@ -10,6 +10,8 @@ from trainer.runs.results import RunResults
 from trainer.settings.fields import names_affecting
 from trainer.settings.train import TrainSettings
 
+_MOST_NAMES = 10
+
 
 @dataclass(frozen=True)
 class Row:
@@ -143,7 +145,8 @@ def cautions(runs: Sequence[RunResults]) -> list[str]:
             found.append("The runs were evaluated on different validation tokens: their losses may not compare.")
     unfinished = [run.name for run in runs if run.status in ("unfinished", "empty")]
     if unfinished and len(unfinished) < len(runs):
-        found.append(f"Not at their last step: {', '.join(unfinished)}.")
+        more = f" and {len(unfinished) - _MOST_NAMES} more" if len(unfinished) > _MOST_NAMES else ""
+        found.append(f"Not at their last step: {', '.join(unfinished[:_MOST_NAMES])}{more}.")
     return found
 
 
