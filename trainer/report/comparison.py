@@ -122,8 +122,11 @@ def state(run: RunResults) -> str:
         return f"running, {of}" if run.last_step else "starting"
     if run.status == "empty":
         return "no step yet" if kind == "unknown" else f"{kind}, no step yet"
-    if run.status in ("finished", "diverged"):
-        return run.status if run.status == "finished" else f"diverged, {of}"
+    if run.status == "diverged":
+        return f"diverged, {of}"
+    # A finished run that was resumed for more steps has a model, and may have been killed since.
+    if kind == "finished" or (kind == "unknown" and run.status == "finished"):
+        return "finished"
     return of if kind == "unknown" else f"{kind}, {of}"
 
 

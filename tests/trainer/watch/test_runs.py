@@ -1,6 +1,7 @@
 """Watched runs: the messages for a page, put together again, are all that there is."""
 
 import json
+import platform
 import shutil
 import subprocess
 import sys
@@ -152,7 +153,7 @@ def test_figures_of_now_do_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_run_is_at_work_until_its_process_is_not(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", end=2.0, steps=20, finished=False)
     start = {"time": "2026-01-01T00:00:00+00:00", "step": 0, "command": "train", "git": None, "versions": {}}
-    start |= {"machine": {"name": "a", "cpu": "b", "cpus": 2}, "device": "cpu", "processes": 1, "end": None}
+    start |= {"machine": {"name": platform.node(), "cpu": "b", "cpus": 2}, "device": "cpu", "processes": 1, "end": None}
     (folder / "run.json").write_text(json.dumps({"tokens": 64 * 40, "starts": [start]}))
     page = Page(WatchedRuns([folder]))
     code = (
