@@ -15,8 +15,8 @@ class Standing:
     """Where a run stands.
 
     Attributes:
-        kind: Killed: no process is at work, and none recorded an end. Unknown: a copy of another machine's run, which may
-            be at work there, or a run of a version that recorded no end.
+        kind: Killed: no process is at work, and none recorded an end. Unknown: a copy from another machine, where it
+            may be at work, or a run of a version that recorded no end.
         reason: Why it did not finish, if that was recorded.
     """
 
