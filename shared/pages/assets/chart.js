@@ -83,7 +83,7 @@ export class Chart {
   }
 
   showLegend() {
-    this.isLegendOld = true; // drawn with the chart: several series may be added at once
+    this.isLegendOld = true;
     this.redraw();
   }
 
