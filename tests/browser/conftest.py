@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,10 +105,19 @@ def page(new_context: Callable[..., BrowserContext]) -> Page:
 def service(name: str, model: Path, **settings: object) -> Iterator[Process]:
     """A service as a process of its own, ready to be asked."""
     process = Process("-m", f"services.{name}", model_dir=model, **settings)
+    process.wait_listening()
+    # A full pipe would stop a service that logs.
+    readers = [
+        threading.Thread(target=stream.read) for stream in (process.popen.stdout, process.popen.stderr) if stream
+    ]
+    for reader in readers:
+        reader.start()
     try:
         yield process.wait_ready()
     finally:
         process.popen.kill()
+        for reader in readers:
+            reader.join()
         process.popen.communicate()
 
 
