@@ -1,6 +1,7 @@
 """Text from a stream of ids."""
 
 import codecs
+from collections.abc import Sequence
 
 from shared.bpe.tokenizer import Tokenizer
 
@@ -37,6 +38,17 @@ class StreamDecoder:
         self.start = self._length + _num_cut_off(held, data[:1]) if data else max(self.start, self._length)
         text = self._decoder.decode(data)
         self._length += len(text)
+        return text
+
+    def feed_all(self, ids: Sequence[int]) -> str:
+        """The text that becomes certain with these ids, which are taken at once; `start` is where it ends.
+
+        Raises:
+            TokenizerError: An id is not in the vocabulary.
+        """
+        text = self._decoder.decode(self._tokenizer.decode_bytes(ids, skip_special_tokens=self._skip_special_tokens))
+        self._length += len(text)
+        self.start = self._length
         return text
 
     def finish(self) -> str:

@@ -6,7 +6,9 @@ from typing import Literal
 from fastapi import FastAPI
 from pydantic import BaseModel, Field
 
+from services.inference.api.generate import GenerateRequest
 from services.inference.api.service import InferenceService
+from services.inference.generation.request import MAX_STOP_CHARACTERS, MAX_STOPS
 from shared.http import ApiError, error_responses
 
 
@@ -23,6 +25,9 @@ class InfoResponse(BaseModel):
     device: str
     dtype: str
     defaults: dict[str, float | int]
+    ranges: dict[str, dict[str, float | int]] = Field(
+        description="The values that numbers in a request may have: `minimum`, `exclusiveMinimum` and `maximum`"
+    )
     limits: dict[str, int]
 
 
@@ -46,6 +51,7 @@ class ModelList(BaseModel):
 def add_info_route(app: FastAPI, service: InferenceService) -> None:
     """Add /info."""
     settings = service.settings
+    ranges = _ranges(GenerateRequest)
 
     @app.get("/info", tags=["operations"], responses=error_responses(503))
     async def info() -> InfoResponse:
@@ -68,12 +74,17 @@ def add_info_route(app: FastAPI, service: InferenceService) -> None:
                 "top_k": params.top_k,
                 "min_p": params.min_p,
                 "repetition_penalty": params.repetition_penalty,
+                "presence_penalty": params.presence_penalty,
+                "frequency_penalty": params.frequency_penalty,
             },
+            ranges=ranges | {"n": {"minimum": 1, "maximum": settings.max_choices}},
             limits={
                 "max_body_bytes": settings.max_body_bytes,
                 "max_choices": settings.max_choices,
                 "max_batch": settings.max_batch,
                 "max_queue": settings.max_queue,
+                "max_stops": MAX_STOPS,
+                "max_stop_characters": MAX_STOP_CHARACTERS,
             },
         )
 
@@ -98,6 +109,18 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
         if model != name:
             raise model_not_found(model, name)
         return card()
+
+
+def _ranges(model: type[BaseModel]) -> dict[str, dict[str, float | int]]:
+    """The ranges of a model's numbers, as its JSON schema has them."""
+    ranges = {}
+    for name, field in model.model_json_schema()["properties"].items():
+        kinds = field.get("anyOf", [field])
+        kind = next((kind for kind in kinds if kind.get("type") in ("integer", "number")), {})
+        bounds = {key: kind[key] for key in ("minimum", "exclusiveMinimum", "maximum") if key in kind}
+        if bounds:
+            ranges[name] = bounds
+    return ranges
 
 
 def model_not_found(requested: str, served: str) -> ApiError:

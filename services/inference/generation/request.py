@@ -21,8 +21,8 @@ from shared.http import AllowedSpecial, StrictModel, shorten
 
 MAX_PROMPTS = 2048
 _MAX_PROMPT_IDS = 1 << 19
-_MAX_STOPS = 4
-_MAX_STOP_CHARACTERS = 256
+MAX_STOPS = 4
+MAX_STOP_CHARACTERS = 256
 _MAX_STOP_TOKENS = 64
 _MAX_BIASES = 1024
 _TOKEN_ID = re.compile("0|[1-9][0-9]{0,9}")
@@ -63,7 +63,7 @@ def _biases_by_id(biases: dict[str, float]) -> dict[str, float]:
 TokenIds = Annotated[list[Annotated[int, Field(ge=0)]], Field(fail_fast=True)]
 """Validation ends at the first invalid id: pydantic would report each of a million."""
 
-_StopString = Annotated[str, Field(min_length=1, max_length=_MAX_STOP_CHARACTERS)]
+_StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
 _Bias = Annotated[float, Field(ge=-100, le=100)]
 
 
@@ -170,7 +170,7 @@ class GenerationRequest(CompatibilityFields):
     stop: (
         Annotated[
             Annotated[_StopString, Tag("(one)")]
-            | Annotated[list[_StopString], Field(max_length=_MAX_STOPS), _limit_entries(_MAX_STOPS), Tag("(list)")],
+            | Annotated[list[_StopString], Field(max_length=MAX_STOPS), _limit_entries(MAX_STOPS), Tag("(list)")],
             Discriminator(one_or_list),
         ]
         | None
@@ -198,6 +198,16 @@ class GenerationRequest(CompatibilityFields):
     def num_choices(self) -> int:
         """How many choices for each prompt."""
         return 1 if self.n is None else self.n
+
+    @property
+    def given_tokens(self) -> list[int]:
+        """The first tokens of the answer, which are not generated."""
+        return []
+
+    @property
+    def splits_characters(self) -> bool:
+        """Whether a stream has tokens whose bytes are no whole character yet."""
+        return False
 
     @property
     @abstractmethod
