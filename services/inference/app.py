@@ -38,6 +38,7 @@ def create_app(
         title="ownlm inference",
         description="Continues text with a language model of your own.",
         version=version("ownlm"),
+        pages="services.inference.pages",
         refusal=service.refusal,
     )
     add_body_routes(app, generate_route(service), completion_route(service))

@@ -24,6 +24,7 @@ def create_app(settings: TokenizerSettings) -> FastAPI:
         title="ownlm tokenizer",
         description="Byte-level BPE: text to token ids and back.",
         version=version("ownlm"),
+        pages="services.tokenizer.pages",
     )
     service = TokenizerService(settings, lifecycle)
     add_body_routes(app, encode_route(service), decode_route(service))

@@ -19,8 +19,9 @@ from shared.http.middleware.api_keys import ApiKeys
 from shared.http.middleware.body_limit import MemoryBudget, check_length
 from shared.http.middleware.cors import add_cors
 from shared.http.middleware.tracing import TracingMiddleware, make_tracer_provider, shut_down_provider
-from shared.http.probes import add_probes
+from shared.http.probes import HEALTH_PATHS, add_probes
 from shared.http.settings import ServiceSettings
+from shared.pages import is_page_path, page_routes
 
 
 class _App(FastAPI):
@@ -47,6 +48,7 @@ def build_app(
     title: str,
     description: str,
     version: str,
+    pages: str,
     refusal: HeadCheck | None = None,
 ) -> FastAPI:
     """Create an app with everything except the service's own routes.
@@ -60,6 +62,7 @@ def build_app(
         title: The title of the OpenAPI document; with hyphens, the service's name in traces.
         description: The description in the OpenAPI document.
         version: The version in the OpenAPI document.
+        pages: The package of the service's web pages.
         refusal: May refuse a request by its head, before its body is read.
 
     Raises:
@@ -80,6 +83,8 @@ def build_app(
         description=description,
         version=version,
         lifespan=lifespan,
+        docs_url=None,  # FastAPI's pages need another host
+        redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},
         generate_unique_id_function=operation_id,
     )
@@ -88,8 +93,13 @@ def build_app(
     install_error_handlers(app)
     keys = ApiKeys.from_settings(settings)
     checks: list[HeadCheck] = [partial(check_headers, settings.hosts)]
+    routes = (
+        page_routes(["shared.http.docs_page", pages], assets=[("fastapi_offline", "static")]) if settings.pages else []
+    )
     if keys is not None:
-        checks.append(keys.check)
+        # Pages hold no data, and ask for the key; Swagger UI learns from the document that there is one.
+        public = HEALTH_PATHS | ({app.openapi_url} if routes else set())
+        checks.append(partial(keys.check, is_public=lambda path: path in public or is_page_path(path, routes)))
     if refusal is not None:
         checks.append(refusal)
     checks.append(partial(check_length, settings.max_body_bytes))
@@ -102,4 +112,5 @@ def build_app(
     app.add_middleware(AccessLogMiddleware, metrics=metrics)
     complete_document(app, keys=keys is not None)
     add_probes(app, lifecycle, metrics)
+    app.router.routes.extend(routes)
     return app

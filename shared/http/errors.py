@@ -115,7 +115,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
         return error_response(error)
     message = str(error.detail)
     if error.status_code == 404:
-        message = f"no route for {request.url.path}; /docs lists the routes"
+        message = f"no route for {request.url.path}; /openapi.json lists the routes"
     elif error.status_code == 405:
         allowed = Headers(error.headers or {}).get("allow", "another method")
         message = f"{request.method} is not allowed for {request.url.path}, use {allowed}"

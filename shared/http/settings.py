@@ -64,6 +64,7 @@ class ServiceSettings(BaseSettings):
         pattern=r"^https?://",
         description="Where to send OpenTelemetry traces, such as http://collector:4318; OTEL_ variables work as well",
     )
+    pages: bool = Field(True, description="Serve the web pages at /, and the API's documentation at /docs")
     cpu_threads: int = Field(2, ge=1, description="Requests that may tokenize at the same time, each in a thread")
     shutdown_timeout: float = Field(
         10.0, ge=0, le=3600, description="Seconds for running requests to finish after SIGTERM"

@@ -3,7 +3,7 @@
 import hmac
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 
@@ -11,7 +11,6 @@ import structlog
 from starlette.types import Scope
 
 from shared.http.errors import ApiError
-from shared.http.probes import HEALTH_PATHS
 from shared.http.settings import ServiceSettings, SettingsError
 
 _log = structlog.get_logger("ownlm.keys")
@@ -50,9 +49,11 @@ class ApiKeys:
             raise SettingsError("OWNLM_API_KEYS contains no key: unset it, or separate keys by commas")
         return cls(keys, settings.api_keys_file)
 
-    def check(self, scope: Scope, headers: Mapping[bytes, bytes]) -> ApiError | None:
-        """Refuse a request without `Authorization: Bearer KEY` and one of the keys; health checks need none."""
-        if scope["path"] in HEALTH_PATHS:
+    def check(
+        self, scope: Scope, headers: Mapping[bytes, bytes], *, is_public: Callable[[str], bool]
+    ) -> ApiError | None:
+        """Refuse a request without `Authorization: Bearer KEY` and one of the keys; public paths need none."""
+        if is_public(scope["path"]):
             return None
         scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() != b"bearer":

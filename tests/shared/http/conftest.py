@@ -59,6 +59,7 @@ def build() -> Callable[..., FastAPI]:
             title="t",
             description="d",
             version="0",
+            pages="services.tokenizer.pages",
         )
 
         async def echo(body: EchoRequest, _request: Request) -> bytes:

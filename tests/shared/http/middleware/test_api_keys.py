@@ -31,8 +31,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return lambda seconds: now.__setitem__(0, now[0] + seconds)
 
 
-@pytest.mark.parametrize("path", ["/items/a", "/metrics", "/docs", "/openapi.json", "/nothing", "/livez/", "//livez"])
-def test_everything_but_health_checks_needs_a_key(build: Any, path: str) -> None:
+@pytest.mark.parametrize(
+    "path",
+    ["/items/a", "/metrics", "/nothing", "/livez/", "http://testserver//livez", "/docs/", "/assets", "/assets/a/b"],
+)
+def test_everything_but_health_checks_and_pages_needs_a_key(build: Any, path: str) -> None:
     with TestClient(build(api_keys=f"{OLD}, another")) as client:
         for health in ("/livez", "/readyz"):
             assert client.get(health).status_code in (200, 503)
@@ -63,14 +66,14 @@ def test_everything_but_health_checks_needs_a_key(build: Any, path: str) -> None
 )
 def test_wrong_keys(build: Any, header: str, code: str) -> None:
     with TestClient(build(api_keys=OLD)) as client:
-        response = client.get("/docs", headers={"Authorization": header.encode("latin-1")})
+        response = client.get("/metrics", headers={"Authorization": header.encode("latin-1")})
     assert (response.status_code, response.json()["error"]["code"]) == (401, code)
     assert response.headers["x-request-id"]
 
 
 def test_the_scheme_is_in_any_case(build: Any) -> None:
     with TestClient(build(api_keys=OLD)) as client:
-        assert client.get("/docs", headers={"authorization": f"bEARER  {OLD}"}).status_code == 200
+        assert client.get("/metrics", headers={"authorization": f"bEARER  {OLD}"}).status_code == 200
 
 
 def test_a_refused_body_is_not_read_and_no_key_is_logged(build: Any) -> None:
@@ -83,6 +86,15 @@ def test_a_refused_body_is_not_read_and_no_key_is_logged(build: Any) -> None:
     assert OLD not in str(logs)
     assert "my-wrong-key" not in str(logs)
     assert 'ownlm_refused_requests_total{reason="invalid_api_key"} 1.0' in page
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json", "/assets/base.css", "/assets/none.css"])
+def test_pages_need_a_key_only_where_they_are_off(build: Any, path: str) -> None:
+    with TestClient(build(api_keys=OLD)) as client:
+        assert client.get(path).status_code == (404 if "none" in path else 200)
+    with TestClient(build(api_keys=OLD, pages=False)) as client:
+        assert client.get(path).status_code == 401
+        assert client.get(path, headers=bearer(OLD)).status_code == (200 if path == "/openapi.json" else 404)
 
 
 def test_the_document_says_what_needs_a_key(build: Any) -> None:

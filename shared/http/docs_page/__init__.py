@@ -1,0 +1,1 @@
+"""The page /docs: Swagger UI over the service's own OpenAPI document, without another host."""

@@ -1,0 +1,80 @@
+// Elements without markup: every text becomes a text node, so that no data can become part of the page's structure.
+
+/**
+ * An element.
+ * @param {string} tag
+ * @param {Object<string, unknown>} [attributes] `class`, `data-…`, `aria-…` and other attributes; functions are listeners
+ *   (`click: …`), `true` is an attribute without a value, `false`, `null` and `undefined` leave an attribute out.
+ * @param {...(Node|string|number|null|undefined)} children
+ * @returns {HTMLElement}
+ */
+export const element = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
+
+/** The same for SVG. @returns {SVGElement} */
+export const svg = (tag, attributes = {}, ...children) =>
+  fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+
+const fill = (node, attributes, children) => {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") node.addEventListener(name, value);
+    else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined).map((child) => child instanceof Node ? child : String(child)));
+  return node;
+};
+
+/** The element with this id. @param {string} id @returns {HTMLElement} */
+export const byId = (id) => document.getElementById(id);
+
+const NAMES = new Map([["\n", "⏎"], ["\t", "⇥"], ["\r", "␍"], [" ", "·"], ["\u00a0", "⍽"]]);
+const UNSEEN = /[\s\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Zl}\p{Zp}\u115f\u1160\u3164\uffa0]/u;
+
+/**
+ * How a character that cannot be seen is shown: a symbol for white space and control characters, `U+202E` for those that
+ * would change how the text around them is laid out; null for a character that can be seen.
+ * @param {string} character
+ * @returns {string|null}
+ */
+export const symbolOf = (character) => {
+  if (!UNSEEN.test(character)) return null;
+  const code = character.codePointAt(0);
+  if (NAMES.has(character)) return NAMES.get(character);
+  if (code < 0x20) return String.fromCodePoint(0x2400 + code);
+  return `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
+};
+
+/**
+ * A text with everything that cannot be seen replaced by its symbol.
+ * @param {string} text
+ * @returns {string}
+ */
+export const visible = (text) => Array.from(text, (character) => symbolOf(character) ?? character).join("");
+
+/**
+ * Run a function once for many calls: `wait` milliseconds after the last one.
+ * @param {() => void} action
+ * @param {number} wait
+ */
+export const debounce = (action, wait) => {
+  let timer;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(action, wait);
+  };
+};
+
+/**
+ * Copy a text, and say so in the button that was pressed.
+ * @param {HTMLElement} button
+ * @param {string} text
+ */
+export const copy = async (button, text) => {
+  const label = button.textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    button.textContent = "The browser does not allow it";
+  }
+  setTimeout(() => (button.textContent = label), 1500);
+};
