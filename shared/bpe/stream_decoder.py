@@ -40,16 +40,13 @@ class StreamDecoder:
         self._length += len(text)
         return text
 
-    def feed_all(self, ids: Sequence[int]) -> str:
-        """The text that becomes certain with these ids, which are taken at once; `start` is where it ends.
+    def skip(self, ids: Sequence[int]) -> str:
+        """Take the ids before the first one that is fed, and return their text; `start` counts from its end.
 
         Raises:
             TokenizerError: An id is not in the vocabulary.
         """
-        text = self._decoder.decode(self._tokenizer.decode_bytes(ids, skip_special_tokens=self._skip_special_tokens))
-        self._length += len(text)
-        self.start = self._length
-        return text
+        return self._decoder.decode(self._tokenizer.decode_bytes(ids, skip_special_tokens=self._skip_special_tokens))
 
     def finish(self) -> str:
         """The rest: U+FFFD if the last character is incomplete."""

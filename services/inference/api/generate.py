@@ -44,11 +44,6 @@ class GenerateRequest(GenerationRequest):
         ge=0,
         description="The most tokens to generate; default: the one in /info, or fewer where the context ends",
     )
-    continue_tokens: Annotated[TokenIds, BeforeValidator(limit_prompt_ids)] | None = Field(
-        None,
-        description="The answer's first tokens, such as those of a stream that was cut: the response has the rest, the "
-        "same as if they had been generated. max_tokens and the penalties count them too",
-    )
     prompt_logprobs: int | None = Field(
         None,
         ge=0,
@@ -65,11 +60,6 @@ class GenerateRequest(GenerationRequest):
     def prompts(self) -> list[str | list[int]]:
         """The one prompt."""
         return [self.prompt]
-
-    @property
-    def given_tokens(self) -> list[int]:
-        """The field `continue_tokens`."""
-        return self.continue_tokens or []
 
     @property
     def splits_characters(self) -> bool:

@@ -29,6 +29,8 @@ class InfoResponse(BaseModel):
         description="The values that numbers in a request may have: `minimum`, `exclusiveMinimum` and `maximum`"
     )
     limits: dict[str, int]
+    special_tokens: dict[str, int]
+    eos_token_ids: list[int] = Field(description="Tokens that end an answer, unless a request has ignore_eos")
 
 
 class ModelCard(BaseModel):
@@ -86,6 +88,8 @@ def add_info_route(app: FastAPI, service: InferenceService) -> None:
                 "max_stops": MAX_STOPS,
                 "max_stop_characters": MAX_STOP_CHARACTERS,
             },
+            special_tokens=dict(model.tokenizer.special_tokens),
+            eos_token_ids=list(model.defaults.eos_token_ids),
         )
 
 

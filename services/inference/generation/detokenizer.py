@@ -83,11 +83,8 @@ class Detokenizer:
 
     def skip(self, tokens: Sequence[int]) -> None:
         """Take the first tokens of the choice, which were released before with their text."""
-        text = self._decoder.feed_all(tokens)
-        self._matcher.skip(text)
+        self._matcher.skip(self._decoder.skip(tokens))
         self._num_tokens += len(tokens)
-        self._num_decoded += len(text)
-        self._num_released += len(text)
 
     def feed(self, event: TokenEvent) -> Delta | None:
         """Take one token; return a delta if anything is released or the choice is finished, else None.

@@ -89,7 +89,7 @@ def prepare_request(request: GenerationRequest, model: ServedModel, default_max_
     Raises:
         ApiError: 400, with the field, the limit and the value.
     """
-    _check_aliases(request)
+    _check_together(request)
     prompts = read_prompts(request, model)
     seed = secrets.randbits(_SEED_BITS) if request.seed is None else request.seed
     special = model.tokenizer.special_tokens
@@ -124,16 +124,21 @@ def choice_seeds(seed: int, num_choices: int) -> list[int]:
     return [seed, *(int.from_bytes(digest[:8]) >> (64 - _SEED_BITS) for digest in digests)]
 
 
-def _check_aliases(request: GenerationRequest) -> None:
-    """Refuse a second name of a field with another value than the first."""
+def _check_together(request: GenerationRequest) -> None:
+    """Refuse fields that contradict each other."""
     if request.best_of not in (None, request.num_choices):
         message = f"best_of: all choices are returned, so it must equal n, which is {request.num_choices}"
         raise ApiError(400, f"{message} (got {shorten(request.best_of)})", param="best_of")
     if request.max_completion_tokens not in (None, request.max_tokens):
         message = f"max_completion_tokens: must equal max_tokens (got {shorten(request.max_completion_tokens)})"
         raise ApiError(400, message, param="max_completion_tokens")
-    if request.echo and request.given_tokens:
+    if not request.given_tokens:
+        return
+    if request.echo:
         raise ApiError(400, "echo: not possible with continue_tokens, whose text is not returned", param="echo")
+    if len(request.prompts) > 1:
+        message = f"continue_tokens: they are of one prompt's answer (got {len(request.prompts)} prompts)"
+        raise ApiError(400, message, param="continue_tokens")
 
 
 def _max_tokens(request: GenerationRequest, prompt: Prompt, context_length: int, default: int) -> int:

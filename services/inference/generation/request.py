@@ -182,6 +182,11 @@ class GenerationRequest(CompatibilityFields):
     seed: int | None = Field(
         None, ge=0, lt=2**63, description="The same seed gives the same response; default: a random one"
     )
+    continue_tokens: Annotated[TokenIds, BeforeValidator(limit_prompt_ids)] | None = Field(
+        None,
+        description="The answer's first tokens, such as those of a stream that was cut: the response has the rest, the "
+        "same as if they had been generated. max_tokens and the penalties count them too",
+    )
     n: int | None = Field(None, ge=1, description="How many choices; each has its own seed, derived from `seed`")
     logprobs: int | None = Field(
         None, ge=0, le=20, description="Report each token's log-probability, and this many of the likeliest"
@@ -201,8 +206,8 @@ class GenerationRequest(CompatibilityFields):
 
     @property
     def given_tokens(self) -> list[int]:
-        """The first tokens of the answer, which are not generated."""
-        return []
+        """The field `continue_tokens` as a list."""
+        return self.continue_tokens or []
 
     @property
     def splits_characters(self) -> bool:

@@ -88,6 +88,17 @@ def test_another_token_begins_another_branch(client: TestClient) -> None:
     assert ask(client, **{**body, "prompt_logprobs": None})["choices"][0]["tokens"] == first
 
 
+def test_completions_continue_the_same_way(client: TestClient) -> None:
+    body = {name: value for name, value in SAMPLED.items() if name != "logprobs"}
+    [whole] = ask(client, **body, logprobs=0)["choices"]
+    response = client.post("/v1/completions", json={**body, "logprobs": 0, "continue_tokens": whole["tokens"][:9]})
+    [rest] = response.json()["choices"]
+    assert rest["text"] == ask(client, **body, continue_tokens=whole["tokens"][:9])["choices"][0]["text"]
+    assert rest["logprobs"]["text_offset"][0] == 0, "in the text of the response"
+    several = client.post("/v1/completions", json={"prompt": ["a", "b"], "continue_tokens": [1]})
+    assert (several.status_code, several.json()["error"]["param"]) == (400, "continue_tokens")
+
+
 def test_what_was_read_before_is_cached(client: TestClient) -> None:
     prompt = "Anna had a friend called fox. " * 4
     [whole] = ask(client, prompt=prompt, max_tokens=30, seed=1, ignore_eos=True)["choices"]

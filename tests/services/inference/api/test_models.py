@@ -11,6 +11,8 @@ def test_info_describes_the_model(client: TestClient, tokenizer: Tokenizer) -> N
     info = client.get("/info").json()
     assert (info["model"], info["fingerprint"], info["context_length"]) == ("tiny", tokenizer.fingerprint, CONTEXT)
     assert info["limits"]["max_choices"] == 8
+    assert info["special_tokens"] == tokenizer.special_tokens
+    assert info["eos_token_ids"] == [tokenizer.special_tokens["<|endoftext|>"]]
     assert (info["limits"]["max_stops"], info["limits"]["max_stop_characters"]) == (4, 256)
 
 
