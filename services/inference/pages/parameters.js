@@ -1,0 +1,108 @@
+// The form of the sampling parameters: defaults and limits are the model's, from /info.
+import { byId, element } from "./dom.js";
+
+const NUMBERS = [
+  ["max_tokens", "Most tokens", 1],
+  ["temperature", "Temperature", "any"],
+  ["top_p", "Top p", "any"],
+  ["top_k", "Top k", 1],
+  ["min_p", "Min p", "any"],
+  ["repetition_penalty", "Repetition penalty", "any"],
+  ["presence_penalty", "Presence penalty", "any"],
+  ["frequency_penalty", "Frequency penalty", "any"],
+  ["min_tokens", "Fewest tokens", 1],
+  ["seed", "Seed", 1],
+];
+const ESCAPES = { n: "\n", r: "\r", t: "\t", "\\": "\\" };
+const MAX_ANSWERS = 4; // side by side
+
+/** What is wrong with a field; its message names it. */
+export class FieldError extends Error {}
+
+/** Build the fields, once /info is known. @param {any} info */
+export const buildFields = (info) => {
+  const limits = {
+    ...info.ranges,
+    max_tokens: { minimum: 0, maximum: info.context_length - 1 },
+    min_tokens: { minimum: 0, maximum: info.context_length - 1 },
+    seed: { minimum: 0, maximum: Number.MAX_SAFE_INTEGER },
+  };
+  byId("n").max = Math.min(MAX_ANSWERS, info.ranges.n.maximum);
+  const { max_stops: stops, max_stop_characters: characters } = info.limits;
+  byId("fields").replaceChildren(
+    ...NUMBERS.map(([name, label, step]) => numberField(name, label, step, limits[name] ?? {}, info.defaults[name])),
+    field("stop", "Stop strings", `up to ${stops} lines of ${characters} characters; \\n: line break`,
+      element("textarea", { id: "stop-strings", name: "stop", rows: 2, spellcheck: "false", "data-limit": stops, "data-length": characters })),
+    field("logit_bias", "Token bias", "id=value, -100 to 100",
+      element("input", { id: "logit_bias", name: "logit_bias", autocomplete: "off" })),
+    element("label", {}, element("input", { type: "checkbox", id: "ignore_eos", form: "form" }), " Continue after an end-of-text token"),
+  );
+};
+
+const numberField = (name, label, step, { minimum, exclusiveMinimum, maximum }, value) => {
+  const low = exclusiveMinimum === undefined ? minimum : `above ${exclusiveMinimum}`;
+  const range = name === "seed" ? "empty: a new one" : maximum === undefined ? `from ${low}` : `${low} to ${maximum}`;
+  return field(name, label, range, element("input", {
+    id: name, name, type: "number", step, min: minimum ?? exclusiveMinimum, max: maximum,
+    placeholder: value ?? (name === "seed" ? "random" : "0"), "data-above": exclusiveMinimum,
+  }));
+};
+
+const field = (name, label, hint, input) => {
+  input.setAttribute("form", "form"); // Enter generates
+  return element("div", { class: "field" }, element("label", { for: input.id }, label, " ",
+    element("span", { id: `${name}-hint` }, hint)), input);
+};
+
+/**
+ * The fields that are not empty, as a request has them.
+ * @returns {object}
+ * @throws {FieldError} a field has a value that no request may have; it has the focus
+ */
+export const readFields = () => {
+  const values = {};
+  for (const [name, label] of NUMBERS) {
+    const input = byId(name);
+    const { validity, value } = input;
+    const isLow = input.dataset.above !== undefined && value !== "" && Number(value) <= Number(input.dataset.above);
+    check(input, validity.valid && !isLow, `${label}: ${input.validationMessage || "must be"} ${byId(`${name}-hint`).textContent}`);
+    if (value !== "") values[name] = Number(value);
+  }
+  check(byId("n"), byId("n").validity.valid, `Answers: ${byId("n").min} to ${byId("n").max}`);
+  const stops = byId("stop-strings");
+  const lines = stops.value.split("\n").filter((line) => line !== "").map(unescape);
+  const { limit, length } = stops.dataset;
+  check(stops, lines.length <= limit && lines.every((line) => [...line].length <= length), `Stop strings: at most ${limit}, of ${length} characters`);
+  if (lines.length) values.stop = lines;
+  const bias = readBias(byId("logit_bias"));
+  if (Object.keys(bias).length) values.logit_bias = bias;
+  if (byId("ignore_eos").checked) values.ignore_eos = true;
+  return values;
+};
+
+/** Put the values of a request into the fields. @param {object} values */
+export const writeFields = (values) => {
+  for (const [name] of NUMBERS) byId(name).value = values[name] ?? "";
+  byId("stop-strings").value = (values.stop ?? []).map(escape).join("\n");
+  byId("logit_bias").value = Object.entries(values.logit_bias ?? {}).map((pair) => pair.join("=")).join(" ");
+  byId("ignore_eos").checked = values.ignore_eos ?? false;
+};
+
+const check = (input, isValid, message) => {
+  if (isValid) input.removeAttribute("aria-invalid");
+  else {
+    input.setAttribute("aria-invalid", "true");
+    byId("parameters").open = true;
+    input.focus();
+    throw new FieldError(message);
+  }
+};
+
+const readBias = (input) => {
+  const entries = input.value.split(/[\s,]+/).filter(Boolean).map((entry) => entry.match(/^(\d{1,10})=(-?\d+(?:\.\d+)?)$/));
+  check(input, entries.every((entry) => entry && Math.abs(entry[2]) <= 100), "Token bias: write id=value, with values from -100 to 100");
+  return Object.fromEntries(entries.map(([, id, value]) => [String(Number(id)), Number(value)]));
+};
+
+const unescape = (line) => line.replace(/\\([nrt\\])/g, (_, letter) => ESCAPES[letter]);
+const escape = (text) => text.replace(/[\n\r\t\\]/g, (character) => `\\${Object.keys(ESCAPES).find((letter) => ESCAPES[letter] === character)}`);
