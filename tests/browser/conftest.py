@@ -3,10 +3,11 @@
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -105,10 +106,18 @@ def service(name: str, model: Path, **settings: object) -> Iterator[Process]:
     """A service as a process of its own, ready to be asked."""
     process = Process("-m", f"services.{name}", model_dir=model, **settings)
     try:
-        yield process.wait_ready()
+        process.wait_ready()
+        for pipe in (process.popen.stdout, process.popen.stderr):  # a full pipe would stop the service
+            threading.Thread(target=_drain, args=(pipe,), daemon=True).start()
+        yield process
     finally:
         process.popen.kill()
-        process.popen.communicate()
+        process.popen.wait()
+
+
+def _drain(pipe: IO[str]) -> None:
+    for _ in pipe:
+        pass
 
 
 @pytest.fixture(scope="session")
