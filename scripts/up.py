@@ -19,15 +19,21 @@ DEMO = ROOT / "models" / "demo"
 HOST = "127.0.0.1"
 STOPPED_BY_SIGNAL = (130, 143)  # honcho's codes for SIGINT and SIGTERM: the normal way to end `make up`
 
-CURL_LINES = """
-Both services are ready. Try:
+READY = """
+Both services are ready. Ask them:
 
   curl -N http://{host}:{inference}/generate -H 'Content-Type: application/json' \\
        -d '{{"prompt": "Once upon a time", "stream": true}}'
   curl http://{host}:{tokenizer}/encode -H 'Content-Type: application/json' -d '{{"text": "Once upon a time"}}'
   curl http://{host}:{inference}/info
-
+{pages}
 Stop with Ctrl-C.
+"""
+PAGES = """
+or open them:
+
+  http://{host}:{inference}/  a playground: what the model writes, and what else it considered
+  http://{host}:{tokenizer}/  the tokenizer: text in, tokens out
 """
 
 
@@ -49,7 +55,8 @@ def main() -> int:
                 f".venv/bin/python scripts/up.py --{name}-port N"
             )
     if args.model is None:
-        trained = subprocess.run([sys.executable, "-m", "trainer", "demo", "--output", DEMO], cwd=ROOT, check=False)
+        output = DEMO.relative_to(ROOT)  # short in what is printed
+        trained = subprocess.run([sys.executable, "-m", "trainer", "demo", "--output", output], cwd=ROOT, check=False)
         if trained.returncode != 0:
             return trained.returncode
     fault = fault_of(args.model or DEMO)
@@ -107,18 +114,19 @@ def serve(model: Path, ports: dict[str, int]) -> int:
 
 
 def announce(ports: dict[str, int]) -> None:
-    """Print the curl lines once both are ready, however long a first start compiles. One that fails ends both."""
+    """Print what to do once both are ready, however long a first start compiles. One that fails ends both."""
     waiting = set(ports.values())
     while waiting:
         time.sleep(0.2)
-        waiting = {port for port in waiting if not is_ready(port)}
-    print(CURL_LINES.format(host=HOST, **ports), flush=True)
+        waiting = {port for port in waiting if not answers(port, "/readyz")}
+    pages = PAGES.format(host=HOST, **ports) if all(answers(port, "/") for port in ports.values()) else ""
+    print(READY.format(host=HOST, pages=pages, **ports), flush=True)
 
 
-def is_ready(port: int) -> bool:
-    """Whether the service behind the port answers that it can serve."""
+def answers(port: int, path: str) -> bool:
+    """Whether the service behind the port has an answer there."""
     try:
-        return httpx.get(f"http://{HOST}:{port}/readyz", timeout=2).status_code == 200
+        return httpx.get(f"http://{HOST}:{port}{path}", timeout=2).status_code == 200
     except httpx.TransportError:
         return False
 

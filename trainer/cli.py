@@ -25,6 +25,7 @@ from trainer.commands.sweep import sweep
 from trainer.commands.tokens import tokens
 from trainer.commands.train import train
 from trainer.commands.vocab import vocab
+from trainer.commands.watch import watch
 from trainer.compute.launch import check_command, rank_and_count
 from trainer.console.program import PROGRAM
 from trainer.console.progress import set_up_logging
@@ -53,7 +54,7 @@ app = App(
     default_parameter=Parameter(negative_iterable=()),
 )
 for _command in (
-    *(vocab, encode, tokens, estimate, schedule, train, sweep, report),
+    *(vocab, encode, tokens, estimate, schedule, train, sweep, watch, report),
     *(evaluate, evaluate_tokenizers, generate, demo),
 ):
     app.command(_command)

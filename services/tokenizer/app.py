@@ -10,6 +10,7 @@ from services.tokenizer.encode import encode_route
 from services.tokenizer.schemas import InfoResponse
 from services.tokenizer.service import TokenizerService
 from services.tokenizer.settings import TokenizerSettings
+from services.tokenizer.vocabulary import prepare_search, token_route, vocabulary_route
 from shared.bpe import Tokenizer
 from shared.http import HttpMetrics, Lifecycle, add_body_routes, build_app, error_responses
 
@@ -27,7 +28,7 @@ def create_app(settings: TokenizerSettings) -> FastAPI:
         pages="services.tokenizer.pages",
     )
     service = TokenizerService(settings, lifecycle)
-    add_body_routes(app, encode_route(service), decode_route(service))
+    add_body_routes(app, encode_route(service), decode_route(service), vocabulary_route(service), token_route(service))
     _add_info(app, service)
     return app
 
@@ -35,6 +36,7 @@ def create_app(settings: TokenizerSettings) -> FastAPI:
 def _load(settings: TokenizerSettings) -> Tokenizer:
     tokenizer = Tokenizer.from_files(settings.model_dir)
     tokenizer.warm_up()
+    prepare_search(tokenizer)
     return tokenizer
 
 

@@ -24,6 +24,7 @@ RAW_ENCODE: dict[str, Any] = {
             items={"type": "string"},
         ),
         _parameter("add_special_tokens", "add the tokenizer's own", enum=["true", "false"]),
+        _parameter("return_pieces", "return the tokens in columns, see the answer", enum=["true", "false"]),
         _DTYPE,
     ],
     "requestBody": {

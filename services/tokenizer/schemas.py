@@ -1,8 +1,8 @@
 """Requests and responses of the tokenizer service."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
 from services.tokenizer.settings import MAX_BATCH_ITEMS
 from shared.http import AllowedSpecial, StrictModel
@@ -104,6 +104,94 @@ class DecodeResponse(BaseModel):
     """Text in the shape of the request's `tokens`."""
 
     text: str | list[str]
+    fingerprint: str
+
+
+class Page(StrictModel):
+    """The part of a list that is returned."""
+
+    first: int = Field(0, ge=0, description="Where the answer begins, counted from 0")
+    limit: int = Field(100, ge=1, le=1000, description="The most items in the answer")
+
+
+class VocabularyRequest(Page):
+    """A search for tokens by text, by bytes or by id."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"text": "on"}, {"bytes": "f0 9f"}, {"id": 256}]})
+
+    text: str | None = Field(None, min_length=1, description="Tokens that contain this text")
+    bytes: str | None = Field(None, description="Tokens that contain these bytes, in hexadecimal")
+    id: int | None = Field(None, ge=0, description="Tokens from this id on")
+
+    @field_validator("bytes")
+    @classmethod
+    def _is_hexadecimal(cls, value: str | None) -> str | None:
+        try:
+            if value is None or bytes.fromhex(value):
+                return value
+        except ValueError:
+            pass
+        raise ValueError("must be bytes of two hexadecimal digits each, such as e2 80 99")
+
+    @model_validator(mode="after")
+    def _is_one_search(self) -> Self:
+        given = [name for name in ("text", "bytes", "id") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give one of text, bytes and id, not {' and '.join(given) or 'none'}")
+        return self
+
+
+class Entry(BaseModel):
+    """One token of the vocabulary."""
+
+    id: int
+    bytes: str = Field(description="Its bytes in base64")
+    text: str = Field(description="The bytes as text; incomplete characters become U+FFFD")
+    special: bool = Field(description="Whether it is an added token, which no merge makes")
+
+
+class VocabularyResponse(BaseModel):
+    """Tokens in order of length, then of id; from an id on, in order of id."""
+
+    tokens: list[Entry]
+    total: int = Field(description="How many tokens were found")
+    next: int | None = Field(description="`first` of the request that continues; null at the end")
+    fingerprint: str
+
+
+class TokenRequest(Page):
+    """One token, with its merge tree."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"id": 256}]})
+
+    id: int = Field(ge=0)
+
+
+class Node(BaseModel):
+    """A token within a token."""
+
+    depth: int = Field(description="0 for a root")
+    id: int | None = Field(description="null for a byte that has no token")
+    start: int = Field(description="Its first byte in the token")
+    end: int = Field(description="The byte after its last")
+    rank: int | None = Field(description="That of the merge that makes it, counted from 0; null for a byte")
+
+
+class TokenResponse(Entry):
+    """One token, with the page of its merge tree."""
+
+    encoded: list[int] | None = Field(
+        description="What encoding its text gives, special tokens as text: the first ids; null where its bytes are not "
+        "UTF-8 or cannot be encoded"
+    )
+    encoded_count: int | None = Field(description="How many ids encoding its text gives")
+    merged: bool = Field(description="Whether merging its bytes gives this token")
+    tree: list[Node] = Field(
+        description="Nodes in preorder: each before its left part, and that before its right part; several roots where "
+        "merging its bytes gives several tokens"
+    )
+    total: int = Field(description="Nodes of the whole tree; 0 for an added token")
+    next: int | None = Field(description="`first` of the request that continues the tree; null at the end")
     fingerprint: str
 
 

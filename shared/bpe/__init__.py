@@ -5,6 +5,7 @@ This is the public interface, and `shared.bpe.training` that for sources of text
 
 from typing import TYPE_CHECKING, Any
 
+from shared.bpe.encoding.merge_tree import TreeNode
 from shared.bpe.encoding.offsets import TokenSpan
 from shared.bpe.errors import SourceError, TextTooLongError, TokenizerError, TooLongError, TrainingStoppedError
 from shared.bpe.patterns.named import PATTERNS, resolve_pattern
@@ -29,6 +30,7 @@ __all__ = [
     "TrainingReport",
     "TrainingResult",
     "TrainingStoppedError",
+    "TreeNode",
     "Vocabulary",
     "encode_utf8",
     "resolve_pattern",

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shared.bpe.encoding.chunks import Chunker
-from shared.bpe.encoding.offsets import TokenSpan
+from shared.bpe.encoding.merge_tree import MergeTree, TreeNode
+from shared.bpe.encoding.offsets import TokenColumns, TokenSpan
 from shared.bpe.encoding.segments import AllowedSpecial
 from shared.bpe.encoding.template import Ids
 from shared.bpe.encoding.text_encoder import TextEncoder
@@ -243,7 +244,14 @@ class Tokenizer:
         >>> [(span.bytes, span.start, span.end) for span in tokenizer.encode_with_offsets("low é")]
         [(b'low', 0, 3), (b' ', 3, 4), (b'\xc3', 4, 5), (b'\xa9', 4, 5)]
         """
-        return self._text_encoder.encode_with_offsets(
+        columns = self.encode_to_columns(text, allowed_special=allowed_special, add_special_tokens=add_special_tokens)
+        return columns.spans()
+
+    def encode_to_columns(
+        self, text: str, *, allowed_special: AllowedSpecial = (), add_special_tokens: bool = False
+    ) -> TokenColumns:
+        """`encode_with_offsets` as a list for each attribute of all tokens, in a third of the time."""
+        return self._text_encoder.encode_to_columns(
             text, allowed_special, add_special_tokens=add_special_tokens, tokens=self._bytes
         )
 
@@ -291,6 +299,14 @@ class Tokenizer:
         """
         return self._token_bytes.of(id)
 
+    def merge_tree(self, id: int) -> list[TreeNode]:  # noqa: A002  # as above
+        """How merges make the token of an id from its bytes: see `MergeTree.of`.
+
+        Raises:
+            TokenizerError: It is not in the vocabulary.
+        """
+        return self._merge_tree.of(self.token_bytes(id))
+
     def chunker(self, *, allowed_special: AllowedSpecial = ()) -> Chunker:
         """A `Chunker` whose chunks this tokenizer encodes as it would the whole text."""
         return self._text_encoder.chunker(allowed_special)
@@ -298,6 +314,10 @@ class Tokenizer:
     def warm_up(self) -> None:
         """Load the kernels and build the tables now, instead of with the first text."""
         self.decode(self.encode(" "))
+
+    @cached_property
+    def _merge_tree(self) -> MergeTree:
+        return MergeTree(self.vocabulary)
 
     def _added_id(self, content: str | None) -> int | None:
         return next((t.id for t in self.vocabulary.added if t.content == content), None)

@@ -134,13 +134,21 @@ class ModelConfig:
     @property
     def num_parameters(self) -> int:
         """The number of parameters; a tied embedding counts once."""
+        return sum(self.parameters_by_part.values())
+
+    @property
+    def parameters_by_part(self) -> dict[str, int]:
+        """The number of parameters of each part, over all layers; a tied output projection has none of its own."""
         attention = 2 * self.d_model * self.head_dim * (self.num_heads + self.num_kv_heads)
-        attention += sum(self.attention_biases.values())
+        feed_forward = (3 if self.activation == "swiglu" else 2) * self.d_model * self.d_ff
         norms = (0 if self.norm == "none" else 2 * self.d_model) + (2 * self.head_dim if self.qk_norm else 0)
-        block = attention + (3 if self.activation == "swiglu" else 2) * self.d_model * self.d_ff + norms
-        embeddings = self.vocab_size * self.d_model * (1 if self.tie_embeddings else 2)
-        last_norm = self.d_model if self.norm == "pre" else 0
-        return embeddings + self.num_layers * block + last_norm + self.value_factors
+        return {
+            "embedding": self.vocab_size * self.d_model,
+            "attention": self.num_layers * (attention + sum(self.attention_biases.values())) + self.value_factors,
+            "feed_forward": self.num_layers * feed_forward,
+            "norms": self.num_layers * norms + (self.d_model if self.norm == "pre" else 0),
+            "output": 0 if self.tie_embeddings else self.vocab_size * self.d_model,
+        }
 
     @property
     def value_factors(self) -> int:

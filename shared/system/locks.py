@@ -1,6 +1,13 @@
 """Advisory locks on files and folders, which the system releases when the holding process ends."""
 
+import os
+import struct
+import sys
+from pathlib import Path
 from typing import Literal
+
+_HELD: set[tuple[int, int]] = set()
+"""Device and inode of the files that this process has locked as a process."""
 
 
 def lock(file: int, *, holder: Literal["file", "process"]) -> bool:
@@ -27,4 +34,39 @@ def lock(file: int, *, holder: Literal["file", "process"]) -> bool:
         return False
     except OSError:
         return True
+    if holder == "process":
+        status = os.fstat(file)
+        _HELD.add((status.st_dev, status.st_ino))
     return True
+
+
+def is_locked_by_process(path: Path) -> bool | None:
+    """Whether another process holds a lock of the kind "process" on a file. It only asks, and so disturbs nobody.
+
+    Returns:
+        False also where there is no such file; None where the system or the file system does not tell.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    try:
+        status = path.stat()
+        if (status.st_dev, status.st_ino) in _HELD:
+            return False  # and closing the file below would end our own lock
+        file = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return None
+    # struct flock: type, whence, start, length, process; BSD and macOS have the first two at the end.
+    is_linux = sys.platform == "linux"
+    layout, kind = ("hhqqi", 0) if is_linux else ("qqihh", 3)
+    whole = [fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0] if is_linux else [0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET]
+    try:
+        found = fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(layout, *whole))
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    return bool(struct.unpack(layout, found)[kind] != fcntl.F_UNLCK)

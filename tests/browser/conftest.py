@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -105,19 +105,20 @@ def page(new_context: Callable[..., BrowserContext]) -> Page:
 def service(name: str, model: Path, **settings: object) -> Iterator[Process]:
     """A service as a process of its own, ready to be asked."""
     process = Process("-m", f"services.{name}", model_dir=model, **settings)
+    process.wait_listening()
+    # A full pipe would stop a service that logs.
+    readers = [
+        threading.Thread(target=stream.read) for stream in (process.popen.stdout, process.popen.stderr) if stream
+    ]
+    for reader in readers:
+        reader.start()
     try:
-        process.wait_ready()
-        for pipe in (process.popen.stdout, process.popen.stderr):  # a full pipe would stop the service
-            threading.Thread(target=_drain, args=(pipe,), daemon=True).start()
-        yield process
+        yield process.wait_ready()
     finally:
         process.popen.kill()
-        process.popen.wait()
-
-
-def _drain(pipe: IO[str]) -> None:
-    for _ in pipe:
-        pass
+        for reader in readers:
+            reader.join()
+        process.popen.communicate()
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,11 @@
 """A service whose model writes what a test lets it write, token by token."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import pytest
 from fastapi import FastAPI
 
 from services.inference.app import create_app
@@ -47,6 +49,11 @@ class ScriptedModel(ScriptedRunner):
         scores = [[TokenLogprobs(-0.5, ((target, -0.5),)) for target in segment.targets] for segment in segments]
         return StepResult(sampled, scores)
 
+    def hurry(self) -> None:
+        """Run freely from now on."""
+        self.is_stepwise = False
+        self.permits.release(1000)
+
     def _scored(self, slot: int, token: int) -> SampledToken:
         rival = (token + 1) % self._size
         return SampledToken(slot, token, TokenLogprobs(-0.25, ((token, -0.25), (rival, -1.75))))
@@ -79,7 +86,16 @@ def scripted_app(
     return create_app(values, load), model
 
 
-def hurry(model: ScriptedModel) -> None:
-    """Let a stepwise model run freely from now on."""
-    model.is_stepwise = False
-    model.permits.release(1000)
+@pytest.fixture
+def scripted_service(serve: Callable[..., str]) -> Iterator[Callable[..., tuple[str, ScriptedModel]]]:
+    """Serve a scripted model: its address, and the model. At the end it runs freely, so that the service can end."""
+    models: list[ScriptedModel] = []
+
+    def start(*arguments: Any, wait: bool = True, **settings: object) -> tuple[str, ScriptedModel]:
+        app, model = scripted_app(*arguments, **settings)
+        models.append(model)
+        return serve(app, wait=wait), model
+
+    yield start
+    for model in models:
+        model.hurry()

@@ -5,8 +5,10 @@ from typing import Any
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import check_accessibility, check_layout
-from tests.browser.scripted_model import CONTROL, hurry, scripted_app, tokenizer_of
+from tests.browser.scripted_model import CONTROL, scripted_service, tokenizer_of
 from tests.browser.test_playground import copied, generate, open_playground, wait_finished
+
+__all__ = ["scripted_service"]
 
 HOSTILE = [
     "<img src=x onerror=\"document.title='run'\">",
@@ -26,12 +28,12 @@ def ids_of(piece: str) -> list[int]:
     return list(piece.encode())
 
 
-def test_hostile_tokens_are_shown_as_what_they_are(page: Page, serve: Any) -> None:
+def test_hostile_tokens_are_shown_as_what_they_are(scripted_service: Any, page: Page) -> None:
     tokenizer = tokenizer_of(HOSTILE)
     control = tokenizer.special_tokens[CONTROL]
     script = [*range(256, 256 + len(HOSTILE)), control, *ids_of("</b>"), tokenizer.special_tokens["<|endoftext|>"]]
-    app, _ = scripted_app(tokenizer, script)
-    open_playground(page, serve(app))
+    url, _ = scripted_service(tokenizer, script)
+    open_playground(page, url)
     prompt = "".join(HOSTILE).replace("\x85", "")
     generate(page, prompt, answers=2)
     wait_finished(page, 2)
@@ -58,19 +60,19 @@ def test_hostile_tokens_are_shown_as_what_they_are(page: Page, serve: Any) -> No
     expect(page.get_by_label("Prompt")).to_have_value(f"{prompt}{''.join(HOSTILE)}</b>")
 
 
-def test_100_000_characters_without_a_space(page: Page, serve: Any) -> None:
-    app, _ = scripted_app(tokenizer_of(["x" * 1000]), [256])
-    open_playground(page, serve(app))
+def test_100_000_characters_without_a_space(scripted_service: Any, page: Page) -> None:
+    url, _ = scripted_service(tokenizer_of(["x" * 1000]), [256])
+    open_playground(page, url)
     generate(page, "y" * 9000, max_tokens=100)
     wait_finished(page)
     check_layout(page)
     assert len(copied(page, page.get_by_role("button", name="Copy the text"))) == 100_000
 
 
-def test_half_characters_are_bytes_until_they_are_whole(page: Page, serve: Any) -> None:
+def test_half_characters_are_bytes_until_they_are_whole(scripted_service: Any, page: Page) -> None:
     script = [*ids_of("a\U0001f600"), 0xE2, 0x82, ord("b"), 0xFF, 0xF0, 0x9F]
-    app, model = scripted_app(tokenizer_of(["DEF"]), script)
-    open_playground(page, serve(app))
+    url, model = scripted_service(tokenizer_of(["DEF"]), script)
+    open_playground(page, url)
     model.is_stepwise = True
     generate(page, max_tokens=len(script))
     shown = page.locator("#answers .t")
@@ -84,7 +86,7 @@ def test_half_characters_are_bytes_until_they_are_whole(page: Page, serve: Any) 
     ):
         model.permits.release()
         expect(shown).to_have_text(expected)
-    hurry(model)
+    model.hurry()
     wait_finished(page)
     expect(shown).to_have_text(["a", "", "", "", "\U0001f600", "E2", "82", "b", "FF", "F0", "9F"])
     shown.nth(2).click()
@@ -97,10 +99,10 @@ def test_half_characters_are_bytes_until_they_are_whole(page: Page, serve: Any) 
     assert branch.nth(0).text_content() == "a"
 
 
-def test_an_end_of_text_token_that_is_chosen_ends_the_branch(page: Page, serve: Any) -> None:
+def test_an_end_of_text_token_that_is_chosen_ends_the_branch(scripted_service: Any, page: Page) -> None:
     tokenizer = tokenizer_of(["DEF"])
-    app, _ = scripted_app(tokenizer, [256])  # its rival is the next id: the end of text
-    open_playground(page, serve(app))
+    url, _ = scripted_service(tokenizer, [256])  # its rival is the next id: the end of text
+    open_playground(page, url)
     generate(page, max_tokens=5)
     wait_finished(page)
     page.locator("#answers .t").nth(2).click()

@@ -10,11 +10,11 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Process, Watched, check_accessibility, service
-from tests.browser.scripted_model import hurry, scripted_app, tokenizer_of
+from tests.browser.scripted_model import scripted_service, tokenizer_of
 from tests.browser.test_playground import copied, direct, generate, open_playground, wait_finished
 from tests.services.conftest import process, slow
 
-__all__ = ["process", "slow"]
+__all__ = ["process", "scripted_service", "slow"]
 
 KEY = "correct-horse-battery"
 
@@ -49,10 +49,9 @@ def refuse(status: int, code: str, message: str, **headers: str) -> Callable[[Ro
     return lambda route: route.fulfill(status=status, json=error, headers=headers)
 
 
-def test_a_full_queue_is_named_and_tried_again(page: Page, serve: Any, watched: Watched) -> None:
+def test_a_full_queue_is_named_and_tried_again(scripted_service: Any, page: Page, watched: Watched) -> None:
     watched.expected.append("429")
-    app, model = scripted_app(tokenizer_of(["DEF"]), [256], max_batch=1, max_queue=0, max_choices=1)
-    url = serve(app)
+    url, model = scripted_service(tokenizer_of(["DEF"]), [256], max_batch=1, max_queue=0, max_choices=1)
     open_playground(page, url)
     model.is_stepwise = True
     with httpx.stream("POST", f"{url}/generate", json={"prompt": "a", "max_tokens": 5, "stream": True}) as other:
@@ -60,7 +59,7 @@ def test_a_full_queue_is_named_and_tried_again(page: Page, serve: Any, watched: 
         next(other.iter_raw())
         generate(page, max_tokens=3)
         expect(page.get_by_role("status")).to_contain_text("The service is busy: try again in 1 s.")
-    hurry(model)
+    model.hurry()
     wait_finished(page)
     expect(page.locator("#answers .t")).to_have_count(3)
     expect(page.get_by_role("status")).to_be_empty()
@@ -91,11 +90,10 @@ def test_a_service_that_is_not_ready_is_waited_for(
     expect(page.locator("#answers .t")).to_have_count(3)
 
 
-def test_a_page_that_is_opened_while_the_model_loads(page: Page, serve: Any, watched: Watched) -> None:
+def test_a_page_that_is_opened_while_the_model_loads(scripted_service: Any, page: Page, watched: Watched) -> None:
     watched.expected.append("503")
     may_load = threading.Event()
-    app, _ = scripted_app(tokenizer_of(["DEF"]), [256], may_load)
-    url = serve(app, wait=False)
+    url, _ = scripted_service(tokenizer_of(["DEF"]), [256], may_load, wait=False)
     page.goto(url)
     expect(page.get_by_role("status")).to_contain_text("the model is loading")
     may_load.set()

@@ -68,13 +68,14 @@ def test_a_damaged_folder_is_one_sentence(model_folder: Path, tmp_path: Path) ->
     assert "model.safetensors" in refusal(*ports, "--model", str(damaged))
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_it_serves_and_stops_cleanly(model_folder: Path, stop: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("stop", "has_pages"), [(signal.SIGINT, True), (signal.SIGTERM, False)])
+def test_it_serves_and_stops_cleanly(model_folder: Path, stop: signal.Signals, has_pages: bool, tmp_path: Path) -> None:
     inference, tokenizer = free_ports(2)
     args = command("--model", str(model_folder), "--inference-port", str(inference), "--tokenizer-port", str(tokenizer))
     log = tmp_path / "log"
+    env = os.environ | {"PYTHONUNBUFFERED": "1", "OWNLM_PAGES": str(has_pages)}
     with log.open("wb") as sink:
-        process = subprocess.Popen(args, stdout=sink, stderr=sink, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+        process = subprocess.Popen(args, stdout=sink, stderr=sink, env=env)
         try:
             deadline = time.monotonic() + STARTED
             while "are ready" not in log.read_text():
@@ -82,6 +83,9 @@ def test_it_serves_and_stops_cleanly(model_folder: Path, stop: signal.Signals, t
                 assert time.monotonic() < deadline, log.read_text()
                 time.sleep(0.1)
             assert f"curl -N http://127.0.0.1:{inference}/generate" in log.read_text()
+            for port in (inference, tokenizer):
+                assert (f"  http://127.0.0.1:{port}/ " in log.read_text()) == has_pages
+                assert (httpx.get(f"http://127.0.0.1:{port}/").status_code == 200) == has_pages
             answer = httpx.post(f"http://127.0.0.1:{inference}/generate", json={"prompt": "a", "max_tokens": 2})
             assert answer.status_code == 200
             assert httpx.post(f"http://127.0.0.1:{tokenizer}/encode", json={"text": "a"}).json()["count"] == 1

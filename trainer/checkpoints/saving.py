@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from shared.lm import GenerationDefaults, ModelFolderError, Transformer, save_model_folder
+from shared.lm.training_file import TRAINING_FILE
 from trainer.checkpoints.checkpoint import Checkpoint, save_checkpoint
 from trainer.checkpoints.folders import (
     checkpoint_path,
@@ -21,11 +22,13 @@ from trainer.checkpoints.folders import (
 )
 from trainer.checkpoints.resume import machine, result_settings
 from trainer.checkpoints.run_state import RunState
+from trainer.checkpoints.training_file import training_file
 from trainer.compute.device import Device
 from trainer.compute.parallel import full_model, full_state
 from trainer.compute.processes import ONE_PROCESS, Processes
 from trainer.errors import DivergedError, TrainerError
 from trainer.runs.folder import RunFolder
+from trainer.runs.results import read_run
 from trainer.settings.train import TrainSettings, to_table
 from trainer.tokens.dataset import TrainingData
 
@@ -78,6 +81,7 @@ class Saver:
                 settings=to_table(self.settings),
                 data=self.data.identity(),
                 machine=machine(self.settings, self.device, self.processes),
+                extra_files=lambda folder: self._write_training_file(folder, state),
             )
         except ModelFolderError as error:
             raise TrainerError(f"{error}; {self.kept()}") from error
@@ -131,6 +135,7 @@ class Saver:
                 tokenizer=self.data.tokenizer,
                 generation=self.generation,
                 provenance=self._provenance(state),
+                extra_files=lambda folder: self._write_training_file(folder, state),
                 overwrite=True,
             )
         except ModelFolderError as error:
@@ -141,6 +146,11 @@ class Saver:
         """Which checkpoint there is to resume from, for messages."""
         newest = next(iter(list_checkpoints(self.run.checkpoints)), None)
         return f"the last good checkpoint is {newest}" if newest else "no checkpoint was saved yet"
+
+    def _write_training_file(self, folder: Path, state: RunState) -> None:
+        """Of the run as it is now, whose metrics are written already."""
+        run = read_run(self.run.path)
+        (folder / TRAINING_FILE).write_bytes(training_file(run, self.settings, self.data, state))
 
     def _provenance(self, state: RunState) -> dict[str, Any]:
         """How the model was trained, for its folder; without paths, which are meaningless elsewhere."""

@@ -1,6 +1,8 @@
 """`sweep`: several training runs, one after another."""
 
+import dataclasses
 import logging
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +13,7 @@ from trainer.errors import InterruptedRunError, UsageError
 from trainer.settings.fields import Settings, setting
 from trainer.settings.train import TrainSettings
 from trainer.sweep.studies import STUDIES, Hold, RateScaling, Study, StudyName
+from trainer.watch.child import page_about
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +98,8 @@ def sweep(
 
     if settings.checkpoints.stop_after is not None:
         raise UsageError("stop_after is an option of `train` only: a sweep compares finished runs")
+    page = page_about(settings.output) if settings.watch.watch else nullcontext()
+    settings = dataclasses.replace(settings, watch=dataclasses.replace(settings.watch, watch=False))  # one for all runs
     study = STUDIES[experiment] if experiment else Study()
     axes, zipped = parse_axes(variation.grid, option="--grid"), parse_axes(variation.zip_, option="--zip")
     changes = combine(study, axes, zipped, settings)
@@ -103,7 +108,8 @@ def sweep(
     for note in work.notes:
         logger.info(note)
     try:
-        outcomes = work.run()
+        with page:
+            outcomes = work.run()
     except InterruptedRunError as error:
         error.add_note("resume with the same command")
         raise

@@ -1,11 +1,13 @@
 """`train`: token files to a model."""
 
 import os
+from contextlib import nullcontext
 
 from shared.system.allocation import keep_freed_memory
 from trainer.console.program import PROGRAM
 from trainer.errors import InterruptedRunError, TrainerError
 from trainer.settings.train import TrainSettings
+from trainer.watch.child import page_about
 
 
 def train(*, settings: TrainSettings) -> None:
@@ -20,6 +22,11 @@ def train(*, settings: TrainSettings) -> None:
     if settings.watch.profile:  # else torch's profiler writes lines of its own to the terminal; torch reads this once
         os.environ.setdefault("KINETO_LOG_LEVEL", "6")
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    with page_about(settings.output) if settings.watch.watch else nullcontext():
+        _train(settings)
+
+
+def _train(settings: TrainSettings) -> None:
     from torch import OutOfMemoryError
 
     from trainer.training.trainer import train

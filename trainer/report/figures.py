@@ -1,12 +1,12 @@
-"""The figures of a report, each as a file for documents and as SVG that follows the page's colors."""
+"""The figures of a report as files for documents, and those that the page cannot draw itself as SVG in its colors."""
 
+import base64
 import io
 import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,16 +17,24 @@ from matplotlib.lines import Line2D
 
 from shared.system.files import write_text
 from trainer.report.colors import colors_of
-from trainer.report.panels import LONGEST_TEXT, draw_losses, draw_positions, draw_values, line_style, printable
+from trainer.report.panels import LONGEST_TEXT, XAxis, draw_losses, draw_positions, draw_values, line_style, printable
 from trainer.report.positions import PositionLoss
 from trainer.report.results_panels import draw_final, draw_variants
-from trainer.runs.results import RunResults
+from trainer.runs.results import Curve, RunResults
 from trainer.sweep.edge import Edge
 from trainer.sweep.studies import RATE
 
 _MOST_IN_A_LEGEND = 32
 _TAG, _DECIMALS = re.compile(r"<[^>]*>"), re.compile(r"(\d\.\d\d)\d+")
-_INK, _GRID = "#010203", "#040506"  # stand for colors that the page gives
+_INK, _GRID = "#010203", "#040506"  # stand for colors of the page
+_SERIES = [f"#0102{number:02x}" for number in range(0x10, 0x16)]
+_VARIABLES = {_INK: "var(--ink)", _GRID: "var(--line)", **{c: f"var(--series-{i})" for i, c in enumerate(_SERIES, 1)}}
+# Those of the pages' base.css and chart.css, which a picture cannot see.
+_STYLE_SHEET = """:root { color-scheme: light dark;
+--ink: light-dark(#1a1d21, #e7eaed); --line: light-dark(#d5d9de, #363d45);
+--series-1: light-dark(#0b5fc0, #78b4ff); --series-2: light-dark(#b5460f, #ff9d66);
+--series-3: light-dark(#0b7a55, #4fd1a1); --series-4: light-dark(#8a3fb3, #d3a1f5);
+--series-5: light-dark(#8a6400, #e5c04d); --series-6: light-dark(#b3276b, #ff8fbf); }"""
 STYLE: Any = {
     "font.family": ["sans-serif"],
     "font.size": 10,
@@ -61,28 +69,34 @@ class FigureFiles:
 
 @dataclass(frozen=True)
 class Picture:
-    """A finished figure.
+    """A figure for the page.
 
     Attributes:
-        name: Of its file, without suffix.
         title: What it shows.
         note: How to read it; may be empty.
-        svg: For the page.
+        source: The image as a data URL.
     """
 
-    name: str
     title: str
     note: str
-    svg: str
+    source: str
 
 
 @dataclass(frozen=True)
 class Sketch:
-    """A figure to be drawn: `draw` puts it on axes and returns whether there was anything to draw."""
+    """A figure to be drawn.
+
+    Attributes:
+        name: Of its file, without suffix.
+        title: What it shows.
+        draw: Puts it on axes in these colors; returns whether there was anything to draw.
+        note: How to read it; may be empty.
+        legend: Whether its file has one.
+    """
 
     name: str
     title: str
-    draw: Callable[[Axes], bool]
+    draw: Callable[[Axes, Sequence[str]], bool]
     note: str = ""
     legend: bool = True
 
@@ -97,6 +111,9 @@ def draw_all(
 ) -> list[Picture]:
     """Draw what there is to draw, and write the files.
 
+    Returns:
+        The figures that are for the page.
+
     Args:
         runs: The runs, in the order of their colors.
         positions: Loss by position, by run's name.
@@ -108,18 +125,18 @@ def draw_all(
     files.folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of letters that the font lacks, and labels without room
-        sketches = _final_sketches(runs, colors, axis, edges) + _sketches(runs, colors, positions)
-        drawn = (_draw(sketch, runs, colors, files) for sketch in sketches)
+        final = _final_sketches(runs, axis, edges)
+        for sketch in [*final, *_sketches(runs, positions)]:
+            _draw_file(sketch, runs, colors, files)
+        drawn = [_draw_picture(sketch, len(runs)) for sketch in final]
         return [picture for picture in drawn if picture is not None]
 
 
-def _final_sketches(
-    runs: Sequence[RunResults], colors: Sequence[str], axis: str | None, edges: Sequence[Edge]
-) -> list[Sketch]:
+def _final_sketches(runs: Sequence[RunResults], axis: str | None, edges: Sequence[Edge]) -> list[Sketch]:
     """The final loss over what varied."""
     if any(run.baseline for run in runs):
         note = "The line is the baseline; a cross is a run that diverged."
-        draw = partial(draw_variants, runs=runs, colors=colors)
+        draw = partial(draw_variants, runs=runs)
         return [Sketch("final-loss-by-run", "Final loss by run", draw, note, legend=False)]
     if axis is None:
         return []
@@ -129,41 +146,51 @@ def _final_sketches(
     if edge is not None and edge.stable and edge.diverged:
         note += f" Shaded: the edge of stability, between {edge.stable:g} and {edge.diverged:g}."
     title = f"Final loss by {printable(axis)}"
-    return [Sketch(file, title, lambda ax: draw_final(ax, runs, colors, axis, edge), note)]
+    return [Sketch(file, title, lambda ax, colors: draw_final(ax, runs, colors, axis, edge), note)]
 
 
-def _sketches(runs: Sequence[RunResults], colors: Sequence[str], positions: dict[str, PositionLoss]) -> list[Sketch]:
-    smoothed = "Training loss (thin, mean over 2 % of the records), validation loss (thick, with points)."
+def _sketches(runs: Sequence[RunResults], positions: dict[str, PositionLoss]) -> list[Sketch]:
+    def loss(axis: XAxis) -> Sketch:
+        return Sketch(f"loss-by-{axis}", f"Loss by {axis}", lambda ax, colors: draw_losses(ax, runs, colors, axis))
+
+    def value(name: str, title: str, key: str, **scale: bool) -> Sketch:
+        return Sketch(name, title, lambda ax, colors: draw_values(ax, runs, colors, key, **scale))
+
+    def position(name: str, curves: dict[str, Curve]) -> Sketch:
+        title = f"Loss by position in the {name}"
+        return Sketch(f"loss-by-{name}-position", title, lambda ax, colors: draw_positions(ax, runs, colors, curves))
+
     return [
-        Sketch("loss-by-step", "Loss by step", lambda ax: draw_losses(ax, runs, colors, "step"), smoothed),
-        Sketch("loss-by-time", "Loss by time", lambda ax: draw_losses(ax, runs, colors, "time")),
-        Sketch("loss-by-tokens", "Loss by tokens", lambda ax: draw_losses(ax, runs, colors, "tokens")),
-        Sketch("learning-rate", "Learning rate", lambda ax: draw_values(ax, runs, colors, "learning_rate")),
-        Sketch("gradient-norm", "Gradient norm", lambda ax: draw_values(ax, runs, colors, "grad_norm", log=True)),
-        Sketch(
-            "throughput", "Tokens a second", lambda ax: draw_values(ax, runs, colors, "tokens_per_second", zero=True)
-        ),
-        Sketch(
-            *("loss-by-window-position", "Loss by position in the window"),
-            lambda ax: draw_positions(ax, runs, colors, {name: p.window for name, p in positions.items()}),
-            "Validation text in windows, one after another: more text before a token, less loss.",
-        ),
-        Sketch(
-            *("loss-by-document-position", "Loss by position in the document"),
-            lambda ax: draw_positions(ax, runs, colors, {name: p.document for name, p in positions.items()}),
-            "Each validation document alone, from its first token, up to the context length.",
-        ),
+        loss("step"),
+        loss("time"),
+        loss("tokens"),
+        value("learning-rate", "Learning rate", "learning_rate"),
+        value("gradient-norm", "Gradient norm", "grad_norm", log=True),
+        value("throughput", "Tokens a second", "tokens_per_second", zero=True),
+        position("window", {name: each.window for name, each in positions.items()}),
+        position("document", {name: each.document for name, each in positions.items()}),
     ]
 
 
-def _draw(sketch: Sketch, runs: Sequence[RunResults], colors: Sequence[str], files: FigureFiles) -> Picture | None:
+def _draw_picture(sketch: Sketch, num_runs: int) -> Picture | None:
+    """The figure in the page's colors, which follow the system's scheme."""
     with mpl.rc_context(_PAGE_COLORS):
-        figure = _figure(sketch)
+        figure = _figure(sketch, [_SERIES[number % len(_SERIES)] for number in range(num_runs)])
         if figure is None:
             return None
-        svg = _svg(figure, sketch)
-    figure = _figure(sketch)
-    assert figure is not None
+        text = _svg_file(figure, sketch.name)
+    text = text[text.index("<svg") :]
+    for color, variable in _VARIABLES.items():
+        text = text.replace(color, variable)
+    text = text.replace(">", f"><style>{_STYLE_SHEET}</style>", 1)
+    source = "data:image/svg+xml;base64," + base64.b64encode(text.encode()).decode()
+    return Picture(sketch.title, sketch.note, source)
+
+
+def _draw_file(sketch: Sketch, runs: Sequence[RunResults], colors: Sequence[str], files: FigureFiles) -> None:
+    figure = _figure(sketch, colors)
+    if figure is None:
+        return
     figure.axes[0].set_title(sketch.title)
     if sketch.legend and 1 < len(runs) <= _MOST_IN_A_LEGEND:
         figure.set_size_inches(7.6, max(3.5, 0.17 * len(runs) + 0.5))
@@ -174,20 +201,11 @@ def _draw(sketch: Sketch, runs: Sequence[RunResults], colors: Sequence[str], fil
         write_text(path, _svg_file(figure, sketch.name))
     else:
         figure.savefig(path, format="png")
-    return Picture(sketch.name, sketch.title, sketch.note, svg)
 
 
-def _figure(sketch: Sketch) -> Figure | None:
+def _figure(sketch: Sketch, colors: Sequence[str]) -> Figure | None:
     figure = Figure(figsize=(5.4, 3.5), dpi=160, layout="constrained")
-    return figure if sketch.draw(figure.add_subplot()) else None
-
-
-def _svg(figure: Figure, sketch: Sketch) -> str:
-    """The figure as an element that takes the page's width, and the page's colors for text and lines."""
-    text = _svg_file(figure, sketch.name)
-    text = text[text.index("<svg") :].replace(_INK, "currentColor").replace(_GRID, "var(--grid)")
-    described = f'role="img" aria-label="{escape(sketch.title)}"'
-    return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', lambda _: described, text, count=1)
+    return figure if sketch.draw(figure.add_subplot(), colors) else None
 
 
 def _svg_file(figure: Figure, salt: str) -> str:

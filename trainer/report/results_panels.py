@@ -57,7 +57,7 @@ def draw_final(
     return True
 
 
-def draw_variants(axes: Axes, runs: Sequence[RunResults], colors: Sequence[str]) -> bool:
+def draw_variants(axes: Axes, colors: Sequence[str], *, runs: Sequence[RunResults]) -> bool:
     """The final value of each variant, its seeds on one line; the baseline is first, and a vertical line."""
     key, label = _key(runs)
     names = list(dict.fromkeys(_variant(run) for run in sorted(runs, key=lambda run: not run.baseline)))

@@ -48,6 +48,11 @@ class RunFolder:
             path.unlink(missing_ok=True)
 
     @property
+    def lock_file(self) -> Path:
+        """Locked by the process that trains."""
+        return self.path / ".lock"
+
+    @property
     def checkpoints(self) -> Path:
         """The folder of the checkpoints."""
         return self.path / "checkpoints"
@@ -64,12 +69,12 @@ class RunFolder:
             TrainerError: another process holds the lock.
         """
         # Never closed: the lock belongs to the process, and ends with it.
-        handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+        handle = os.open(self.lock_file, os.O_RDWR | os.O_CREAT, 0o666)
         if not lock(handle, holder="process"):
             raise TrainerError(f"another process trains into {self.path}; wait for it, or choose another --output")
 
     def write_settings(self, settings: TrainSettings) -> None:
         """Write the settings file, without those that belong to one start only."""
         checkpoints = replace(settings.checkpoints, resume=False, overwrite=False, stop_after=None)
-        watch = replace(settings.watch, profile=False)
+        watch = replace(settings.watch, profile=False, watch=False)
         write_text(self.settings_file, to_toml(replace(settings, checkpoints=checkpoints, watch=watch)))

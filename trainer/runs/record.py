@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from shared.system.files import to_json, write_text
 from shared.system.regular_file import LARGEST_RECORD, read_regular
 from trainer.runs.json_types import has_type
+
+End = Literal["finished", "stopped", "diverged", "failed"]
 
 _START = {
     "time": str,
@@ -26,9 +28,11 @@ _START = {
     "machine": {"name": str, "cpu": str, "cpus": (None, int)},
     "device": str,
     "processes": int,
+    "end": (None, {"time": str, "step": int, "how": str, "reason": (None, str)}),
 }
 _PARTS = {
     "parameters": int,
+    "tokens": int,
     "data": {"fingerprint": (None, str), "validation": (None, {"sha256": (None, str)})},
 }
 _PACKAGES = ("ownlm", "torch", "numpy", "safetensors")
@@ -69,10 +73,27 @@ def record_start(
         "machine": _machine(),
         "device": device,
         "processes": processes,
+        "end": None,
     }
     earlier = read_record(path)["starts"] if resumed else []
     of_run = {"config": dict(settings), "data": dict(data), "parameters": parameters, "tokens": tokens}
     write_text(path, to_json({**of_run, "starts": [*earlier, start]}))
+
+
+def record_end(path: Path, *, step: int, how: End, reason: str | None = None) -> None:
+    """Record how the last start of a run ended. Where nothing is recorded and no process is at work, it was killed.
+
+    Args:
+        path: The run's `run.json`.
+        step: Steps done.
+        how: In a word.
+        reason: Why, where it did not finish.
+    """
+    content = read_record(path)
+    if content["starts"]:
+        time = datetime.now(UTC).isoformat(timespec="seconds")
+        content["starts"][-1]["end"] = {"time": time, "step": step, "how": how, "reason": reason}
+        write_text(path, to_json(content))
 
 
 def read_record(path: Path) -> dict[str, Any]:

@@ -2,42 +2,25 @@
 
 import math
 import tomllib
-from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from trainer.runs.folder import RunFolder
-from trainer.runs.json_types import has_type, valid_settings
-from trainer.runs.metrics import read_metrics
+from trainer.runs.json_types import valid_settings
+from trainer.runs.metrics_table import Curve, Floats, MetricsTable
 from trainer.runs.record import valid_record
+from trainer.runs.standing import UNKNOWN, Standing, standing
+
+__all__ = ["Curve", "Floats", "RunReader", "RunResults", "Status", "is_run", "read_run"]
 
 Status = Literal["finished", "diverged", "unfinished", "empty"]
-Floats = npt.NDArray[np.float64]
-
-_LAST_STEP = 1 << 53  # beyond, a float64 cannot distinguish neighbors
+_RECENT = 20  # records, or a tenth of them, that the time left is estimated from
 _ABOVE_THE_START = 1.05  # batches differ, and a run that learns nothing has not diverged
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One value over the steps; NaN where it was not a finite number.
-
-    Attributes:
-        steps: [points], increasing.
-        values: [points].
-    """
-
-    steps: Floats
-    values: Floats
-
-    def __len__(self) -> int:
-        return len(self.steps)
 
 
 _NOTHING = Curve(np.empty(0), np.empty(0))
@@ -56,6 +39,7 @@ class RunResults:
         samples: Step and text.
         events: Step, and what was done on divergence.
         has_model: Whether the finished model is there.
+        standing: Whether a process is at work on it; how it ended otherwise.
         changes: The settings in which it differs from the other runs of its sweep.
         baseline: Whether it is what its sweep compares the others with.
         notes: What in its files is invalid, and omitted here.
@@ -69,6 +53,7 @@ class RunResults:
     samples: list[tuple[int, str]] = field(default_factory=list)
     events: list[tuple[int, str]] = field(default_factory=list)
     has_model: bool = False
+    standing: Standing = UNKNOWN
     changes: Mapping[str, Any] = field(default_factory=dict)
     baseline: bool = False
     notes: list[str] = field(default_factory=list)
@@ -140,6 +125,17 @@ class RunResults:
         return float(np.nanmedian(values)) if len(values) and not np.isnan(values).all() else None
 
     @property
+    def seconds_left(self) -> float | None:
+        """How long a run at work will take from its last record, evaluations included, at its speed of late."""
+        total, tokens, seconds = self.record.get("tokens"), self.curve("tokens"), self.curve("seconds")
+        if self.standing.kind != "running" or total is None or min(len(tokens), len(seconds)) < 2:
+            return None
+        first = max(0, len(tokens) - max(_RECENT, len(tokens) // 10))
+        took = float(np.diff(self.at("seconds", tokens.steps[[first, -1]]))[0])
+        done = float(tokens.values[-1] - tokens.values[first])
+        return max(0.0, (total - float(tokens.values[-1])) * took / done) if done > 0 and took > 0 else None
+
+    @property
     def parameters(self) -> int | None:
         """Number of weights of the model, if it is in `run.json`."""
         return self.record.get("parameters")
@@ -157,64 +153,89 @@ def is_run(folder: Path) -> bool:
     return run.settings_file.is_file() or run.metrics_file.is_file()
 
 
+class RunReader:
+    """Reads a run folder, also of a run that is in progress, was killed, or never reached its first step.
+
+    Read again, it reads of the metrics only what is new.
+
+    Args:
+        folder: Of the run; need not be there yet.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.metrics = MetricsTable(RunFolder(folder).metrics_file)
+        self._run = RunFolder(folder)
+        self._settings = _SmallFile(self._run.settings_file, _read_settings)
+        self._record = _SmallFile(self._run.record_file, valid_record)
+        self._note: str | None = None
+
+    def update(self) -> bool:
+        """Read what is new; whether anything is."""
+        before, self._note = self._note, None
+        others = [file.update() for file in (self._settings, self._record)]
+        try:
+            changed = self.metrics.update()
+        except OSError as error:
+            self._note = f"{self.metrics.path.name}: cannot be read ({error.strerror})"
+            changed = False
+        return changed or self._note != before or any(others)
+
+    @property
+    def standing(self) -> Standing:
+        """Where the run stands now."""
+        return standing(self._run, self._record.content)
+
+    def results(self, name: str | None = None) -> RunResults:
+        """What is known of the run as of the last update."""
+        run, metrics = self._run, self.metrics
+        notes = [] if self._note is None else [self._note]
+        if metrics.num_invalid:
+            notes.append(f"{metrics.path.name}: {metrics.num_invalid} values are not numbers, or implausibly large")
+        return RunResults(
+            folder=run.path,
+            name=name or run.path.resolve().name,
+            settings=self._settings.content,
+            record=self._record.content,
+            curves={key: column.curve() for key, column in metrics.columns.items()},
+            samples=list(metrics.samples),
+            events=list(metrics.events),
+            has_model=(run.model / "ownlm.json").is_file(),
+            standing=self.standing,
+            notes=[*notes, *self._record.notes, *self._settings.notes],
+        )
+
+
+class _SmallFile:
+    """A file that is read again as a whole when it has changed."""
+
+    def __init__(self, path: Path, read: Callable[[Path, list[str]], dict[str, Any]]) -> None:
+        self.content: dict[str, Any] = {}
+        self.notes: list[str] = []
+        self._path, self._read = path, read
+        self._seen: object = None
+
+    def update(self) -> bool:
+        """Read it if it has changed; whether it has."""
+        try:
+            status = self._path.stat()
+            seen: object = (status.st_ino, status.st_size, status.st_mtime_ns)
+        except OSError:
+            seen = "missing"
+        if seen == self._seen:
+            return False
+        self.notes = []
+        self.content, self._seen = self._read(self._path, self.notes), seen
+        return True
+
+
 def read_run(folder: Path, *, name: str | None = None) -> RunResults:
-    """Read a run folder, also of a run that is in progress, was killed, or never reached its first step."""
-    run = RunFolder(folder)
-    notes: list[str] = []
-    numbers: dict[str, tuple[array[float], array[float]]] = {}
-    samples, events = [], []
-    num_invalid = 0
-    for record in _records(run.metrics_file, notes):
-        step = record.pop("step")
-        if not has_type(step, int) or not 0 <= step <= _LAST_STEP:
-            num_invalid += 1
-            continue
-        for key, value in record.items():
-            if key == "sample":
-                samples.append((step, str(value)))
-            elif key == "event":
-                events.append((step, str(value)))
-            elif has_type(value, (None, float)):
-                steps, values = numbers.setdefault(key, (array("d"), array("d")))
-                steps.append(step)
-                values.append(math.nan if value is None else value)
-            else:
-                num_invalid += 1
-    if num_invalid:
-        notes.append(f"{run.metrics_file.name}: {num_invalid} values are not numbers, or implausibly large")
-    return RunResults(
-        folder=folder,
-        name=name or folder.resolve().name,
-        settings=_settings(run.settings_file, notes),
-        record=valid_record(run.record_file, notes),
-        curves={key: _curve(*columns) for key, columns in numbers.items()},
-        samples=samples,
-        events=events,
-        has_model=(run.model / "ownlm.json").is_file(),
-        notes=notes,
-    )
+    """Read a run folder once."""
+    reader = RunReader(folder)
+    reader.update()
+    return reader.results(name)
 
 
-def _records(path: Path, notes: list[str]) -> Iterator[dict[str, Any]]:
-    try:
-        yield from read_metrics(path)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        notes.append(f"{path.name}: cannot be read ({error.strerror})")
-
-
-def _curve(steps: "array[float]", values: "array[float]") -> Curve:
-    """Sorted by step; of several records of a step, the last one is used."""
-    all_steps, all_values = np.array(steps), np.array(values)
-    if (np.diff(all_steps) > 0).all():
-        return Curve(all_steps, all_values)
-    _, from_the_end = np.unique(all_steps[::-1], return_index=True)
-    kept = len(all_steps) - 1 - from_the_end
-    return Curve(all_steps[kept], all_values[kept])
-
-
-def _settings(path: Path, notes: list[str]) -> dict[str, Any]:
+def _read_settings(path: Path, notes: list[str]) -> dict[str, Any]:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -37,6 +37,10 @@ class WatchSettings(Settings, affects="watching"):
     top_p: float = setting(0.95, minimum=0, maximum=1)
     """Sample from the most likely tokens whose probabilities add up to this; saved like the temperature."""
 
+    watch: bool = False
+    """Serve the page of `watch` about this run (with `sweep`, about all of its runs) while it trains: at port 8002, or
+    another one where that is in use; the address is in the log."""
+
     profile: bool = False
     """Write where the time and memory of this start went: profile.txt and profile.json in the output folder, and three
     steps as torch's profiler sees them: profile_trace.json.gz, which opens at https://ui.perfetto.dev."""

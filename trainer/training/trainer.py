@@ -2,12 +2,15 @@
 
 import logging
 import math
+import signal
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from shared.system.errors import describe
 from shared.system.stages import Stage, no_stage, staged
 from trainer.checkpoints.checkpoint import Checkpoint, load_newest_checkpoint, restore_random_state
 from trainer.checkpoints.folders import checkpoint_path
@@ -22,7 +25,7 @@ from trainer.console.progress import NewBar, Report, progress
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import DivergedError, InterruptedRunError, TrainerError
 from trainer.runs.metrics import MetricsFile
-from trainer.runs.record import record_start
+from trainer.runs.record import End, record_end, record_start
 from trainer.runs.trackers import trackers
 from trainer.settings.train import TrainSettings, to_table
 from trainer.tokens.token_file import TokenFileError
@@ -87,6 +90,10 @@ class Trainer:
                 checkpoint.
         """
         self._start()
+        with self._recording_the_end():
+            return self._train()
+
+    def _train(self) -> Path:
         followed = nullcontext() if self.metrics is None else trackers(self.metrics, self.run.folder, self.settings)
         steps = self.last_step - self.state.step
         profiled = nullcontext() if self.profile is None else self.profile.running(self.run, steps)
@@ -137,6 +144,28 @@ class Trainer:
             )
             self.metrics.rewind(self.state.step)
         self.started = time.perf_counter() - self.state.seconds
+
+    @contextmanager
+    def _recording_the_end(self) -> Iterator[None]:
+        """Record in `run.json` how this start ends; a kill leaves no record."""
+        how: End = "failed"
+        reason = None
+        try:
+            yield
+            how = "finished" if self._is_done else "stopped"
+        except InterruptedRunError as error:
+            how, reason = "stopped", signal.Signals(error.signal_number).name
+            raise
+        except DivergedError as error:
+            how, reason = "diverged", str(error)
+            raise
+        except Exception as error:
+            reason = str(error) if isinstance(error, TrainerError) else describe(error)
+            raise
+        finally:
+            if self.metrics is not None:
+                with suppress(OSError):  # as on a full disk, of which the error in flight speaks
+                    record_end(self.run.folder.record_file, step=self.state.step, how=how, reason=reason)
 
     @property
     def _is_done(self) -> bool:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from services.inference.api.generate import GenerateRequest
 from services.inference.api.service import InferenceService
+from services.inference.description import Architecture, Origin
 from services.inference.generation.request import MAX_STOP_CHARACTERS, MAX_STOPS
 from shared.http import ApiError, error_responses
 
@@ -24,6 +25,9 @@ class InfoResponse(BaseModel):
     context_length: int
     device: str
     dtype: str
+    architecture: Architecture
+    origin: Origin
+    no_training_record: str | None = Field(description="Why /training has nothing; null where it has the record")
     defaults: dict[str, float | int]
     ranges: dict[str, dict[str, float | int]] = Field(
         description="The values that numbers in a request may have: `minimum`, `exclusiveMinimum` and `maximum`"
@@ -69,6 +73,9 @@ def add_info_route(app: FastAPI, service: InferenceService) -> None:
             context_length=model.context_length,
             device=model.device,
             dtype=model.dtype,
+            architecture=Architecture.of(model.config),
+            origin=model.origin,
+            no_training_record=model.training.fault or None,
             defaults={
                 "max_tokens": settings.default_max_tokens,
                 "temperature": params.temperature,

@@ -1,11 +1,13 @@
 """Load a model folder for serving: the tokenizer and the configuration here, the weights in a worker process."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 
+from services.inference.description import Origin, read_origin
 from services.inference.engine import EngineClient, EngineConfig, LoadError, ModelProcess, Ready, model_identity
 from services.inference.settings import InferenceSettings
+from services.inference.training_record import TrainingFile, read_training_file
 from shared.bpe import Tokenizer
 from shared.lm import GenerationDefaults, ModelConfig, ModelDescription, read_description
 
@@ -21,6 +23,8 @@ class ServedModel:
     context_length: int
     device: str
     dtype: str
+    origin: Origin = field(default_factory=Origin)
+    training: TrainingFile = field(default_factory=TrainingFile)
 
 
 def load_served_model(settings: InferenceSettings) -> ServedModel:
@@ -30,7 +34,7 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
         ModelFolderError: A file is missing or invalid.
         LoadError: The worker process failed, or the folder changed meanwhile.
     """
-    config = EngineConfig(**{field.name: getattr(settings, field.name) for field in fields(EngineConfig)})
+    config = EngineConfig(**{item.name: getattr(settings, item.name) for item in fields(EngineConfig)})
     load_timeout = settings.load_timeout or None
     try:
         process = ModelProcess(config, load_timeout=load_timeout)
@@ -38,6 +42,7 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
         raise LoadError(f"cannot start the worker process: {error.strerror}", reported=True) from error
     try:
         folder = read_description(settings.model_dir)
+        origin, training = read_origin(folder), read_training_file(folder.path, folder.tokenizer.fingerprint)
         folder.tokenizer.warm_up()
         ready = process.wait_ready()
         _check_same(folder, ready, settings.model_dir)
@@ -62,6 +67,8 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
         context_length=ready.context_length,
         device=ready.device,
         dtype=ready.dtype,
+        origin=origin,
+        training=training,
     )
 
 

@@ -6,9 +6,20 @@ Ranks are the order in which merges were trained (Sennrich et al. 2016, https://
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
+from typing import NamedTuple
 
 # A pair of ids -> (rank of the merge, id of the merged token).
 MergeTable = Mapping[tuple[int, int], tuple[int, int]]
+
+
+class Merge(NamedTuple):
+    """A merge of a pretoken: `position` takes the bytes of `absorbed`, the place where the right token began."""
+
+    rank: int
+    id: int
+    position: int
+    absorbed: int
+
 
 # Above this length the heap is faster than scanning the pretoken once for each merge.
 _SHORT = 128
@@ -30,8 +41,14 @@ def merge_by_scanning(ids: list[int], merges: MergeTable) -> list[int]:
         ids[position : position + 2] = [merged]
 
 
-def merge_by_heap(ids: list[int], merges: MergeTable) -> list[int]:
-    """`merge_pretoken` in time n log n: a linked list of ids, and a heap of pairs, some of them outdated."""
+def merge_by_heap(ids: list[int], merges: MergeTable, history: list[Merge] | None = None) -> list[int]:
+    """`merge_pretoken` in time n log n: a linked list of ids, and a heap of pairs, some of them outdated.
+
+    Args:
+        ids: Those of the pretoken's bytes.
+        merges: Rank and result by pair.
+        history: Each merge is appended to it.
+    """
     alive: list[int | None] = list(ids)
     end = len(ids)
     following = list(range(1, end + 1))
@@ -50,6 +67,8 @@ def merge_by_heap(ids: list[int], merges: MergeTable) -> list[int]:
         if merge_at(position) != (rank, merged):
             continue
         absorbed = following[position]
+        if history is not None:
+            history.append(Merge(rank, merged, position, absorbed))
         alive[position], alive[absorbed] = merged, None
         following[position] = following[absorbed]
         if following[position] < end:

@@ -28,7 +28,21 @@ class TokenSpan(NamedTuple):  # takes a third of the time of a dataclass, which 
     special: bool
 
 
-def spans_of(segments: Sequence[Segment], encoded: Iterator[Ids], tokens: Mapping[int, bytes]) -> list[TokenSpan]:
+class TokenColumns(NamedTuple):
+    """The tokens of a text, an attribute of `TokenSpan` in each list: a million take a third of the time of spans."""
+
+    ids: list[int]
+    bytes: list[bytes]
+    starts: list[int]
+    ends: list[int]
+    special: list[bool]
+
+    def spans(self) -> list[TokenSpan]:
+        """The same, token by token."""
+        return [*map(TokenSpan, *self)]
+
+
+def columns_of(segments: Sequence[Segment], encoded: Iterator[Ids], tokens: Mapping[int, bytes]) -> TokenColumns:
     """The tokens of a text with their offsets.
 
     Args:
@@ -36,29 +50,46 @@ def spans_of(segments: Sequence[Segment], encoded: Iterator[Ids], tokens: Mappin
         encoded: The ids of each plain segment.
         tokens: Bytes by id.
     """
-    spans: list[TokenSpan] = []
+    columns = TokenColumns([], [], [], [], [])
     for segment in segments:
         if segment.token is None:
-            spans += _spans_of_plain(segment, next(encoded), tokens)
+            _add_plain(columns, segment, next(encoded), tokens)
         else:
             start, end = segment.origins[0, 0].item(), segment.origins[-1, 1].item()
-            spans.append(TokenSpan(segment.token.id, tokens[segment.token.id], start, end, special=True))
-    return spans
+            _add(columns, [segment.token.id], [tokens[segment.token.id]], [start], [end], special=True)
+    return columns
 
 
-def with_template(
-    spans: list[TokenSpan], length: int, template: Template, tokens: Mapping[int, bytes]
-) -> list[TokenSpan]:
-    """The spans of a text of `length` characters with those of the template around them, which cover no character."""
-    before, after = template.missing([span.id for span in spans])
-    return [
-        *(TokenSpan(token_id, tokens[token_id], 0, 0, special=True) for token_id in before),
-        *spans,
-        *(TokenSpan(token_id, tokens[token_id], length, length, special=True) for token_id in after),
-    ]
+def with_template(columns: TokenColumns, length: int, template: Template, tokens: Mapping[int, bytes]) -> TokenColumns:
+    """The tokens of a text of `length` characters with those of the template around them, which cover no character."""
+    before, after = template.missing(columns.ids)
+    first, last = [0] * len(before), [length] * len(after)
+    return TokenColumns(
+        ids=[*before, *columns.ids, *after],
+        bytes=[*map(tokens.__getitem__, before), *columns.bytes, *map(tokens.__getitem__, after)],
+        starts=[*first, *columns.starts, *last],
+        ends=[*first, *columns.ends, *last],
+        special=[*repeat(True, len(before)), *columns.special, *repeat(True, len(after))],
+    )
 
 
-def _spans_of_plain(segment: Segment, ids: Ids, tokens: Mapping[int, bytes]) -> Iterator[TokenSpan]:
+def _add(
+    columns: TokenColumns,
+    ids: Sequence[int],
+    spellings: list[bytes],
+    starts: list[int],
+    ends: list[int],
+    *,
+    special: bool,
+) -> None:
+    columns.ids.extend(ids)
+    columns.bytes.extend(spellings)
+    columns.starts.extend(starts)
+    columns.ends.extend(ends)
+    columns.special.extend(repeat(special, len(ids)))
+
+
+def _add_plain(columns: TokenColumns, segment: Segment, ids: Ids, tokens: Mapping[int, bytes]) -> None:
     data = np.frombuffer(segment.text.encode(), np.uint8)
     owners = np.cumsum(data & 0xC0 != 0x80) - 1  # for each byte, the character that it belongs to
     ids_of_tokens = ids.tolist()
@@ -67,4 +98,4 @@ def _spans_of_plain(segment: Segment, ids: Ids, tokens: Mapping[int, bytes]) -> 
     ends = np.cumsum(lengths)
     firsts = segment.origins[owners[ends - lengths], 0].tolist()
     lasts = segment.origins[owners[ends - 1], 1].tolist()
-    return map(TokenSpan, ids_of_tokens, spellings, firsts, lasts, repeat(False))
+    _add(columns, ids_of_tokens, spellings, firsts, lasts, special=False)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shared.bpe.encoding.chunks import Chunker
-from shared.bpe.encoding.offsets import TokenSpan, spans_of, with_template
+from shared.bpe.encoding.offsets import TokenColumns, columns_of, with_template
 from shared.bpe.encoding.segments import AllowedSpecial, Layout, Segmenter, join_segments
 from shared.bpe.encoding.template import Ids, Template
 from shared.bpe.encoding.text_memory import utf8_of
@@ -84,15 +84,15 @@ class TextEncoder:
         starts, ends = places[::2].copy(), places[1::2].copy()
         return self._encoder.encode_parts(data, starts, ends, terminator=terminator, dtype=dtype)[0]
 
-    def encode_with_offsets(
+    def encode_to_columns(
         self, text: str, allowed_special: AllowedSpecial, *, add_special_tokens: bool, tokens: Mapping[int, bytes]
-    ) -> list[TokenSpan]:
-        """As `Tokenizer.encode_with_offsets`; `tokens` are all of them, by id."""
+    ) -> TokenColumns:
+        """As `Tokenizer.encode_to_columns`; `tokens` are all of them, by id."""
         encode_utf8(text)  # raises for a lone surrogate
         segments = [*self.segmenter.segments(text, self.segmenter.matchers(allowed_special), with_origins=True)]
         plain = (segment.text.encode() for segment in segments if segment.token is None)
-        spans = spans_of(segments, self._encoder.encode_each(plain, max_threads=1), tokens)
-        return with_template(spans, len(text), self._template, tokens) if add_special_tokens else spans
+        columns = columns_of(segments, self._encoder.encode_each(plain, max_threads=1), tokens)
+        return with_template(columns, len(text), self._template, tokens) if add_special_tokens else columns
 
     @cached_property
     def can_split_bytes(self) -> bool:

@@ -51,6 +51,14 @@ export const symbolOf = (character) => {
 export const visible = (text) => Array.from(text, (character) => symbolOf(character) ?? character).join("");
 
 /**
+ * A text for reading: as `visible`, but blanks and newlines stay.
+ * @param {string} text
+ * @returns {string}
+ */
+export const readable = (text) =>
+  Array.from(text, (character) => " \n".includes(character) ? character : symbolOf(character) ?? character).join("");
+
+/**
  * Run a function once for many calls: `wait` milliseconds after the last one.
  * @param {() => void} action
  * @param {number} wait

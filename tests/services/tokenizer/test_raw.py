@@ -2,11 +2,13 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
+from services.tokenizer import encode as encode_module
 from services.tokenizer.app import create_app
 from services.tokenizer.settings import TokenizerSettings
 from shared.bpe import Tokenizer
@@ -126,3 +128,31 @@ def test_a_page_may_read_what_the_headers_tell(model_dir: Path) -> None:
     ours = {name for name in answer.headers if name.startswith("x-")}
     assert "x-token-dtype" in ours
     assert ours <= set(exposed)
+
+
+@pytest.mark.parametrize("special", [{}, {"allowed_special": "all"}, {"allowed_special": ["<|e|>"]}])
+@pytest.mark.parametrize(
+    "text", ["", "a", "Once upon a time, \u00e9t\u00e9 \U0001f600\0\u2028 <|e|> a\r\n", "fox " * 50_000]
+)
+def test_pieces_in_columns(client: TestClient, tokenizer: Tokenizer, text: str, special: dict[str, Any]) -> None:
+    answer = client.post("/encode", params={"return_pieces": "true", **special}, content=text.encode(), headers=TEXT)
+    assert answer.headers["x-token-dtype"] == "uint32"
+    count = int(answer.headers["x-token-count"])
+    ids, starts, ends, byte_ends = np.frombuffer(answer.content, "<u4", 4 * count).reshape(4, count).tolist()
+    flags = answer.content[16 * count : 17 * count]
+    joined = answer.content[17 * count :]
+    spans = tokenizer.encode_with_offsets(text, **special)
+    assert joined == text.encode()
+    tokens = [joined[start:end] for start, end in zip([0, *byte_ends], byte_ends, strict=False)]
+    assert [*zip(ids, tokens, starts, ends, map(bool, flags), strict=True)] == [tuple(span) for span in spans]
+
+
+def test_pieces_need_raw_answers_and_have_a_limit(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "/encode?return_pieces=true"
+    refused = client.post(url, content=b"a", headers={"Content-Type": "text/plain", "Accept": "*/*"})
+    assert refused.status_code == 400
+    assert "return_pieces: send the header 'Accept: application/octet-stream'" in refused.json()["error"]["message"]
+    monkeypatch.setattr(encode_module, "_MAX_RAW_PIECES", 3)
+    assert client.post(url, content=b"\0\0\0", headers=TEXT).status_code == 200
+    refused = client.post(url, content=b"\0\0\0\0", headers=TEXT)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "answer_too_large")

@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-OF_THE_COMMAND_LINE = {"cyclopts", "jinja2", "matplotlib", "psutil", "pyarrow", "rich", "safetensors", "sympy", "torch"}
+OF_THE_COMMAND_LINE = {"cyclopts", "matplotlib", "psutil", "pyarrow", "rich", "safetensors", "sympy", "torch"}
 
 
 def test_the_requirements_are_those_of_the_project_without_the_command_line() -> None:

@@ -6,9 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from shared.system.locks import lock
+from shared.system.locks import is_locked_by_process, lock
 
-IN_ANOTHER = "import sys; from shared.system.locks import lock; print(lock(open(sys.argv[1], 'w'), holder=sys.argv[2]))"
+IN_ANOTHER = """
+import sys
+from shared.system.locks import lock
+with open(sys.argv[1], "w") as file:
+    print(lock(file.fileno(), holder=sys.argv[2]))
+"""
+ASK_FOR_ONE = """
+import sys
+from pathlib import Path
+from shared.system.locks import is_locked_by_process
+print(is_locked_by_process(Path(sys.argv[1])))
+"""
 
 
 def locked_in_another_process(path: Path, holder: str) -> str:
@@ -45,6 +56,19 @@ def test_a_lock_of_a_process_keeps_other_processes_out(tmp_path: Path) -> None:
     assert locked_in_another_process(path, "process") == "True\n"
 
 
+def test_to_ask_for_a_lock_changes_none(tmp_path: Path) -> None:
+    """Neither another process's, nor our own, which ends when any descriptor of the file is closed."""
+    path = tmp_path / "lock"
+    assert is_locked_by_process(path) is False
+    with path.open("w") as file:
+        assert lock(file.fileno(), holder="process")
+        assert is_locked_by_process(path) is False, "by no other process"
+        assert locked_in_another_process(path, "process") == "False\n"
+        command = [sys.executable, "-c", ASK_FOR_ONE, str(path)]
+        assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "True\n"
+        assert locked_in_another_process(path, "process") == "False\n"
+
+
 @pytest.mark.parametrize("holder", ["file", "process"])
 def test_no_process_is_kept_out_where_there_are_no_locks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holder: str
@@ -56,5 +80,8 @@ def test_no_process_is_kept_out_where_there_are_no_locks(
     monkeypatch.setattr(fcntl, "lockf", unknown)
     with (tmp_path / "lock").open("w") as file:
         assert lock(file.fileno(), holder=holder)  # type: ignore[arg-type]
+        monkeypatch.setattr(fcntl, "fcntl", unknown)
+        assert is_locked_by_process(Path(__file__)) is None
         monkeypatch.setitem(sys.modules, "fcntl", None)
+        assert is_locked_by_process(Path(__file__)) is None
         assert lock(file.fileno(), holder=holder)  # type: ignore[arg-type]

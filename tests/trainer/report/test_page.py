@@ -1,6 +1,10 @@
-"""The page: what is in it, and that nothing in it comes from elsewhere or is run."""
+"""The file of a report: what it shows, and that nothing in it comes from elsewhere, or is run but its own script."""
 
+import base64
+import hashlib
 import json
+import re
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -9,29 +13,59 @@ import pytest
 
 from trainer.errors import UsageError
 from trainer.report.build import build_report
+from trainer.report.comparison import cautions, differing_settings, ranking, varied_number
 from trainer.report.figures import FigureFiles
-from trainer.report.page import cautions, differing_settings, ranking, varied_number
 from trainer.report.selection import read_runs
 
 EVIL = "<script>alert('$x_1$')</script>"
 
 
 class Elements(HTMLParser):
-    """Tags, attributes and text of a page."""
+    """Tags, attributes and texts of a page, and what its script shows.
+
+    Attributes:
+        data: The content of its element `data`.
+        shown: All texts of the sections, each on a line of its own.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.tags: list[str] = []
         self.attributes: list[tuple[str, str | None]] = []
+        self.scripts: list[str] = []
         self.text = ""
-        self.feed(path.read_text(encoding="utf-8"))
+        self.html = path.read_text(encoding="utf-8")
+        self.feed(self.html)
+        self.data: dict[str, Any] = json.loads(self.scripts[0])
+        self.sections: dict[str, Any] = self.data["sections"]
+        self.shown = "\n".join(texts(self.sections))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.attributes += attrs
+        if tag == "script":
+            self.scripts.append("")
 
     def handle_data(self, data: str) -> None:
+        if self.cdata_elem == "script":
+            self.scripts[-1] += data
         self.text += data
+
+
+def texts(content: Any) -> Iterator[str]:
+    """All texts in a JSON value, without the pictures."""
+    if isinstance(content, dict | list):
+        for item in content.values() if isinstance(content, dict) else content:
+            yield from texts(item)
+    elif isinstance(content, str) and not content.startswith("data:"):
+        yield content
+
+
+def row(page: Elements, name: str) -> dict[str, Any]:
+    """The row of a run in the comparison, its cells by heading."""
+    comparison = page.sections["comparison"]
+    (found,) = (each for each in comparison["rows"] if each["name"] == name)
+    return found | dict(zip(comparison["headings"], found["cells"], strict=True))
 
 
 def make_run(folder: Path, *, end: float, steps: int = 40, finished: bool = True, **more: Any) -> Path:
@@ -77,16 +111,25 @@ def test_everything_of_several_runs_is_there(tmp_path: Path) -> None:
     make_run(tmp_path / "s" / "slow", end=3.0)
     make_run(tmp_path / "s" / "killed", end=2.5, steps=15, finished=False, settings={"learning_rate": 2e-3})
     page = report(tmp_path, tmp_path / "s")
-    assert "fast ★ best" in " ".join(page.text.split())
-    texts = ("fast, killed, slow", "1.23M", "2.2000", "learning_rate", "0.003", "step 15 of 40", "0:01:20", "32")
-    for expected in texts:
-        assert expected in page.text, expected
+    assert page.sections["about"]["title"] == "fast, killed, slow"
+    assert [each["name"] for each in page.sections["comparison"]["rows"] if each["is_best"]] == ["fast"]
+    fast = row(page, "fast")
+    expected = {"learning_rate": "0.003", "parameters": "1.23M", "validation loss": "2.2000", "time": "0:01:20"}
+    assert {key: fast[key] for key in expected} == expected
+    assert (fast["tokens/s"], row(page, "killed")["state"]) == ("32", "step 15 of 40")
     names = {"loss-by-step", "loss-by-time", "loss-by-tokens", "learning-rate", "gradient-norm", "throughput"}
     names.add("final-loss-by-learning_rate")
     files = {path.stem: path for path in (tmp_path / "out" / "page").iterdir()}
     assert set(files) == names
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in files.values())
-    assert page.tags.count("svg") == len(names)
+    assert [each["title"] for each in page.sections["pictures"]] == ["Final loss by learning_rate"]
+    loss = page.data["points"]["1"]["loss"]
+    assert (loss["from"], loss["steps"]) == (0, list(range(1, 16)))
+    assert loss["values"][14] == pytest.approx(2.5 + 4 / 15, rel=1e-6)
+    assert set(page.data["points"]["0"]) == {
+        *("loss", "validation_loss", "bits_per_byte", "learning_rate", "grad_norm", "tokens_per_second"),
+        *("tokens", "seconds"),
+    }
 
 
 def test_the_page_needs_nothing_from_elsewhere_and_runs_nothing(tmp_path: Path) -> None:
@@ -94,12 +137,22 @@ def test_the_page_needs_nothing_from_elsewhere_and_runs_nothing(tmp_path: Path) 
     records = [{"step": 5, "sample": f"Once {EVIL}"}, {"step": 6, "event": f"skipped {EVIL}"}]
     folder = make_run(tmp_path / EVIL.replace("/", "|"), end=2.0, records=records, settings={"note": EVIL})
     page = report(tmp_path, folder)
-    assert {"script", "img", "link", "iframe", "object"}.isdisjoint(page.tags)
-    assert all(name not in ("src", "onload", "onclick", "onerror") for name, _ in page.attributes)
-    links = {value for name, value in page.attributes if name in ("href", "xlink:href")}
-    assert all(value is not None and value.startswith("#") for value in links)
-    assert f"Once {EVIL}" in page.text
-    assert f"skipped {EVIL}" in page.text
+    check_harmless(page)
+    assert f"Once {EVIL}" in page.shown
+    assert f"skipped {EVIL}" in page.shown
+    assert "<script>alert" not in page.html
+
+
+def check_harmless(page: Elements) -> None:
+    """All elements are the page's own, and of its scripts the policy allows one: the second, after the data."""
+    assert {"img", "link", "iframe", "object"}.isdisjoint(page.tags)
+    assert [name for name, _ in page.attributes if name.startswith("on") or name in ("src", "href")] == []
+    assert len(page.scripts) == page.tags.count("script") == 2
+    assert "<" not in page.scripts[0]
+    (policy,) = (value for name, value in page.attributes if name == "content" and value and "default-src" in value)
+    digest = base64.b64encode(hashlib.sha256(page.scripts[1].encode()).digest()).decode()
+    assert "default-src 'none'; script-src 'sha256-" + digest + "'; style-src 'sha256-" in policy
+    assert re.search(r"unsafe|http|\*|'self'", policy) is None
 
 
 def test_odd_runs_do_not_stop_it(tmp_path: Path) -> None:
@@ -108,15 +161,15 @@ def test_odd_runs_do_not_stop_it(tmp_path: Path) -> None:
     (tmp_path / "s" / "empty" / "train.toml").write_text("max_steps = 5\n")
     make_run(tmp_path / "s" / "nan", end=float("nan"), finished=False)
     page = report(tmp_path, tmp_path / "s")
-    assert "no step yet" in page.text
-    assert "diverged, step 40 of 40" in page.text
+    assert row(page, "empty")["state"] == "no step yet"
+    assert row(page, "nan")["state"] == "diverged, step 40 of 40"
     damaged = tmp_path / "damaged"
     damaged.mkdir()
     (damaged / "metrics.jsonl").write_bytes(b"\x00\n{}\n")
     (damaged / "train.toml").write_bytes(b"\xff = ")
-    assert "no step yet" in report(tmp_path, damaged).text
+    assert row(report(tmp_path, damaged), "damaged")["state"] == "no step yet"
     alone = report(tmp_path, make_run(tmp_path / "alone", end=2.0))
-    assert "★" not in alone.text
+    assert not row(alone, "alone")["is_best"]
 
 
 def test_the_best_is_by_bits_where_vocabularies_differ(tmp_path: Path) -> None:

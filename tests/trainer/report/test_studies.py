@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.report.test_page import Elements, make_run, report, write_outcomes
+from tests.trainer.report.test_page import Elements, make_run, report, row, write_outcomes
 from trainer.report.build import build_report
+from trainer.report.comparison import varied_number
 from trainer.report.figures import FigureFiles
-from trainer.report.page import varied_number
 from trainer.report.selection import read_runs
 from trainer.report.studies import read_findings
 
@@ -37,11 +37,11 @@ def rates(folder: Path, *stable: float, diverged: tuple[float, ...] = (), seed: 
 
 def test_a_baseline_is_marked_and_the_others_are_beside_it(tmp_path: Path) -> None:
     page = report(tmp_path, ablations(tmp_path / "s"))
-    text = " ".join(page.text.split())
-    assert "Baseline: pre-norm <b>; 5 parameters." in text
-    assert "baseline ◆ baseline ★ best" in text
-    assert "less the baseline's" in text
-    assert "2.5000+0.3000" in text
+    assert page.sections["notes"]["studies"] == ["Baseline: pre-norm <b>; 5 parameters."]
+    baseline, post = row(page, "baseline"), row(page, "norm=post")
+    assert (baseline["mark"], baseline["is_best"], post["mark"]) == ("baseline", True, "")
+    assert (baseline["less the baseline's"], post["less the baseline's"]) == ("baseline", "+0.3000")
+    assert post["validation loss"] == "2.5000"
     assert read_findings(read_runs([tmp_path / "s"])).differences == {
         "baseline": "baseline",
         "norm=none": "",
@@ -52,12 +52,13 @@ def test_a_baseline_is_marked_and_the_others_are_beside_it(tmp_path: Path) -> No
 
 def test_the_edge_of_stability_is_marked(tmp_path: Path) -> None:
     page = report(tmp_path, rates(tmp_path / "s", 1e-3, 3e-3, diverged=(0.1, 1.0)))
-    text = " ".join(page.text.split())
-    assert "Edge of stability: between 0.003, the largest stable rate, and 0.1, which diverged." in text
-    assert "learning_rate=0.003 ◆ largest stable rate" in text
-    assert "learning_rate=0.1 ◆ smallest diverging rate" in text
-    assert text.count("◆") == 4  # each in the table and in the key of the curves
-    assert "Shaded: the edge of stability, between 0.003 and 0.1." in text
+    assert page.sections["notes"]["studies"] == [
+        "Edge of stability: between 0.003, the largest stable rate, and 0.1, which diverged."
+    ]
+    expected = {"learning_rate=0.003": "largest stable rate", "learning_rate=0.1": "smallest diverging rate"}
+    for place in (page.sections["comparison"]["rows"], page.sections["runs"]):
+        assert {each["name"]: each["mark"] for each in place if each["mark"]} == expected
+    assert "Shaded: the edge of stability, between 0.003 and 0.1." in page.sections["pictures"][0]["note"]
 
 
 def test_sweeps_of_one_report_have_edges_of_their_own(tmp_path: Path) -> None:
@@ -107,4 +108,4 @@ def test_figures_are_svg_files_where_asked(tmp_path: Path) -> None:
         assert not re.search(r"\d\.\d{3}", tags)
     assert "norm=post" in pages[0]["loss-by-step.svg"]
     assert not (tmp_path / "page").exists()
-    assert Elements(tmp_path / "page.html").tags.count("svg") == len(pages[0])
+    assert len(Elements(tmp_path / "page.html").sections["pictures"]) == 1

@@ -1,0 +1,1 @@
+"""The page about runs: served by `watch` while they train, and put into one file by `report`."""

@@ -1,0 +1,30 @@
+// How runs look in charts and in texts: a color and dashes, and a name in which everything can be seen.
+import { lookOf } from "./chart_draw.js";
+import { element, svg, symbolOf } from "./dom.js";
+
+/**
+ * The look of a run's curves. With more runs than colors the dashes differ too; the second curve of a run has its color
+ * and other dashes.
+ * @param {number} run
+ * @param {number} [curve] 0, or 1 for the second one
+ * @returns {number} a look of the charts
+ */
+export const runLook = (run, curve = 0) => (25 * (run % 6) + 6 * ((2 * Math.floor(run / 6) + curve) % 5)) % 30;
+
+/** A short piece of a run's line. */
+export const swatch = (run, curve = 0) => {
+  const { color, dash } = lookOf(runLook(run, curve));
+  return svg("svg", { class: "swatch", viewBox: "0 0 30 10", "aria-hidden": "true" },
+    svg("line", { x1: 0, x2: 30, y1: 5, y2: 5, class: color.slice(2), "stroke-dasharray": dash.join(" ") }));
+};
+
+/**
+ * A text with everything that cannot be seen, or that would change how the text around it is laid out, as a symbol;
+ * spaces and line ends stay.
+ * @param {string} text
+ */
+export const shown = (text) =>
+  Array.from(text, (character) => character === " " || character === "\n" ? character : symbolOf(character) ?? character).join("");
+
+/** A run's name with its line before it. */
+export const namedRun = ({ run, name }, ...more) => element("span", {}, swatch(run), shown(name), ...more);
