@@ -45,7 +45,7 @@ def test_hostile_tokens_are_shown_as_what_they_are(scripted_service: Any, page: 
     expect(shown.first).to_have_text(HOSTILE[0])
     expect(shown.nth(4)).to_have_text("U+202EU+2066U+200F right to left U+2069")
     assert "␀" in (shown.nth(5).text_content() or "")
-    expect(shown.nth(10)).to_have_class("t p1 special")
+    expect(shown.nth(10)).to_have_class("t p0 special")
     assert copied(page, page.get_by_role("button", name="Copy the text of Answer 1")) == "".join(HOSTILE) + "</b>"
     check_layout(page)
     for index in (0, 1, 4, 5, 7, 8, 9, len(script) - 1):
@@ -57,7 +57,8 @@ def test_hostile_tokens_are_shown_as_what_they_are(scripted_service: Any, page: 
     assert page.title() == "Playground · ownlm"
     check_layout(page)
     page.reload()
-    expect(page.get_by_label("Prompt")).to_have_value(f"{prompt}{''.join(HOSTILE)}</b>")
+    expect(page.get_by_label("Temperature")).to_be_attached()
+    assert page.get_by_label("Prompt").input_value() == f"{prompt}{''.join(HOSTILE)}</b>"
 
 
 def test_100_000_characters_without_a_space(scripted_service: Any, page: Page) -> None:

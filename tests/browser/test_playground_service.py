@@ -54,9 +54,10 @@ def test_a_full_queue_is_named_and_tried_again(scripted_service: Any, page: Page
     url, model = scripted_service(tokenizer_of(["DEF"]), [256], max_batch=1, max_queue=0, max_choices=1)
     open_playground(page, url)
     model.is_stepwise = True
+    model.permits.release()  # a response begins with its first token
     with httpx.stream("POST", f"{url}/generate", json={"prompt": "a", "max_tokens": 5, "stream": True}) as other:
-        model.permits.release(1)
-        next(other.iter_raw())
+        frames = other.iter_raw()  # its end would close the stream
+        next(frames)
         generate(page, max_tokens=3)
         expect(page.get_by_role("status")).to_contain_text("The service is busy: try again in 1 s.")
     model.hurry()

@@ -7,10 +7,8 @@ const bytesById = new Map();
 export const bytesOf = (id) => bytesById.get(id) ?? [];
 
 /**
- * @typedef {object} Token
- * @property {number} id
- * @property {number|null} logprob null while it is not known: of tokens that a link gave
- * @property {{id: number, logprob: number}[]} alternatives the likeliest, with this one if it is among them
+ * @typedef {{id: number, logprob: number|null, alternatives: {id: number, logprob: number}[]}} Token `logprob` is null
+ *   while it is not known: of tokens that a link gave
  */
 
 const tokenOf = ({ id, bytes, logprob, top_logprobs: top }) => {
@@ -19,15 +17,14 @@ const tokenOf = ({ id, bytes, logprob, top_logprobs: top }) => {
   return { id, logprob, alternatives: top.map((other) => ({ id: other.id, logprob: other.logprob })) };
 };
 
-/** An answer. `state`: "waiting", "running", "stopped", "length", "stop" or "failed". */
+/** `state`: "waiting", "running", "stopped", "failed", or its finish reason. */
 export class Answer {
   /**
    * @param {object} request `prompt` and parameters, without `seed`, `n` and `max_tokens`
-   * @param {{seed?: number, maxTokens?: number, given?: Token[], origin?: string}} options `given`: the tokens that it
-   *   begins with; `origin`: where from, for the title
+   * @param {{seed?: number, maxTokens?: number, given?: Token[], title?: string}} options `given`: its first tokens
    */
-  constructor(request, { seed, maxTokens, given = [], origin = "" }) {
-    Object.assign(this, { request, seed, maxTokens, tokens: [...given], numGiven: given.length, origin });
+  constructor(request, { seed, maxTokens, given = [], title }) {
+    Object.assign(this, { request, seed, maxTokens, tokens: [...given], numGiven: given.length, title });
     this.state = "waiting";
     this.stopReason = null;
     this.fingerprint = null;

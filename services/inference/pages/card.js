@@ -4,24 +4,26 @@ import { copy, element, visible } from "./dom.js";
 import { snippet } from "./snippets.js";
 import { CharacterAssembler, colorOf, decode, nodesOf } from "./tokens.js";
 
-const STATES = { waiting: "waiting", running: "generating", stopped: "stopped", failed: "not finished", length: "at the most tokens" };
-
-/** @typedef {object} Actions what a card asks of the page: `point(card, index, isPinned)`, `extend`, `edit`, `remove` */
+const STATES = { running: "generating", failed: "not finished", length: "at the most tokens" };
 
 export class Card {
   /**
    * @param {import("./answer.js").Answer} answer
    * @param {string} title
    * @param {{info: any, special: Set<number>}} service
-   * @param {Actions} actions
+   * @param {object} actions what a card asks of the page: `point(card, index, isPinned)`, `extend(card)` and so on
    */
   constructor(answer, title, service, actions) {
     Object.assign(this, { answer, title, special: service.special, selected: -1 });
+    const point = (target, isPinned) => {
+      const span = target.closest(".t");
+      if (span) actions.point(this, span.index, isPinned);
+    };
     this.tokens = element("div", {
       class: "tokens", role: "listbox", tabindex: 0, "aria-label": `Tokens of ${title}`,
       keydown: (event) => this.#key(event, actions),
-      click: (event) => this.#pointed(event, (index) => actions.point(this, index, true)),
-      pointerover: (event) => this.#pointed(event, (index) => actions.point(this, index, false)),
+      click: ({ target }) => point(target, true),
+      pointerover: ({ target }) => point(target, false),
       focus: () => this.selected < 0 && this.spans.length && actions.point(this, 0, true),
     });
     this.facts = element("p", { class: "soft" });
@@ -40,15 +42,24 @@ export class Card {
     return decode(this.answer.bytes(this.special));
   }
 
-  /** Draw what is new. Called once a frame, however many tokens came. */
+  /** Whether the end is in view, so that it stays there while tokens come. */
+  measure() {
+    const { scrollHeight, scrollTop, clientHeight } = this.tokens;
+    this.isAtEnd = this.selected < 0 && scrollHeight - scrollTop - clientHeight < 40;
+  }
+
+  /** Scroll to the end if it was in view. */
+  follow() {
+    if (this.isAtEnd) this.tokens.scrollTop = 1e9;
+  }
+
+  /** Draw what is new. */
   draw() {
     const { answer } = this;
     if (answer.isRedrawn) this.#reset();
     answer.isRedrawn = answer.isChanged = false;
-    const isAtEnd = this.tokens.scrollHeight - this.tokens.scrollTop - this.tokens.clientHeight < 40;
     for (let index = this.spans.length; index < answer.tokens.length; index++) this.#append(answer.tokens[index], index);
-    if (isAtEnd && this.selected < 0) this.tokens.scrollTop = this.tokens.scrollHeight;
-    this.tokens.setAttribute("aria-busy", answer.state === "running" || answer.state === "waiting");
+    this.tokens.setAttribute("aria-busy", ["waiting", "running"].includes(answer.state));
     this.facts.textContent = this.#facts();
     this.extend.disabled = !["stopped", "failed", "length"].includes(answer.state);
   }
@@ -108,19 +119,14 @@ export class Card {
 
   #facts() {
     const { tokens, state, stopReason, usage, speed } = this.answer;
-    const end = typeof stopReason === "number" ? "ended by itself" : stopReason === null ? "" : "ended by a stop string";
+    const end = typeof stopReason === "number" ? "ended by itself" : "ended by a stop string";
     return [
       `${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}`,
-      STATES[state] ?? end,
+      state === "stop" ? end : STATES[state] ?? state,
       speed.first === null ? "" : `first after ${speed.first.toFixed(0)} ms`,
       speed.rate === null ? "" : `${speed.rate.toFixed(speed.rate < 10 ? 1 : 0)} tokens/s`,
       usage === null ? "" : `prompt: ${usage.prompt_tokens} tokens, ${usage.prompt_tokens_details.cached_tokens} cached`,
     ].filter(Boolean).join(" · ");
-  }
-
-  #pointed(event, action) {
-    const span = event.target.closest(".t");
-    if (span) action(span.index);
   }
 
   #key(event, actions) {

@@ -10,20 +10,21 @@ const MAX_TEXT = 200; // characters of a token in the list; the whole one is abo
  * @param {import("./card.js").Card} card
  * @param {number} index
  * @param {(id: number) => void} choose gets the id of another token
+ * @param {() => void} close
  */
-export const inspect = (card, index, choose) => {
+export const inspect = (card, index, choose, close) => {
   const { id, logprob, alternatives } = card.answer.tokens[index];
   const bytes = bytesOf(id);
   const rank = alternatives.findIndex((other) => other.id === id);
-  const known = logprob === null
-    ? [["Probability", "not known yet"]]
-    : [["Probability", `${percent(logprob)}, ${rank < 0 ? `not among the ${alternatives.length} likeliest` : `number ${rank + 1}`}`],
-      ["Log-probability", logprob.toFixed(4)]];
+  const known = logprob === null ? [["Probability", "not known yet"]] : [
+    ["Probability", `${percent(logprob)}, ${rank < 0 ? `not among the ${alternatives.length} likeliest` : `number ${rank + 1}`}`],
+    ["Log-probability", logprob.toFixed(4)]];
   const facts = [["Text", element("span", { class: "text mono" }, visible(decode(bytes)))], ["Id", id],
     [`Bytes (${bytes.length})`, element("span", { class: "mono" }, hex(bytes))], ...known];
   const panel = byId("inspector");
   panel.hidden = false;
   panel.replaceChildren(
+    element("button", { type: "button", class: "close", click: close }, "Close"),
     element("h3", { "aria-live": "polite" }, `Token ${index + 1} of ${card.title}`,
       element("span", { class: "visually-hidden" }, `: ${shown(id)}, ${logprob === null ? "" : percent(logprob)}`)),
     element("dl", {}, ...facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])),
@@ -33,10 +34,8 @@ export const inspect = (card, index, choose) => {
   );
 };
 
-/** Put the focus on the list of alternatives. */
 export const focusAlternatives = () => byId("inspector").querySelector(".alternatives button")?.focus();
 
-/** Hide the panel. */
 export const closeInspector = () => {
   byId("inspector").hidden = true;
 };

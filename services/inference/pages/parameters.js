@@ -16,7 +16,7 @@ const NUMBERS = [
 const ESCAPES = { n: "\n", r: "\r", t: "\t", "\\": "\\" };
 const MAX_ANSWERS = 4; // side by side
 
-/** What is wrong with a field; its message names it. */
+/** What is wrong with the field `input`. */
 export class FieldError extends Error {}
 
 /** Build the fields, once /info is known. @param {any} info */
@@ -32,7 +32,7 @@ export const buildFields = (info) => {
   byId("fields").replaceChildren(
     ...NUMBERS.map(([name, label, step]) => numberField(name, label, step, limits[name] ?? {}, info.defaults[name])),
     field("stop", "Stop strings", `up to ${stops} lines of ${characters} characters; \\n: line break`,
-      element("textarea", { id: "stop-strings", name: "stop", rows: 2, spellcheck: "false", "data-limit": stops, "data-length": characters })),
+      element("textarea", { id: "stop-strings", name: "stop", rows: 2, spellcheck: "false" })),
     field("logit_bias", "Token bias", "id=value, -100 to 100",
       element("input", { id: "logit_bias", name: "logit_bias", autocomplete: "off" })),
     element("label", {}, element("input", { type: "checkbox", id: "ignore_eos", form: "form" }), " Continue after an end-of-text token"),
@@ -57,7 +57,7 @@ const field = (name, label, hint, input) => {
 /**
  * The fields that are not empty, as a request has them.
  * @returns {object}
- * @throws {FieldError} a field has a value that no request may have; it has the focus
+ * @throws {FieldError} a field has a value that no request may have
  */
 export const readFields = () => {
   const values = {};
@@ -69,10 +69,7 @@ export const readFields = () => {
     if (value !== "") values[name] = Number(value);
   }
   check(byId("n"), byId("n").validity.valid, `Answers: ${byId("n").min} to ${byId("n").max}`);
-  const stops = byId("stop-strings");
-  const lines = stops.value.split("\n").filter((line) => line !== "").map(unescape);
-  const { limit, length } = stops.dataset;
-  check(stops, lines.length <= limit && lines.every((line) => [...line].length <= length), `Stop strings: at most ${limit}, of ${length} characters`);
+  const lines = byId("stop-strings").value.split("\n").filter(Boolean).map(unescape);
   if (lines.length) values.stop = lines;
   const bias = readBias(byId("logit_bias"));
   if (Object.keys(bias).length) values.logit_bias = bias;
@@ -92,9 +89,7 @@ const check = (input, isValid, message) => {
   if (isValid) input.removeAttribute("aria-invalid");
   else {
     input.setAttribute("aria-invalid", "true");
-    byId("parameters").open = true;
-    input.focus();
-    throw new FieldError(message);
+    throw Object.assign(new FieldError(message), { input });
   }
 };
 

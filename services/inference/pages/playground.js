@@ -8,11 +8,14 @@ import { closeInspector, focusAlternatives, inspect } from "./inspector.js";
 import { FieldError, buildFields, readFields, writeFields } from "./parameters.js";
 import { ServiceError, explain, request, whenReady } from "./service.js";
 
+const DRAWING_SHARE = 4; // drawing takes a quarter of the time at most
+
 const service = { info: null, special: new Set() };
 const running = new Map(); // the controller of each group of answers that is generated
 let cards = [];
 let pinned = null; // the card whose token stays in the panel
 let frame = 0;
+let drawAt = 0;
 let isEdited = false; // since the answers were made
 
 const say = (message, isFault = false) => {
@@ -20,10 +23,19 @@ const say = (message, isFault = false) => {
   byId("status").classList.toggle("bad", isFault);
 };
 
+/**
+ * Draw what has changed, once a frame; less often where that takes long, as the layout of a paragraph of thousands of
+ * tokens does. All cards are measured before any is changed, so that the browser lays out once.
+ */
 const draw = () => {
-  frame ||= requestAnimationFrame(() => {
+  frame ||= requestAnimationFrame((now) => {
     frame = 0;
-    for (const card of cards) if (card.answer.isChanged) card.draw();
+    if (now < drawAt) return draw();
+    const changed = cards.filter((card) => card.answer.isChanged);
+    for (const card of changed) card.measure();
+    for (const card of changed) card.draw();
+    for (const card of changed) card.follow();
+    drawAt = now + DRAWING_SHARE * (performance.now() - now);
   });
 };
 
@@ -35,7 +47,7 @@ const showRunning = () => {
   stop.disabled = !isRunning();
 };
 
-/** Run answers that begin alike until they end, are stopped or fail; say what happens. */
+/** Run answers that begin alike until they end, are stopped or fail. */
 const run = async (answers) => {
   const controller = new AbortController();
   running.set(controller, answers);
@@ -76,15 +88,16 @@ const keepAnswers = () => {
   writeAddress({ prompt, parameters, tokenizer: made[0].fingerprint.slice(0, 16), answers: made.map((answer) => answer.link) });
 };
 
-/** Put an edited form into the address, without the answers that belong to its earlier state. */
-const keepForm = debounce(() => {
+/** Put an edited form into the address, without the answers of its earlier state. */
+const keepForm = () => {
   if (!isEdited) return;
   try {
     writeAddress({ prompt: byId("prompt").value, parameters: readFields(), n: Number(byId("n").value) });
   } catch (error) {
     if (!(error instanceof FieldError)) throw error;
   }
-}, 400);
+};
+const keepTyped = debounce(keepForm, 400);
 
 const show = (answers) => {
   close();
@@ -94,8 +107,7 @@ const show = (answers) => {
 };
 
 const addCard = (answer, at) => {
-  const title = answer.origin || `Answer ${at + 1}`;
-  const card = new Card(answer, title, service, actions);
+  const card = new Card(answer, answer.title ?? `Answer ${at + 1}`, service, actions);
   byId("answers").insertBefore(card.node, cards[at]?.node ?? null);
   cards.splice(at, 0, card);
   byId("result").hidden = false;
@@ -116,8 +128,8 @@ const branch = (card, index, id) => {
   const { logprob } = alternatives.find((other) => other.id === id);
   const given = [...answer.tokens.slice(0, index), { id, logprob, alternatives }];
   const maxTokens = answer.maxTokens === undefined ? undefined : Math.max(answer.maxTokens, given.length);
-  const origin = `${card.title.split(",")[0]}, another token ${index + 1}`;
-  const next = new Answer(answer.request, { seed: answer.seed, maxTokens, given, origin });
+  const title = `${card.title.split(",")[0]}, another token ${index + 1}`;
+  const next = new Answer(answer.request, { seed: answer.seed, maxTokens, given, title });
   next.fingerprint = answer.fingerprint;
   const added = addCard(next, cards.indexOf(card) + 1);
   actions.point(added, index, true);
@@ -137,7 +149,7 @@ const actions = {
       pinned = card;
       card.select(index);
     }
-    inspect(card, index, (id) => branch(card, index, id));
+    inspect(card, index, (id) => branch(card, index, id), close);
   },
   choose: focusAlternatives,
   extend({ answer }) {
@@ -145,6 +157,7 @@ const actions = {
       const more = Number(byId("max_tokens").value) || service.info.defaults.max_tokens;
       const room = service.info.context_length - (answer.usage ? answer.usage.prompt_tokens - answer.numBefore : 1);
       answer.maxTokens = Math.min(answer.tokens.length + more, room);
+      if (room <= answer.tokens.length) return say("The context is full.");
     }
     run([answer]);
   },
@@ -158,9 +171,10 @@ const actions = {
     keepForm();
   },
   remove(card) {
-    for (const [controller, answers] of running) if (answers.length === 1 && answers[0] === card.answer) controller.abort();
     if (pinned === card) close();
     cards = cards.filter((other) => other !== card);
+    const shown = cards.map((other) => other.answer);
+    for (const [controller, answers] of running) if (!answers.some((answer) => shown.includes(answer))) controller.abort();
     card.node.remove();
     byId("prompt").focus();
     keepAnswers();
@@ -179,6 +193,8 @@ const start = async () => {
     await run(answers);
   } catch (error) {
     if (!(error instanceof FieldError)) throw error;
+    byId("parameters").open = true;
+    error.input.focus();
     say(error.message, true);
   }
 };
@@ -188,7 +204,7 @@ const open = async ({ prompt = "", parameters = {}, n = 1, answers = [], tokeniz
   byId("prompt").value = prompt;
   const seed = answers[0]?.seed ?? parameters.seed;
   writeFields({ ...parameters, seed, max_tokens: answers.length ? answers[0].max_tokens : parameters.max_tokens });
-  byId("n").value = answers.length || n;
+  byId("n").value = Math.min(answers.length || n, byId("n").max);
   if (!answers.length) return;
   if (tokenizer && !service.info.fingerprint.startsWith(tokenizer)) {
     say("This link was made with another tokenizer: its answers cannot be made here.", true);
@@ -233,7 +249,7 @@ byId("form").addEventListener("submit", (event) => {
 });
 document.querySelector("main").addEventListener("input", () => {
   isEdited = true;
-  keepForm();
+  keepTyped();
 });
 byId("stop").addEventListener("click", stop);
 byId("colors").addEventListener("change", () => byId("answers").classList.toggle("colored", byId("colors").checked));

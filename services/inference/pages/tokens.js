@@ -69,18 +69,15 @@ export class CharacterAssembler {
   }
 }
 
-/** @param {number[]} bytes @returns {string} their text; U+FFFD for what is no character */
+/** @param {number[]} bytes */
 export const decode = (bytes) => decoder.decode(Uint8Array.from(bytes));
 
-/** @param {number[]} bytes @returns {string} in hexadecimal, as in "E2 82 AC" */
+/** @param {number[]} bytes */
 export const hex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).toUpperCase().padStart(2, "0")).join(" ");
 
-const NAMES = { "\n": "nl", "\t": "tab" };
-
 /**
- * The nodes of a piece: text nodes, and elements for what cannot be seen or would change the layout of what follows.
+ * Text nodes, and elements for what cannot be seen or would change the layout of what follows.
  * @param {{text?: string, bytes?: number[]}} piece
- * @returns {Node[]}
  */
 export const nodesOf = ({ text, bytes }) => {
   if (bytes) return [element("i", { class: "bytes" }, hex(bytes))];
@@ -95,14 +92,14 @@ export const nodesOf = ({ text, bytes }) => {
     }
     if (plain) nodes.push(document.createTextNode(plain));
     plain = "";
-    const name = NAMES[character];
-    nodes.push(name ? element("i", { class: name }, character) : element("i", { class: "mark" }, symbol));
+    const name = { "\n": "nl", "\t": "tab" }[character];
+    nodes.push(element("i", { class: name ?? "mark" }, name ? character : symbol));
   }
   if (plain) nodes.push(document.createTextNode(plain));
   return nodes;
 };
 
-/** Percent of a log-probability, with digits where it is small. @param {number} logprob @returns {string} */
+/** @param {number} logprob */
 export const percent = (logprob) => {
   const value = 100 * Math.exp(logprob);
   if (value >= 10) return `${value.toFixed(0)} %`;
