@@ -120,7 +120,7 @@ def test_answers_go_on_after_the_service_was_killed(page: Page, slow: Callable[.
     body = {"prompt": "Once upon a time", "temperature": 1.4, "max_tokens": 60, "min_tokens": 60, "seed": 11, "n": 3}
     choices = httpx.post(f"{back.url}/generate", json=body, timeout=240).json()["choices"]
     for choice, card in zip(choices, page.locator("#answers article").all(), strict=True):
-        assert copied(page, card.get_by_role("button", name="Copy the text")) == choice["text"]
+        assert copied(page, card.get_by_role("button", name="as text")) == choice["text"]
 
 
 def test_stop_gives_up_waiting(page: Page, inference_url: str, watched: Watched) -> None:
@@ -136,5 +136,5 @@ def test_stop_gives_up_waiting(page: Page, inference_url: str, watched: Watched)
     page.unroute("**/readyz")
     generate(page, max_tokens=3, temperature=0)
     wait_finished(page)
-    text = copied(page, page.get_by_role("button", name="Copy the text"))
+    text = copied(page, page.get_by_role("button", name="as text"))
     assert text == direct(inference_url, prompt="Once upon a time", max_tokens=3, temperature=0)["text"]

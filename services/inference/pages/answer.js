@@ -1,6 +1,6 @@
 // One answer: its tokens, and the request that continues it from where it is.
 
-/** The bytes of each token that was seen; alternatives are kept as ids, since thousands of tokens have twenty each. */
+/** Of each token that was seen; alternatives are kept as ids, since thousands of tokens have twenty each. */
 const bytesById = new Map();
 
 /** @param {number} id @returns {number[]} the bytes of a token that an answer or its alternatives had */
@@ -33,7 +33,6 @@ export class Answer {
     this.begin();
   }
 
-  /** Start to measure a request. */
   begin() {
     this.numBefore = this.tokens.length;
     this.startedAt = performance.now();
@@ -87,7 +86,8 @@ export class Answer {
   get speed() {
     const count = this.tokens.length - this.numBefore;
     const seconds = (this.lastAt - this.firstAt) / 1000;
-    return { first: this.firstAt && this.firstAt - this.startedAt, rate: count > 1 && seconds > 0 ? (count - 1) / seconds : null };
+    const first = this.firstAt && this.firstAt - this.startedAt;
+    return { first, rate: count > 1 && seconds > 0 ? (count - 1) / seconds : null };
   }
 
   /** What a link needs to make it again. */
@@ -99,10 +99,7 @@ export class Answer {
   }
 }
 
-/**
- * The body of the request for answers that begin alike and are one another's choices.
- * @param {Answer[]} answers
- */
+/** The body of the request for answers that begin alike, as its choices. @param {Answer[]} answers */
 export const bodyOf = ([answer, ...others]) => ({
   ...answer.request,
   ...(answer.maxTokens !== undefined && { max_tokens: answer.maxTokens }),

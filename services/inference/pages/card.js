@@ -1,7 +1,7 @@
 // The card of an answer: its tokens, drawn as they come, and what can be done with it.
 import { bytesOf } from "./answer.js";
 import { copy, element, visible } from "./dom.js";
-import { snippet } from "./snippets.js";
+import { KINDS, snippet } from "./snippets.js";
 import { CharacterAssembler, colorOf, decode, nodesOf } from "./tokens.js";
 
 const STATES = { running: "generating", failed: "not finished", length: "at the most tokens" };
@@ -28,12 +28,13 @@ export class Card {
     });
     this.facts = element("p", { class: "soft" });
     this.extend = button("Continue", () => actions.extend(this));
-    const copies = ["curl", "Python", "OpenAI client"].map((kind) =>
-      button(`as ${kind}`, (event) => copy(event.currentTarget, snippet(kind, answer, service.info)), `Copy ${title} as ${kind}`));
-    this.node = element("article", { class: "card", "aria-label": title }, element("h3", {}, title), this.tokens, this.facts,
-      element("div", { class: "row actions" }, this.extend, button("Edit", () => actions.edit(this)),
-        button("Remove", () => actions.remove(this)), element("span", { class: "soft" }, "Copy"),
-        button("text", (event) => copy(event.currentTarget, this.text), `Copy the text of ${title}`), ...copies));
+    const copier = (label, text) =>
+      button(label, ({ currentTarget }) => copy(currentTarget, text()), `Copy ${title} ${label}`);
+    this.node = element("article", { class: "card", "aria-label": title },
+      element("h3", {}, title), this.tokens, this.facts, element("div", { class: "row actions" },
+        this.extend, button("Edit", () => actions.edit(this)), button("Remove", () => actions.remove(this)),
+        element("span", { class: "soft" }, "Copy"), copier("as text", () => this.text),
+        ...KINDS.map((kind) => copier(`as ${kind}`, () => snippet(kind, answer, service.info)))));
     this.#reset();
   }
 
@@ -58,7 +59,7 @@ export class Card {
     const { answer } = this;
     if (answer.isRedrawn) this.#reset();
     answer.isRedrawn = answer.isChanged = false;
-    for (let index = this.spans.length; index < answer.tokens.length; index++) this.#append(answer.tokens[index], index);
+    for (const token of answer.tokens.slice(this.spans.length)) this.#append(token, this.spans.length);
     this.tokens.setAttribute("aria-busy", ["waiting", "running"].includes(answer.state));
     this.facts.textContent = this.#facts();
     this.extend.disabled = !["stopped", "failed", "length"].includes(answer.state);
@@ -92,6 +93,7 @@ export class Card {
     if (this.special.has(id)) {
       span.classList.add("special");
       span.append(...nodesOf({ text: decode(bytes) }));
+      this.assembler = new CharacterAssembler();
     } else {
       const { pieces, completed } = this.assembler.add(bytes);
       for (let back = 1; back <= completed; back++) this.#shorten(this.spans[index - back], back === completed);
@@ -123,9 +125,9 @@ export class Card {
     return [
       `${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}`,
       state === "stop" ? end : STATES[state] ?? state,
-      speed.first === null ? "" : `first after ${speed.first.toFixed(0)} ms`,
-      speed.rate === null ? "" : `${speed.rate.toFixed(speed.rate < 10 ? 1 : 0)} tokens/s`,
-      usage === null ? "" : `prompt: ${usage.prompt_tokens} tokens, ${usage.prompt_tokens_details.cached_tokens} cached`,
+      speed.first !== null && `first after ${speed.first.toFixed(0)} ms`,
+      speed.rate !== null && `${speed.rate.toFixed(speed.rate < 10 ? 1 : 0)} tokens/s`,
+      usage && `prompt: ${usage.prompt_tokens} tokens, ${usage.prompt_tokens_details.cached_tokens} cached`,
     ].filter(Boolean).join(" · ");
   }
 

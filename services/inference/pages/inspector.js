@@ -17,7 +17,7 @@ export const inspect = (card, index, choose, close) => {
   const bytes = bytesOf(id);
   const rank = alternatives.findIndex((other) => other.id === id);
   const known = logprob === null ? [["Probability", "not known yet"]] : [
-    ["Probability", `${percent(logprob)}, ${rank < 0 ? `not among the ${alternatives.length} likeliest` : `number ${rank + 1}`}`],
+    ["Probability", `${percent(logprob)}, ${rank < 0 ? "not among the likeliest" : `number ${rank + 1}`}`],
     ["Log-probability", logprob.toFixed(4)]];
   const facts = [["Text", element("span", { class: "text mono" }, visible(decode(bytes)))], ["Id", id],
     [`Bytes (${bytes.length})`, element("span", { class: "mono" }, hex(bytes))], ...known];
@@ -29,8 +29,9 @@ export const inspect = (card, index, choose, close) => {
       element("span", { class: "visually-hidden" }, `: ${shown(id)}, ${logprob === null ? "" : percent(logprob)}`)),
     element("dl", {}, ...facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])),
     element("h3", {}, `The ${alternatives.length} likeliest here`),
-    element("p", { class: "soft" }, "Choose one to continue from it. Probabilities are the model's, before temperature and the other parameters."),
-    element("ol", { class: "alternatives", keydown: moveFocus }, ...alternatives.map((other) => alternative(other, other.id === id, choose))),
+    element("p", { class: "soft" }, "Choose one to continue from it. Probabilities are before temperature and so on."),
+    element("ol", { class: "alternatives", keydown: moveFocus },
+      ...alternatives.map((other) => alternative(other, other.id === id, choose))),
   );
 };
 
@@ -50,8 +51,10 @@ const alternative = ({ id, logprob }, isChosen, choose) => {
   bar.style.width = `${100 * Math.exp(logprob)}%`;
   const bytes = bytesOf(id);
   const isWhole = !decode(bytes).includes("\ufffd");
-  return element("li", {}, element("button", { type: "button", "aria-current": isChosen, title: `id ${id}`, click: () => !isChosen && choose(id) },
-    bar, element("span", { class: "mono name" }, isWhole ? shown(id) : hex(bytes)), " ",
+  const click = () => isChosen || choose(id);
+  const attributes = { type: "button", "aria-current": isChosen, title: `id ${id}`, click };
+  return element("li", {}, element("button", attributes, bar,
+    element("span", { class: "mono name" }, isWhole ? shown(id) : hex(bytes)), " ",
     element("span", { class: "value" }, `${isChosen ? "✓ " : ""}${percent(logprob)}`)));
 };
 

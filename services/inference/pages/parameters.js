@@ -35,7 +35,8 @@ export const buildFields = (info) => {
       element("textarea", { id: "stop-strings", name: "stop", rows: 2, spellcheck: "false" })),
     field("logit_bias", "Token bias", "id=value, -100 to 100",
       element("input", { id: "logit_bias", name: "logit_bias", autocomplete: "off" })),
-    element("label", {}, element("input", { type: "checkbox", id: "ignore_eos", form: "form" }), " Continue after an end-of-text token"),
+    element("label", {}, element("input", { type: "checkbox", id: "ignore_eos", form: "form" }),
+      " Continue after an end-of-text token"),
   );
 };
 
@@ -65,14 +66,14 @@ export const readFields = () => {
     const input = byId(name);
     const { validity, value } = input;
     const isLow = input.dataset.above !== undefined && value !== "" && Number(value) <= Number(input.dataset.above);
-    check(input, validity.valid && !isLow, `${label}: ${input.validationMessage || "must be"} ${byId(`${name}-hint`).textContent}`);
+    check(input, validity.valid && !isLow, `${label}: ${byId(`${name}-hint`).textContent}. ${input.validationMessage}`);
     if (value !== "") values[name] = Number(value);
   }
   check(byId("n"), byId("n").validity.valid, `Answers: ${byId("n").min} to ${byId("n").max}`);
   const lines = byId("stop-strings").value.split("\n").filter(Boolean).map(unescape);
   if (lines.length) values.stop = lines;
-  const bias = readBias(byId("logit_bias"));
-  if (Object.keys(bias).length) values.logit_bias = bias;
+  const bias = byId("logit_bias").value.split(/[\s,]+/).filter(Boolean).map((entry) => entry.split("="));
+  if (bias.length) values.logit_bias = Object.fromEntries(bias.map(([id, value]) => [id, Number(value)]));
   if (byId("ignore_eos").checked) values.ignore_eos = true;
   return values;
 };
@@ -93,11 +94,6 @@ const check = (input, isValid, message) => {
   }
 };
 
-const readBias = (input) => {
-  const entries = input.value.split(/[\s,]+/).filter(Boolean).map((entry) => entry.match(/^(\d{1,10})=(-?\d+(?:\.\d+)?)$/));
-  check(input, entries.every((entry) => entry && Math.abs(entry[2]) <= 100), "Token bias: write id=value, with values from -100 to 100");
-  return Object.fromEntries(entries.map(([, id, value]) => [String(Number(id)), Number(value)]));
-};
-
 const unescape = (line) => line.replace(/\\([nrt\\])/g, (_, letter) => ESCAPES[letter]);
-const escape = (text) => text.replace(/[\n\r\t\\]/g, (character) => `\\${Object.keys(ESCAPES).find((letter) => ESCAPES[letter] === character)}`);
+const escape = (text) => Object.entries(ESCAPES).reverse().reduce((done, [letter, character]) =>
+  done.replaceAll(character, `\\${letter}`), text);

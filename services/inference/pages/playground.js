@@ -85,7 +85,8 @@ const keepAnswers = () => {
   const made = cards.map((card) => card.answer).filter((answer) => answer.seed !== undefined && answer.fingerprint);
   if (isEdited || !made.length) return;
   const { prompt, ...parameters } = made[0].request;
-  writeAddress({ prompt, parameters, tokenizer: made[0].fingerprint.slice(0, 16), answers: made.map((answer) => answer.link) });
+  const tokenizer = made[0].fingerprint.slice(0, 16);
+  writeAddress({ prompt, parameters, tokenizer, answers: made.map((answer) => answer.link) });
 };
 
 /** Put an edited form into the address, without the answers of its earlier state. */
@@ -174,7 +175,9 @@ const actions = {
     if (pinned === card) close();
     cards = cards.filter((other) => other !== card);
     const shown = cards.map((other) => other.answer);
-    for (const [controller, answers] of running) if (!answers.some((answer) => shown.includes(answer))) controller.abort();
+    for (const [controller, answers] of running) {
+      if (!answers.some((answer) => shown.includes(answer))) controller.abort();
+    }
     card.node.remove();
     byId("prompt").focus();
     keepAnswers();
@@ -223,7 +226,8 @@ const loadInfo = async () => {
   service.info = await (await request("info")).json();
   service.special = new Set(Object.values(service.info.special_tokens));
   const { model, parameters, context_length: context } = service.info;
-  byId("model").textContent = `${model}: ${parameters.toLocaleString("en")} parameters, context of ${context.toLocaleString("en")} tokens`;
+  const count = (number) => number.toLocaleString("en");
+  byId("model").textContent = `${model}: ${count(parameters)} parameters, context of ${count(context)} tokens`;
   buildFields(service.info);
 };
 

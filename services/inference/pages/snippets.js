@@ -4,6 +4,7 @@ import { symbolOf } from "./dom.js";
 import { usesKey } from "./service.js";
 
 const OPENAI = "max_tokens temperature top_p presence_penalty frequency_penalty stop seed logit_bias".split(" ");
+export const KINDS = ["curl", "Python", "OpenAI client"];
 const KEY = 'os.environ["OWNLM_API_KEY"]';
 
 const address = (path) => new URL(path, location.href.split("#")[0]).href;
@@ -17,8 +18,8 @@ const escaped = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")
 /** JSON as Python reads it: a pair of surrogates is one escape there. */
 const python = (value) => {
   if (typeof value === "boolean") return value ? "True" : "False";
-  if (typeof value === "string") return json(value).replace(/\\u(d[89ab]..)\\u(d[c-f]..)/g, (_, ...pair) =>
-    `\\U${String.fromCharCode(...pair.slice(0, 2).map((unit) => parseInt(unit, 16))).codePointAt(0).toString(16).padStart(8, "0")}`);
+  if (typeof value === "string") return json(value).replace(/(\\ud[89ab]..)(\\ud[c-f]..)/g, (pair) =>
+    `\\U${JSON.parse(`"${pair}"`).codePointAt(0).toString(16).padStart(8, "0")}`);
   if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
   if (typeof value !== "object") return String(value);
   return `{${Object.entries(value).map((pair) => pair.map(python).join(": ")).join(", ")}}`;
@@ -59,7 +60,7 @@ print(completion.choices[0].text)
 
 /**
  * A program for an answer. Where the answer began with tokens that were given, it prints what follows them.
- * @param {"curl"|"Python"|"OpenAI client"} kind
+ * @param {string} kind one of KINDS
  * @param {import("./answer.js").Answer} answer
  * @param {any} info
  */

@@ -10,7 +10,7 @@ const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 const characterLength = (bytes, start) => {
   const first = bytes[start];
   if (first < 0x80) return 1;
-  const length = first >= 0xc2 && first <= 0xdf ? 2 : first >= 0xe0 && first <= 0xef ? 3 : first >= 0xf0 && first <= 0xf4 ? 4 : 0;
+  const length = first < 0xc2 || first > 0xf4 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
   for (let offset = 1; offset < length; offset++) {
     if (start + offset >= bytes.length) return -1;
     const byte = bytes[start + offset];
@@ -41,25 +41,19 @@ export class CharacterAssembler {
       else if (length === 0) start = this.#held.length; // they belong to no character, and are shown as bytes already
       else return this.#hold(all, bytes);
     }
-    const pieces = [];
-    const put = (kind, from, to) => {
-      const last = pieces.at(-1);
-      if (last?.[kind]) last[kind].push(...all.slice(from, to));
-      else pieces.push({ [kind]: all.slice(from, to) });
-    };
     this.#held = [];
     this.#owners = 0;
+    const pieces = [];
     while (start < all.length) {
       const length = characterLength(all, start);
-      if (length < 0) {
-        this.#hold(all.slice(start), []);
-        put("bytes", start, all.length);
-        break;
-      }
-      put(length ? "text" : "bytes", start, start + (length || 1));
-      start += length || 1;
+      if (length < 0) this.#hold(all.slice(start), []);
+      const end = length < 0 ? all.length : start + (length || 1);
+      const kind = length > 0 ? "text" : "bytes";
+      if (!pieces.at(-1)?.[kind]) pieces.push({ [kind]: [] });
+      pieces.at(-1)[kind].push(...all.slice(start, end));
+      start = end;
     }
-    return { pieces: pieces.map(({ text, bytes: raw }) => (text ? { text: decode(text) } : { bytes: raw })), completed };
+    return { pieces: pieces.map((piece) => (piece.text ? { text: decode(piece.text) } : piece)), completed };
   }
 
   #hold(held, shown) {
