@@ -6,10 +6,9 @@ from typing import Literal
 from fastapi import FastAPI
 from pydantic import BaseModel, Field
 
-from services.inference.api.generate import GenerateRequest
 from services.inference.api.service import InferenceService
 from services.inference.description import Architecture, Origin
-from services.inference.generation.request import MAX_STOP_CHARACTERS, MAX_STOPS
+from services.inference.generation.request import MAX_STOP_CHARACTERS, MAX_STOPS, number_ranges
 from shared.http import ApiError, error_responses
 
 
@@ -57,7 +56,6 @@ class ModelList(BaseModel):
 def add_info_route(app: FastAPI, service: InferenceService) -> None:
     """Add /info."""
     settings = service.settings
-    ranges = _ranges(GenerateRequest)
 
     @app.get("/info", tags=["operations"], responses=error_responses(503))
     async def info() -> InfoResponse:
@@ -86,7 +84,11 @@ def add_info_route(app: FastAPI, service: InferenceService) -> None:
                 "presence_penalty": params.presence_penalty,
                 "frequency_penalty": params.frequency_penalty,
             },
-            ranges=ranges | {"n": {"minimum": 1, "maximum": settings.max_choices}},
+            ranges=number_ranges()
+            | {
+                "max_tokens": {"minimum": 0, "maximum": model.context_length - 1},
+                "n": {"minimum": 1, "maximum": settings.max_choices},
+            },
             limits={
                 "max_body_bytes": settings.max_body_bytes,
                 "max_choices": settings.max_choices,
@@ -120,18 +122,6 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
         if model != name:
             raise model_not_found(model, name)
         return card()
-
-
-def _ranges(model: type[BaseModel]) -> dict[str, dict[str, float | int]]:
-    """The ranges of a model's numbers, as its JSON schema has them."""
-    ranges = {}
-    for name, field in model.model_json_schema()["properties"].items():
-        kinds = field.get("anyOf", [field])
-        kind = next((kind for kind in kinds if kind.get("type") in ("integer", "number")), {})
-        bounds = {key: kind[key] for key in ("minimum", "exclusiveMinimum", "maximum") if key in kind}
-        if bounds:
-            ranges[name] = bounds
-    return ranges
 
 
 def model_not_found(requested: str, served: str) -> ApiError:

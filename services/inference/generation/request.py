@@ -25,6 +25,7 @@ MAX_STOPS = 4
 MAX_STOP_CHARACTERS = 256
 _MAX_STOP_TOKENS = 64
 _MAX_BIASES = 1024
+_BOUNDS = ("minimum", "exclusiveMinimum", "maximum")
 _TOKEN_ID = re.compile("0|[1-9][0-9]{0,9}")
 
 
@@ -223,3 +224,14 @@ class GenerationRequest(CompatibilityFields):
     @abstractmethod
     def num_prompt_logprobs(self) -> int | None:
         """How many alternatives to report for the prompt's tokens; None reports no log-probabilities of it."""
+
+
+def number_ranges() -> dict[str, dict[str, float | int]]:
+    """The ranges of the numbers in a request, as its JSON schema has them; those without a choice are left out."""
+    ranges = {}
+    for name, field in GenerationRequest.model_json_schema()["properties"].items():
+        numbers = [kind for kind in field.get("anyOf", ()) if kind.get("type") in ("integer", "number")]
+        bounds = {key: numbers[0][key] for key in _BOUNDS if key in numbers[0]} if numbers else {}
+        if bounds and bounds.get("minimum") != bounds.get("maximum"):
+            ranges[name] = bounds
+    return ranges

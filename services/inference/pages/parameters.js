@@ -23,8 +23,7 @@ export class FieldError extends Error {}
 export const buildFields = (info) => {
   const limits = {
     ...info.ranges,
-    max_tokens: { minimum: 0, maximum: info.context_length - 1 },
-    min_tokens: { minimum: 0, maximum: info.context_length - 1 },
+    min_tokens: info.ranges.max_tokens,
     seed: { minimum: 0, maximum: Number.MAX_SAFE_INTEGER },
   };
   byId("n").max = Math.min(MAX_ANSWERS, info.ranges.n.maximum);
