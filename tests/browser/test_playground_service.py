@@ -36,7 +36,7 @@ def test_the_key_is_asked_for_and_stays_in_memory(page: Page, model_dir: Path, w
         dialog.get_by_label("Key").fill(KEY)
         page.keyboard.press("Enter")
         wait_finished(page)
-        assert "API_KEY" in copied(page, page.get_by_role("button", name="as Python"))
+        assert 'os.environ["KEY"]' in copied(page, page.get_by_role("button", name="as Python"))
         stored = page.evaluate("JSON.stringify([localStorage, sessionStorage, document.cookie, location.href])")
         assert KEY not in stored
         assert page.context.cookies() == []
