@@ -24,7 +24,7 @@ from typing import NamedTuple
 import pyte
 import pyte.screens
 
-COLUMNS, ROWS = 100, 28
+COLUMNS, ROWS = 110, 28
 LONGEST_PAUSE = 0.6  # seconds
 FRAME = 0.15  # seconds between two looks at the screen
 REST = 0.5  # seconds from the text to Ctrl-C
@@ -88,7 +88,9 @@ def record(command: Sequence[str], until: bytes) -> tuple[list[tuple[float, byte
     """
     process, terminal = pty.fork()
     if process == 0:
-        os.execvpe(command[0], command, os.environ | {"TERM": "xterm", "COLUMNS": str(COLUMNS), "LINES": str(ROWS)})
+        os.execvpe(
+            command[0], command, os.environ | {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "LINES": str(ROWS)}
+        )
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     began, events, tail = time.monotonic(), [(0.0, f"$ {' '.join(command)}\r\n".encode())], b""
     end = pressed = math.inf

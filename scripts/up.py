@@ -13,6 +13,7 @@ from pathlib import Path
 import honcho.manager
 import httpx
 from honcho.manager import Manager
+from pydantic import TypeAdapter
 
 ROOT = Path(__file__).resolve().parent.parent
 DEMO = ROOT / "models" / "demo"
@@ -118,15 +119,16 @@ def announce(ports: dict[str, int]) -> None:
     waiting = set(ports.values())
     while waiting:
         time.sleep(0.2)
-        waiting = {port for port in waiting if not answers(port, "/readyz")}
-    pages = PAGES.format(host=HOST, **ports) if all(answers(port, "/") for port in ports.values()) else ""
+        waiting = {port for port in waiting if not is_ready(port)}
+    has_pages = TypeAdapter(bool).validate_python(os.environ.get("OWNLM_PAGES", "true"))  # as the services read it
+    pages = PAGES.format(host=HOST, **ports) if has_pages else ""
     print(READY.format(host=HOST, pages=pages, **ports), flush=True)
 
 
-def answers(port: int, path: str) -> bool:
-    """Whether the service behind the port has an answer there."""
+def is_ready(port: int) -> bool:
+    """Whether the service behind the port answers that it can serve."""
     try:
-        return httpx.get(f"http://{HOST}:{port}{path}", timeout=2).status_code == 200
+        return httpx.get(f"http://{HOST}:{port}/readyz", timeout=2).status_code == 200
     except httpx.TransportError:
         return False
 

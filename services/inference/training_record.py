@@ -1,6 +1,7 @@
 """`training.json` of the served folder, which may come from anywhere: used as a whole, or refused with the reason."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -34,7 +35,7 @@ class Curve(_Part):
     def _fits(self) -> Self:
         if len(self.steps) != len(self.values):
             raise ValueError(f"{len(self.steps)} steps for {len(self.values)} values")
-        if any(later <= step for step, later in zip(self.steps, self.steps[1:], strict=False)):
+        if any(later <= step for step, later in pairwise(self.steps)):
             raise ValueError("the steps must increase")
         return self
 
@@ -114,7 +115,7 @@ class TrainingRecord(_Part):
     torch_version: str | None = None
     started: AwareDatetime | None = None
     saved: AwareDatetime
-    seconds: Number = Field(description="Of training, evaluations and samples included")
+    seconds: Number = Field(ge=0, description="Of training, evaluations and samples included")
     starts: Count = Field(description="How often the run was started or resumed")
     machine: Machine | None = None
     tokenizer_fingerprint: str

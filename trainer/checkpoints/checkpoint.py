@@ -2,7 +2,7 @@
 
 import logging
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -72,9 +72,8 @@ def save_checkpoint(
     settings: Mapping[str, Any],
     data: Mapping[str, Any],
     machine: Mapping[str, Any],
-    extra_files: Callable[[Path], None],
 ) -> Path:
-    """Write `folder`/step-NNNNNNNN, whole or not at all; `extra_files` adds further files to a folder.
+    """Write `folder`/step-NNNNNNNN, whole or not at all.
 
     Raises:
         TypeError: the model is not a Transformer, or is wrapped.
@@ -89,10 +88,6 @@ def save_checkpoint(
         "random": random_state(),
     }
 
-    def add_files(temporary: Path) -> None:
-        _write_state(state, temporary / STATE_FILE)
-        extra_files(temporary)
-
     path = checkpoint_path(folder, run.step)
     save_model_folder(
         path,
@@ -100,7 +95,7 @@ def save_checkpoint(
         tokenizer=tokenizer,
         generation=generation,
         provenance=dict(provenance),
-        extra_files=add_files,
+        extra_files=lambda temporary: _write_state(state, temporary / STATE_FILE),
         overwrite=True,
     )
     return path

@@ -81,7 +81,6 @@ class Saver:
                 settings=to_table(self.settings),
                 data=self.data.identity(),
                 machine=machine(self.settings, self.device, self.processes),
-                extra_files=lambda folder: self._write_training_file(folder, state),
             )
         except ModelFolderError as error:
             raise TrainerError(f"{error}; {self.kept()}") from error

@@ -38,7 +38,8 @@ const architecture = ({ architecture: a, vocab_size, context_length }) => card("
   ["Layers", count(a.num_layers)],
   ["Width", `${count(a.d_model)} channels`],
   ["Attention", `${count(a.num_heads)} heads of ${count(a.head_dim)} channels`],
-  ["Keys and values", a.num_heads === a.num_kv_heads ? null : `${count(a.num_kv_heads)} heads, shared by the queries'`],
+  ["Keys and values", a.num_heads === a.num_kv_heads ? null
+    : `${count(a.num_kv_heads)} heads, each for ${count(a.num_heads / a.num_kv_heads)} of the queries'`],
   ["Feed-forward", `SwiGLU, ${count(a.d_ff)} channels`],
   ["Positions", `RoPE, theta ${count(a.rope_theta)}${a.rope_scaling ? `, scaled: ${a.rope_scaling}` : ""}`],
   ["Norm", `RMSNorm before each sublayer, epsilon ${formatNumber(a.norm_eps)}`],

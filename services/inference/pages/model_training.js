@@ -87,14 +87,18 @@ const sources = ({ sources: named, num_sources }) => {
   return element("ul", {}, ...texts, rest > 0 ? element("li", {}, `${count(rest)} more`) : null);
 };
 
-const tokenData = (title, data) => data ? [element("h3", {}, title), facts([
+const tokenData = (title, data) => [element("h3", {}, title), facts([
   ["Tokens", count(data.tokens)],
   ["Documents", count(data.documents)],
   ["Text", `${bytes(data.bytes)}, ${formatNumber(data.bytes / data.tokens)} bytes a token`],
-]), data.sources.length ? sources(data) : null] : [];
+])];
 
-const dataCard = ({ data: { training, validation } }) =>
-  card("Data", ...tokenData("Training", training), ...tokenData("Validation", validation));
+const dataCard = ({ data: { training, validation } }) => {
+  const isHeldOut = JSON.stringify(validation?.sources) === JSON.stringify(training.sources);
+  return card("Data", ...tokenData("Training", training), sources(training),
+    ...(validation ? tokenData("Validation", validation) : []),
+    validation && (isHeldOut ? element("p", { class: "soft" }, "Held out of the same texts.") : sources(validation)));
+};
 
 const sample = ({ step, text }, prompt) => {
   const opening = text.startsWith(prompt) ? prompt : "";

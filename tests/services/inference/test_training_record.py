@@ -87,6 +87,7 @@ def test_no_file(tmp_path: Path) -> None:
         (json.dumps(RECORD).replace("12.5", "1e999").encode(), "seconds: Input should be a finite number"),
         (json.dumps(RECORD).replace("12.5", "-Infinity").encode(), "seconds: Input should be a finite number"),
         (json.dumps(RECORD).replace("a.txt", r"\ud800").encode(), "Invalid JSON"),
+        (changed("seconds", -1), "seconds: Input should be greater than or equal to 0"),
         (changed("format_version", 2), "format_version: Input should be 1"),
         (changed("steps", "10"), "steps: Input should be a valid integer"),
         (changed("steps", True), "steps: Input should be a valid integer"),
