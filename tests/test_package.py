@@ -16,6 +16,9 @@ def test_data_files_are_listed() -> None:
         path = PurePosixPath(name)
         if path.suffix == ".py" or path.name in NOT_INSTALLED:
             continue
-        package = ".".join(path.parent.parts)
-        listed = [pattern for pattern in patterns.get(package, []) + patterns.get("*", []) if path.match(pattern)]
+        listed = any(
+            path.relative_to(parent).match(pattern) and pattern.count("/") == str(path.relative_to(parent)).count("/")
+            for parent in path.parents  # a folder that is no package belongs to the package around it
+            for pattern in patterns.get(".".join(parent.parts), [])
+        )
         assert listed, f"{name} is not installed: list it under [tool.setuptools.package-data]"
