@@ -25,7 +25,7 @@ export const swatch = (run, curve = 0) => {
  * @param {string} text
  */
 export const shown = (text) =>
-  Array.from(text, (character) => character === " " || character === "\n" ? character : symbolOf(character) ?? character).join("");
+  Array.from(text, (character) => " \n".includes(character) ? character : symbolOf(character) ?? character).join("");
 
 /** A run's name with its line before it. */
 export const namedRun = ({ run, name }, ...more) => element("span", {}, swatch(run), shown(name), ...more);
