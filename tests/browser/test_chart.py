@@ -321,6 +321,7 @@ def test_numbers_for_people(blank: Page, value: float | None, shown: str) -> Non
         (True, [1, 1e6], [1, 10, 100, 1000, 1e4, 1e5, 1e6]),
         (True, [1e-12, 1e12], [1e-12, 1e-8, 1e-4, 1, 1e4, 1e8, 1e12]),
         (True, [1, 60], [1, 2, 5, 10, 20, 50]),
+        (True, [3e-5, 3e-2], [3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2]),
         (True, [2.1, 2.6], [2.1, 2.2, 2.3, 2.4, 2.5, 2.6]),
     ],
 )

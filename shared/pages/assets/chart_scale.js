@@ -23,10 +23,10 @@ const logTicks = (low, high, most) => {
   const [first, last] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
   const every = Math.ceil((last - first) / most);
   const powers = Array.from({ length: Math.floor((last - first) / every) + 1 }, (_, i) => 10 ** (first + i * every));
-  const choices = [[1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 5], [1]].map((factors) =>
+  const choices = [[1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 5], [1, 3], [1]].map((factors) =>
     powers.flatMap((power) => factors.map((factor) => factor * power)).filter((tick) => tick >= low && tick <= high));
-  const ticks = choices.find((choice) => choice.length <= most) ?? choices[2];
-  return ticks.length < 3 ? linearTicks(low, high, most).filter((tick) => tick > 0) : ticks;
+  const ticks = choices.find((choice) => choice.length <= most) ?? choices.at(-1);
+  return ticks.length < 3 && high < 10 * low ? linearTicks(low, high, most) : ticks;
 };
 
 /**
