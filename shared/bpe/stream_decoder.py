@@ -1,6 +1,7 @@
 """Text from a stream of ids."""
 
 import codecs
+from collections.abc import Sequence
 
 from shared.bpe.tokenizer import Tokenizer
 
@@ -38,6 +39,14 @@ class StreamDecoder:
         text = self._decoder.decode(data)
         self._length += len(text)
         return text
+
+    def skip(self, ids: Sequence[int]) -> str:
+        """Take the ids before the first one that is fed, and return their text; `start` counts from its end.
+
+        Raises:
+            TokenizerError: An id is not in the vocabulary.
+        """
+        return self._decoder.decode(self._tokenizer.decode_bytes(ids, skip_special_tokens=self._skip_special_tokens))
 
     def finish(self) -> str:
         """The rest: U+FFFD if the last character is incomplete."""

@@ -137,6 +137,19 @@ def test_smoothing_is_the_weighted_mean(blank: Page) -> None:
     assert "a 100 · b 2 at 29" in readout(blank)
 
 
+@pytest.mark.parametrize("log", [False, True])
+def test_a_constant_stays_one_when_it_is_smoothed(blank: Page, log: bool) -> None:
+    """The axis does not magnify the last bits of an average."""
+    script = """(log) => {
+      chart.set({ smoothing: 0.6, yLog: log });
+      chart.addSeries("a").append(Array.from({ length: 400 }, (_, i) => i), Array(400).fill(32.1));
+    }"""
+    draw(blank, script, log)
+    low, high = blank.evaluate("chart.ranges.y")
+    assert low < 17
+    assert high > 48
+
+
 def test_a_rollback_and_an_append_that_steps_back(blank: Page) -> None:
     draw(blank, "chart.addSeries('a').set([1, 2, 3, 4], [4, 3, 2, 1])")
     refused = blank.evaluate("""() => {

@@ -133,6 +133,22 @@ def test_several_runs_and_the_view_by_keyboard(page: Page, watch: Serve, tmp_pat
     expect(summary(page, "Loss")).to_contain_text("new training: 40 points")
 
 
+def test_what_has_no_place_on_an_axis_is_not_drawn(page: Page, watch: Serve, tmp_path: Path) -> None:
+    """As the losses of a run that recorded no time; NaN and what is not above 0 are gaps."""
+    odd = make_run(tmp_path / "odd", end=2.0, finished=False)
+    lines = [{"step": step, "loss": [None, 1e30, -1.0, 2.0][step % 4]} for step in range(1, 9)]
+    (odd / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    make_run(tmp_path / "usual", end=2.0)
+    page.goto(watch(tmp_path))
+    expect(summary(page, "Loss")).to_contain_text("odd training: 8 points, step 1 to 8")
+    page.get_by_label("x axis").select_option("time")
+    expect(summary(page, "Loss")).not_to_contain_text("odd")
+    expect(summary(page, "Loss")).to_contain_text("usual training: 40 points, time 0:00:02 to 0:01:20")
+    page.get_by_label("log y").press("Space")
+    page.get_by_label("x axis").select_option("step")
+    expect(summary(page, "Loss")).to_contain_text("2 points are not above 0")
+
+
 def test_any_text_is_shown_and_nothing_is_run(page: Page, watch: Serve, tmp_path: Path) -> None:
     records = [{"step": 5, "sample": HOSTILE}, {"step": 6, "event": HOSTILE}]
     name = HOSTILE[:150].replace("/", "|").replace("\0", "")

@@ -10,6 +10,8 @@ from trainer.runs.results import RunResults
 from trainer.settings.fields import names_affecting
 from trainer.settings.train import TrainSettings
 
+_MOST_NAMES = 10
+
 
 @dataclass(frozen=True)
 class Row:
@@ -120,8 +122,11 @@ def state(run: RunResults) -> str:
         return f"running, {of}" if run.last_step else "starting"
     if run.status == "empty":
         return "no step yet" if kind == "unknown" else f"{kind}, no step yet"
-    if run.status in ("finished", "diverged"):
-        return run.status if run.status == "finished" else f"diverged, {of}"
+    if run.status == "diverged":
+        return f"diverged, {of}"
+    # A finished run that was resumed for more steps has a model, and may have been killed since.
+    if kind == "finished" or (kind == "unknown" and run.status == "finished"):
+        return "finished"
     return of if kind == "unknown" else f"{kind}, {of}"
 
 
@@ -143,7 +148,8 @@ def cautions(runs: Sequence[RunResults]) -> list[str]:
             found.append("The runs were evaluated on different validation tokens: their losses may not compare.")
     unfinished = [run.name for run in runs if run.status in ("unfinished", "empty")]
     if unfinished and len(unfinished) < len(runs):
-        found.append(f"Not at their last step: {', '.join(unfinished)}.")
+        more = f" and {len(unfinished) - _MOST_NAMES} more" if len(unfinished) > _MOST_NAMES else ""
+        found.append(f"Not at their last step: {', '.join(unfinished[:_MOST_NAMES])}{more}.")
     return found
 
 

@@ -69,7 +69,7 @@ def describe(runs: Sequence[RunResults], looks: Mapping[str, int], extras: Extra
     return {
         "notes": {"cautions": find_cautions(runs), "studies": studies.notes},
         "runs": [named(run, mark=marks[run.name]) for run in runs],
-        "now": [named(run, **_now(run)) for run in ordered if run.standing.kind == "running"],
+        "now": describe_now(runs, looks),
         "comparison": {
             "headings": compared.headings,
             "rows": [
@@ -91,6 +91,12 @@ def describe(runs: Sequence[RunResults], looks: Mapping[str, int], extras: Extra
         "made": [named(run, **_made(run)) for run in ordered],
         "missing": [*(f"{run.name}: {note}" for run in runs for note in run.notes), *extras.notes],
     }
+
+
+def describe_now(runs: Sequence[RunResults], looks: Mapping[str, int]) -> list[dict[str, Any]]:
+    """The section about the runs at work, for which the newest values of their curves are enough."""
+    at_work = [run for run in runs if run.standing.kind == "running"]
+    return [{"run": looks[run.name], "name": run.name, **_now(run)} for run in at_work]
 
 
 def curves_of(run: RunResults) -> dict[str, Any]:

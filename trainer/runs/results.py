@@ -19,7 +19,7 @@ from trainer.runs.standing import UNKNOWN, Standing, standing
 __all__ = ["Curve", "Floats", "RunReader", "RunResults", "Status", "is_run", "read_run"]
 
 Status = Literal["finished", "diverged", "unfinished", "empty"]
-_RECENT = 20  # records, or a tenth of them, that the time left is estimated from
+_LEAST_RECENT, _MOST_RECENT = 20, 200  # records that the time left is estimated from: a tenth, within these limits
 _ABOVE_THE_START = 1.05  # batches differ, and a run that learns nothing has not diverged
 
 
@@ -130,7 +130,7 @@ class RunResults:
         total, tokens, seconds = self.record.get("tokens"), self.curve("tokens"), self.curve("seconds")
         if self.standing.kind != "running" or total is None or min(len(tokens), len(seconds)) < 2:
             return None
-        first = max(0, len(tokens) - max(_RECENT, len(tokens) // 10))
+        first = max(0, len(tokens) - min(_MOST_RECENT, max(_LEAST_RECENT, len(tokens) // 10)))
         took = float(np.diff(self.at("seconds", tokens.steps[[first, -1]]))[0])
         done = float(tokens.values[-1] - tokens.values[first])
         return max(0.0, (total - float(tokens.values[-1])) * took / done) if done > 0 and took > 0 else None
@@ -185,8 +185,13 @@ class RunReader:
         """Where the run stands now."""
         return standing(self._run, self._record.content)
 
-    def results(self, name: str | None = None) -> RunResults:
-        """What is known of the run as of the last update."""
+    def results(self, name: str | None = None, *, latest: int | None = None) -> RunResults:
+        """What is known of the run as of the last update.
+
+        Args:
+            name: What to call it.
+            latest: Only so many of the newest values of each curve, which takes no longer the longer the run is.
+        """
         run, metrics = self._run, self.metrics
         notes = [] if self._note is None else [self._note]
         if metrics.num_invalid:
@@ -196,7 +201,10 @@ class RunReader:
             name=name or run.path.resolve().name,
             settings=self._settings.content,
             record=self._record.content,
-            curves={key: column.curve() for key, column in metrics.columns.items()},
+            curves={
+                key: column.curve(0 if latest is None else max(0, len(column) - latest))
+                for key, column in metrics.columns.items()
+            },
             samples=list(metrics.samples),
             events=list(metrics.events),
             has_model=(run.model / "ownlm.json").is_file(),

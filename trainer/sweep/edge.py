@@ -28,7 +28,9 @@ class Edge:
     diverged: float | None
 
     def mark(self, rate: object) -> str:
-        """What a rate is; empty for most."""
+        """What a rate is; empty for most, and for a run that is not yet known to have one."""
+        if rate is None:
+            return ""
         if rate == self.stable and self.diverged is not None:
             return "largest stable rate"
         return "smallest diverging rate" if rate == self.diverged else ""

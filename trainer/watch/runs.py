@@ -7,13 +7,15 @@ from typing import Any
 
 import orjson
 
-from trainer.report.description import describe, to_json
+from trainer.report.description import describe, describe_now, to_json
 from trainer.report.points import SHOWN, Sent, new_points
 from trainer.report.selection import folders_of_runs, in_sweeps, run_names
 from trainer.runs.results import RunReader
 
 _REST = 3_000
 """The sections are described again after this many times the time that it took, unless more than a figure changed."""
+
+_LATEST = 2_000  # values of each curve that the figures of now are taken from
 
 
 class WatchedRun:
@@ -66,7 +68,7 @@ class WatchedRuns:
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
         self._runs: dict[Path, WatchedRun] = {}
-        self._shown: list[WatchedRun] = []
+        self._numbers: dict[Path, int] = {}
         self._names: dict[Path, str] = {}
         self._waiting: list[str] = []
         self._sections: dict[str, bytes] = {}
@@ -76,49 +78,66 @@ class WatchedRuns:
 
     def whole(self) -> bytes:
         """All that the page shows, as of the last update."""
-        points = {str(run.number): run.points() for run in self._shown}
+        points = {str(run.number): run.points() for run in self._runs.values()}
         return _message(self._sections, points, isWhole=True)
 
     def update(self) -> bytes | None:
         """Read what is new in the folders; None where nothing changed."""
         self._find()
-        for run in self._shown:
+        for run in self._runs.values():
             self._is_stale |= run.reader.update()
         sections = self._new_sections()
-        points = {str(run.number): new for run in self._shown if (new := run.new_points())}
+        points = {str(run.number): new for run in self._runs.values() if (new := run.new_points())}
         return _message(sections, points) if sections or points else None
 
     def _find(self) -> None:
         found = {path: folders_of_runs(path) for path in self._paths}
         self._waiting = [str(path) for path, inside in found.items() if not inside]
         folders = {folder.resolve(): folder for inside in found.values() for folder in inside}
-        for whole, folder in folders.items():
-            if whole not in self._runs:
-                self._runs[whole] = WatchedRun(folder, len(self._runs))
-        shown = [self._runs[whole] for whole in folders]
-        if shown != self._shown:
-            self._shown = shown
-            self._names = run_names([run.folder for run in shown])
+        if list(folders) == list(self._runs):
+            return
+        for whole in folders:
+            self._numbers.setdefault(whole, len(self._numbers))
+        # One that is back is read and sent anew: pages that were opened meanwhile have nothing of it.
+        self._runs = {
+            whole: self._runs.get(whole) or WatchedRun(folder, self._numbers[whole])
+            for whole, folder in folders.items()
+        }
+        self._names = run_names([run.folder for run in self._runs.values()])
 
     def _new_sections(self) -> dict[str, bytes]:
-        """Those that changed since the last call, or since a while ago where only a figure did."""
-        occurrences = [self._waiting, *((run.number, run.occurrences) for run in self._shown)]
+        """Those that changed since the last call; where only figures of long runs did, since a while ago."""
+        occurrences = [self._waiting, *((run.number, run.occurrences) for run in self._runs.values())]
         now = time.monotonic()
-        is_due = self._is_stale and now - self._described >= _REST * self._cost
-        if self._sections and occurrences == self._occurrences and not is_due:
-            return {}
+        if self._sections and occurrences == self._occurrences:
+            if not self._is_stale:
+                return {}
+            if now - self._described < _REST * self._cost:
+                return self._changed({"now": self._describe_now()})
         begin = time.thread_time()
-        sections = {name: to_json(content) for name, content in self._describe().items()}
-        changed = {name: json for name, json in sections.items() if self._sections.get(name) != json}
-        self._sections, self._occurrences, self._is_stale = sections, occurrences, False
+        changed = self._changed(self._describe())
+        self._occurrences, self._is_stale = occurrences, False
         self._described, self._cost = now, time.thread_time() - begin
         return changed
 
+    def _changed(self, sections: dict[str, Any]) -> dict[str, bytes]:
+        json = {name: to_json(content) for name, content in sections.items()}
+        changed = {name: content for name, content in json.items() if self._sections.get(name) != content}
+        self._sections |= changed
+        return changed
+
+    @property
+    def _looks(self) -> dict[str, int]:
+        return {self._names[run.folder]: run.number for run in self._runs.values()}
+
+    def _describe_now(self) -> Any:
+        runs = (run.reader.results(self._names[run.folder], latest=_LATEST) for run in self._runs.values())
+        return describe_now(list(runs), self._looks)
+
     def _describe(self) -> dict[str, Any]:
-        runs = in_sweeps([run.reader.results(self._names[run.folder]) for run in self._shown])
-        looks = {self._names[run.folder]: run.number for run in self._shown}
+        runs = in_sweeps([run.reader.results(self._names[run.folder]) for run in self._runs.values()])
         title = ", ".join(run.name for run in runs) if 0 < len(runs) < 4 else f"{len(runs)} training runs"
-        return {"about": {"title": title}, "waiting": self._waiting, **describe(runs, looks)}
+        return {"about": {"title": title}, "waiting": self._waiting, **describe(runs, self._looks)}
 
 
 def _message(sections: dict[str, bytes], points: dict[str, Any], **more: bool) -> bytes:

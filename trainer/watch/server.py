@@ -130,9 +130,8 @@ class KnownHosts:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse the request, or pass it on."""
-        headers = dict(scope.get("headers", ()))
-        host = headers.get(b"host", b"").decode("latin-1").lower()
-        if scope["type"] == "http" and not self._is_known(host):
+        hosts = [value.decode("latin-1").lower() for name, value in scope.get("headers", ()) if name == b"host"]
+        if scope["type"] == "http" and not (hosts and all(map(self._is_known, hosts))):
             response = PlainTextResponse("This server answers to its address and to localhost only.\n", 421)
             await response(scope, receive, send)
         else:

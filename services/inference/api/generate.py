@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 from services.inference.api.service import InferenceService, JsonObject, Usage, respond, response_docs, response_id
 from services.inference.engine import TokenLogprobs
 from services.inference.generation.detokenizer import Delta
-from services.inference.generation.prepare import PreparedRequest
+from services.inference.generation.prepare import PreparedRequest, choice_seeds
 from services.inference.generation.request import GenerationRequest, TokenIds, limit_prompt_ids, one_or_list
 from shared.bpe import Tokenizer
 from shared.http import BodyRoute
@@ -17,7 +17,8 @@ from shared.lm.sampling_params import LOWEST_LOGPROB
 
 _STREAM_EXAMPLE = (
     'data: {"id":"gen-...","model":"demo","choices":[{"index":0,"text":" upon","tokens":[271],"logprobs":null,'
-    '"finish_reason":null,"stop_reason":null}],"usage":null,"seed":1,"fingerprint":"..."}\n\ndata: [DONE]\n\n'
+    '"finish_reason":null,"stop_reason":null}],"usage":null,"seed":1,"choice_seeds":[1],"fingerprint":"..."}\n\n'
+    "data: [DONE]\n\n"
 )
 
 
@@ -44,13 +45,26 @@ class GenerateRequest(GenerationRequest):
         description="The most tokens to generate; default: the one in /info, or fewer where the context ends",
     )
     prompt_logprobs: int | None = Field(
-        None, ge=0, le=20, description="Report the prompt's log-probabilities, and this many of the likeliest tokens"
+        None,
+        ge=0,
+        le=20,
+        description="Report the log-probabilities of prompt and continue_tokens, and this many of the likeliest tokens",
+    )
+    stream_bytes: bool | None = Field(
+        None,
+        description="Stream each token as it comes, also while its bytes are not yet a whole character; default: "
+        "together with the text of that character",
     )
 
     @property
     def prompts(self) -> list[str | list[int]]:
         """The one prompt."""
         return [self.prompt]
+
+    @property
+    def splits_characters(self) -> bool:
+        """The field `stream_bytes`."""
+        return bool(self.stream and self.stream_bytes)
 
     @property
     def num_prompt_logprobs(self) -> int | None:
@@ -87,7 +101,7 @@ class ChoiceResponse(BaseModel):
     )
     logprobs: list[TokenLogprob] | None
     prompt_logprobs: list[TokenLogprob | None] | None = Field(
-        None, description="Present if requested: of each token of the prompt; null for the first"
+        None, description="Present if requested: of each token of the prompt and of continue_tokens; null for the first"
     )
     finish_reason: Literal["stop", "length"] | None = Field(description="In a stream, null until the last chunk")
     stop_reason: str | int | None = Field(description="The stop string or the id of the token that ended the choice")
@@ -101,6 +115,7 @@ class GenerateResponse(BaseModel):
     choices: list[ChoiceResponse]
     usage: Usage | None
     seed: int = Field(description="The same seed in the same request gives the same response")
+    choice_seeds: list[int] = Field(description="By index: without `n`, this seed gives this choice")
     fingerprint: str = Field(description="Identifies the tokenizer that the token ids belong to")
 
 
@@ -127,6 +142,7 @@ class GenerateResponseBuilder:
         self._id = id_
         self._model = model
         self._fingerprint = tokenizer.fingerprint
+        self._choice_seeds = choice_seeds(prepared.seed, prepared.request.num_choices)
         self._has_logprobs = prepared.request.logprobs is not None
         self._tokens: dict[int, tuple[str, list[int]]] = {}  # text and bytes: the likeliest tokens are often the same
 
@@ -148,6 +164,7 @@ class GenerateResponseBuilder:
             "choices": choices,
             "usage": usage,
             "seed": self._prepared.seed,
+            "choice_seeds": self._choice_seeds,
             "fingerprint": self._fingerprint,
         }
 

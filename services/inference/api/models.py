@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from services.inference.api.service import InferenceService
 from services.inference.description import Architecture, Origin
+from services.inference.generation.request import MAX_STOP_CHARACTERS, MAX_STOPS, number_ranges
 from shared.http import ApiError, error_responses
 
 
@@ -27,7 +28,12 @@ class InfoResponse(BaseModel):
     origin: Origin
     no_training_record: str | None = Field(description="Why /training has nothing; null where it has the record")
     defaults: dict[str, float | int]
+    ranges: dict[str, dict[str, float | int]] = Field(
+        description="The values that numbers in a request may have: `minimum`, `exclusiveMinimum` and `maximum`"
+    )
     limits: dict[str, int]
+    special_tokens: dict[str, int]
+    eos_token_ids: list[int] = Field(description="Tokens that end an answer, unless a request has ignore_eos")
 
 
 class ModelCard(BaseModel):
@@ -75,13 +81,24 @@ def add_info_route(app: FastAPI, service: InferenceService) -> None:
                 "top_k": params.top_k,
                 "min_p": params.min_p,
                 "repetition_penalty": params.repetition_penalty,
+                "presence_penalty": params.presence_penalty,
+                "frequency_penalty": params.frequency_penalty,
+            },
+            ranges=number_ranges()
+            | {
+                "max_tokens": {"minimum": 0, "maximum": model.context_length - 1},
+                "n": {"minimum": 1, "maximum": settings.max_choices},
             },
             limits={
                 "max_body_bytes": settings.max_body_bytes,
                 "max_choices": settings.max_choices,
                 "max_batch": settings.max_batch,
                 "max_queue": settings.max_queue,
+                "max_stops": MAX_STOPS,
+                "max_stop_characters": MAX_STOP_CHARACTERS,
             },
+            special_tokens=dict(model.tokenizer.special_tokens),
+            eos_token_ids=list(model.defaults.eos_token_ids),
         )
 
 

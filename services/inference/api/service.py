@@ -91,7 +91,8 @@ class InferenceService:
             ApiError: 400 for an invalid request, 429 or 503 where the engine cannot take it now.
         """
         num_sequences = check_num_sequences(request, self.settings)
-        if sum(map(len, request.prompts)) <= _INLINE_SIZE and self.model.tokenizer.is_linear:
+        size = sum(map(len, request.prompts)) + len(request.given_tokens)
+        if size <= _INLINE_SIZE and self.model.tokenizer.is_linear:
             prepared = prepare_request(request, self.model, default_max_tokens)
         else:
             self._check_room(num_sequences)  # `submit` checks again: other requests come in meanwhile

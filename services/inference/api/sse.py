@@ -5,6 +5,7 @@ The specification: https://html.spec.whatwg.org/multipage/server-sent-events.htm
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -22,14 +23,14 @@ DONE = b"data: [DONE]\n\n"
 _PING = b": still here\n\n"
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # the second one is for nginx
 _INTERNAL_ERROR = error_envelope(500, "internal error; the server's log has the details")
-_encode_as_ascii = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")  # within strings only: the rest of JSON is ASCII
 
 
 def encode_event(content: Any) -> bytes:
     """One event. ASCII only: many clients split lines at U+2028, U+2029 and U+0085 too, which the standard does not."""
     data = orjson.dumps(content)
     if not data.isascii():
-        data = _encode_as_ascii(content).encode()
+        data = _NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], data.decode()).encode()
     return b"data: " + data + b"\n\n"
 
 

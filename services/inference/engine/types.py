@@ -17,9 +17,9 @@ class SequenceRequest:
     """One sequence to generate. A request of n choices is n of them, numbered from 0: their *sequence index*.
 
     Attributes:
-        prompt_ids: At least one token.
+        prompt_ids: The tokens that are read before the first one is generated; at least one.
         params: Sampling parameters. The seed is set, so that the sequence does not depend on what else runs.
-        max_tokens: Prompt and output together fit in the engine's `context_length`. 0 only where
+        max_tokens: Tokens to generate. Prompt and output together fit in the engine's `context_length`. 0 only where
             `num_prompt_logprobs` is set: the sequence ends with its `PromptEvent`.
         stop_ids: Tokens that end the sequence; the stop token itself is its last event.
         num_logprobs: How many alternatives to report for each token; None reports no log-probabilities.
@@ -27,6 +27,8 @@ class SequenceRequest:
         num_prompt_logprobs: How many alternatives to report for each token of the prompt but the first; None reports
             no log-probabilities of the prompt.
         arrived_at: When its request came, by `time.perf_counter`, which all processes of a machine share.
+        num_given: The last so many of `prompt_ids` begin the output: they count as output for the penalties, for
+            `min_tokens` and for the random numbers, so that the rest is the same as if they had been generated.
     """
 
     prompt_ids: tuple[int, ...]
@@ -37,6 +39,7 @@ class SequenceRequest:
     min_tokens: int = 0
     num_prompt_logprobs: int | None = None
     arrived_at: float = 0.0
+    num_given: int = 0
 
     @property
     def num_blocks(self) -> int:

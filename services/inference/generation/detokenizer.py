@@ -1,5 +1,6 @@
 """One choice as it is generated: tokens become text, and a stop string ends it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from services.inference.engine import FinishReason, TokenEvent, TokenLogprobs
@@ -48,12 +49,29 @@ class Detokenizer:
     Decoding starts after the prompt: bytes that would complete a character of the prompt become U+FFFD. The text of
     special tokens is omitted; those in `special_stops` end the choice. A stop string ends it where it becomes complete
     after the first `min_tokens` tokens, wherever it started.
+
+    Args:
+        index: The choice.
+        tokenizer: The model's.
+        stops: Stop strings.
+        special_stops: Those of them that are special tokens, by id.
+        min_tokens: Tokens before which no stop string ends the choice.
+        splits_characters: Whether tokens are released although their bytes are no whole character yet. Text is not,
+            and no token is that may belong to a stop string.
     """
 
     def __init__(
-        self, index: int, tokenizer: Tokenizer, stops: StopStrings, special_stops: dict[int, str], min_tokens: int
+        self,
+        index: int,
+        tokenizer: Tokenizer,
+        stops: StopStrings,
+        special_stops: dict[int, str],
+        min_tokens: int,
+        *,
+        splits_characters: bool = False,
     ) -> None:
         self._index = index
+        self._splits_characters = splits_characters and stops.is_ascii
         self._decoder = StreamDecoder(tokenizer, skip_special_tokens=True)
         self._matcher = StopMatcher(stops)
         self._special_stops = special_stops
@@ -63,8 +81,13 @@ class Detokenizer:
         self._num_released = 0  # characters
         self._pending = Delta(index)  # tokens that are not released
 
+    def skip(self, tokens: Sequence[int]) -> None:
+        """Take the first tokens of the choice, which were released before with their text."""
+        self._matcher.skip(self._decoder.skip(tokens))
+        self._num_tokens += len(tokens)
+
     def feed(self, event: TokenEvent) -> Delta | None:
-        """Take one token; return a delta if there is new text or the choice is finished, else None.
+        """Take one token; return a delta if anything is released or the choice is finished, else None.
 
         The choice may end here by a stop string while its sequence still runs.
         """
@@ -84,6 +107,9 @@ class Detokenizer:
             pending.finish_reason = event.finish_reason
             if event.finish_reason == "stop":
                 pending.stop_reason = self._special_stops.get(event.token, event.token)
+            return pending
+        if self._splits_characters and not self._matcher.num_held:
+            self._pending = Delta(self._index)
             return pending
         if not pending.text:
             return None

@@ -22,7 +22,7 @@ _SAMPLING_FIELDS = (
     "presence_penalty",
     "frequency_penalty",
 )
-_RANDOM_SEED_BITS = 53  # every JSON parser keeps these integers exactly, also JavaScript's
+_SEED_BITS = 53  # every JSON parser keeps these integers exactly, also JavaScript's
 
 
 @dataclass(frozen=True)
@@ -89,16 +89,16 @@ def prepare_request(request: GenerationRequest, model: ServedModel, default_max_
     Raises:
         ApiError: 400, with the field, the limit and the value.
     """
-    _check_aliases(request)
+    _check_together(request)
     prompts = read_prompts(request, model)
-    seed = secrets.randbits(_RANDOM_SEED_BITS) if request.seed is None else request.seed
+    seed = secrets.randbits(_SEED_BITS) if request.seed is None else request.seed
     special = model.tokenizer.special_tokens
     special_stops = {special[stop]: stop for stop in request.stops if stop in special}
     params = _sampling_params(request, model, seed)
     stop_ids = _stop_ids(request, model).union(special_stops)
-    limits = [_max_tokens(request, len(prompt.ids), model.context_length, default_max_tokens) for prompt in prompts]
+    limits = [_max_tokens(request, prompt, model.context_length, default_max_tokens) for prompt in prompts]
     # One object for each choice, however many prompts share it: it is checked once, and sent to the worker once.
-    seeded = [replace(params, seed=choice_seed(seed, index)) for index in range(request.num_choices)]
+    seeded = [replace(params, seed=each) for each in choice_seeds(seed, request.num_choices)]
     sequences = [
         SequenceRequest(
             prompt_ids=prompt.ids,
@@ -109,6 +109,7 @@ def prepare_request(request: GenerationRequest, model: ServedModel, default_max_
             min_tokens=request.min_tokens or 0,
             num_prompt_logprobs=request.num_prompt_logprobs,
             arrived_at=request_started(),
+            num_given=prompt.num_given,
         )
         for prompt, max_tokens in zip(prompts, limits, strict=True)
         for choice_params in seeded
@@ -117,25 +118,32 @@ def prepare_request(request: GenerationRequest, model: ServedModel, default_max_
     return PreparedRequest(request, prompts, sequences, seed, StopStrings(request.stops), special_stops)
 
 
-def choice_seed(seed: int, index: int) -> int:
-    """The seed of choice `index` of a prompt: the request's for the first, 63 bits of a hash of it for the others."""
-    if index == 0:
-        return seed
-    digest = hashlib.sha256(f"{seed}/{index}".encode()).digest()
-    return int.from_bytes(digest[:8]) >> 1
+def choice_seeds(seed: int, num_choices: int) -> list[int]:
+    """The seeds of a prompt's choices: the request's for the first, 53 bits of a hash of it for each other."""
+    digests = (hashlib.sha256(f"{seed}/{index}".encode()).digest() for index in range(1, num_choices))
+    return [seed, *(int.from_bytes(digest[:8]) >> (64 - _SEED_BITS) for digest in digests)]
 
 
-def _check_aliases(request: GenerationRequest) -> None:
-    """Refuse a second name of a field with another value than the first."""
+def _check_together(request: GenerationRequest) -> None:
+    """Refuse fields that contradict each other."""
     if request.best_of not in (None, request.num_choices):
         message = f"best_of: all choices are returned, so it must equal n, which is {request.num_choices}"
         raise ApiError(400, f"{message} (got {shorten(request.best_of)})", param="best_of")
     if request.max_completion_tokens not in (None, request.max_tokens):
         message = f"max_completion_tokens: must equal max_tokens (got {shorten(request.max_completion_tokens)})"
         raise ApiError(400, message, param="max_completion_tokens")
+    if not request.given_tokens:
+        return
+    if request.echo:
+        raise ApiError(400, "echo: not possible with continue_tokens, whose text is not returned", param="echo")
+    if len(request.prompts) > 1:
+        message = f"continue_tokens: they are of one prompt's answer (got {len(request.prompts)} prompts)"
+        raise ApiError(400, message, param="continue_tokens")
 
 
-def _max_tokens(request: GenerationRequest, num_prompt_tokens: int, context_length: int, default: int) -> int:
+def _max_tokens(request: GenerationRequest, prompt: Prompt, context_length: int, default: int) -> int:
+    """How many tokens to generate: what is left of `max_tokens` after those that are given."""
+    num_prompt_tokens = len(prompt.ids) - prompt.num_given
     room = context_length - num_prompt_tokens
     max_tokens = min(default, room) if request.max_tokens is None else request.max_tokens
     if max_tokens > room:
@@ -147,7 +155,13 @@ def _max_tokens(request: GenerationRequest, num_prompt_tokens: int, context_leng
     if (request.min_tokens or 0) > max_tokens:
         message = f"min_tokens: {shorten(request.min_tokens)} tokens, the limit is max_tokens, which is {max_tokens}"
         raise ApiError(400, message, param="min_tokens")
-    return max_tokens
+    if prompt.num_given > max_tokens:
+        message = (
+            f"continue_tokens: {prompt.num_given} tokens, the limit is max_tokens, which is {max_tokens} and counts "
+            "them too"
+        )
+        raise ApiError(400, message, param="continue_tokens")
+    return max_tokens - prompt.num_given
 
 
 def _stop_ids(request: GenerationRequest, model: ServedModel) -> frozenset[int]:

@@ -14,14 +14,16 @@ class Prompt:
     """A prompt that was checked and encoded.
 
     Attributes:
-        ids: Its tokens, at least one.
+        ids: Its tokens, at least one, and after them those of the answer that the request has given.
         text: What is put before a choice that echoes it.
         offsets: Where each token starts in `text`, in characters; empty unless requested.
+        num_given: Tokens of the answer among `ids`.
     """
 
     ids: tuple[int, ...]
     text: str
     offsets: tuple[int, ...]
+    num_given: int = 0
 
 
 def read_prompts(request: GenerationRequest, model: ServedModel) -> list[Prompt]:
@@ -63,7 +65,12 @@ def _prompt(prompt: str | list[int], field: str, request: GenerationRequest, mod
         message = f"{field}: empty, and the tokenizer adds no begin-of-text token to start from"
         raise ApiError(400, message, param=field, code="empty_prompt")
     _check_length(len(ids), field, request, model)
-    return Prompt(tuple(ids), text, tuple(offsets))
+    given = request.given_tokens
+    try:
+        model.tokenizer.decode_bytes(given)
+    except TokenizerError as error:
+        raise ApiError(400, f"continue_tokens: {error}", param="continue_tokens") from error
+    return Prompt((*ids, *given), text, tuple(offsets), len(given))
 
 
 def _encode(

@@ -21,10 +21,11 @@ from shared.http import AllowedSpecial, StrictModel, shorten
 
 MAX_PROMPTS = 2048
 _MAX_PROMPT_IDS = 1 << 19
-_MAX_STOPS = 4
-_MAX_STOP_CHARACTERS = 256
+MAX_STOPS = 4
+MAX_STOP_CHARACTERS = 256
 _MAX_STOP_TOKENS = 64
 _MAX_BIASES = 1024
+_BOUNDS = ("minimum", "exclusiveMinimum", "maximum")
 _TOKEN_ID = re.compile("0|[1-9][0-9]{0,9}")
 
 
@@ -63,7 +64,7 @@ def _biases_by_id(biases: dict[str, float]) -> dict[str, float]:
 TokenIds = Annotated[list[Annotated[int, Field(ge=0)]], Field(fail_fast=True)]
 """Validation ends at the first invalid id: pydantic would report each of a million."""
 
-_StopString = Annotated[str, Field(min_length=1, max_length=_MAX_STOP_CHARACTERS)]
+_StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
 _Bias = Annotated[float, Field(ge=-100, le=100)]
 
 
@@ -170,7 +171,7 @@ class GenerationRequest(CompatibilityFields):
     stop: (
         Annotated[
             Annotated[_StopString, Tag("(one)")]
-            | Annotated[list[_StopString], Field(max_length=_MAX_STOPS), _limit_entries(_MAX_STOPS), Tag("(list)")],
+            | Annotated[list[_StopString], Field(max_length=MAX_STOPS), _limit_entries(MAX_STOPS), Tag("(list)")],
             Discriminator(one_or_list),
         ]
         | None
@@ -181,6 +182,11 @@ class GenerationRequest(CompatibilityFields):
     ignore_eos: bool | None = Field(None, description="Continue after an end-of-text token")
     seed: int | None = Field(
         None, ge=0, lt=2**63, description="The same seed gives the same response; default: a random one"
+    )
+    continue_tokens: Annotated[TokenIds, BeforeValidator(limit_prompt_ids)] | None = Field(
+        None,
+        description="The answer's first tokens, such as those of a stream that was cut: the response has the rest, the "
+        "same as if they had been generated. max_tokens and the penalties count them too",
     )
     n: int | None = Field(None, ge=1, description="How many choices; each has its own seed, derived from `seed`")
     logprobs: int | None = Field(
@@ -200,6 +206,16 @@ class GenerationRequest(CompatibilityFields):
         return 1 if self.n is None else self.n
 
     @property
+    def given_tokens(self) -> list[int]:
+        """The field `continue_tokens` as a list."""
+        return self.continue_tokens or []
+
+    @property
+    def splits_characters(self) -> bool:
+        """Whether a stream has tokens whose bytes are no whole character yet."""
+        return False
+
+    @property
     @abstractmethod
     def prompts(self) -> list[str | list[int]]:
         """The prompts, each a text or token ids."""
@@ -208,3 +224,14 @@ class GenerationRequest(CompatibilityFields):
     @abstractmethod
     def num_prompt_logprobs(self) -> int | None:
         """How many alternatives to report for the prompt's tokens; None reports no log-probabilities of it."""
+
+
+def number_ranges() -> dict[str, dict[str, float | int]]:
+    """The ranges of the numbers in a request, as its JSON schema has them; those without a choice are left out."""
+    ranges = {}
+    for name, field in GenerationRequest.model_json_schema()["properties"].items():
+        numbers = [kind for kind in field.get("anyOf", ()) if kind.get("type") in ("integer", "number")]
+        bounds = {key: numbers[0][key] for key in _BOUNDS if key in numbers[0]} if numbers else {}
+        if bounds and bounds.get("minimum") != bounds.get("maximum"):
+            ranges[name] = bounds
+    return ranges

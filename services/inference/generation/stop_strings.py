@@ -13,9 +13,13 @@ class StopStrings:
     Attributes:
         num_held: For each state, how many characters at the text's end may still become a stop string.
         matches: For each state, the longest stop string that ends in it.
+        longest: The characters of the longest stop string; 0 without one.
+        is_ascii: Whether no stop string has any other character.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
+        self.longest = max(map(len, stops), default=0)
+        self.is_ascii = all(map(str.isascii, stops))
         self.num_held = [0]
         self.matches: list[str | None] = [None]
         self._children: list[dict[str, int]] = [{}]
@@ -94,10 +98,20 @@ class StopMatcher:
             self._state = self._stops.advance(self._state, character)
             if may_end and (matched := self._stops.matches[self._state]) is not None:
                 self.matched, self._held = matched, ""
-                return pending[: end - len(matched)]
-        num_certain = len(pending) - self._stops.num_held[self._state]
+                return pending[: max(0, end - len(matched))]
+        num_certain = max(0, len(pending) - self._stops.num_held[self._state])
         self._held = pending[num_certain:]
         return pending[:num_certain]
+
+    @property
+    def num_held(self) -> int:
+        """How many characters are held back."""
+        return len(self._held)
+
+    def skip(self, text: str) -> None:
+        """Take text that was released before: a stop string may begin in it, but not end."""
+        self.feed(text[-self._stops.longest :] if self._stops.longest else "", may_end=False)
+        self._held = ""
 
     def finish(self) -> str:
         """Return the text that was held back for a stop string that did not become complete."""

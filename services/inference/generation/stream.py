@@ -18,6 +18,7 @@ from services.inference.generation.detokenizer import Delta, Detokenizer
 from services.inference.generation.loading import ServedModel
 from services.inference.generation.prepare import PreparedRequest
 from services.inference.metrics import InferenceMetrics
+from shared.bpe import Tokenizer
 from shared.http import ApiError, add_log_fields, request_started
 
 _STATUS: dict[type[EngineError], int] = {
@@ -45,13 +46,9 @@ class Generation:
     ) -> None:
         self.prepared = prepared
         self.num_completion_tokens = 0
-        min_tokens = prepared.request.min_tokens or 0
         self._metrics = metrics
         self._texts = [""] * prepared.num_choices if log_prompts else None
-        self._detokenizers = [
-            Detokenizer(index, model.tokenizer, prepared.stops, prepared.special_stops, min_tokens)
-            for index in range(prepared.num_choices)
-        ]
+        self._detokenizers = [_detokenizer(index, prepared, model.tokenizer) for index in range(prepared.num_choices)]
         self._to_echo = set(range(prepared.num_choices)) if prepared.request.echo else set()
         self._cached: list[int | None] = [None] * len(prepared.prompts)
         self._unfinished = set(range(prepared.num_choices))
@@ -154,6 +151,20 @@ class Generation:
             if self._handle is not None:
                 self._handle.drop(delta.index)
         return delta
+
+
+def _detokenizer(index: int, prepared: PreparedRequest, tokenizer: Tokenizer) -> Detokenizer:
+    request = prepared.request
+    detokenizer = Detokenizer(
+        index,
+        tokenizer,
+        prepared.stops,
+        prepared.special_stops,
+        request.min_tokens or 0,
+        splits_characters=request.splits_characters,
+    )
+    detokenizer.skip(request.given_tokens)
+    return detokenizer
 
 
 class RequestTiming:

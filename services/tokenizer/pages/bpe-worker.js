@@ -2,29 +2,28 @@
 import { readVocabulary } from "./bpe-file.js";
 import { Encoder } from "./bpe.js";
 
-const MAX_FILE_BYTES = 2 ** 28;
-let encoder = null;
+let encoder;
 
 const open = async (file) => {
-  if (file.size > MAX_FILE_BYTES) throw new Error(`it has ${file.size} bytes, the limit is ${MAX_FILE_BYTES}`);
+  const text = await file.text();
   let content;
   try {
-    content = JSON.parse(await file.text());
+    content = JSON.parse(text);
   } catch (error) {
     throw new Error(`it is not JSON: ${error.message}`);
   }
   encoder = new Encoder(readVocabulary(content));
-  const { ids, added, merges, nfc } = encoder.vocabulary;
-  const tokens = new Set([...ids.values(), ...added.map((token) => token.id)]).size;
-  return { tokens, merges: merges.size, special: added.filter((token) => token.special).length, nfc };
+  const { ids, added, merges } = encoder.vocabulary;
+  const all = new Set([...ids.values(), ...added.map((token) => token.id)]);
+  return { tokens: all.size, merges: merges.size, special: added.filter((token) => token.special).length };
 };
 
-/** Messages are {number, file} or {number, text, special, template}; answers {number, answer} or {number, error}. */
-self.onmessage = async ({ data: { number, file, text, special, template } }) => {
+/** Messages are {file} or {text, special, template}; answers {answer} or {error}. */
+self.onmessage = async ({ data: { file, text, ...options } }) => {
   try {
-    const answer = file ? await open(file) : encoder.encode(text, { special, template });
-    self.postMessage({ number, answer }, file ? [] : Object.values(answer).map((column) => column.buffer));
+    const answer = file ? await open(file) : encoder.encode(text, options);
+    self.postMessage({ answer }, file ? [] : Object.values(answer).map((column) => column.buffer));
   } catch (error) {
-    self.postMessage({ number, error: error.message });
+    self.postMessage({ error: error.message });
   }
 };

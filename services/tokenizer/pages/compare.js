@@ -2,11 +2,8 @@
 
 /** A tokenizer.json in a worker. */
 export class OtherTokenizer {
-  constructor() {
-    this.number = 0;
-    this.waiting = null;
-    this.busy = false;
-  }
+  number = 0; // of the latest call of `encode`
+  worker = null;
 
   /**
    * Read a file; the one before is closed.
@@ -30,7 +27,7 @@ export class OtherTokenizer {
 
   /**
    * Encode a text. A call that waits while another is at work is dropped for a later one.
-   * @returns {Promise<import("./bpe.js").Columns|null>} null where it was dropped
+   * @returns {Promise<import("./pieces.js").Columns|null>} null where it was dropped
    */
   async encode(text, options) {
     const turn = ++this.number;

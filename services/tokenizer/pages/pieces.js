@@ -5,19 +5,31 @@ import { grouped, hex, shown } from "./spelling.js";
 
 const WINDOW = { pieces: 500, ids: 500, table: 200 }; // tokens
 const MOVES = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
-const none = { ids: new Uint32Array(), starts: [], ends: [], byteEnds: [], special: [], bytes: new Uint8Array() };
+const none = { ids: [], starts: [], ends: [], byteEnds: [], special: [], bytes: [] };
+
+/**
+ * The tokens of a text, one column each; characters are code points.
+ * @typedef {object} Columns
+ * @property {Uint32Array} ids
+ * @property {Uint32Array} starts the first character that a token covers, wholly or in part
+ * @property {Uint32Array} ends the character after the last one that it covers
+ * @property {Uint32Array} byteEnds where its bytes end in `bytes`
+ * @property {Uint8Array} special 1 for added tokens
+ * @property {Uint8Array} bytes those of all tokens, end to end
+ * @property {boolean} [ofText] whether characters are those of the text, also where it is changed before it is split
+ */
 
 /**
  * The columns of a raw answer of /encode with `return_pieces`.
  * @param {ArrayBuffer} content
  * @param {number} count
- * @returns {import("./bpe.js").Columns}
+ * @returns {Columns}
  */
 export const readColumns = (content, count) => {
   const column = (number) => new Uint32Array(content, 4 * count * number, count);
   const [ids, starts, ends, byteEnds] = [0, 1, 2, 3].map(column);
   return {
-    ids, starts, ends, byteEnds,
+    ids, starts, ends, byteEnds, ofText: true,
     special: new Uint8Array(content, 16 * count, count), bytes: new Uint8Array(content, 17 * count),
   };
 };
@@ -43,27 +55,37 @@ export class Pieces {
       step("Previous", -1), this.range, step("Next", 1), this.goTo);
     this.body = element("div", { class: "card", hidden: true });
     this.name = name;
-    host.replaceChildren(this.counts, this.window, this.body);
+    this.note = element("p", { class: "soft", hidden: true }, "The text is changed before it is split, by a normalizer or a " +
+      "space before it: the bytes of its tokens have no place in it.");
+    host.replaceChildren(this.counts, this.note, this.window, this.body);
   }
 
   /**
-   * @param {import("./bpe.js").Columns} columns
-   * @param {{characters: number, bytes: number}} size of the text
+   * @param {Columns} columns
+   * @param {{characters: number, utf8: Uint8Array}} text
    */
-  show(columns, size) {
-    Object.assign(this, { columns, size });
+  show(columns, { characters, utf8 }) {
+    this.columns = columns;
+    // Tokens around the text cover no character; the bytes of the others are those of the text, if it was not changed.
+    const { starts, ends, byteEnds } = columns;
+    const covers = (index) => starts[index] < ends[index];
+    this.shift = byteEnds[starts.findIndex((_, index) => covers(index)) - 1] ?? 0;
+    const end = byteEnds[starts.findLastIndex((_, index) => covers(index))] ?? this.shift;
+    this.isExact = end - this.shift === utf8.length && utf8.every((byte, at) => byte === columns.bytes[this.shift + at]);
+    this.note.hidden = this.isExact;
     const tokens = columns.ids.length;
     const ratio = (value) => (tokens ? (value / tokens).toFixed(2) : "–");
     const count = (value, text) => element("span", {}, element("b", {}, value), ` ${text}`);
     this.counts.replaceChildren(
-      count(grouped(tokens), tokens === 1 ? "token" : "tokens"), count(grouped(size.characters), "characters"),
-      count(grouped(size.bytes), "bytes"), count(ratio(size.bytes), "bytes a token"));
+      count(grouped(tokens), tokens === 1 ? "token" : "tokens"), count(grouped(characters), "characters"),
+      count(grouped(utf8.length), "bytes"), count(ratio(utf8.length), "bytes a token"));
     this.move(this.first);
   }
 
   clear() {
     this.columns = none;
     this.counts.replaceChildren();
+    this.note.hidden = true;
     this.draw();
   }
 
@@ -91,10 +113,12 @@ export class Pieces {
   token(index) {
     const { ids, starts, ends, byteEnds, special, bytes } = this.columns;
     const start = index ? byteEnds[index - 1] : 0;
+    const covers = starts[index] < ends[index];
+    const range = (isKnown, from, to) => (covers && isKnown ? `${from}–${to}` : "–");
     return {
-      index, id: ids[index], start: starts[index], end: ends[index], special: special[index] === 1,
-      byteStart: start, byteEnd: byteEnds[index], bytes: bytes.subarray(start, byteEnds[index]),
-      isExact: bytes.length === this.size.bytes,
+      index, id: ids[index], special: special[index] === 1, bytes: bytes.subarray(start, byteEnds[index]),
+      characters: range(this.isExact || this.columns.ofText, starts[index], ends[index]),
+      offsets: range(this.isExact, start - this.shift, byteEnds[index] - this.shift),
     };
   }
 
@@ -155,7 +179,7 @@ export class Pieces {
       token.index + 1,
       element("button", { type: "button", class: "link", click: () => this.onSelect(token) }, token.id),
       element("span", { class: "mono text" }, shown(token.bytes, { white: this.white })), hex(token.bytes, 16),
-      `${token.start}–${token.end}`, token.isExact ? `${token.byteStart}–${token.byteEnd}` : "–",
+      token.characters, token.offsets,
     ].map((cell, column) => element("td", { class: column < 2 ? "number" : "" }, cell)));
     return element("div", { class: "wide", tabindex: 0, role: "group", "aria-label": this.name }, element("table", {},
       element("thead", {}, element("tr", {}, ...head.map((name) => element("th", { scope: "col" }, name)))),

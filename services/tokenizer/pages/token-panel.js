@@ -46,10 +46,9 @@ export class TokenPanel {
 
   draw(token) {
     this.shown = token;
-    const { id, bytes, start, end, byteStart, byteEnd, isExact, index, special } = token;
+    const { id, bytes, characters, offsets, index, special } = token;
     const place = index === undefined ? [] : [
-      ["Token", `${grouped(index + 1)} of the text`], ["Characters", `${start} to ${end}`],
-      ["Bytes", isExact ? `${byteStart} to ${byteEnd}` : "not those of the text, which is changed before it is split"],
+      ["Token", `${grouped(index + 1)} of the text`], ["Characters", characters], ["Bytes", offsets],
     ];
     const rows = [["Id", id], ["Its bytes", hex(bytes)], ...place];
     if (special) rows.push(["Kind", "added token"]);
@@ -63,6 +62,7 @@ export class TokenPanel {
   }
 
   async fetch(signal) {
+    if (!this.token) return;
     const { id } = this.token;
     const ask = async (first) =>
       (await request("vocabulary/token", { json: { id, first, limit: NODES }, signal })).json();

@@ -27,14 +27,21 @@ const second = new Pieces(byId("second"), "Tokens of the other tokenizer", (toke
 const other = new OtherTokenizer();
 let long = null; // a text that is too long for the field
 let otherName = "";
+let served = ""; // the fingerprint of the tokenizer that is described
 
 const currentText = () => (long ?? field.value).toWellFormed(); // as it is sent: UTF-8 has no lone surrogates
 
 const sizeOf = (text) => {
   let characters = 0;
   for (let at = 0; at < text.length; at++) characters += (text.charCodeAt(at) & 0xfc00) !== 0xdc00;
-  return { characters, bytes: new TextEncoder().encode(text).length };
+  return { characters, utf8: new TextEncoder().encode(text) };
 };
+
+const loadInfo = latest(async (signal) => {
+  const { model, vocab_size: size, fingerprint } = await (await request("info", { signal })).json();
+  served = fingerprint;
+  byId("served").textContent = `${model} · ${grouped(size)} tokens · fingerprint ${fingerprint.slice(0, 12)}`;
+}, () => {});
 
 const encode = latest(async (signal) => {
   const text = currentText();
@@ -50,6 +57,7 @@ const encode = latest(async (signal) => {
     clearTimeout(slow);
   }
   if (signal.aborted) return;
+  if (response.headers.get("X-Tokenizer-Fingerprint") !== served) loadInfo();
   first.show(readColumns(content, Number(response.headers.get("X-Token-Count"))), sizeOf(text));
   if (first.text !== text) panel.forgetPlace();
   first.text = text;
@@ -67,6 +75,7 @@ const encode = latest(async (signal) => {
 const compare = async () => {
   if (!other.worker) return;
   const text = currentText();
+  const slow = setTimeout(() => sayOfOther(`${otherName} is at work …`), SLOW);
   try {
     const columns = await other.encode(text, { special: special.checked, template: template.checked });
     if (!columns) return;
@@ -78,6 +87,8 @@ const compare = async () => {
     second.clear();
     second.text = null;
     sayOfOther(`${otherName}: ${error.message}`);
+  } finally {
+    clearTimeout(slow);
   }
   describeDifference();
 };
@@ -103,6 +114,14 @@ const differenceOf = (ours, theirs) => {
     both += theirs.byteEnds[place] === ours.byteEnds[at];
   }
   return `${sentence}; ${grouped(both)} of its ${grouped(others)} tokens end where one of the served tokenizer ends.`;
+};
+
+const forgetOther = () => {
+  other.close();
+  second.clear();
+  second.text = null;
+  byId("second-title").textContent = "Beside another tokenizer";
+  describeDifference();
 };
 
 const refresh = () => {
@@ -179,8 +198,7 @@ file.addEventListener("change", async () => {
   const [chosen] = file.files;
   if (!chosen) return;
   otherName = chosen.name;
-  second.clear();
-  describeDifference();
+  forgetOther();
   close.hidden = false;
   sayOfOther(`Reading ${otherName} …`);
   try {
@@ -195,12 +213,9 @@ file.addEventListener("change", async () => {
   }
 });
 close.addEventListener("click", () => {
-  other.close();
-  second.clear();
+  forgetOther();
   [file.value, close.hidden] = ["", true];
-  byId("second-title").textContent = "Beside another tokenizer";
   sayOfOther("");
-  describeDifference();
   file.focus();
 });
 const body = () => ({
@@ -224,9 +239,4 @@ const start = () => {
   decode();
 };
 addEventListener("hashchange", start);
-latest(async (signal) => {
-  const info = await (await request("info", { signal })).json();
-  const { model, vocab_size: size, fingerprint } = info;
-  byId("served").textContent = `${model} · ${grouped(size)} tokens · fingerprint ${fingerprint.slice(0, 12)}`;
-}, () => {})();
 start();

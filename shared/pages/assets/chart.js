@@ -83,9 +83,14 @@ export class Chart {
   }
 
   showLegend() {
+    this.isLegendOld = true;
+    this.redraw();
+  }
+
+  drawLegend() {
     const buttons = this.series.map((series) => legendButton(series, lookOf(series.look), () => this.redraw()));
     this.legend.replaceChildren(...(buttons.length > 1 ? buttons : []));
-    this.redraw();
+    this.isLegendOld = false;
   }
 
   /** @param {{x: number, label: string}[]} marks */
@@ -109,6 +114,7 @@ export class Chart {
 
   draw() {
     const { area, options, series, color } = this;
+    if (this.isLegendOld) this.drawLegend();
     series.forEach((one) => one.smoothBy(one.smoothing ? options.smoothing : 0));
     this.shown = series.filter((one) => one.visible && one.length);
     this.ranges = findRanges(this.shown, options, this.zoom);

@@ -49,10 +49,11 @@ export const makeScale = (log, [low, high], [from, to]) => {
 /** The range to draw, never empty: `margin` is the part of it added at each end. @returns {[number, number]} */
 export const widened = (log, low, high, margin) => {
   if (!(low <= high)) return log ? [0.1, 10] : [0, 1];
+  const isFlat = high - low <= 1e-9 * Math.max(Math.abs(low), Math.abs(high)); // but for rounding
   if (log) {
-    const factor = low === high ? 2 : (high / low) ** margin;
+    const factor = isFlat ? 2 : (high / low) ** margin;
     return [low / factor, high * factor];
   }
-  const extra = low === high ? Math.abs(low) / 2 || 1 : (high - low) * margin;
+  const extra = isFlat ? Math.abs(low) / 2 || 1 : (high - low) * margin;
   return [low - extra, high + extra];
 };

@@ -16,6 +16,9 @@ export class ServiceError extends Error {
   }
 }
 
+/** Whether requests are sent with a key. @returns {boolean} */
+export const usesKey = () => key !== "";
+
 /**
  * Send a request; ask for the API key where it is missing or unknown, and send it again.
  * @param {string} path relative to the page, without a leading slash

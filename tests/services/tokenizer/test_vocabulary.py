@@ -169,6 +169,8 @@ def test_a_token_that_is_used_whole_without_merges(tmp_path: Path) -> None:
         ("", {"text": "a", "id": 5}, 422, "give one of text, bytes and id, not text and id"),
         ("", {"text": ""}, 422, "text: "),
         ("", {"text": 5}, 422, "text: "),
+        ("", {"text": "a" * 300_000}, 422, "text: string should have at most 262144 characters"),
+        ("", {"bytes": "00" * 150_000}, 422, "bytes: string should have at most 262144 characters"),
         ("", {"bytes": "abc"}, 422, "bytes: must be bytes of two hexadecimal digits each"),
         ("", {"bytes": ""}, 422, "bytes: must be bytes of two hexadecimal digits each"),
         ("", {"bytes": "zz"}, 422, "bytes: must be bytes of two hexadecimal digits each"),

@@ -79,17 +79,28 @@ def test_data_never_becomes_markup(file: Path) -> None:
         assert not re.search(r'(?:src|href)="/', text), "must work below a proxy's path"
 
 
-@pytest.mark.parametrize("page", sorted(file for file in SOURCES if file.suffix == ".html" and file.stem != "docs"),
-                         ids=lambda file: f"{file.parents[1].name}/{file.stem}")  # fmt: skip
-def test_a_page_with_all_its_files_is_under_60_kb(page: Path) -> None:
-    found, todo = set(), [page]
+def with_imports(start: Path) -> set[Path]:
+    """A page or a script and all files that it refers to, without the workers that it may start."""
+    found, todo = set(), [start]
     while todo:
         file = todo.pop()
         found.add(file)
-        names = re.findall(r"""(?:assets/|from "\./|import "\./|import\("\./|new URL\("\./)([\w.-]+)""",
-                           file.read_text(encoding="utf-8"))  # fmt: skip
+        text = re.sub(r"new Worker\([^)]*\)", "", file.read_text(encoding="utf-8"))
+        names = re.findall(r"""(?:assets/|from "\./|import "\./|import\("\./|new URL\("\./)([\w.-]+)""", text)
         for name in names:
-            [match] = [folder / name for folder in (page.parent, FOLDERS[0]) if (folder / name).is_file()]
+            [match] = [folder / name for folder in (start.parent, FOLDERS[0]) if (folder / name).is_file()]
             if match not in found:
                 todo.append(match)
-    assert sum(file.stat().st_size for file in found) < 60_000
+    return found
+
+
+@pytest.mark.parametrize("page", sorted(file for file in SOURCES if file.suffix == ".html" and file.stem != "docs"),
+                         ids=lambda file: f"{file.parents[1].name}/{file.stem}")  # fmt: skip
+def test_a_page_with_all_its_files_is_under_60_kb(page: Path) -> None:
+    assert sum(file.stat().st_size for file in with_imports(page)) < 60_000
+
+
+@pytest.mark.parametrize("worker", sorted(file for file in SOURCES if file.stem.endswith("-worker")),
+                         ids=lambda file: file.stem)  # fmt: skip
+def test_a_worker_that_a_person_starts_is_small(worker: Path) -> None:
+    assert sum(file.stat().st_size for file in with_imports(worker)) < 30_000

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import platform
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -219,3 +220,27 @@ def test_thirty_runs_have_thirty_colors(tmp_path: Path) -> None:
 
     runs = [make_run(tmp_path / "s" / str(number), end=2.0, steps=3) for number in range(30)]
     assert len(set(colors_of(read_runs(runs)))) == 30
+
+
+@pytest.mark.parametrize(
+    ("how", "has_model", "expected"),
+    [
+        ("finished", True, "finished"),
+        ("finished", False, "finished"),
+        ("stopped", True, "stopped, step 20 of 40"),
+        ("failed", False, "failed, step 20 of 40"),
+        ("no such word", True, "finished"),
+        (None, True, "killed, step 20 of 40"),
+    ],
+)
+def test_the_state_of_a_run(tmp_path: Path, how: str | None, has_model: bool, expected: str) -> None:
+    """Also of one that finished, was resumed for more steps, and ended before these: its model is that of before."""
+    run = make_run(tmp_path / "run", end=2.0, steps=20, finished=has_model)
+    end = how and {"time": "2026-01-01T01:00:00+00:00", "step": 20, "how": how, "reason": "the disk is full"}
+    start = {"time": "2026-01-01T00:00:00+00:00", "step": 0, "command": "train", "git": None, "versions": {"a": "1"}}
+    start |= {"machine": {"name": platform.node(), "cpu": "b", "cpus": 2}, "device": "cpu", "processes": 1, "end": end}
+    (run / "run.json").write_text(json.dumps({"starts": [start]}))
+    page = report(tmp_path, run)
+    assert row(page, "run")["state"] == expected
+    made = page.sections["made"][0]["starts"][0]["text"]
+    assert made.endswith(f"It {how} at step 20, 2026-01-01T01:00:00+00:00: the disk is full" if how else "a 1")

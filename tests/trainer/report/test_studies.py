@@ -61,6 +61,13 @@ def test_the_edge_of_stability_is_marked(tmp_path: Path) -> None:
     assert "Shaded: the edge of stability, between 0.003 and 0.1." in page.sections["pictures"][0]["note"]
 
 
+def test_a_run_that_its_sweep_has_not_recorded_yet_has_no_mark(tmp_path: Path) -> None:
+    """As the one at work: its rate is not known to be any."""
+    folder = rates(tmp_path / "s", 1e-3, 3e-3)
+    make_run(folder / "learning_rate=0.01", end=2.0, finished=False)
+    assert read_findings(read_runs([folder])).marks == {}
+
+
 def test_sweeps_of_one_report_have_edges_of_their_own(tmp_path: Path) -> None:
     """As of two sizes of model: what is stable in one may diverge in the other."""
     small, large = (

@@ -1,6 +1,7 @@
 """Where a run stands: at work, stopped, failed, killed."""
 
 import json
+import platform
 import signal
 import subprocess
 import sys
@@ -32,7 +33,7 @@ sys.stdin.read()
 def test_a_run_that_was_killed_is_none_at_work(tmp_path: Path) -> None:
     """By the lock, which ends with the process that holds it, however that ends."""
     start = {"time": "2026-01-01T00:00:00+00:00", "step": 0, "command": "train", "git": None, "versions": {}}
-    start |= {"machine": {"name": "a", "cpu": "b", "cpus": 2}, "device": "cpu", "processes": 1, "end": None}
+    start |= {"machine": {"name": platform.node(), "cpu": "b", "cpus": 2}, "device": "cpu", "processes": 1, "end": None}
     (tmp_path / "run.json").write_text(json.dumps({"starts": [start]}))
     command = [sys.executable, "-c", _HOLDER, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -43,6 +44,9 @@ def test_a_run_that_was_killed_is_none_at_work(tmp_path: Path) -> None:
             RunFolder(tmp_path).lock()  # to ask has not taken the lock away
         process.send_signal(signal.SIGKILL)
     assert read_run(tmp_path).standing == Standing("killed")
+    start["machine"]["name"] = "another"
+    (tmp_path / "run.json").write_text(json.dumps({"starts": [start]}))
+    assert read_run(tmp_path).standing == Standing("unknown"), "a copy: the run may be at work there"
 
 
 def test_how_it_ended_is_recorded(settings: TrainSettings, change: Change, monkeypatch: pytest.MonkeyPatch) -> None:

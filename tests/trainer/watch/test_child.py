@@ -1,5 +1,7 @@
 """The page of `train --watch`: in a process of its own, which ends with the run however that ends."""
 
+import contextlib
+import dataclasses
 import json
 import logging
 import os
@@ -13,7 +15,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from trainer.commands import sweep as commands
 from trainer.settings.train import TrainSettings, to_toml
+from trainer.sweep.runner import Sweep
 from trainer.watch.child import page_about
 from trainer.watch.server import LOCAL, PORT, bind
 
@@ -79,6 +83,21 @@ def test_where_it_cannot_be_served_the_work_goes_ahead(
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with page_about(tmp_path):
         assert "cannot be served" in caplog.text
+
+
+def test_a_sweep_has_one_page_for_all_its_runs(settings: TrainSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    served, trained = [], []
+    monkeypatch.setattr(commands, "page_about", lambda folder: contextlib.nullcontext(served.append(folder)))
+
+    def run(sweep: Sweep) -> list[object]:
+        trained.extend(run.settings.watch.watch for run in sweep.runs)
+        return []
+
+    monkeypatch.setattr(Sweep, "run", run)
+    common = {item.name: getattr(settings, item.name) for item in dataclasses.fields(settings)}
+    watched = commands.SweepSettings(**common | {"watch": dataclasses.replace(settings.watch, watch=True)})
+    commands.sweep(settings=watched, variation=commands.VariationSettings(grid=("seed=1,2",)))
+    assert (served, trained) == ([settings.output], [False, False])
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])

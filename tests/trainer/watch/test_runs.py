@@ -1,6 +1,7 @@
 """Watched runs: the messages for a page, put together again, are all that there is."""
 
 import json
+import platform
 import shutil
 import subprocess
 import sys
@@ -117,10 +118,42 @@ def test_a_sweep_and_its_later_runs_keep_their_looks(tmp_path: Path) -> None:
     assert page.names() == ["rate=0.001"]
 
 
+def test_a_folder_that_is_moved_away_and_back_is_sent_anew(tmp_path: Path) -> None:
+    """Also to a page that was opened meanwhile."""
+    folder = make_run(tmp_path / "run", end=2.0)
+    make_run(tmp_path / "other", end=3.0)
+    page = Page(WatchedRuns([tmp_path]))
+    page.look()
+    folder.rename(tmp_path.with_name("away"))
+    page.look()
+    late = Page(page.runs)
+    late.take(json.loads(page.runs.whole()))
+    assert page.names() == late.names() == ["other"]
+    tmp_path.with_name("away").rename(folder)
+    late.take(page.look())
+    assert page.points == late.points
+    assert page.points[str(page.sections["runs"][1]["run"])] == curves_of(read_run(folder))
+
+
+def test_figures_of_now_do_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are of the newest values, and the same as those of all."""
+    monkeypatch.setattr(watched, "_REST", 1e9)
+    monkeypatch.setattr("trainer.runs.standing.is_locked_by_process", lambda _: True)
+    folder = make_run(tmp_path / "run", end=2.0, steps=3_000, finished=False)
+    page = Page(WatchedRuns([folder]))
+    page.look()
+    MetricsFile(folder / "metrics.jsonl").write(step=3_001, tokens=1, seconds=1e4, loss=1.25)
+    assert set(page.look()["sections"]) == {"now"}
+    assert page.sections["now"][0]["figures"][0] == ["loss", "1.2500"]
+    fresh = Page(WatchedRuns([folder]))
+    fresh.look()
+    assert fresh.sections["now"] == page.sections["now"]
+
+
 def test_a_run_is_at_work_until_its_process_is_not(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", end=2.0, steps=20, finished=False)
     start = {"time": "2026-01-01T00:00:00+00:00", "step": 0, "command": "train", "git": None, "versions": {}}
-    start |= {"machine": {"name": "a", "cpu": "b", "cpus": 2}, "device": "cpu", "processes": 1, "end": None}
+    start |= {"machine": {"name": platform.node(), "cpu": "b", "cpus": 2}, "device": "cpu", "processes": 1, "end": None}
     (folder / "run.json").write_text(json.dumps({"tokens": 64 * 40, "starts": [start]}))
     page = Page(WatchedRuns([folder]))
     code = (

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -59,6 +60,15 @@ def test_only_names_of_this_machine_are_answered(tmp_path: Path, host: str, stat
         assert get(server_url, path, Host=host).status_code == status
     if status == 421:
         assert get(server_url, "/events", Host=host).status_code == 421
+
+
+@pytest.mark.parametrize("hosts", [[], ["127.0.0.1", "evil.example"], ["evil.example", "127.0.0.1"]])
+def test_no_name_and_two_names_are_refused(hosts: list[str], server_url: str) -> None:
+    place = urlsplit(server_url)
+    lines = ["GET / HTTP/1.1", *(f"Host: {host}" for host in hosts), "Connection: close"]
+    with socket.create_connection((place.hostname, place.port), timeout=60) as connection:
+        connection.sendall("\r\n".join([*lines, "", ""]).encode())
+        assert connection.recv(100).startswith((b"HTTP/1.1 421", b"HTTP/1.1 400"))
 
 
 @pytest.fixture(scope="module")

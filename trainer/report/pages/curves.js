@@ -70,7 +70,8 @@ export class Curves {
     if (!this.runs.has(run)) return;
     for (const key of keys) {
       const { steps, values } = this.points.get(run).get(key);
-      this.line(run, key)?.set(this.places(run, steps), values);
+      const places = this.places(run, steps);
+      this.line(run, key)?.set(places, places.length ? values : []);
     }
   }
 
@@ -100,19 +101,19 @@ export class Curves {
     return this.charts.get(kind);
   }
 
-  /** Where steps are on the x axis: between two recorded places in proportion. Places never step back. */
+  /** Where steps are on the x axis: between two recorded places in proportion; none where none is recorded. */
   places(run, steps) {
     const { key } = AXES[this.view.x];
     if (!key) return steps;
     const known = this.points.get(run)?.get(key);
-    if (!known?.steps.length) return steps.map(() => 0);
+    if (!known?.steps.length) return [];
     let [i, last] = [0, -Infinity];
     return steps.map((step) => {
       while (i < known.steps.length - 2 && known.steps[i + 1] < step) i += 1;
       const [from, to = from] = known.values.slice(i, i + 2);
       const [low, high = low] = known.steps.slice(i, i + 2);
       const share = high > low ? Math.min(1, Math.max(0, (step - low) / (high - low))) : 1;
-      last = Math.max(last, from + share * (to - from));
+      last = Math.max(last, from + share * (to - from)); // a chart's xs may not step back
       return last;
     });
   }
@@ -134,7 +135,7 @@ export class Curves {
 
   showMarks() {
     const marks = this.marks.filter(({ run }) => !this.hidden.has(run))
-      .map(({ run, step, label }) => ({ x: this.places(run, [step])[0], label }));
+      .flatMap(({ run, step, label }) => this.places(run, [step]).map((x) => ({ x, label })));
     for (const chart of this.charts.values()) chart.setMarks(marks);
   }
 }

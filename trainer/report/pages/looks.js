@@ -14,8 +14,9 @@ export const runLook = (run, curve = 0) => (25 * (run % 6) + 6 * ((2 * Math.floo
 /** A short piece of a run's line. */
 export const swatch = (run, curve = 0) => {
   const { color, dash } = lookOf(runLook(run, curve));
-  return svg("svg", { class: "swatch", viewBox: "0 0 30 10", "aria-hidden": "true" },
-    svg("line", { x1: 0, x2: 30, y1: 5, y2: 5, class: color.slice(2), "stroke-dasharray": dash.join(" ") }));
+  const line = svg("line", { x1: 0, x2: 30, y1: 5, y2: 5, "stroke-width": 2.5, "stroke-dasharray": dash.join(" ") });
+  line.style.stroke = `var(${color})`;
+  return svg("svg", { class: "swatch", viewBox: "0 0 30 10", "aria-hidden": "true" }, line);
 };
 
 /**

@@ -25,7 +25,9 @@ const morph = (old, wanted) => {
     if (old.data !== wanted.data) old.data = wanted.data;
   } else {
     for (const { name, value } of [...wanted.attributes]) {
-      if (name !== "open" && old.getAttribute(name) !== value) old.setAttribute(name, value);
+      if (name === "open" || old.getAttribute(name) === value) continue;
+      if (name === "style") old.style.cssText = value; // the page's policy forbids the attribute
+      else old.setAttribute(name, value);
     }
     for (const { name } of [...old.attributes]) if (name !== "open" && !wanted.hasAttribute(name)) old.removeAttribute(name);
     morphChildren(old, [...wanted.childNodes]);

@@ -65,7 +65,7 @@ class Parameters:
         )
         self.biased[slot] = bool(params.logit_bias)
         self.num_logprobs[slot] = -1 if request.num_logprobs is None else request.num_logprobs
-        self.steps[slot] = num_sampled
+        self.steps[slot] = request.num_given + num_sampled
         self.min_tokens[slot] = request.min_tokens
         self._seeds[slot] = params.seed
         self._fill_uniforms(slot)
@@ -110,6 +110,7 @@ def seen_counts(
 ) -> "np.ndarray[Any, np.dtype[np.int32]]":
     """Return for each id of the vocabulary twice the times that it was sampled, plus 1 if it is in the prompt."""
     seen = np.zeros(vocab_size, np.int32)
-    seen[list(request.prompt_ids)] = 1
-    np.add.at(seen, list(output), 2)
+    num_prompt_tokens = len(request.prompt_ids) - request.num_given
+    seen[list(request.prompt_ids[:num_prompt_tokens])] = 1
+    np.add.at(seen, [*request.prompt_ids[num_prompt_tokens:], *output], 2)
     return seen

@@ -43,7 +43,8 @@ def test_greedy_tokens_equal_those_of_the_model_alone(client: TestClient, model_
 
 def test_the_answer_has_the_documented_shape(client: TestClient, tokenizer: Tokenizer) -> None:
     answer = ask(client, prompt="Once upon", max_tokens=3, seed=1, ignore_eos=True)
-    assert answer.keys() == {"id", "model", "choices", "usage", "seed", "fingerprint"}
+    assert answer.keys() == {"id", "model", "choices", "usage", "seed", "choice_seeds", "fingerprint"}
+    assert answer["choice_seeds"] == [1]
     assert (answer["model"], answer["seed"], answer["fingerprint"]) == ("tiny", 1, tokenizer.fingerprint)
     prompt_tokens = len(tokenizer.encode("Once upon"))
     assert answer["usage"] == {
@@ -202,6 +203,8 @@ def test_top_k_that_keeps_all_is_off(client: TestClient, top_k: int) -> None:  #
         ("logit_bias", [{"9" * 5000: 1}, {str(token): 0 for token in range(1025)}, {"5": True}]),
         ("min_tokens", [-1, 3, "1", 1.5]),
         ("prompt_logprobs", [-1, 21, True]),
+        ("continue_tokens", ["a", 5, [-1], [1.5], ["1"], [True], [320], [2**70], [1, 2, 3], [1] * (2**19 + 1)]),
+        ("stream_bytes", ["true", 1]),
         ("suffix", ["x"]),
         ("best_of", [2]),  # B58
     ],

@@ -248,3 +248,16 @@ def test_parts_of_characters_never_go_out(scripted: Any, serve: Any, pieces_toke
     app, _ = scripted({"emoji": [*emoji, *emoji, "<|endoftext|>"]})
     frames = stream(serve(app), prompt="emoji")
     assert texts_of(frames) == ["\U0001f600", "\U0001f600", ""]
+
+
+def test_tokens_go_out_byte_by_byte_where_they_are_wanted_so(scripted: Any, serve: Any) -> None:
+    emoji = list("\U0001f600".encode())
+    app, _ = scripted({"emoji": [*emoji, "<|e|>", "H", "<|endoftext|>"]})
+    url = serve(app)
+    frames = stream(url, prompt="emoji", stream_bytes=True)
+    assert texts_of(frames) == ["", "", "", "\U0001f600", "", "H", ""]
+    assert [len(choice["tokens"]) for frame in frames for choice in frame["choices"]] == [1] * 7
+    with_stop = stream(url, prompt="emoji", stream_bytes=True, stop="HI")
+    assert texts_of(with_stop) == ["", "", "", "\U0001f600", "", "H"], "what may be a stop string waits"
+    for stop in ("\U0001f600\U0001f600", "\ufffd"):
+        assert texts_of(stream(url, prompt="emoji", stream_bytes=True, stop=stop))[0].startswith("\U0001f600")

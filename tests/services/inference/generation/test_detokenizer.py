@@ -108,6 +108,45 @@ def test_deltas_add_up_to_the_answer_as_a_whole(pieces_tokenizer: Tokenizer, dat
     assert [logprobs.chosen for logprobs in whole.logprobs] == [-float(index + 1) for index in range(len(kept))]
 
 
+@settings(max_examples=300)
+@given(data=st.data())
+def test_a_choice_continues_from_any_delta_as_if_it_had_not_ended(
+    pieces_tokenizer: Tokenizer, data: st.DataObject
+) -> None:
+    """The deltas after a cut are those of the choice that was not cut, in text, tokens and stop string."""
+    control = pieces_tokenizer.special_tokens["<|e|>"]
+    token = st.sampled_from([ord("a"), 0xF0, 0x9F, 0x98, 0x80, 0xC3, 0xA9, control, *range(256, 260)])
+    tokens = data.draw(st.lists(token, min_size=1, max_size=12))
+    stops = StopStrings(data.draw(st.lists(st.text("aDEFHI\U0001f600é\ufffd", min_size=1, max_size=4), max_size=3)))
+    splits = data.draw(st.booleans())
+
+    def deltas(given: list[int]) -> list[Delta]:
+        detokenizer = Detokenizer(0, pieces_tokenizer, stops, {}, 0, splits_characters=splits)
+        detokenizer.skip(given)
+        rest = tokens[len(given) :]
+        released = []
+        for number, id_ in enumerate(rest, 1):
+            delta = detokenizer.feed(TokenEvent(1, 0, id_, None, "length" if number == len(rest) else None))
+            released += [] if delta is None else [delta]
+            if delta is not None and delta.finish_reason is not None:
+                break
+        return released
+
+    whole = deltas([])
+    for number in range(len(whole)):
+        before = [id_ for delta in whole[:number] for id_ in delta.tokens]
+        after = deltas(before)
+        assert [id_ for delta in after for id_ in delta.tokens] == [
+            id_ for delta in whole[number:] for id_ in delta.tokens
+        ]
+        assert after[-1].stop_reason == whole[-1].stop_reason
+        given_text = StreamDecoder(pieces_tokenizer).skip(before)
+        rest, expected = ("".join(delta.text for delta in some) for some in (after, whole))
+        assert given_text + rest == expected or (not rest and given_text.startswith(expected)), (
+            "a stop string began there"
+        )
+
+
 def held_back(text: str, stops: list[str]) -> int:
     """The length of the longest end of a text that a stop string begins with and goes on after."""
     return max(

@@ -1,0 +1,109 @@
+// One answer: its tokens, and the request that continues it from where it is.
+
+/** Of each token that was seen; alternatives are kept as ids, since thousands of tokens have twenty each. */
+const bytesById = new Map();
+
+/** @param {number} id @returns {number[]} the bytes of a token that an answer or its alternatives had */
+export const bytesOf = (id) => bytesById.get(id) ?? [];
+
+/**
+ * @typedef {{id: number, logprob: number|null, alternatives: {id: number, logprob: number}[]}} Token `logprob` is null
+ *   while it is not known: of tokens that a link gave
+ */
+
+const tokenOf = ({ id, bytes, logprob, top_logprobs: top }) => {
+  bytesById.set(id, bytes);
+  for (const other of top) if (!bytesById.has(other.id)) bytesById.set(other.id, other.bytes);
+  return { id, logprob, alternatives: top.map((other) => ({ id: other.id, logprob: other.logprob })) };
+};
+
+/** `state`: "waiting", "running", "stopped", "failed", or its finish reason. */
+export class Answer {
+  /**
+   * @param {object} request `prompt` and parameters, without `seed`, `n` and `max_tokens`
+   * @param {{seed?: number, maxTokens?: number, given?: Token[], title?: string}} options `given`: its first tokens
+   */
+  constructor(request, { seed, maxTokens, given = [], title }) {
+    Object.assign(this, { request, seed, maxTokens, tokens: [...given], numGiven: given.length, title });
+    this.state = "waiting";
+    this.stopReason = null;
+    this.fingerprint = null;
+    this.usage = null;
+    this.isChanged = true;
+    this.begin();
+  }
+
+  begin() {
+    this.numBefore = this.tokens.length;
+    this.startedAt = performance.now();
+    this.firstAt = this.lastAt = null;
+  }
+
+  get ids() {
+    return this.tokens.map((token) => token.id);
+  }
+
+  get isFinished() {
+    return this.state === "stop" || this.state === "length";
+  }
+
+  /** Whether the tokens that it began with are known by their ids only. */
+  get lacksDetails() {
+    return this.tokens.some((token) => token.logprob === null);
+  }
+
+  /** The bytes of its text: without special tokens. @param {Set<number>} special */
+  bytes(special) {
+    return this.tokens.flatMap((token) => (special.has(token.id) ? [] : bytesOf(token.id)));
+  }
+
+  /** Take the seed that makes this answer alone, and the tokenizer that its ids belong to. */
+  identify(seed, fingerprint) {
+    Object.assign(this, { seed, fingerprint });
+  }
+
+  /** Take what an event of the stream adds. @param {object} choice */
+  add(choice) {
+    this.state = "running";
+    if (choice.prompt_logprobs && this.numBefore) {
+      const scored = choice.prompt_logprobs.slice(-this.numBefore);
+      scored.forEach((entry, index) => (this.tokens[index] = tokenOf(entry)));
+      this.isRedrawn = true;
+    }
+    for (const entry of choice.logprobs ?? []) this.tokens.push(tokenOf(entry));
+    if (choice.logprobs?.length) {
+      this.lastAt = performance.now();
+      this.firstAt ??= this.lastAt;
+    }
+    if (choice.finish_reason) {
+      this.state = choice.finish_reason;
+      this.stopReason = choice.stop_reason;
+    }
+    this.isChanged = true;
+  }
+
+  /** Milliseconds to the first token, and tokens a second after it, of the latest request; null before that. */
+  get speed() {
+    const count = this.tokens.length - this.numBefore;
+    const seconds = (this.lastAt - this.firstAt) / 1000;
+    const first = this.firstAt && this.firstAt - this.startedAt;
+    return { first, rate: count > 1 && seconds > 0 ? (count - 1) / seconds : null };
+  }
+
+  /** What a link needs to make it again. */
+  get link() {
+    const isCut = this.state === "stopped" || this.state === "failed";
+    const maxTokens = isCut ? this.tokens.length : this.maxTokens;
+    const given = this.ids.slice(0, this.numGiven);
+    return { seed: this.seed, ...(maxTokens && { max_tokens: maxTokens }), ...(given.length && { given }) };
+  }
+}
+
+/** The body of the request for answers that begin alike, as its choices. @param {Answer[]} answers */
+export const bodyOf = ([answer, ...others]) => ({
+  ...answer.request,
+  ...(answer.maxTokens !== undefined && { max_tokens: answer.maxTokens }),
+  ...(answer.seed !== undefined && { seed: answer.seed }),
+  ...(others.length && { n: others.length + 1 }),
+  ...(answer.tokens.length && { continue_tokens: answer.ids }),
+});

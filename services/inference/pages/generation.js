@@ -1,0 +1,60 @@
+// Requests for answers: streamed, and continued where they were after the service was away.
+import { bodyOf } from "./answer.js";
+import { events } from "./events.js";
+import { ServiceError, explain, request, whenReady } from "./service.js";
+
+// After these the same request may succeed; "failed", "request_timeout" and errors of the model are final.
+const PASSING = ("cut no_connection loading draining restarting engine_restarted queue_full queue_timeout " +
+  "memory_budget no_thread").split(" ");
+
+/**
+ * Generate until all answers have ended. After a cut, each continues with its own seed, as if it had not been cut.
+ * @param {import("./answer.js").Answer[]} answers that begin alike: the choices of one request
+ * @param {{signal: AbortSignal, onEvent: () => void, onWait: (reason: string) => void}} options
+ * @throws {Error} what cannot be waited for; AbortError where `signal` ended it
+ */
+export const generate = async (answers, options) => {
+  try {
+    await stream(answers, options);
+  } catch (error) {
+    await waitAfter(error, options);
+    const unfinished = answers.filter((answer) => !answer.isFinished);
+    const groups = answers[0].fingerprint ? unfinished.map((answer) => [answer]) : [answers];
+    await Promise.all(groups.map((group) => generate(group, options)));
+  }
+};
+
+const stream = async (answers, { signal, onEvent }) => {
+  const fingerprint = answers[0].fingerprint;
+  const scoring = answers[0].lacksDetails && { prompt_logprobs: 20 };
+  const body = { ...bodyOf(answers), ...scoring, logprobs: 20, stream: true, stream_bytes: true };
+  for (const answer of answers) answer.begin();
+  const response = await request("generate", { json: body, signal });
+  for await (const event of events(response)) {
+    if (fingerprint && fingerprint !== event.fingerprint) {
+      throw new ServiceError("the service has another tokenizer now", { status: 409, code: "other_tokenizer" });
+    }
+    answers.forEach((answer, index) => answer.identify(event.choice_seeds[index], event.fingerprint));
+    for (const choice of event.choices) answers[choice.index].add(choice);
+    if (event.usage) for (const answer of answers) answer.usage = event.usage;
+    onEvent();
+  }
+};
+
+/** Return when the request may be sent again; throw the error where that would not help. */
+const waitAfter = async (error, { signal, onWait }) => {
+  if (!(error instanceof ServiceError)) throw error;
+  if (!PASSING.includes(error.code)) throw error;
+  onWait(`${explain(error)} The answer goes on from where it is.`);
+  await pause(1000 * (error.retryAfter ?? 0.2), signal);
+  await whenReady((reason) => onWait(`${reason} The answer goes on as soon as the service is back.`), signal);
+};
+
+const pause = (milliseconds, signal) =>
+  new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, milliseconds);
+    signal.addEventListener("abort", () => {
+      clearTimeout(timer);
+      reject(signal.reason);
+    });
+  });

@@ -1,0 +1,74 @@
+// An answer's request as a command or a program that gives the same answer.
+import { bodyOf } from "./answer.js";
+import { symbolOf } from "./dom.js";
+import { usesKey } from "./service.js";
+
+const OPENAI = "max_tokens temperature top_p presence_penalty frequency_penalty stop seed logit_bias".split(" ");
+export const KINDS = ["curl", "Python", "OpenAI client"];
+const KEY = 'os.environ["OWNLM_API_KEY"]';
+
+const address = (path) => new URL(path, location.href.split("#")[0]).href;
+
+/** Characters that cannot be seen are written as escapes: what is copied shows what it does. */
+const json = (value) => JSON.stringify(value, null, 1).replace(/\n */g, " ").replace(/[^ -~]/gu, (character) =>
+  (symbolOf(character) === null ? character : character.split("").map(escaped).join("")));
+
+const escaped = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
+
+/** JSON as Python reads it: a pair of surrogates is one escape there. */
+const python = (value) => {
+  if (typeof value === "boolean") return value ? "True" : "False";
+  if (typeof value === "string") return json(value).replace(/(\\ud[89ab]..)(\\ud[c-f]..)/g, (pair) =>
+    `\\U${JSON.parse(`"${pair}"`).codePointAt(0).toString(16).padStart(8, "0")}`);
+  if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
+  if (typeof value !== "object") return String(value);
+  return `{${Object.entries(value).map((pair) => pair.map(python).join(": ")).join(", ")}}`;
+};
+
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+const curl = (body) => `curl ${quoted(address("generate"))} \\
+     ${usesKey() ? '-H "Authorization: Bearer $OWNLM_API_KEY" ' : ""}-H 'Content-Type: application/json' \\
+     -d ${quoted(json(body))}
+`;
+
+const withKey = (program) => (usesKey() ? `import os\n\n${program}` : program);
+
+const httpx = (body) => withKey(`import httpx
+
+body = ${python(body)}
+headers = {${usesKey() ? `"Authorization": "Bearer " + ${KEY}` : ""}}
+response = httpx.post(${python(address("generate"))}, json=body, headers=headers, timeout=600)
+response.raise_for_status()
+print(response.json()["choices"][0]["text"])
+`);
+
+const openai = ({ prompt, ...parameters }, model) => {
+  const known = OPENAI.filter((name) => name in parameters).map((name) => `    ${name}=${python(parameters[name])},\n`);
+  const others = Object.fromEntries(Object.entries(parameters).filter(([name]) => !OPENAI.includes(name)));
+  return withKey(`from openai import OpenAI
+
+client = OpenAI(base_url=${python(address("v1"))}, api_key=${usesKey() ? KEY : '"none"'})
+completion = client.completions.create(
+    model=${python(model)},
+    prompt=${python(prompt)},
+${known.join("")}    extra_body=${python(others)},
+)
+print(completion.choices[0].text)
+`);
+};
+
+/**
+ * A program for an answer. Where the answer began with tokens that were given, it prints what follows them.
+ * @param {string} kind one of KINDS
+ * @param {import("./answer.js").Answer} answer
+ * @param {any} info
+ */
+export const snippet = (kind, answer, info) => {
+  const { given, max_tokens: maxTokens, seed } = answer.link;
+  const body = { ...bodyOf([{ ...answer, seed, maxTokens, tokens: [] }]), ...(given && { continue_tokens: given }) };
+  if (kind === "curl") return curl(body);
+  if (kind === "Python") return httpx(body);
+  // The routes differ in how many tokens they generate where a request does not say it.
+  return openai({ ...body, max_tokens: maxTokens ?? answer.tokens.length }, info.model);
+};
