@@ -136,7 +136,7 @@ def about(page: Page, url: str, picture: Path) -> None:
     page.goto(f"{url}/model")
     expect(page.locator("figure .chart-readout").first).to_contain_text("step")
     page.get_by_label("log y").check()
-    take(page, picture, height=1_200)
+    take(page, picture, height=1_050)
 
 
 def tokenizer(page: Page, url: str, picture: Path) -> None:

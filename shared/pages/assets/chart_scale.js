@@ -29,11 +29,7 @@ const logTicks = (low, high, most) => {
   return ticks.length < 3 && high < 10 * low ? linearTicks(low, high, most) : ticks;
 };
 
-/**
- * @param {boolean} log
- * @param {[number, number]} values the ends of the range; above 0 where `log`
- * @param {[number, number]} pixels where they lie
- */
+/** From a range, above 0 where `log`, to the pixels of its ends. */
 export const makeScale = (log, [low, high], [from, to]) => {
   const map = log ? Math.log : (value) => value;
   const start = map(low);
