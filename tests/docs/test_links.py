@@ -38,10 +38,10 @@ def test_the_index_names_every_page() -> None:
 
 
 def test_pictures_are_small_and_shown() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    texts = [page.read_text(encoding="utf-8") for page in pages()]
     for picture in sorted((DOCS / "images").iterdir()):
         assert picture.stat().st_size < LARGEST_PICTURE, picture
-        assert f"(docs/images/{picture.name})" in readme
+        assert any(f"images/{picture.name})" in text for text in texts), picture
 
 
 def test_pages_that_the_tree_names_exist() -> None:
