@@ -43,7 +43,7 @@ class Curve(_Part):
 class Curves(_Part):
     """At most 400 points each: the lowest and the highest value of each part of a longer curve."""
 
-    loss: Curve | None = Field(None, description="Of the training batches, nats a token")
+    loss: Curve | None = Field(None, description="Of the training batches, nats per token")
     validation_loss: Curve | None = Field(None, description="Nats a token")
     bits_per_byte: Curve | None = Field(None, description="Of the validation text")
     learning_rate: Curve | None = None

@@ -48,7 +48,7 @@ def test_everything_is_there_and_nothing_is_asked_for(page: Page, tmp_path: Path
     expect(page.locator("#comparison tbody tr")).to_have_count(3)
     expect(page.locator("#comparison")).to_contain_text("◆ smallest diverging rate")
     expect(page.locator("#comparison")).to_contain_text("diverged, step 41 of 40")
-    for title in ("Loss", "Bits a byte", "Learning rate", "Gradient norm", "Throughput"):
+    for title in ("Loss", "Bits per byte", "Learning rate", "Gradient norm", "Throughput"):
         expect(summary(page, title)).to_contain_text("rate=0.1")
     picture = page.get_by_role("img", name="Final loss by learning_rate. A cross at the top is a run that diverged.")
     assert picture.evaluate("async node => { await node.decode(); return node.naturalWidth; }") > 100

@@ -73,7 +73,7 @@ def test_tokens_appear_as_one_types(tokens: Page, tokenizer: Tokenizer) -> None:
     size = len(TEXT.encode())
     expect(counts).to_contain_text(f"{len(TEXT)} characters")
     expect(counts).to_contain_text(f"{size} bytes")
-    expect(counts).to_contain_text(f"{size / len(tokenizer.encode(TEXT)):.2f} bytes a token")
+    expect(counts).to_contain_text(f"{size / len(tokenizer.encode(TEXT)):.2f} bytes per token")
     tokens.locator("#text").fill("")
     expect(pieces(tokens)).to_have_count(0)
 

@@ -17,7 +17,7 @@ class RunState:
         skips_in_a_row: How many of the latest steps were skipped without a fault-free one in between.
         rollbacks: How many times the run has returned to a checkpoint.
         evaluated_step: The step of the last evaluation, if there was one.
-        validation_loss: Its result in nats a token.
+        validation_loss: Its result in nats per token.
         bits_per_byte: Its result in bits.
         best_step: The step of the checkpoint with the lowest validation loss, where it is kept.
         best_loss: That loss.

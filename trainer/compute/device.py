@@ -12,7 +12,7 @@ from trainer.errors import UsageError
 
 logger = logging.getLogger(__name__)
 
-# On a CPU: 1.3 to 1.8 times the tokens a second from this width on, nothing at half of it (docs/lab/log.md).
+# On a CPU: 1.3 to 1.8 times the tokens per second from this width on, nothing at half of it (docs/lab/log.md).
 _WIDE_ENOUGH_FOR_BFLOAT16 = 256
 
 

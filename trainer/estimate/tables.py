@@ -154,7 +154,7 @@ def _time(estimate: Mapping[str, Any]) -> Table:
     table = _table(f"Time on {several}{machine['name']}", "", "measured" if measured else "estimated")
     table.add_row("matrix products", f"{_rate(speed['matmul_flops_per_second'])}")
     table.add_row("training", f"{_rate(speed['flops_per_second'])} ({speed['utilization']:.0%})")
-    table.add_row("tokens a second", f"{speed['tokens_per_second']:,.0f}")
+    table.add_row("tokens per second", f"{speed['tokens_per_second']:,.0f}")
     if measured:
         table.add_row("memory held at most", exact(measured["peak_bytes"], "B"))
     table.add_row(f"max_steps ({run['max_steps']:,} steps, {run['tokens']:,} tokens)", _cost(run))

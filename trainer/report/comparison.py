@@ -102,7 +102,7 @@ def _results(run: RunResults, studies: StudyFindings) -> dict[str, str]:
     difference = {"less the baseline's": studies.differences.get(run.name, "")} if studies.differences else {}
     return {
         "parameters": "" if run.parameters is None else short(run.parameters),
-        "bits a byte": number(run.final("bits_per_byte")),
+        "bits per byte": number(run.final("bits_per_byte")),
         "validation loss": number(run.final("validation_loss")),
         **difference,
         "lowest validation loss": "" if lowest is None else f"{lowest[0]:.4f} at {lowest[1]:,}",

@@ -166,7 +166,7 @@ def _sketches(runs: Sequence[RunResults], positions: dict[str, PositionLoss]) ->
         loss("tokens"),
         value("learning-rate", "Learning rate", "learning_rate"),
         value("gradient-norm", "Gradient norm", "grad_norm", log=True),
-        value("throughput", "Tokens a second", "tokens_per_second", zero=True),
+        value("throughput", "Tokens per second", "tokens_per_second", zero=True),
         position("window", {name: each.window for name, each in positions.items()}),
         position("document", {name: each.document for name, each in positions.items()}),
     ]

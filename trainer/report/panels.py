@@ -67,7 +67,7 @@ def draw_losses(axes: Axes, runs: Sequence[RunResults], colors: Sequence[str], a
     if limits is None or not drawn:
         return False
     axes.set_ylim(*limits)
-    axes.set_ylabel("nats a token")
+    axes.set_ylabel("nats per token")
     _label_x(axes, label)
     return True
 
@@ -139,5 +139,5 @@ def draw_positions(axes: Axes, runs: Sequence[RunResults], colors: Sequence[str]
         room = 0.04 * (high - low) or 0.1
         axes.set_ylim(low - room, high + room)
     axes.set_xlabel("position (tokens)")
-    axes.set_ylabel("nats a token")
+    axes.set_ylabel("nats per token")
     return any(len(curve) for curve in curves.values())

@@ -21,8 +21,8 @@ _DIVERGED_HEIGHT = 0.96  # of the axes
 def _key(runs: Sequence[RunResults]) -> tuple[str, str]:
     """What is compared, and its name: bits per byte where vocabularies differ."""
     if len({run.fingerprint for run in runs}) > 1:
-        return "bits_per_byte", "bits a byte"
-    return "validation_loss", "validation loss, nats a token"
+        return "bits_per_byte", "bits per byte"
+    return "validation_loss", "validation loss, nats per token"
 
 
 def draw_final(

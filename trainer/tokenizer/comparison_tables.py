@@ -188,5 +188,5 @@ def _short_names(paths: list[str]) -> dict[str, str]:
 
 
 def _speed(result: TextEncodings, encoding: Encoding) -> float | None:
-    """Megabytes a second of encoding alone; None for a sample, which is too short to measure."""
+    """Megabytes per second of encoding alone; None for a sample, which is too short to measure."""
     return None if result.drawn_from is not None else result.size.bytes / 1e6 / encoding.seconds

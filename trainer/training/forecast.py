@@ -14,7 +14,7 @@ _MEASURED_STEPS = 15
 
 
 class Forecast:
-    """Logs the tokens a second and the time left, once, as soon as enough steps were measured.
+    """Logs the tokens per second and the time left, once, as soon as enough steps were measured.
 
     Args:
         last_step: Where the run will end.

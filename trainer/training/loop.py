@@ -37,7 +37,7 @@ class Step:
 
     Attributes:
         number: Steps done so far, this one included.
-        loss: Mean nats a token over the step's whole batch, before the update.
+        loss: Mean nats per token over the step's whole batch, before the update.
         learning_rate: The rate used.
         grad_norm: Global norm of the gradient before clipping.
         tokens: Of the whole batch.

@@ -156,7 +156,7 @@ def log_plan(run: Run) -> None:
     )
     if len(shapes.stages) > 1:
         logger.info(
-            "schedule: %s windows of %s tokens a step, full from step %d on; the learning rate follows the steps",
+            "schedule: %s windows of %s tokens per step, full from step %d on; the learning rate follows the steps",
             *(_range(shapes.stages, "windows"), _range(shapes.stages, "length"), shapes.stages[-1].first),
         )
     if o.data_order == "uniform":

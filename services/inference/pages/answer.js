@@ -82,7 +82,7 @@ export class Answer {
     this.isChanged = true;
   }
 
-  /** Milliseconds to the first token, and tokens a second after it, of the latest request; null before that. */
+  /** Milliseconds to the first token, and tokens per second after it, of the latest request; null before that. */
   get speed() {
     const count = this.tokens.length - this.numBefore;
     const seconds = (this.lastAt - this.firstAt) / 1000;

@@ -28,7 +28,7 @@ export const headline = (info, training) => {
   const family = FAMILIES[info.architecture.family] ?? info.architecture.family;
   const trained = training ? ` trained on ${short.format(training.data.training.tokens)} tokens of text` : "";
   const bits = training?.bits_per_byte ?? info.origin.bits_per_byte;
-  const result = bits === null ? "" : ` It needs ${bits.toPrecision(3)} bits for a byte of its validation text.`;
+  const result = bits === null ? "" : ` Validation: ${bits.toPrecision(3)} bits per byte.`;
   const size = short.format(info.parameters);
   return `${readable(info.model)}: a ${family} model of ${size} parameters${trained}.${result}`;
 };
@@ -75,7 +75,7 @@ const origin = ({ origin: o, device, dtype, version, fingerprint }) => card("Ori
   ["Files", o.has_checksums ? "as written, by their checksums" : "not verified: the folder has no checksums"],
   ["Training steps", o.steps === null ? null : count(o.steps)],
   ["Tokens seen", o.tokens === null ? null : count(o.tokens)],
-  ["Validation loss", o.validation_loss === null ? null : `${o.validation_loss.toPrecision(4)} nats a token`],
+  ["Validation loss", o.validation_loss === null ? null : `${o.validation_loss.toPrecision(4)} nats per token`],
   ["Served by", `ownlm ${version}, on ${device} in ${dtype}`],
   ["Tokenizer", element("span", { class: "mono" }, fingerprint)],
 ]), element("button", { type: "button", click: (event) => copy(event.currentTarget, fingerprint) }, "Copy fingerprint"));

@@ -7,10 +7,10 @@ import { element, readable } from "./dom.js";
 import { card, count, facts } from "./model_facts.js";
 
 const CHARTS = [
-  { title: "Loss", unit: "nats a token", height: 280, lines: { loss: "training", validation_loss: "validation" } },
+  { title: "Loss", unit: "nats per token", height: 280, lines: { loss: "training", validation_loss: "validation" } },
   { title: "Bits per byte", unit: "of the validation text", lines: { bits_per_byte: "bits" } },
   { title: "Learning rate", lines: { learning_rate: "rate" } },
-  { title: "Throughput", unit: "tokens a second", lines: { tokens_per_second: "tokens" } },
+  { title: "Throughput", unit: "tokens per second", lines: { tokens_per_second: "tokens" } },
   { title: "Gradient norm", unit: "before clipping", lines: { grad_norm: "norm" } },
 ];
 const VALIDATION = ["validation_loss", "bits_per_byte"];
@@ -56,7 +56,7 @@ const bytes = (size) => {
   return `${formatNumber(Number((size / (unit || 1)).toPrecision(3)))} ${name}`;
 };
 
-const nats = (value) => value === null ? null : `${value.toPrecision(4)} nats a token`;
+const nats = (value) => value === null ? null : `${value.toPrecision(4)} nats per token`;
 
 const code = ({ git, ownlm_version, torch_version }) => {
   const revision = git ? `, revision ${readable(git.revision).slice(0, 12)}${git.dirty ? " with changes" : ""}` : "";
@@ -90,7 +90,7 @@ const sources = ({ sources: named, num_sources }) => {
 const tokenData = (title, data) => [element("h3", {}, title), facts([
   ["Tokens", count(data.tokens)],
   ["Documents", count(data.documents)],
-  ["Text", `${bytes(data.bytes)}, ${formatNumber(data.bytes / data.tokens)} bytes a token`],
+  ["Text", `${bytes(data.bytes)}, ${formatNumber(data.bytes / data.tokens)} bytes per token`],
 ])];
 
 const dataCard = ({ data: { training, validation } }) => {

@@ -2,7 +2,7 @@
 import { byId, element } from "./dom.js";
 
 const NUMBERS = [
-  ["max_tokens", "Most tokens", 1],
+  ["max_tokens", "Max tokens", 1],
   ["temperature", "Temperature", "any"],
   ["top_p", "Top p", "any"],
   ["top_k", "Top k", 1],
@@ -10,7 +10,7 @@ const NUMBERS = [
   ["repetition_penalty", "Repetition penalty", "any"],
   ["presence_penalty", "Presence penalty", "any"],
   ["frequency_penalty", "Frequency penalty", "any"],
-  ["min_tokens", "Fewest tokens", 1],
+  ["min_tokens", "Min tokens", 1],
   ["seed", "Seed", 1],
 ];
 const ESCAPES = { n: "\n", r: "\r", t: "\t", "\\": "\\" };

@@ -78,7 +78,7 @@ export class Pieces {
     const count = (value, text) => element("span", {}, element("b", {}, value), ` ${text}`);
     this.counts.replaceChildren(
       count(grouped(tokens), tokens === 1 ? "token" : "tokens"), count(grouped(characters), "characters"),
-      count(grouped(utf8.length), "bytes"), count(ratio(utf8.length), "bytes a token"));
+      count(grouped(utf8.length), "bytes"), count(ratio(utf8.length), "bytes per token"));
     this.move(this.first);
   }
 

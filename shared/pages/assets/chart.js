@@ -1,6 +1,6 @@
 // Line charts: several series, log axes, smoothing, gaps, tens of thousands of points. With chart.css beside base.css:
 //
-//   const chart = new Chart({ title: "Loss", unit: "nats a token", xLabel: "step" });    // or other DEFAULTS
+//   const chart = new Chart({ title: "Loss", unit: "nats per token", xLabel: "step" });    // or other DEFAULTS
 //   page.append(chart.element);
 //   const loss = chart.addSeries("training", { look: 0, smoothing: false });
 //   loss.append([1, 2], [10.1, null]);                            // or one; what is no number is a gap

@@ -73,7 +73,7 @@ def test_what_exists_is_scored_and_nothing_else(model: Transformer, count: int) 
 
 
 def test_bits_per_byte_of_an_even_guess(tokenizer_folder: Path) -> None:
-    """An even guess costs log2(vocab_size) bits a token; special tokens count on neither side."""
+    """An even guess costs log2(vocab_size) bits per token; special tokens count on neither side."""
     tokenizer = Tokenizer.from_files(tokenizer_folder)
     vocab_size = tokenizer.vocab_size
     texts = ["the naïve cat", "the old dog"]

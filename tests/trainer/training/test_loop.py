@@ -114,7 +114,7 @@ def test_a_run_in_small_passes_is_the_run_in_large_ones(
 
 
 def test_it_learns(settings: TrainSettings, change: Callable[..., TrainSettings]) -> None:
-    """B82: no loss is NaN; ten words at random cost 2.3 nats a word."""
+    """B82: no loss is NaN; ten words at random cost 2.3 nats per word."""
     _, steps, _ = take_steps(change(settings, max_steps=150))
     assert steps[0].loss == pytest.approx(torch.tensor(290.0).log().item(), abs=0.3)
     assert steps[-1].loss < 2.6

@@ -139,7 +139,7 @@ def test_tokens_and_shapes_of_a_scheduled_run_are_counted_right(
     plan = next(message for message in caplog.messages if message.startswith("plan:"))
     assert "10 steps of 8 to 64 tokens" in plan
     (schedule,) = (message for message in caplog.messages if message.startswith("schedule:"))
-    assert "1 to 4 windows of 8 to 16 tokens a step, full from step 4 on" in schedule
+    assert "1 to 4 windows of 8 to 16 tokens per step, full from step 4 on" in schedule
     assert records(run, "tokens_per_second") == [tokens / 2 for tokens in steps]
 
 

@@ -17,11 +17,11 @@ export const AXES = {
 };
 
 const KINDS = [
-  { title: "Loss", unit: "nats a token", keys: { loss: "training", validation_loss: "validation" } },
-  { title: "Bits a byte", unit: "validation", keys: { bits_per_byte: "" } },
+  { title: "Loss", unit: "nats per token", keys: { loss: "training", validation_loss: "validation" } },
+  { title: "Bits per byte", unit: "validation", keys: { bits_per_byte: "" } },
   { title: "Learning rate", keys: { learning_rate: "" } },
   { title: "Gradient norm", keys: { grad_norm: "" } },
-  { title: "Throughput", unit: "tokens a second", keys: { tokens_per_second: "" } },
+  { title: "Throughput", unit: "tokens per second", keys: { tokens_per_second: "" } },
 ];
 const SMOOTHED = ["loss", "grad_norm", "tokens_per_second"];
 

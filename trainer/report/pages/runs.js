@@ -27,7 +27,7 @@ const setAbout = ({ title, written, figures }) => {
 
 const setPositions = (all) => {
   const charts = all.map(({ title, note, curves: lines }) => {
-    const chart = new Chart({ title, unit: "nats a token", xLabel: "position (tokens)", xLog: true });
+    const chart = new Chart({ title, unit: "nats per token", xLabel: "position (tokens)", xLog: true });
     for (const { run, name, steps, values } of lines) chart.addSeries(name, { look: runLook(run) }).set(steps, values);
     return element("div", {}, chart.element, element("p", { class: "soft" }, note));
   });

@@ -55,7 +55,7 @@ const comparison = ({ headings, rows }) => titled("Comparison", rows, () => [
     cell.className = "state";
     if (rows[row].reason) cell.append(element("div", { class: "soft" }, shown(rows[row].reason)));
   }),
-  soft("Bits a byte and validation loss are the last ones; training loss is the mean of the last tenth of the records.",
+  soft("Bits per byte and validation loss are the last ones; training loss is the mean of the last tenth of the records.",
     rows.length > 1 ? " The best run is the first." : ""),
 ]);
 
