@@ -32,9 +32,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.browser)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """The distribution's Chromium; skips where there is none, but fails in CI."""
+    """The distribution's Chromium; skips where there is none, but fails in CI.
+
+    For one file: while Playwright is open, its event loop runs in this thread, and `asyncio.run` of other tests fails.
+    """
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if path is None:
         reason = "the browser tests need Chromium (on Debian and Ubuntu: apt-get install chromium)"
