@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def chromium() -> Iterator[Browser]:
     """The distribution's Chromium; skips where there is none, but fails in CI.
 
-    For one file: while Playwright is open, its event loop runs in this thread, and `asyncio.run` of other tests fails.
+    Ended after each module: while it is there, Playwright's event loop counts as running, and no test can have its own.
     """
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if path is None:

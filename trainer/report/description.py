@@ -7,18 +7,20 @@ show; none of them is markup.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from trainer.report.comparison import cautions as find_cautions
 from trainer.report.comparison import comparison, duration, state
-from trainer.report.figures import Picture
 from trainer.report.points import SHOWN, points_of
 from trainer.report.positions import PositionLoss
 from trainer.report.profiles import JobProfile
 from trainer.report.studies import read_findings
 from trainer.runs.results import RunResults
+
+if TYPE_CHECKING:
+    from trainer.report.figures import Picture  # imports matplotlib
 
 _MOST_SAMPLES = 12
 _MOST_EVENTS = 100
@@ -45,7 +47,7 @@ class Extras:
 
     samples: Mapping[str, Sequence[Sample]] | None = None
     positions: Mapping[str, PositionLoss] = field(default_factory=dict)
-    pictures: Sequence[Picture] = ()
+    pictures: "Sequence[Picture]" = ()
     profiles: Sequence[JobProfile] = ()
     notes: Sequence[str] = ()
 

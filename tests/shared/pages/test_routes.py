@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from shared.pages import SECURITY_HEADERS, is_page_path, page_routes
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ["shared.http.docs_page", "services.inference.pages", "services.tokenizer.pages"]
+PACKAGES = ["shared.http.docs_page", "services.inference.pages", "services.tokenizer.pages", "trainer.report.pages"]
 FOLDERS = [ROOT / "shared/pages/assets", *(ROOT / name.replace(".", "/") for name in PACKAGES)]
 SOURCES = sorted(file for folder in FOLDERS for file in folder.glob("*.*") if file.suffix in {".js", ".html", ".css"})
 

@@ -44,16 +44,6 @@ def test_what_cannot_be_put_into_a_file_is_refused(monkeypatch: pytest.MonkeyPat
         single_file.bundle("main.js")
 
 
-def test_the_page_and_all_that_it_needs_are_small() -> None:
-    """60 KB, before compression."""
-    html = single_file._asset("index.html")
-    names = {"index.html", "icon.svg", *single_file._LINK.findall(html)}
-    modules: dict[str, str] = {}
-    single_file._add_module("runs.js", modules)
-    sizes = {name: len(single_file._asset(name).encode()) for name in names | set(modules)}
-    assert sum(sizes.values()) < 60_000, sizes
-
-
 def test_the_pictures_have_the_colors_of_the_page() -> None:
     from trainer.report.figures import _STYLE_SHEET
 

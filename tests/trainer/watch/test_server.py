@@ -99,6 +99,16 @@ def test_every_page_gets_all_and_then_what_is_new(tmp_path: Path, watch: Serve) 
             assert next(stream)["points"]["0"]["loss"] == {"from": 40, "steps": [41], "values": [1]}
 
 
+def test_little_is_imported() -> None:
+    """Neither a server by other commands, nor torch or matplotlib by this one."""
+    code = "import sys, trainer.{}; print(*({{'torch', 'matplotlib', 'starlette', 'uvicorn'}} & {{*sys.modules}}))"
+    loaded = []
+    for module in ("cli", "watch.server"):
+        command = [sys.executable, "-c", code.format(module)]
+        loaded.append({*subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()})
+    assert loaded == [set(), {"starlette", "uvicorn"}]
+
+
 def test_a_port_that_is_taken_is_named() -> None:
     with bind("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]

@@ -28,7 +28,7 @@ const SMOOTHED = ["loss", "grad_norm", "tokens_per_second"];
 export class Curves {
   /**
    * @param {HTMLElement} place where the charts go
-   * @param {{x: keyof typeof AXES, xLog: boolean, yLog: boolean, smoothing: number}} view of all charts; may change later
+   * @param {{x: keyof typeof AXES, xLog: boolean, yLog: boolean, smoothing: number}} view of all charts; may change
    */
   constructor(place, view) {
     Object.assign(this, { place, view, points: new Map(), hidden: new Set(), marks: [] });
@@ -41,19 +41,21 @@ export class Curves {
     for (const chart of this.charts?.values() ?? []) chart.destroy();
     this.place.replaceChildren();
     this.place.classList.toggle("several", runs.length > 1);
-    Object.assign(this, { runs: new Map(runs.map(({ run, name }) => [run, name])), charts: new Map(), lines: new Map() });
+    const names = runs.map(({ run, name }) => [run, name]);
+    Object.assign(this, { runs: new Map(names), charts: new Map(), lines: new Map() });
     this.redraw();
   }
 
-  /** @param {Object<string, Object<string, {from: number, steps: number[], values: (number|null)[]}>>} points by run and key */
+  /** @param {Object<string, Object<string, {from: number, steps: number[], values: (number|null)[]}>>} points */
   add(points) {
     for (const [id, curves] of Object.entries(points)) {
       const run = Number(id);
       if (!this.points.has(run)) this.points.set(run, new Map());
       const known = this.points.get(run);
       for (const [key, { from, steps, values }] of Object.entries(curves)) {
-        const { steps: oldSteps = [], values: oldValues = [] } = known.get(key) ?? {};
-        known.set(key, { steps: [...oldSteps.slice(0, from), ...steps], values: [...oldValues.slice(0, from), ...values] });
+        const old = known.get(key) ?? { steps: [], values: [] };
+        const after = (name, more) => [...old[name].slice(0, from), ...more];
+        known.set(key, { steps: after("steps", steps), values: after("values", values) });
       }
       this.draw(run, AXES[this.view.x].key in curves ? known.keys() : Object.keys(curves));
     }

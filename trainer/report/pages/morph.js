@@ -5,7 +5,7 @@
  * @param {Node[]} wanted these; those with `data-key` are found by it, others by their place
  */
 export const morphChildren = (parent, wanted) => {
-  const keyed = new Map([...parent.children].filter((child) => child.dataset.key).map((child) => [child.dataset.key, child]));
+  const keyed = new Map([...parent.children].map((child) => [child.dataset.key, child]));
   wanted.forEach((node, i) => {
     const key = node.nodeType === Node.ELEMENT_NODE ? node.dataset.key : undefined;
     const there = parent.childNodes[i];
@@ -29,7 +29,9 @@ const morph = (old, wanted) => {
       if (name === "style") old.style.cssText = value; // the page's policy forbids the attribute
       else old.setAttribute(name, value);
     }
-    for (const { name } of [...old.attributes]) if (name !== "open" && !wanted.hasAttribute(name)) old.removeAttribute(name);
+    for (const { name } of [...old.attributes]) {
+      if (name !== "open" && !wanted.hasAttribute(name)) old.removeAttribute(name);
+    }
     morphChildren(old, [...wanted.childNodes]);
   }
 };

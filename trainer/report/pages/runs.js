@@ -21,16 +21,18 @@ const curves = new Curves(byId("curves"), view);
 const setAbout = ({ title, written, figures }) => {
   byId("title").textContent = shown(title);
   document.title = `${shown(title)} – training`;
-  if (written) byId("status").textContent = `Written ${written} by python -m trainer report; the figures are files in ${shown(figures)}/ too.`;
+  const files = `the figures are files in ${shown(figures ?? "")}/ too`;
+  if (written) byId("status").textContent = `Written ${written} by python -m trainer report; ${files}.`;
 };
 
 const setPositions = (all) => {
   const charts = all.map(({ title, note, curves: lines }) => {
     const chart = new Chart({ title, unit: "nats a token", xLabel: "position (tokens)", xLog: true });
-    for (const { run, name, steps, values } of lines) chart.addSeries(name, { look: runLook(run) }).append(steps, values);
+    for (const { run, name, steps, values } of lines) chart.addSeries(name, { look: runLook(run) }).set(steps, values);
     return element("div", {}, chart.element, element("p", { class: "soft" }, note));
   });
-  if (all.length) byId("positions").append(element("h2", {}, "Loss by position"), element("div", { class: "charts" }, ...charts));
+  if (!all.length) return;
+  byId("positions").append(element("h2", {}, "Loss by position"), element("div", { class: "charts" }, ...charts));
 };
 
 const OTHERS = { about: setAbout, positions: setPositions };

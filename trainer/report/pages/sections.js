@@ -12,15 +12,17 @@ const steps = (items, name) => element("dl", { class: name }, ...items.flatMap((
   [element("dt", {}, `step ${number(step)}`), element("dd", { class: "text" }, shown(text))]));
 
 /** A table whose first cells name the rows. `cell` adds to a cell what is no text. */
-const table = (label, names, rows, cell = () => {}) => element("div", { class: "wide", tabindex: 0, role: "region", "aria-label": label },
-  element("table", {},
+const table = (label, names, rows, cell = () => {}) => {
+  const cells = (texts, row) => texts.map((text, column) => {
+    const made = element("td", {}, shown(text));
+    cell(made, row, column);
+    return made;
+  });
+  return element("div", { class: "wide", tabindex: 0, role: "region", "aria-label": label }, element("table", {},
     element("thead", {}, element("tr", {}, ...names.map((name) => element("th", { scope: "col" }, shown(name))))),
-    element("tbody", {}, ...rows.map(([first, ...others], row) => element("tr", {}, element("th", { scope: "row" }, first),
-      ...others.map((text, column) => {
-        const made = element("td", {}, shown(text));
-        cell(made, row, column);
-        return made;
-      }))))));
+    element("tbody", {}, ...rows.map(([first, ...others], row) =>
+      element("tr", {}, element("th", { scope: "row" }, first), ...cells(others, row))))));
+};
 
 const marked = (mark) => mark ? element("span", { class: "warn" }, ` ◆ ${mark}`) : null;
 
@@ -36,7 +38,8 @@ const notes = ({ cautions, studies }) => [
 
 const now = (all) => all.map((run) => element("div", { class: "card now", "data-key": run.run },
   namedRun(run), ` ${run.state}`,
-  run.share === null ? null : element("progress", { max: 1, value: run.share, "aria-label": `Progress of ${shown(run.name)}` }),
+  run.share === null ? null
+    : element("progress", { max: 1, value: run.share, "aria-label": `Progress of ${shown(run.name)}` }),
   element("dl", { class: "figures" },
     ...run.figures.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))))));
 
@@ -67,12 +70,14 @@ const samples = (all) => titled("Samples", all, () => [
   ...all.map((run, i) => folded(run, i === 0, steps([...run.items].reverse(), "samples"))),
 ]);
 
-const pictures = (all) => titled("Results", all, () => [element("div", { class: "charts" }, ...all.map(({ title, note, source }) =>
-  element("figure", {}, element("h3", {}, shown(title)), element("img", { src: source, alt: `${shown(title)}. ${shown(note)}` }),
-    element("figcaption", { class: "soft" }, shown(note)))))]);
+const picture = ({ title, note, source }) => element("figure", {}, element("h3", {}, shown(title)),
+  element("img", { src: source, alt: `${shown(title)}. ${shown(note)}` }),
+  element("figcaption", { class: "soft" }, shown(note)));
 
-const share = (value) => svg("svg", { class: "share", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
-  svg("rect", { width: 100 * value, height: 10 }));
+const pictures = (all) => titled("Results", all, () => [element("div", { class: "charts" }, ...all.map(picture))]);
+
+const share = (value) => svg("svg", { class: "share", viewBox: "0 0 100 8", "aria-hidden": "true" },
+  svg("rect", { width: 100 * value, height: 8 }));
 
 const cells = (label, { headings, rows }, shares = []) => table(label, headings,
   rows.map(([first, ...others]) => [shown(first), ...others]), (cell, row, column) => {
@@ -83,8 +88,8 @@ const profiles = (all) => titled("Where the time went", all, () => all.map((prof
   element("details", { "data-key": profile.name, open: i === 0 }, element("summary", {}, shown(profile.name)),
     ...profile.summary.map((line) => element("p", {}, shown(line))),
     cells("Stages", profile.stages, profile.shares), ...profile.notes.map((note) => soft(shown(note))),
-    profile.operators.rows.length ? element("details", {}, element("summary", {}, `Operators in ${shown(profile.traced)}`),
-      cells("Operators", profile.operators),
+    profile.operators.rows.length ? element("details", {},
+      element("summary", {}, `Operators in ${shown(profile.traced)}`), cells("Operators", profile.operators),
       soft("Open profile_trace.json.gz of the run's folder at ui.perfetto.dev to see them one by one.")) : null)));
 
 const made = (all) => titled("How the runs were made", all, () => all.map((run) => folded(run, all.length === 1,
