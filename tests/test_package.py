@@ -16,9 +16,14 @@ def test_data_files_are_listed() -> None:
         path = PurePosixPath(name)
         if path.suffix == ".py" or path.name in NOT_INSTALLED:
             continue
-        listed = any(
-            path.relative_to(parent).match(pattern) and pattern.count("/") == str(path.relative_to(parent)).count("/")
-            for parent in path.parents  # a folder that is no package belongs to the package around it
-            for pattern in patterns.get(".".join(parent.parts), [])
-        )
-        assert listed, f"{name} is not installed: list it under [tool.setuptools.package-data]"
+        assert _is_listed(path, patterns), f"{name} is not installed: list it under [tool.setuptools.package-data]"
+
+
+def _is_listed(path: PurePosixPath, patterns: dict[str, list[str]]) -> bool:
+    """Whether a pattern of a package above the file matches its path from there on."""
+    for folder in path.parents:
+        inside = path.relative_to(folder)
+        listed = patterns.get(".".join(folder.parts), []) + patterns.get("*", [])
+        if any(inside.match(pattern) for pattern in listed if len(PurePosixPath(pattern).parts) == len(inside.parts)):
+            return True
+    return False

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import httpx
 import pytest
@@ -69,7 +69,7 @@ def test_answers_side_by_side_and_a_link_that_makes_them_again(
     page: Page, new_context: Callable[..., BrowserContext], inference_url: str
 ) -> None:
     open_playground(page, inference_url)
-    generate(page, answers=3, temperature=1.5, max_tokens=25)
+    generate(page, answers=3, temperature=1.5, max_tokens=25, min_tokens=20)
     wait_finished(page, 3)
     first = texts(page)
     assert all(20 <= len(answer) <= 25 for answer in first)
@@ -79,7 +79,7 @@ def test_answers_side_by_side_and_a_link_that_makes_them_again(
     check_layout(page)
     check_accessibility(page)
     link = page.url
-    assert state(page)["parameters"] == {"temperature": 1.5}
+    assert state(page)["parameters"] == {"temperature": 1.5, "min_tokens": 20}
     again = new_context().new_page()
     again.goto(link)
     wait_finished(again, 3)
@@ -236,6 +236,25 @@ def test_a_wrong_value_is_named_and_not_sent(
     expect(page.get_by_role("status")).to_contain_text(message)
     expect(page.locator(f"#{field}")).to_be_focused()
     expect(page.locator("#answers article")).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    ("fragment", "status"),
+    [
+        ('{"prompt":"a","answers":[null]}', "This link is damaged"),
+        ('{"prompt":"a","answers":[{"seed":1,"given":["<img>"]}]}', "valid integer"),
+        ('{"prompt":"a","parameters":{"bogus":1},"answers":[{"seed":1}]}', "Bogus: unknown field"),
+        ('{"prompt":"a","tokenizer":"0000","answers":[{"seed":1}]}', "another tokenizer"),
+        ('{"prompt":"a', ""),
+    ],
+)
+def test_a_damaged_link_is_said_to_be_one(
+    page: Page, inference_url: str, watched: Any, fragment: str, status: str
+) -> None:
+    watched.expected.append("422")
+    page.goto(f"{inference_url}/#{quote(fragment)}")
+    expect(page.get_by_label("Temperature")).to_be_attached()
+    expect(page.get_by_role("status")).to_contain_text(status)
 
 
 def test_what_the_service_refuses_is_said(page: Page, inference_url: str, watched: Any) -> None:

@@ -36,7 +36,7 @@ def test_the_key_is_asked_for_and_stays_in_memory(page: Page, model_dir: Path, w
         dialog.get_by_label("Key").fill(KEY)
         page.keyboard.press("Enter")
         wait_finished(page)
-        assert "API_KEY" in copied(page, page.get_by_role("button", name="as Python"))
+        assert 'os.environ["KEY"]' in copied(page, page.get_by_role("button", name="as Python"))
         stored = page.evaluate("JSON.stringify([localStorage, sessionStorage, document.cookie, location.href])")
         assert KEY not in stored
         assert page.context.cookies() == []
@@ -121,6 +121,25 @@ def test_answers_go_on_after_the_service_was_killed(page: Page, slow: Callable[.
     choices = httpx.post(f"{back.url}/generate", json=body, timeout=240).json()["choices"]
     for choice, card in zip(choices, page.locator("#answers article").all(), strict=True):
         assert copied(page, card.get_by_role("button", name="as text")) == choice["text"]
+
+
+def test_an_answer_that_had_ended_when_its_stream_was_cut_is_not_asked_for_again(
+    page: Page, inference_url: str
+) -> None:
+    open_playground(page, inference_url)
+    calls = []
+
+    def cut(route: Route) -> None:
+        calls.append(route.request.post_data_json)
+        response = route.fetch()
+        route.fulfill(response=response, body=response.text().replace("data: [DONE]\n\n", ""))
+
+    page.route("**/generate", cut)
+    generate(page, max_tokens=3, temperature=0)
+    wait_finished(page)
+    expect(page.locator("#answers .t")).to_have_count(3)
+    expect(page.get_by_role("status")).to_be_empty()
+    assert [call["max_tokens"] for call in calls] == [3]
 
 
 def test_stop_gives_up_waiting(page: Page, inference_url: str, watched: Watched) -> None:

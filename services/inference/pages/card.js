@@ -109,9 +109,11 @@ export class Card {
   /** A token whose bytes are shown within the character of a later one keeps its place, and a mark. */
   #shorten(span, isFirst) {
     if (isFirst && span.childNodes.length > 1) span.lastChild.remove(); // it has whole characters before
-    else span.replaceChildren();
+    else {
+      span.replaceChildren();
+      span.setAttribute("aria-label", "part of the next character");
+    }
     span.classList.add("part");
-    span.setAttribute("aria-label", "part of the next character");
   }
 
   #newLine() {

@@ -62,6 +62,7 @@ const run = async (answers) => {
   };
   try {
     await generate(answers, { signal: controller.signal, onEvent, onWait: (reason) => say(reason, true) });
+    onEvent();
   } catch (error) {
     if (error.name === "AbortError") say("Stopped.");
     else {
@@ -180,7 +181,9 @@ const actions = {
     }
     card.node.remove();
     byId("prompt").focus();
+    isEdited ||= !cards.length;
     keepAnswers();
+    keepForm();
   },
 };
 
@@ -237,7 +240,7 @@ const begin = async () => {
       await loadInfo();
       say("");
       const state = readAddress();
-      if (state) await open(state);
+      if (state) await open(state).catch((error) => say(`This link is damaged: ${error.message}.`, true));
       return;
     } catch (error) {
       say(explain(error), true);

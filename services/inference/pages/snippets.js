@@ -5,7 +5,7 @@ import { usesKey } from "./service.js";
 
 const OPENAI = "max_tokens temperature top_p presence_penalty frequency_penalty stop seed logit_bias".split(" ");
 export const KINDS = ["curl", "Python", "OpenAI client"];
-const KEY = 'os.environ["OWNLM_API_KEY"]';
+const KEY = 'os.environ["KEY"]';
 
 const address = (path) => new URL(path, location.href.split("#")[0]).href;
 
@@ -28,7 +28,7 @@ const python = (value) => {
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 const curl = (body) => `curl ${quoted(address("generate"))} \\
-     ${usesKey() ? '-H "Authorization: Bearer $OWNLM_API_KEY" ' : ""}-H 'Content-Type: application/json' \\
+     ${usesKey() ? '-H "Authorization: Bearer $KEY" ' : ""}-H 'Content-Type: application/json' \\
      -d ${quoted(json(body))}
 `;
 

@@ -77,12 +77,20 @@ export const debounce = (action, wait) => {
  * @param {string} text
  */
 export const copy = async (button, text) => {
-  const label = button.textContent;
-  try {
-    await navigator.clipboard.writeText(text);
-    button.textContent = "Copied";
-  } catch {
-    button.textContent = "The browser does not allow it";
-  }
+  const label = (button.dataset.label ??= button.textContent);
+  const isCopied = await navigator.clipboard?.writeText(text).then(() => true, () => false) ?? copySelected(text);
+  button.textContent = isCopied ? "Copied" : "The browser does not allow it";
+  button.focus();
   setTimeout(() => (button.textContent = label), 1500);
+};
+
+/** Without HTTPS, browsers copy only what is selected. */
+const copySelected = (text) => {
+  const area = element("textarea");
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  const isCopied = document.execCommand("copy");
+  area.remove();
+  return isCopied;
 };

@@ -1,6 +1,7 @@
 """What users of other servers met, asked of both samplers."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -147,6 +148,18 @@ def test_an_evicted_row_goes_on_as_before(kind):
     drawn = [sampler.sample(logits, [0])[0].token for _ in range(80)]
     sampler.open(3, of, drawn[:66])
     assert [sampler.sample(logits, [3])[0].token for _ in range(14)] == drawn[66:]
+
+
+def test_a_row_that_is_given_its_first_ids_draws_the_rest(kind):
+    logits, wanted = np.zeros((1, 50), np.float32), {"seed": 9, "presence_penalty": 2.0, "repetition_penalty": 1.5}
+    sampler = AnySampler(kind, 50)
+    sampler.open(0, request([3, 4], min_tokens=90, stop_ids=[7], **wanted))
+    drawn = [sampler.sample(logits, [0])[0].token for _ in range(80)]
+    given = replace(request([3, 4, *drawn[:66]], min_tokens=90, stop_ids=[7], **wanted), num_given=66)
+    sampler.open(3, given)
+    assert [sampler.sample(logits, [3])[0].token for _ in range(10)] == drawn[66:76]
+    sampler.open(5, given, drawn[66:76])
+    assert [sampler.sample(logits, [5])[0].token for _ in range(4)] == drawn[76:], "evicted after that"
 
 
 def test_a_bias_on_an_unknown_id_is_refused_by_name(kind):
