@@ -22,7 +22,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 from trainer.runs.metrics import read_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
-SIZE = {"width": 1280, "height": 800}
+WIDTH, HEIGHT = 1280, 820
 LARGEST = 300_000  # bytes of a picture
 WATCHED_STEP = 1_800  # of the demo's 3,600
 PATIENCE = 120_000  # ms
@@ -42,7 +42,7 @@ def main() -> int:
     expect.set_options(timeout=PATIENCE)
     with tempfile.TemporaryDirectory() as work, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=args.browser, args=["--no-sandbox"])
-        page = browser.new_page(viewport=SIZE, color_scheme="light")  # type: ignore[arg-type]
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
         model = Path(work) / "demo"
         training = [sys.executable, "-m", "trainer", "demo", "--keep", "--output", str(model)]
         with running(training) as process:
@@ -108,7 +108,7 @@ def watch(page: Page, run: Path, picture: Path) -> None:
         page.goto(f"http://127.0.0.1:{port}/")
         expect(page.locator("#now")).to_contain_text("running")
         page.get_by_label("log y").check()
-        take(page, picture)
+        take(page, picture, height=1_060)
 
 
 def last_step(run: Path) -> int:
@@ -133,12 +133,10 @@ def playground(page: Page, url: str, picture: Path) -> None:
 
 def about(page: Page, url: str, picture: Path) -> None:
     """What the model is, and its training curves."""
-    page.set_viewport_size({**SIZE, "height": 1_200})
     page.goto(f"{url}/model")
     expect(page.locator("figure .chart-readout").first).to_contain_text("step")
     page.get_by_label("log y").check()
-    take(page, picture)
-    page.set_viewport_size(SIZE)
+    take(page, picture, height=1_050)
 
 
 def tokenizer(page: Page, url: str, picture: Path) -> None:
@@ -153,8 +151,9 @@ def tokenizer(page: Page, url: str, picture: Path) -> None:
     take(page, picture)
 
 
-def take(page: Page, picture: Path) -> None:
+def take(page: Page, picture: Path, *, height: int = HEIGHT) -> None:
     """Take a picture of what is in the window, once it stands still."""
+    page.set_viewport_size({"width": WIDTH, "height": height})
     page.mouse.move(0, 0)
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     content = page.screenshot(path=picture)

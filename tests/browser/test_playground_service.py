@@ -1,5 +1,6 @@
 """The playground beside a service that needs a key, is busy, not ready, or gone."""
 
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -102,15 +103,18 @@ def test_a_page_that_is_opened_while_the_model_loads(scripted_service: Any, page
     expect(page.get_by_role("status")).to_be_empty()
 
 
-def test_answers_go_on_after_the_service_was_killed(page: Page, slow: Callable[..., Process], watched: Watched) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
+def test_answers_go_on_after_the_service_has_ended(
+    slow: Callable[..., Process], page: Page, watched: Watched, ending: signal.Signals
+) -> None:
     """Three of them, each of which becomes what it would have been."""
     watched.expected += ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET", "503"]
-    running = slow(0.05)
+    running = slow(0.05, shutdown_timeout=0)
     port = int(running.url.rpartition(":")[2])
     open_playground(page, running.url)
     generate(page, answers=3, temperature=1.4, max_tokens=60, min_tokens=60, seed=11)
     expect(page.locator("#answers article").last.locator(".t").nth(5)).to_be_attached()
-    running.popen.kill()
+    running.popen.send_signal(ending)
     running.popen.wait()
     expect(page.get_by_role("status")).to_contain_text("as soon as the service is back")
     assert page.locator("#answers .t").count() < 180

@@ -10,6 +10,7 @@ from tests.docs.pages import DOCS, ROOT, pages
 
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+LARGEST_PICTURE = 300_000  # bytes
 _LONG = {DOCS / "reference" / "cli.md", DOCS / "lab" / "benchmarks.md"}  # generated, in whole or in part
 
 
@@ -34,6 +35,13 @@ def test_links_of_a_page(page: Path) -> None:
 def test_the_index_names_every_page() -> None:
     linked = {(DOCS / link).resolve() for link in _LINK.findall((DOCS / "README.md").read_text(encoding="utf-8"))}
     assert {*DOCS.rglob("*.md")} - {DOCS / "README.md"} == linked
+
+
+def test_pictures_are_small_and_shown() -> None:
+    texts = [page.read_text(encoding="utf-8") for page in pages()]
+    for picture in sorted((DOCS / "images").iterdir()):
+        assert picture.stat().st_size < LARGEST_PICTURE, picture
+        assert any(f"images/{picture.name})" in text for text in texts), picture
 
 
 def test_pages_that_the_tree_names_exist() -> None:

@@ -25,8 +25,8 @@ COMMON = {"info", "livez", "metrics", "readyz"}
 @pytest.mark.parametrize(
     ("service", "names"),
     [
-        ("inference", COMMON | {"generate", "completions", "list_models", "retrieve_model"}),
-        ("tokenizer", COMMON | {"encode", "decode"}),
+        ("inference", COMMON | {"generate", "completions", "list_models", "retrieve_model", "training"}),
+        ("tokenizer", COMMON | {"encode", "decode", "vocabulary", "vocabulary_token"}),
     ],
 )
 def test_operations_have_plain_names(service: str, names: set[str]) -> None:

@@ -4,8 +4,8 @@ import { events } from "./events.js";
 import { ServiceError, explain, request, whenReady } from "./service.js";
 
 // After these the same request may succeed; "failed", "request_timeout" and errors of the model are final.
-const PASSING = ("cut no_connection loading draining restarting engine_restarted queue_full queue_timeout " +
-  "memory_budget no_thread").split(" ");
+const PASSING = ("cut no_connection loading draining restarting engine_restarted engine_unavailable queue_full " +
+  "queue_timeout memory_budget no_thread").split(" ");
 
 /**
  * Generate until all answers have ended. After a cut, each continues with its own seed, as if it had not been cut.

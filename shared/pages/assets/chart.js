@@ -2,16 +2,11 @@
 //
 //   const chart = new Chart({ title: "Loss", unit: "nats a token", xLabel: "step" });    // or other DEFAULTS
 //   page.append(chart.element);
-//   const loss = chart.addSeries("training");                     // look: color and dashes, else the next of thirty
-//   const tests = chart.addSeries("validation", { look: 1, smoothing: false });
-//   loss.append(1, 10.8);
-//   loss.append([2, 3], [10.1, null]);                            // what is no number is a gap; xs never step back
-//   loss.cut(2);                                                  // after a rollback: drops the points at x >= 2
-//   loss.set(xs, ys);                                             // all anew
+//   const loss = chart.addSeries("training", { look: 0, smoothing: false });
+//   loss.append([1, 2], [10.1, null]);                            // or one; what is no number is a gap
+//   loss.set(xs, ys);                                             // all anew, as after a rollback
 //   chart.set({ xLog: false, yLog: true, smoothing: 0.9 });
 //   chart.setMarks([{ x: 120, label: "rolled back" }]);           // vertical lines, named in the readout
-//   chart.removeSeries(tests);
-//   chart.destroy();
 //
 // It is drawn once a frame, however much has changed. Names may be any text. chart_controls.js sets several charts.
 import { Series } from "./chart_data.js";
@@ -67,19 +62,13 @@ export class Chart {
     this.redraw();
   }
 
-  /** @param {string} name @param {{look?: number, smoothing?: boolean}} [options] @returns {Series} */
+  /** `look` numbers color and dashes: the next of thirty, if left out. @returns {Series} */
   addSeries(name, { look = this.looks, smoothing = true } = {}) {
     this.looks = look + 1;
     const series = new Series(name, { look, smoothing, onChange: () => this.redraw() });
     this.series.push(series);
     this.showLegend();
     return series;
-  }
-
-  /** @param {Series} series */
-  removeSeries(series) {
-    this.series = this.series.filter((other) => other !== series);
-    this.showLegend();
   }
 
   showLegend() {

@@ -4,10 +4,9 @@ import { element } from "./dom.js";
 const HELP = "In a chart: arrow keys or the pointer for values; + and −, or a drag, to zoom; 0 for all";
 
 /**
- * @param {() => Iterable<import("./chart.js").Chart>} charts those there are at the time of a change
- * @param {{xLog?: boolean, yLog?: boolean, smoothing?: number}} start what the charts begin with
+ * @param {() => Iterable<import("./chart.js").Chart>} charts those there are at a change
+ * @param {{xLog?: boolean, yLog?: boolean, smoothing?: number}} start
  * @param {(view: {xLog: boolean, yLog: boolean, smoothing: number}) => void} [onChange]
- * @returns {HTMLElement}
  */
 export const chartControls = (charts, start, onChange = () => {}) => {
   const view = { xLog: false, yLog: false, smoothing: 0, ...start };

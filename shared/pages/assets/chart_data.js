@@ -36,15 +36,9 @@ export class Series {
 
   /** Replace all points. */
   set(xs, ys) {
-    this.cut(-Infinity);
-    this.append(xs, ys);
-  }
-
-  /** Drop the points at `x` and after it. */
-  cut(x) {
-    this.length = this.indexFrom(x);
+    this.length = 0;
     this.restartSmoothing();
-    this.onChange();
+    this.append(xs, ys);
   }
 
   reserve(length) {

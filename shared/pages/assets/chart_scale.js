@@ -23,17 +23,13 @@ const logTicks = (low, high, most) => {
   const [first, last] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
   const every = Math.ceil((last - first) / most);
   const powers = Array.from({ length: Math.floor((last - first) / every) + 1 }, (_, i) => 10 ** (first + i * every));
-  const choices = [[1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 5], [1]].map((factors) =>
+  const choices = [[1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 5], [1, 3], [1]].map((factors) =>
     powers.flatMap((power) => factors.map((factor) => factor * power)).filter((tick) => tick >= low && tick <= high));
-  const ticks = choices.find((choice) => choice.length <= most) ?? choices[2];
-  return ticks.length < 3 ? linearTicks(low, high, most).filter((tick) => tick > 0) : ticks;
+  const ticks = choices.find((choice) => choice.length <= most) ?? choices.at(-1);
+  return ticks.length < 3 && high < 10 * low ? linearTicks(low, high, most) : ticks;
 };
 
-/**
- * @param {boolean} log
- * @param {[number, number]} values the ends of the range; above 0 where `log`
- * @param {[number, number]} pixels where they lie
- */
+/** From a range, above 0 where `log`, to the pixels of its ends. */
 export const makeScale = (log, [low, high], [from, to]) => {
   const map = log ? Math.log : (value) => value;
   const start = map(low);
