@@ -36,7 +36,7 @@ class Hub:
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(_MOST_BEHIND)
         async with self._turn:
             if not self._pages:
-                await asyncio.to_thread(self._runs.update)
+                await self._look()
             queue.put_nowait(b"retry: 1000\n" + _frame(await asyncio.to_thread(self._runs.whole)))
             self._pages.add(queue)
             if self._task is None and not self._is_closed:

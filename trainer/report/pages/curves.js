@@ -1,7 +1,8 @@
 // The charts: one for each kind of value, with a line or two for each run, over steps, tokens or time.
 import { Chart } from "./chart.js";
 import { formatNumber } from "./chart_scale.js";
-import { runLook, shown } from "./looks.js";
+import { readable } from "./dom.js";
+import { runLook } from "./looks.js";
 
 const clock = (seconds) => {
   const whole = Math.round(seconds);
@@ -131,7 +132,7 @@ export class Curves {
   /** @param {{run: number, name: string, items: [number, string][]}[]} events of the guard */
   setEvents(events) {
     this.marks = events.flatMap(({ run, name, items }) =>
-      items.map(([step, text]) => ({ run, step, label: `${shown(name)}: ${shown(text)}` })));
+      items.map(([step, text]) => ({ run, step, label: `${readable(name)}: ${readable(text)}` })));
     this.showMarks();
   }
 

@@ -1,10 +1,6 @@
 // Follows the server, and connects again when it was gone.
 
-/**
- * @param {string} path of the stream of server-sent events
- * @param {(message: any) => void} apply gets each message
- * @param {(text: string) => void} say gets a sentence about the connection
- */
+/** @param {string} path @param {(message: any) => void} apply @param {(state: string) => void} say */
 export const follow = (path, apply, say) => {
   const source = new EventSource(path);
   let isOver = false;

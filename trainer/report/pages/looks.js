@@ -1,10 +1,9 @@
-// How runs look in charts and in texts: a color and dashes, and a name in which everything can be seen.
+// How runs look in charts and in texts.
 import { lookOf } from "./chart_draw.js";
 import { element, readable, svg } from "./dom.js";
 
 /**
- * The look of a run's curves. With more runs than colors the dashes differ too; the second curve of a run has its color
- * and other dashes.
+ * With more runs than colors the dashes differ too; the second curve of a run has its color and other dashes.
  * @param {number} run
  * @param {number} [curve] 0, or 1 for the second one
  * @returns {number} a look of the charts
@@ -19,8 +18,5 @@ export const swatch = (run, curve = 0) => {
   return svg("svg", { class: "swatch", viewBox: "0 0 30 10", "aria-hidden": "true" }, line);
 };
 
-/** What is shown of a text of a run. */
-export const shown = readable;
-
 /** A run's name with its line before it. */
-export const namedRun = ({ run, name }, ...more) => element("span", {}, swatch(run), shown(name), ...more);
+export const namedRun = ({ run, name }, ...more) => element("span", {}, swatch(run), readable(name), ...more);

@@ -3,9 +3,9 @@ import { readAddress, writeAddress } from "./address.js";
 import { Chart } from "./chart.js";
 import { chartControls } from "./chart_controls.js";
 import { AXES, Curves } from "./curves.js";
-import { byId, element } from "./dom.js";
+import { byId, element, readable } from "./dom.js";
 import { follow } from "./follow.js";
-import { runLook, shown } from "./looks.js";
+import { runLook } from "./looks.js";
 import { morphChildren } from "./morph.js";
 import { SECTIONS } from "./sections.js";
 
@@ -19,9 +19,9 @@ const view = savedView();
 const curves = new Curves(byId("curves"), view);
 
 const setAbout = ({ title, written, figures }) => {
-  byId("title").textContent = shown(title);
-  document.title = `${shown(title)} – training`;
-  const files = `the figures are files in ${shown(figures ?? "")}/ too`;
+  byId("title").textContent = readable(title);
+  document.title = `${readable(title)} – training`;
+  const files = `the figures are files in ${readable(figures ?? "")}/ too`;
   if (written) byId("status").textContent = `Written ${written} by python -m trainer report; ${files}.`;
 };
 
