@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route, expect, sync_playwright
 
 from tests.services.conftest import Process, _quiet, model_dir, serve, tokenizer, wait_until
 
@@ -50,6 +51,13 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
+def is_listening(url: str) -> bool:
+    """Whether a service still answers there."""
+    parts = urlsplit(url)
+    with socket.socket() as probe:
+        return probe.connect_ex((parts.hostname or "127.0.0.1", parts.port or 80)) == 0
+
+
 class Watched:
     """What a page did that no page may do."""
 
@@ -59,11 +67,15 @@ class Watched:
 
     def watch(self, page: Page) -> None:
         page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
-        page.on("console", lambda message: self._console(message.type, message.text))
+        page.on("console", self._console)
 
-    def _console(self, kind: str, text: str) -> None:
-        if kind in ("error", "warning") and not any(part in text for part in self.expected):
-            self.faults.append(f"console {kind}: {text}")
+    def _console(self, message: ConsoleMessage) -> None:
+        text, url = message.text, message.location["url"]
+        if message.type not in ("error", "warning") or any(part in text for part in self.expected):
+            return
+        if "net::ERR_CONNECTION" in text and not is_listening(url):
+            return  # the test has ended, and its service before the page
+        self.faults.append(f"console {message.type}: {text} ({url})")
 
     def route(self, route: Route) -> None:
         if urlsplit(route.request.url).hostname in LOCAL or route.request.url.startswith(("data:", "blob:", "file:")):
