@@ -12,7 +12,9 @@ from tests.browser.conftest import check_accessibility, check_layout
 HOSTILE = "\u202e<img src=x onerror=alert(1)>\x00</script>"
 
 PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Chart</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="stylesheet" href="assets/base.css">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="stylesheet" href="assets/base.css">
+<link rel="stylesheet" href="assets/table.css">
 <link rel="stylesheet" href="assets/chart.css"></head><body><main><h1>Chart</h1></main></body></html>"""
 
 # The rows of pixels, in CSS pixels, that have the color of series 1, for each of the given columns.

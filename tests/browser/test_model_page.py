@@ -79,7 +79,7 @@ def test_what_the_folder_carries(page: Page, full_url: str, tokenizer: Tokenizer
     expect(card(page, "Parameters").get_by_role("row", name="Feed-forward")).to_contain_text(f"{2 * 3 * 32 * 64:,}")
     expect(card(page, "Origin")).to_contain_text("another program: the folder has no ownlm.json")
     expect(card(page, "Origin")).to_contain_text(tokenizer.fingerprint)
-    expect(card(page, "The run")).to_contain_text("1 h 2 min, started 2 times")
+    expect(card(page, "The run")).to_contain_text("1:02:05, started 2 times")
     expect(card(page, "The run")).to_contain_text("1.250 nats per token, at step 300")
     expect(card(page, "Data")).to_contain_text("4 MB, 4 bytes per token")
     expect(card(page, "Data")).to_contain_text("2 more")

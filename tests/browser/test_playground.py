@@ -122,6 +122,41 @@ def test_a_token_shows_what_else_was_considered_and_another_one_is_a_branch(
     expect(again.locator("#inspector")).to_contain_text("The 20 likeliest", timeout=10_000)
 
 
+def test_the_tokens_of_the_prompt_are_shown_before_the_answers(page: Page, inference_url: str) -> None:
+    prompt = "Once upon a time, été"
+    open_playground(page, inference_url)
+    generate(page, prompt, answers=2, max_tokens=4, seed=7)
+    wait_finished(page, 2)
+    link = page.url
+    page.get_by_role("button", name="Prompt tokens").last.click()
+    card = page.locator("#answers article").first
+    expect(card.locator("h3")).to_have_text("Prompt")
+    expect(card.locator(".tokens")).to_be_focused()
+    choice = direct(inference_url, prompt=prompt, max_tokens=0, prompt_logprobs=20)
+    ids, scores = choice["prompt_token_ids"], choice["prompt_logprobs"]
+    assert "".join(tokens(card)) == prompt
+    expect(card.locator(".t")).to_have_count(len(ids))
+    panel = page.locator("#inspector")
+    expect(panel.locator("dd").nth(1)).to_have_text(str(ids[0]))
+    expect(panel).to_contain_text("no token before it")
+    expect(panel.locator(".alternatives")).to_have_count(0)
+    page.keyboard.press("ArrowRight")
+    expect(panel).to_contain_text("Token 2 of Prompt")
+    expect(panel.locator("dd").nth(1)).to_have_text(str(ids[1]))
+    expect(panel).to_contain_text(f"{scores[1]['logprob']:.4f}")
+    check_accessibility(page)
+    others = scores[1]["top_logprobs"]
+    rank = next(i for i, other in enumerate(others) if other["id"] != ids[1] and "\ufffd" not in other["token"])
+    whole = b"".join(bytes(entry["bytes"]) for entry in scores[1:])
+    first = prompt.encode().removesuffix(whole).decode()
+    page.get_by_role("button", name="Prompt tokens").first.click()
+    expect(page.locator("#answers article")).to_have_count(3)
+    assert page.url == link, "the link makes the answers"
+    panel.locator(".alternatives button").nth(rank).click()
+    expect(page.locator("#prompt")).to_be_focused()
+    expect(page.locator("#prompt")).to_have_value(first + others[rank]["token"])
+
+
 def test_stop_ends_the_row_and_continue_makes_the_uninterrupted_answer(
     page: Page, stepwise: Callable[..., Stepwise]
 ) -> None:

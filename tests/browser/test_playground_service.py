@@ -116,7 +116,7 @@ def test_answers_go_on_after_the_service_has_ended(
     expect(page.locator("#answers article").last.locator(".t").nth(5)).to_be_attached()
     running.popen.send_signal(ending)
     running.popen.wait()
-    expect(page.get_by_role("status")).to_contain_text("as soon as the service is back")
+    expect(page.get_by_role("status")).to_contain_text("when the service is back")
     assert page.locator("#answers .t").count() < 180
     back = slow(0.0, port=port)
     wait_finished(page, 3)

@@ -103,6 +103,9 @@ class ChoiceResponse(BaseModel):
     prompt_logprobs: list[TokenLogprob | None] | None = Field(
         None, description="Present if requested: of each token of the prompt and of continue_tokens; null for the first"
     )
+    prompt_token_ids: list[int] | None = Field(
+        None, description="Present with prompt_logprobs: the ids of those tokens, of the first one too"
+    )
     finish_reason: Literal["stop", "length"] | None = Field(description="In a stream, null until the last chunk")
     stop_reason: str | int | None = Field(description="The stop string or the id of the token that ended the choice")
 
@@ -180,6 +183,7 @@ class GenerateResponseBuilder:
         if delta.prompt_logprobs is not None:
             ids = self._prepared.prompt_of(delta.index).ids
             choice["prompt_logprobs"] = [None, *self._logprobs(ids[1:], delta.prompt_logprobs)]
+            choice["prompt_token_ids"] = list(ids)
         return choice
 
     def _logprobs(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> list[JsonObject]:

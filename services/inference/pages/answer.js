@@ -17,7 +17,18 @@ const tokenOf = ({ id, bytes, logprob, top_logprobs: top }) => {
   return { id, logprob, alternatives: top.map((other) => ({ id: other.id, logprob: other.logprob })) };
 };
 
-/** `state`: "waiting", "running", "stopped", "failed", or its finish reason. */
+/**
+ * The tokens of a prompt, as those of an answer. No prediction has the first; its bytes are those not of the others.
+ * @param {string} prompt @param {any} choice with `prompt_logprobs`
+ */
+export const scoredPrompt = (prompt, { prompt_token_ids: [id], prompt_logprobs: [, ...others] }) => {
+  const bytes = [...new TextEncoder().encode(prompt)];
+  const first = bytes.slice(0, bytes.length - others.flatMap((other) => other.bytes).length);
+  const tokens = [{ id, bytes: first, logprob: null, top_logprobs: [] }, ...others].map(tokenOf);
+  return Object.assign(new Answer({ prompt }, { given: tokens, title: "Prompt" }), { state: "prompt" });
+};
+
+/** `state`: "waiting", "running", "stopped", "failed", its finish reason, or "prompt" of a prompt. */
 export class Answer {
   /**
    * @param {object} request `prompt` and parameters, without `seed`, `n` and `max_tokens`
@@ -47,25 +58,10 @@ export class Answer {
     return this.state === "stop" || this.state === "length";
   }
 
-  /** Whether the tokens that it began with are known by their ids only. */
-  get lacksDetails() {
-    return this.tokens.some((token) => token.logprob === null);
-  }
-
-  /** The bytes of its text: without special tokens. @param {Set<number>} special */
-  bytes(special) {
-    return this.tokens.flatMap((token) => (special.has(token.id) ? [] : bytesOf(token.id)));
-  }
-
-  /** Take the seed that makes this answer alone, and the tokenizer that its ids belong to. */
-  identify(seed, fingerprint) {
-    Object.assign(this, { seed, fingerprint });
-  }
-
   /** Take what an event of the stream adds. @param {object} choice */
   add(choice) {
     this.state = "running";
-    if (choice.prompt_logprobs && this.numBefore) {
+    if (choice.prompt_logprobs) {
       const scored = choice.prompt_logprobs.slice(-this.numBefore);
       scored.forEach((entry, index) => (this.tokens[index] = tokenOf(entry)));
       this.isRedrawn = true;

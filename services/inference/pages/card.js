@@ -4,7 +4,7 @@ import { copy, element, visible } from "./dom.js";
 import { KINDS, snippet } from "./snippets.js";
 import { CharacterAssembler, colorOf, decode, nodesOf } from "./tokens.js";
 
-const STATES = { running: "generating", failed: "not finished", length: "at the most tokens" };
+const STATES = { running: "generating", failed: "not finished", length: "ended at max tokens" };
 
 export class Card {
   /**
@@ -32,15 +32,16 @@ export class Card {
       button(label, ({ currentTarget }) => copy(currentTarget, text()), `Copy ${title} ${label}`);
     this.node = element("article", { class: "card", "aria-label": title },
       element("h3", {}, title), this.tokens, this.facts, element("div", { class: "row actions" },
-        this.extend, button("Edit", () => actions.edit(this)), button("Remove", () => actions.remove(this)),
-        element("span", { class: "soft" }, "Copy"), copier("as text", () => this.text),
-        ...KINDS.map((kind) => copier(`as ${kind}`, () => snippet(kind, answer, service.info)))));
+        button("Remove", () => actions.remove(this)), ...(answer.state === "prompt" ? [] : [
+          this.extend, button("Edit", () => actions.edit(this)), button("Prompt tokens", () => actions.score(this)),
+          element("span", { class: "soft" }, "Copy"), copier("as text", () => this.text),
+          ...KINDS.map((kind) => copier(`as ${kind}`, () => snippet(kind, answer, service.info)))])));
     this.#reset();
   }
 
   /** The text without special tokens. */
   get text() {
-    return decode(this.answer.bytes(this.special));
+    return decode(this.answer.ids.flatMap((id) => (this.special.has(id) ? [] : bytesOf(id))));
   }
 
   /** Whether the end is in view, so that it stays there while tokens come. */

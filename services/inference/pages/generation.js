@@ -26,7 +26,7 @@ export const generate = async (answers, options) => {
 
 const stream = async (answers, { signal, onEvent }) => {
   const fingerprint = answers[0].fingerprint;
-  const scoring = answers[0].lacksDetails && { prompt_logprobs: 20 };
+  const scoring = answers[0].tokens.some(({ logprob }) => logprob === null) && { prompt_logprobs: 20 };
   const body = { ...bodyOf(answers), ...scoring, logprobs: 20, stream: true, stream_bytes: true };
   for (const answer of answers) answer.begin();
   const response = await request("generate", { json: body, signal });
@@ -34,7 +34,8 @@ const stream = async (answers, { signal, onEvent }) => {
     if (fingerprint && fingerprint !== event.fingerprint) {
       throw new ServiceError("the service has another tokenizer now", { status: 409, code: "other_tokenizer" });
     }
-    answers.forEach((answer, index) => answer.identify(event.choice_seeds[index], event.fingerprint));
+    const { choice_seeds: seeds, fingerprint: tokenizer } = event;
+    answers.forEach((answer, index) => Object.assign(answer, { seed: seeds[index], fingerprint: tokenizer }));
     for (const choice of event.choices) answers[choice.index].add(choice);
     if (event.usage) for (const answer of answers) answer.usage = event.usage;
     onEvent();
@@ -45,9 +46,9 @@ const stream = async (answers, { signal, onEvent }) => {
 const waitAfter = async (error, { signal, onWait }) => {
   if (!(error instanceof ServiceError)) throw error;
   if (!PASSING.includes(error.code)) throw error;
-  onWait(`${explain(error)} The answer goes on from where it is.`);
+  onWait(`${explain(error)} The answer will continue from where it is.`);
   await pause(1000 * (error.retryAfter ?? 0.2), signal);
-  await whenReady((reason) => onWait(`${reason} The answer goes on as soon as the service is back.`), signal);
+  await whenReady((reason) => onWait(`${reason} The answer will continue when the service is back.`), signal);
 };
 
 const pause = (milliseconds, signal) =>

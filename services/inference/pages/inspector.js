@@ -16,7 +16,7 @@ export const inspect = (card, index, choose, close) => {
   const { id, logprob, alternatives } = card.answer.tokens[index];
   const bytes = bytesOf(id);
   const rank = alternatives.findIndex((other) => other.id === id);
-  const known = logprob === null ? [["Probability", "not known yet"]] : [
+  const known = logprob === null ? [["Probability", index ? "not known yet" : "none: no token before it"]] : [
     ["Probability", `${percent(logprob)}, ${rank < 0 ? "not among the likeliest" : `number ${rank + 1}`}`],
     ["Log-probability", logprob.toFixed(4)]];
   const facts = [["Text", element("span", { class: "text mono" }, visible(decode(bytes)))], ["Id", id],
@@ -28,10 +28,10 @@ export const inspect = (card, index, choose, close) => {
     element("h3", { "aria-live": "polite" }, `Token ${index + 1} of ${card.title}`,
       element("span", { class: "visually-hidden" }, `: ${shown(id)}, ${logprob === null ? "" : percent(logprob)}`)),
     element("dl", {}, ...facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])),
-    element("h3", {}, `The ${alternatives.length} likeliest here`),
-    element("p", { class: "soft" }, "Choose one to continue from it. Probabilities are before temperature and so on."),
-    element("ol", { class: "alternatives", keydown: moveFocus },
-      ...alternatives.map((other) => alternative(other, other.id === id, choose))),
+    ...(alternatives.length ? [element("h3", {}, `The ${alternatives.length} likeliest here`),
+      element("p", { class: "soft" }, "Choose one to continue from it. Probabilities are before temperature and so on."),
+      element("ol", { class: "alternatives", keydown: moveFocus },
+        ...alternatives.map((other) => alternative(other, other.id === id, choose)))] : []),
   );
 };
 

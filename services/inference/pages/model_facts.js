@@ -1,17 +1,14 @@
 // What a model is: architecture, parameters, limits, tokenizer, origin.
 import { formatNumber } from "./chart_scale.js";
-import { copy, element, readable } from "./dom.js";
+import { copy, element, grouped } from "./dom.js";
+import { readable } from "./readable.js";
 
-const number = new Intl.NumberFormat("en-US");
 const short = new Intl.NumberFormat("en-US", { notation: "compact", maximumSignificantDigits: 3 });
 const percent = new Intl.NumberFormat("en-US", { style: "percent", minimumFractionDigits: 1 });
 
 const FAMILIES = { llama: "Llama", qwen2: "Qwen2", qwen3: "Qwen3" };
 const PARTS = { embedding: "Token embedding", attention: "Attention", feed_forward: "Feed-forward", norms: "Norms",
   output: "Output projection" };
-
-/** @param {number} value @returns {string} 1,049,984 */
-export const count = (value) => number.format(value);
 
 /** A list of terms; those whose value is null are left out. @param {[string, unknown][]} rows */
 export const facts = (rows) => {
@@ -35,19 +32,19 @@ export const headline = (info, training) => {
 
 const architecture = ({ architecture: a, vocab_size, context_length }) => card("Architecture", facts([
   ["Family", FAMILIES[a.family] ?? a.family],
-  ["Layers", count(a.num_layers)],
-  ["Width", `${count(a.d_model)} channels`],
-  ["Attention", `${count(a.num_heads)} heads of ${count(a.head_dim)} channels`],
+  ["Layers", grouped(a.num_layers)],
+  ["Width", `${grouped(a.d_model)} channels`],
+  ["Attention", `${grouped(a.num_heads)} heads of ${grouped(a.head_dim)} channels`],
   ["Keys and values", a.num_heads === a.num_kv_heads ? null
-    : `${count(a.num_kv_heads)} heads, each for ${count(a.num_heads / a.num_kv_heads)} of the queries'`],
-  ["Feed-forward", `SwiGLU, ${count(a.d_ff)} channels`],
-  ["Positions", `RoPE, theta ${count(a.rope_theta)}${a.rope_scaling ? `, scaled: ${a.rope_scaling}` : ""}`],
+    : `${grouped(a.num_kv_heads)} heads, each for ${grouped(a.num_heads / a.num_kv_heads)} of the queries'`],
+  ["Feed-forward", `SwiGLU, ${grouped(a.d_ff)} channels`],
+  ["Positions", `RoPE, theta ${grouped(a.rope_theta)}${a.rope_scaling ? `, scaled: ${a.rope_scaling}` : ""}`],
   ["Norm", `RMSNorm before each sublayer, epsilon ${formatNumber(a.norm_eps)}`],
   ["Query-key norm", a.qk_norm ? "RMSNorm of each head" : null],
   ["Biases", a.attention_bias ? `of the projections ${[...a.attention_bias].join(", ")}` : "none"],
   ["Embeddings", a.tie_embeddings ? "input and output share one matrix" : "input and output have a matrix each"],
-  ["Vocabulary", `${count(vocab_size)} tokens`],
-  ["Context", `${count(context_length)} tokens, prompt and answer together`],
+  ["Vocabulary", `${grouped(vocab_size)} tokens`],
+  ["Context", `${grouped(context_length)} tokens, prompt and answer together`],
 ]));
 
 const bar = (share) => {
@@ -58,11 +55,11 @@ const bar = (share) => {
 
 const parameters = ({ parameters: total, architecture: { parameters: parts } }) => {
   const row = ([name, size]) => element("tr", {}, element("th", { scope: "row" }, PARTS[name] ?? name),
-    element("td", { class: "number" }, size === 0 ? "shared" : count(size)),
+    element("td", { class: "number" }, size === 0 ? "shared" : grouped(size)),
     element("td", { class: "number" }, percent.format(size / total)),
     element("td", { class: "share", "aria-hidden": "true" }, size ? bar(size / total) : null));
   const heading = (text) => element("th", { scope: "col", class: text === "Part" ? null : "number" }, text);
-  return card("Parameters", element("p", {}, `${count(total)} in all`),
+  return card("Parameters", element("p", {}, `${grouped(total)} in all`),
     element("table", { class: "parts" },
       element("thead", {}, element("tr", {}, ...["Part", "Parameters", "Share"].map(heading), element("td"))),
       element("tbody", {}, ...Object.entries(parts).map(row))));
@@ -73,8 +70,8 @@ const origin = ({ origin: o, device, dtype, version, fingerprint }) => card("Ori
   ["Format", o.architecture ? `Hugging Face, ${o.architecture}` : "Hugging Face"],
   ["transformers", o.transformers_version],
   ["Files", o.has_checksums ? "as written, by their checksums" : "not verified: the folder has no checksums"],
-  ["Training steps", o.steps === null ? null : count(o.steps)],
-  ["Tokens seen", o.tokens === null ? null : count(o.tokens)],
+  ["Training steps", o.steps === null ? null : grouped(o.steps)],
+  ["Tokens seen", o.tokens === null ? null : grouped(o.tokens)],
   ["Validation loss", o.validation_loss === null ? null : `${o.validation_loss.toPrecision(4)} nats per token`],
   ["Served by", `ownlm ${version}, on ${device} in ${dtype}`],
   ["Tokenizer", element("span", { class: "mono" }, fingerprint)],

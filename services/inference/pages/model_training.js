@@ -2,9 +2,10 @@
 import { readAddress, writeAddress } from "./address.js";
 import { Chart } from "./chart.js";
 import { chartControls } from "./chart_controls.js";
-import { formatNumber } from "./chart_scale.js";
-import { element, readable } from "./dom.js";
-import { card, count, facts } from "./model_facts.js";
+import { formatDuration, formatNumber } from "./chart_scale.js";
+import { element, grouped } from "./dom.js";
+import { readable } from "./readable.js";
+import { card, facts } from "./model_facts.js";
 
 const CHARTS = [
   { title: "Loss", unit: "nats per token", height: 280, lines: { loss: "training", validation_loss: "validation" } },
@@ -42,12 +43,6 @@ const curveSection = ({ curves, events }) => {
     element("div", { class: "charts" }, ...charts.map(({ element: figure }) => figure)));
 };
 
-const duration = (seconds) => {
-  const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor((seconds % 3600) / 60)];
-  if (hours) return `${count(hours)} h ${minutes} min`;
-  return minutes ? `${minutes} min ${Math.floor(seconds % 60)} s` : `${formatNumber(seconds)} s`;
-};
-
 const dates = new Intl.DateTimeFormat(undefined, { dateStyle: "long", timeStyle: "short" });
 const day = (time) => time && dates.format(new Date(time));
 
@@ -68,28 +63,28 @@ const machine = ({ device, cpu, cpus, processes }) =>
     .filter(Boolean).join("; ");
 
 const resultCard = ({ best_validation_loss: best, ...record }) => card("The run", facts([
-  ["Steps", `${count(record.steps)}, of ${count(record.tokens)} tokens in all`],
+  ["Steps", `${grouped(record.steps)}, of ${grouped(record.tokens)} tokens in all`],
   ["Training loss", nats(record.loss)],
   ["Validation loss", nats(record.validation_loss)],
-  ["Best", best && `${nats(best.value)}, at step ${count(best.step)}`],
+  ["Best", best && `${nats(best.value)}, at step ${grouped(best.step)}`],
   ["Bits per byte", record.bits_per_byte === null ? null : record.bits_per_byte.toPrecision(4)],
   ["Started", day(record.started)],
   ["Saved", day(record.saved)],
-  ["Duration", `${duration(record.seconds)}${record.starts > 1 ? `, started ${count(record.starts)} times` : ""}`],
+  ["Duration", formatDuration(record.seconds) + (record.starts > 1 ? `, started ${grouped(record.starts)} times` : "")],
   ["Machine", record.machine && machine(record.machine)],
   ["Code", code({ ...record, git: record.machine?.git })],
 ]));
 
 const sources = ({ sources: named, num_sources }) => {
   const texts = named.map(({ name, bytes: size, documents }) =>
-    element("li", {}, `${readable(name)} (${bytes(size)}, ${count(documents)} documents)`));
+    element("li", {}, `${readable(name)} (${bytes(size)}, ${grouped(documents)} documents)`));
   const rest = num_sources - named.length;
-  return element("ul", {}, ...texts, rest > 0 ? element("li", {}, `${count(rest)} more`) : null);
+  return element("ul", {}, ...texts, rest > 0 ? element("li", {}, `${grouped(rest)} more`) : null);
 };
 
 const tokenData = (title, data) => [element("h3", {}, title), facts([
-  ["Tokens", count(data.tokens)],
-  ["Documents", count(data.documents)],
+  ["Tokens", grouped(data.tokens)],
+  ["Documents", grouped(data.documents)],
   ["Text", `${bytes(data.bytes)}, ${formatNumber(data.bytes / data.tokens)} bytes per token`],
 ])];
 
@@ -102,7 +97,7 @@ const dataCard = ({ data: { training, validation } }) => {
 
 const sample = ({ step, text }, prompt) => {
   const opening = text.startsWith(prompt) ? prompt : "";
-  return element("li", {}, element("span", { class: "soft" }, `step ${count(step)}`),
+  return element("li", {}, element("span", { class: "soft" }, `step ${grouped(step)}`),
     element("div", { class: "text", dir: "auto" }, opening && element("mark", {}, readable(opening)),
       readable(text.slice(opening.length))));
 };
@@ -113,7 +108,7 @@ const sampleSection = ({ samples, sample_prompt }) => section("Samples along the
 
 const eventSection = ({ events, num_events }) => section("Steps that went wrong", events,
   element("ol", { class: "samples" }, ...events.map((one) => sample(one, ""))),
-  num_events > events.length ? element("p", { class: "soft" }, `${count(num_events)} in all`) : null);
+  num_events > events.length ? element("p", { class: "soft" }, `${grouped(num_events)} in all`) : null);
 
 const settingsSection = ({ settings }) => {
   const value = (setting) => setting === null ? "default" : [setting].flat().join(", ");

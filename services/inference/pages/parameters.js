@@ -54,11 +54,7 @@ const field = (name, label, hint, input) => {
     element("span", { id: `${name}-hint` }, hint)), input);
 };
 
-/**
- * The fields that are not empty, as a request has them.
- * @returns {object}
- * @throws {FieldError} a field has a value that no request may have
- */
+/** The fields that are not empty, as a request has them. @throws {FieldError} one has a value that no request may have */
 export const readFields = () => {
   const values = {};
   for (const [name, label] of NUMBERS) {

@@ -1,12 +1,13 @@
 // The playground: a prompt, its answers side by side, and for each token what else the model considered.
 import { readAddress, writeAddress } from "./address.js";
-import { Answer } from "./answer.js";
+import { Answer, bytesOf, scoredPrompt } from "./answer.js";
 import { Card } from "./card.js";
-import { byId, debounce } from "./dom.js";
+import { byId, debounce, grouped } from "./dom.js";
 import { generate } from "./generation.js";
 import { closeInspector, focusAlternatives, inspect } from "./inspector.js";
 import { FieldError, buildFields, readFields, writeFields } from "./parameters.js";
 import { ServiceError, explain, request, whenReady } from "./service.js";
+import { decode } from "./tokens.js";
 
 const DRAWING_SHARE = 4; // drawing takes a quarter of the time at most
 
@@ -23,6 +24,8 @@ const say = (message, isFault = false) => {
   byId("status").classList.toggle("bad", isFault);
 };
 
+const fail = (error) => say(explain(error), true);
+
 /**
  * Draw what has changed, once a frame; less often where that takes long, as the layout of a paragraph of thousands of
  * tokens does. All cards are measured before any is changed, so that the browser lays out once.
@@ -38,6 +41,8 @@ const draw = () => {
     drawAt = now + DRAWING_SHARE * (performance.now() - now);
   });
 };
+
+const isPrompt = ({ answer }) => answer.state === "prompt";
 
 const isRunning = () => running.size > 0;
 
@@ -67,7 +72,7 @@ const run = async (answers) => {
     if (error.name === "AbortError") say("Stopped.");
     else {
       end = "failed";
-      say(explain(error), true);
+      fail(error);
     }
   }
   running.delete(controller);
@@ -83,7 +88,7 @@ const stop = () => {
 
 /** Put what makes these answers again into the address. */
 const keepAnswers = () => {
-  const made = cards.map((card) => card.answer).filter((answer) => answer.seed !== undefined && answer.fingerprint);
+  const made = cards.map((card) => card.answer).filter((answer) => answer.fingerprint);
   if (isEdited || !made.length) return;
   const { prompt, ...parameters } = made[0].request;
   const tokenizer = made[0].fingerprint.slice(0, 16);
@@ -123,13 +128,25 @@ const close = () => {
   closeInspector();
 };
 
-/** Continue from another token: a branch beside the answer. */
+/** Put a text into the form. */
+const editPrompt = (text) => {
+  const prompt = byId("prompt");
+  prompt.value = text;
+  prompt.focus();
+  prompt.setSelectionRange(prompt.value.length, prompt.value.length);
+  prompt.scrollTop = prompt.scrollHeight;
+  isEdited = true;
+  keepForm();
+};
+
+/** Continue from another token: a branch beside the answer. Another one of the prompt edits it. */
 const branch = (card, index, id) => {
   const { answer } = card;
+  if (isPrompt(card)) return editPrompt(decode([...answer.ids.slice(0, index), id].flatMap(bytesOf)));
   const { alternatives } = answer.tokens[index];
   const { logprob } = alternatives.find((other) => other.id === id);
   const given = [...answer.tokens.slice(0, index), { id, logprob, alternatives }];
-  const maxTokens = answer.maxTokens === undefined ? undefined : Math.max(answer.maxTokens, given.length);
+  const maxTokens = answer.maxTokens && Math.max(answer.maxTokens, given.length);
   const title = `${card.title.split(",")[0]}, another token ${index + 1}`;
   const next = new Answer(answer.request, { seed: answer.seed, maxTokens, given, title });
   next.fingerprint = answer.fingerprint;
@@ -141,6 +158,16 @@ const branch = (card, index, id) => {
     added.draw();
     keepAnswers();
   } else run([next]);
+};
+
+/** Show the tokens of an answer's prompt before the answers, which all have the same. */
+const score = async (card) => {
+  const { prompt } = card.answer.request;
+  const response = await request("generate", { json: { prompt, max_tokens: 0, prompt_logprobs: 20 } });
+  const { choices } = await response.json();
+  if (!cards.includes(card)) return;
+  if (!isPrompt(cards[0])) addCard(scoredPrompt(prompt, choices[0]), 0);
+  cards[0].tokens.focus();
 };
 
 const actions = {
@@ -163,15 +190,8 @@ const actions = {
     }
     run([answer]);
   },
-  edit(card) {
-    const prompt = byId("prompt");
-    prompt.value = card.answer.request.prompt + card.text;
-    prompt.focus();
-    prompt.setSelectionRange(prompt.value.length, prompt.value.length);
-    prompt.scrollTop = prompt.scrollHeight;
-    isEdited = true;
-    keepForm();
-  },
+  edit: (card) => editPrompt(card.answer.request.prompt + card.text),
+  score: (card) => score(card).catch(fail),
   remove(card) {
     if (pinned === card) close();
     cards = cards.filter((other) => other !== card);
@@ -181,7 +201,7 @@ const actions = {
     }
     card.node.remove();
     byId("prompt").focus();
-    isEdited ||= !cards.length;
+    isEdited ||= cards.every(isPrompt);
     keepAnswers();
     keepForm();
   },
@@ -229,8 +249,7 @@ const loadInfo = async () => {
   service.info = await (await request("info")).json();
   service.special = new Set(Object.values(service.info.special_tokens));
   const { model, parameters, context_length: context } = service.info;
-  const count = (number) => number.toLocaleString("en");
-  byId("model").textContent = `${model}: ${count(parameters)} parameters, context of ${count(context)} tokens`;
+  byId("model").textContent = `${model}: ${grouped(parameters)} parameters, context of ${grouped(context)} tokens`;
   buildFields(service.info);
 };
 
@@ -243,7 +262,7 @@ const begin = async () => {
       if (state) await open(state).catch((error) => say(`This link is damaged: ${error.message}.`, true));
       return;
     } catch (error) {
-      say(explain(error), true);
+      fail(error);
       if (!(error instanceof ServiceError) || ![0, 503].includes(error.status)) return;
       await whenReady((reason) => say(reason, true));
     }
@@ -252,7 +271,7 @@ const begin = async () => {
 
 byId("form").addEventListener("submit", (event) => {
   event.preventDefault();
-  start().catch((error) => say(explain(error), true));
+  start().catch(fail);
 });
 document.querySelector("main").addEventListener("input", () => {
   isEdited = true;

@@ -1,7 +1,7 @@
 // The tokens of a text: their counts, and a window of them as pieces, as a table or as ids. A long text has a million
 // tokens, so only those of the window are elements.
-import { copy, element } from "./dom.js";
-import { grouped, hex, shown } from "./spelling.js";
+import { copy, element, grouped } from "./dom.js";
+import { hex, shown } from "./spelling.js";
 
 const WINDOW = { pieces: 500, ids: 500, table: 200 }; // tokens
 const MOVES = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };

@@ -1,11 +1,8 @@
 // How the bytes of tokens are shown.
-import { symbolOf } from "./dom.js";
+import { grouped, symbolOf } from "./dom.js";
 
 const LONGEST = 80; // characters of a token in a line
 const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
-
-/** A number with separators. @param {number} value */
-export const grouped = (value) => value.toLocaleString("en-US");
 
 /** Bytes in hexadecimal, the first of many. @param {Uint8Array} bytes @param {number} most */
 export const hex = (bytes, most = 64) => {

@@ -1,8 +1,8 @@
 // What is known of one token: its bytes and offsets, and the merges that make it.
-import { element } from "./dom.js";
+import { element, grouped } from "./dom.js";
 import { latest } from "./latest.js";
 import { explain, request } from "./service.js";
-import { fromBase64, grouped, hex, isText, shown } from "./spelling.js";
+import { fromBase64, hex, isText, shown } from "./spelling.js";
 
 const NODES = 200; // of a tree at once
 const DEEPEST = 12; // steps by which a node is moved to the right

@@ -3,11 +3,11 @@ import { readAddress, writeAddress } from "./address.js";
 import { OtherTokenizer } from "./compare.js";
 import { asCurl, asPython } from "./copies.js";
 import { startDecoding } from "./decode.js";
-import { byId, copy, debounce, element } from "./dom.js";
+import { byId, copy, debounce, element, grouped } from "./dom.js";
 import { latest } from "./latest.js";
 import { Pieces, readColumns } from "./pieces.js";
 import { request } from "./service.js";
-import { grouped, shown } from "./spelling.js";
+import { shown } from "./spelling.js";
 import { TokenPanel } from "./token-panel.js";
 import { startVocabulary } from "./vocabulary.js";
 

@@ -1,8 +1,8 @@
 // Search in the served vocabulary.
-import { byId, debounce, element } from "./dom.js";
+import { byId, debounce, element, grouped } from "./dom.js";
 import { latest } from "./latest.js";
 import { request } from "./service.js";
-import { fromBase64, grouped, hex, shown } from "./spelling.js";
+import { fromBase64, hex, shown } from "./spelling.js";
 
 const LIMIT = 20; // tokens at once
 

@@ -11,6 +11,13 @@ export const formatNumber = (value) => {
   return (size >= 1e4 ? WHOLE : SHORT).format(value);
 };
 
+/** Hours, minutes and seconds, as in the tables of reports: 1:02:05. @param {number} seconds @returns {string} */
+export const formatDuration = (seconds) => {
+  const whole = Math.round(seconds);
+  const two = (value) => String(value % 60).padStart(2, "0");
+  return `${Math.floor(whole / 3600)}:${two(Math.floor(whole / 60))}:${two(whole)}`;
+};
+
 const linearTicks = (low, high, most) => {
   const power = 10 ** Math.floor(Math.log10((high - low) / most));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => (high - low) / size <= most) ?? 20 * power;

@@ -1,5 +1,7 @@
 // A chart in words: its legend, readout, summary for screen readers, and its values as a table.
-import { element, readable, svg } from "./dom.js";
+import { element } from "./dom.js";
+import { readable } from "./readable.js";
+import { svg } from "./svg.js";
 
 const ROWS = 40;
 

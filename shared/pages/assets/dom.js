@@ -10,21 +10,21 @@
  */
 export const element = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
 
-/** The same for SVG. @returns {SVGElement} */
-export const svg = (tag, attributes = {}, ...children) =>
-  fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
-
-const fill = (node, attributes, children) => {
+/** Set the attributes of an element, and add children. */
+export const fill = (node, attributes, children) => {
   for (const [name, value] of Object.entries(attributes)) {
     if (typeof value === "function") node.addEventListener(name, value);
     else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, value === true ? "" : value);
   }
-  node.append(...children.filter((child) => child !== null && child !== undefined).map((child) => child instanceof Node ? child : String(child)));
+  node.append(...children.filter((child) => child !== null && child !== undefined)); // texts become text nodes
   return node;
 };
 
 /** The element with this id. @param {string} id @returns {HTMLElement} */
 export const byId = (id) => document.getElementById(id);
+
+/** A number with separators. @param {number} value */
+export const grouped = (value) => value.toLocaleString("en-US");
 
 const NAMES = new Map([["\n", "⏎"], ["\t", "⇥"], ["\r", "␍"], [" ", "·"], ["\u00a0", "⍽"]]);
 const UNSEEN = /[\s\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Zl}\p{Zp}\u115f\u1160\u3164\uffa0]/u;
@@ -43,26 +43,10 @@ export const symbolOf = (character) => {
   return `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
 };
 
-/**
- * A text with everything that cannot be seen replaced by its symbol.
- * @param {string} text
- * @returns {string}
- */
+/** A text with everything that cannot be seen replaced by its symbol. @param {string} text @returns {string} */
 export const visible = (text) => Array.from(text, (character) => symbolOf(character) ?? character).join("");
 
-/**
- * A text for reading: as `visible`, but blanks and newlines stay.
- * @param {string} text
- * @returns {string}
- */
-export const readable = (text) =>
-  Array.from(text, (character) => " \n".includes(character) ? character : symbolOf(character) ?? character).join("");
-
-/**
- * Run a function once for many calls: `wait` milliseconds after the last one.
- * @param {() => void} action
- * @param {number} wait
- */
+/** Run `action` once for many calls: `wait` milliseconds after the last one. */
 export const debounce = (action, wait) => {
   let timer;
   return () => {
@@ -71,11 +55,7 @@ export const debounce = (action, wait) => {
   };
 };
 
-/**
- * Copy a text, and say so in the button that was pressed.
- * @param {HTMLElement} button
- * @param {string} text
- */
+/** Copy a text, and say so in the button that was pressed. @param {HTMLElement} button @param {string} text */
 export const copy = async (button, text) => {
   const label = (button.dataset.label ??= button.textContent);
   const isCopied = await navigator.clipboard?.writeText(text).then(() => true, () => false) ?? copySelected(text);

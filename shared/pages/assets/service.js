@@ -8,11 +8,11 @@ let asking = null;
 export class ServiceError extends Error {
   /**
    * @param {string} message
-   * @param {{status?: number, code?: string, param?: string|null, retryAfter?: number|null}} details
+   * @param {{status?: number, code?: string, retryAfter?: number|null}} details
    */
-  constructor(message, { status = 0, code = "no_connection", param = null, retryAfter = null } = {}) {
+  constructor(message, { status = 0, code = "no_connection", retryAfter = null } = {}) {
     super(message);
-    Object.assign(this, { name: "ServiceError", status, code, param, retryAfter });
+    Object.assign(this, { name: "ServiceError", status, code, retryAfter });
   }
 }
 
@@ -22,7 +22,7 @@ export const usesKey = () => key !== "";
 /**
  * Send a request; ask for the API key where it is missing or unknown, and send it again.
  * @param {string} path relative to the page, without a leading slash
- * @param {{json?: unknown, method?: string, body?: BodyInit, headers?: Object<string, string>, signal?: AbortSignal}} options
+ * @param {{json?: unknown, body?: BodyInit, headers?: Object<string, string>, signal?: AbortSignal}} options
  * @returns {Promise<Response>} a successful response
  * @throws {ServiceError} any other; a DOMException named AbortError where `signal` ended it
  */
@@ -37,13 +37,13 @@ export const request = async (path, options = {}) => {
   }
 };
 
-const send = async (path, { json, method, body, headers = {}, signal }) => {
+const send = async (path, { json, body, headers = {}, signal }) => {
   const all = { ...headers };
   if (json !== undefined) all["Content-Type"] = "application/json";
   if (key) all.Authorization = `Bearer ${key}`;
   const content = json === undefined ? body : JSON.stringify(json);
   try {
-    return await fetch(path, { method: method ?? (content === undefined ? "GET" : "POST"), body: content, headers: all, signal });
+    return await fetch(path, { method: content === undefined ? "GET" : "POST", body: content, headers: all, signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ServiceError("no connection to the service");
@@ -55,7 +55,7 @@ const errorOf = async (response) => {
   const details = { status: response.status, code: "http_error", retryAfter: Number.isNaN(seconds) ? null : seconds };
   try {
     const { error } = await response.json();
-    return new ServiceError(error.message, { ...details, code: error.code, param: error.param });
+    return new ServiceError(error.message, { ...details, code: error.code });
   } catch {
     return new ServiceError(`HTTP ${response.status}`, details);
   }
@@ -99,10 +99,7 @@ export const whenReady = async (onWait, signal) => {
   }
 };
 
-const askForKey = (error) => {
-  asking ??= showKeyDialog(error).finally(() => (asking = null));
-  return asking;
-};
+const askForKey = (error) => (asking ??= showKeyDialog(error).finally(() => (asking = null)));
 
 const showKeyDialog = (error) => new Promise((resolve) => {
   const input = element("input", { id: "api-key", type: "password", autocomplete: "off", required: true, spellcheck: "false" });
@@ -111,7 +108,7 @@ const showKeyDialog = (error) => new Promise((resolve) => {
     key = input.value.trim();
     dialog.close("sent");
   };
-  const dialog = element("dialog", { class: "key-dialog", "aria-labelledby": "key-title" },
+  const dialog = element("dialog", { "aria-labelledby": "key-title" },
     element("form", { submit },
       element("h2", { id: "key-title" }, "API key"),
       element("p", {}, error.code === "missing_api_key" ? "This service needs an API key."

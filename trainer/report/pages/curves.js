@@ -1,20 +1,14 @@
 // The charts: one for each kind of value, with a line or two for each run, over steps, tokens or time.
 import { Chart } from "./chart.js";
-import { formatNumber } from "./chart_scale.js";
-import { readable } from "./dom.js";
+import { formatDuration, formatNumber } from "./chart_scale.js";
 import { runLook } from "./looks.js";
-
-const clock = (seconds) => {
-  const whole = Math.round(seconds);
-  const two = (value) => String(value % 60).padStart(2, "0");
-  return `${Math.floor(whole / 3600)}:${two(Math.floor(whole / 60))}:${two(whole)}`;
-};
+import { readable } from "./readable.js";
 
 /** What the x axis may be. `key`: of the curve that has the place of each step. */
 export const AXES = {
   step: { format: formatNumber },
   tokens: { key: "tokens", format: formatNumber },
-  time: { key: "seconds", format: clock },
+  time: { key: "seconds", format: formatDuration },
 };
 
 const KINDS = [

@@ -1,6 +1,8 @@
 // How runs look in charts and in texts.
 import { lookOf } from "./chart_draw.js";
-import { element, readable, svg } from "./dom.js";
+import { element } from "./dom.js";
+import { readable } from "./readable.js";
+import { svg } from "./svg.js";
 
 /**
  * With more runs than colors the dashes differ too; the second curve of a run has its color and other dashes.

@@ -1,15 +1,16 @@
 // The sections of the page but for the curves: from what they show to elements.
-import { element, readable, svg } from "./dom.js";
+import { element, grouped } from "./dom.js";
 import { namedRun, swatch } from "./looks.js";
+import { readable } from "./readable.js";
+import { svg } from "./svg.js";
 
-const number = (value) => value.toLocaleString("en-US");
 const soft = (...children) => element("p", { class: "soft" }, ...children);
 
 /** A heading and what is below it; nothing where there is nothing. */
 const titled = (title, all, show) => all.length ? [element("h2", {}, title), ...show(all)].filter(Boolean) : [];
 
 const steps = (items, name) => element("dl", { class: name }, ...items.flatMap(([step, text]) =>
-  [element("dt", {}, `step ${number(step)}`), element("dd", { class: "text" }, readable(text))]));
+  [element("dt", {}, `step ${grouped(step)}`), element("dd", { class: "text" }, readable(text))]));
 
 /** A table whose first cells name the rows. `cell` adds to a cell what is no text. */
 const table = (label, names, rows, cell = () => {}) => {
@@ -61,7 +62,7 @@ const comparison = ({ headings, rows }) => titled("Comparison", rows, () => [
 
 const events = (all) => titled("What the guard did", all, () => all.flatMap((run) => [
   element("h3", {}, namedRun(run)),
-  run.earlier ? soft(`${number(run.earlier)} earlier ones are in metrics.jsonl.`) : null,
+  run.earlier ? soft(`${grouped(run.earlier)} earlier ones are in metrics.jsonl.`) : null,
   steps(run.items),
 ]));
 
