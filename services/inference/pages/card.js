@@ -32,10 +32,11 @@ export class Card {
       button(label, ({ currentTarget }) => copy(currentTarget, text()), `Copy ${title} ${label}`);
     this.node = element("article", { class: "card", "aria-label": title },
       element("h3", {}, title), this.tokens, this.facts, element("div", { class: "row actions" },
-        button("Remove", () => actions.remove(this)), ...(answer.state === "prompt" ? [] : [
+        ...(answer.state === "prompt" ? [] : [
           this.extend, button("Edit", () => actions.edit(this)), button("Prompt tokens", () => actions.score(this)),
           element("span", { class: "soft" }, "Copy"), copier("as text", () => this.text),
-          ...KINDS.map((kind) => copier(`as ${kind}`, () => snippet(kind, answer, service.info)))])));
+          ...KINDS.map((kind) => copier(`as ${kind}`, () => snippet(kind, answer, service.info)))]),
+        button("Remove", () => actions.remove(this))));
     this.#reset();
   }
 

@@ -29,7 +29,7 @@ export const inspect = (card, index, choose, close) => {
       element("span", { class: "visually-hidden" }, `: ${shown(id)}, ${logprob === null ? "" : percent(logprob)}`)),
     element("dl", {}, ...facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])),
     ...(alternatives.length ? [element("h3", {}, `The ${alternatives.length} likeliest here`),
-      element("p", { class: "soft" }, "Choose one to continue from it. Probabilities are before temperature and so on."),
+      element("p", { class: "soft" }, "Choose one to continue from it. Probabilities are the model's, before sampling."),
       element("ol", { class: "alternatives", keydown: moveFocus },
         ...alternatives.map((other) => alternative(other, other.id === id, choose)))] : []),
   );
