@@ -1,10 +1,10 @@
 """What the pages cost: bytes, first paint, frames per second, and what an open page costs the streams of others.
 
-`python -m benchmarks.pages` serves a random model of CS336's shape, opens the pages in Chromium, and measures 32 streams
-of other clients in turn: alone; beside a playground that is open; beside four more streams with 20 log-probabilities per
-token, which is what a playground with four answers asks for, from a client that draws nothing; and beside that
-playground, whose browser shares the processors. It prints tables of medians and one line of JSON, and needs Chromium and
-the extra `dev`.
+`python -m benchmarks.pages` serves a random model of CS336's shape, opens the pages in Chromium, and measures 32
+streams of other clients in turn: alone; beside a playground that is open; beside four more streams with 20 log-
+probabilities per token, which is what a playground with four answers asks for, from a client that draws nothing; and
+beside that playground, whose browser shares the processors. It prints tables of medians and one line of JSON, and
+needs Chromium and the extra `dev`.
 """
 
 import argparse
