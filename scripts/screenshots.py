@@ -46,7 +46,7 @@ def main() -> int:
         model = Path(work) / "demo"
         training = [sys.executable, "-m", "trainer", "demo", "--keep", "--output", str(model)]
         with running(training) as process:
-            watch(page, model.with_name("demo.work") / "run", args.output / "watch.png")
+            watch(page, process, model.with_name("demo.work") / "run", args.output / "watch.png")
             if process.wait() != 0:
                 return 1
         with service("inference", model) as url:
@@ -81,13 +81,15 @@ def service(name: str, model: Path) -> Iterator[str]:
 
 def wait_for(url: str) -> None:
     """Wait until there is an answer of 200."""
-    while True:
+    end = time.monotonic() + PATIENCE / 1000
+    while time.monotonic() < end:
         try:
             if httpx.get(url).status_code == 200:
                 return
         except httpx.TransportError:
             pass
         time.sleep(0.2)
+    raise TimeoutError(f"{url} does not answer")
 
 
 def free_port() -> int:
@@ -98,12 +100,14 @@ def free_port() -> int:
         return port
 
 
-def watch(page: Page, run: Path, picture: Path) -> None:
+def watch(page: Page, training: subprocess.Popen[bytes], run: Path, picture: Path) -> None:
     """A run at work, half way."""
     port = free_port()
     with running([sys.executable, "-m", "trainer", "watch", str(run), "--port", str(port)]):
         wait_for(f"http://127.0.0.1:{port}/")
         while not run.joinpath("metrics.jsonl").exists() or last_step(run) < WATCHED_STEP:
+            if training.poll() is not None:
+                raise RuntimeError("the training ended before its picture could be taken")
             time.sleep(1)
         page.goto(f"http://127.0.0.1:{port}/")
         expect(page.locator("#now")).to_contain_text("running")

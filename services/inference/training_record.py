@@ -12,11 +12,12 @@ from shared.system.checksums import ChecksumError, Checksums
 from shared.system.errors import shown_name
 from shared.system.regular_file import read_regular
 
-_LARGEST = 1 << 53  # beyond, JavaScript cannot distinguish neighbors
+LARGEST_INTEGER = 1 << 53
+"""Beyond, JavaScript cannot distinguish neighbors."""
 
-Count = Annotated[int, Field(ge=0, le=_LARGEST)]
+Count = Annotated[int, Field(ge=0, le=LARGEST_INTEGER)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
-Setting = bool | Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)] | Number | str | None
+Setting = bool | Annotated[int, Field(ge=-LARGEST_INTEGER, le=LARGEST_INTEGER)] | Number | str | None
 
 
 class _Part(BaseModel):
@@ -44,7 +45,7 @@ class Curves(_Part):
     """At most 400 points each: the lowest and the highest value of each part of a longer curve."""
 
     loss: Curve | None = Field(None, description="Of the training batches, nats per token")
-    validation_loss: Curve | None = Field(None, description="Nats a token")
+    validation_loss: Curve | None = Field(None, description="Nats per token")
     bits_per_byte: Curve | None = Field(None, description="Of the validation text")
     learning_rate: Curve | None = None
     grad_norm: Curve | None = Field(None, description="Before clipping")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from shared.system.files import write_text
 from trainer.console.progress import progress
 from trainer.report.comparison import varied_number
-from trainer.report.description import Extras, curves_of, describe
+from trainer.report.description import Extras, curves_of, describe, title_of
 from trainer.report.figures import FigureFiles, draw_all
 from trainer.report.profiles import read_profiles
 from trainer.report.selection import read_runs
@@ -46,7 +46,7 @@ def build_report(
         pictures = draw_all(runs, positions, files, axis=varied_number(runs), edges=read_findings(runs).edges)
         extras = Extras(_samples(runs, findings, prompt), positions, pictures, profiles, notes)
         about = {
-            "title": _title([each.name for each in runs or profiles]),
+            "title": title_of([each.name for each in runs or profiles]),
             "written": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             "figures": os.path.relpath(files.folder, output.parent),
         }
@@ -67,10 +67,6 @@ def _samples(
     for name, found in findings.items():
         samples[name] += found.samples
     return samples
-
-
-def _title(names: Sequence[str]) -> str:
-    return f"{len(names)} training runs" if len(names) > 3 else ", ".join(names)
 
 
 def _run_models(runs: Sequence[RunResults], prompt: str | None, device: str) -> "dict[str, ModelFindings]":

@@ -95,6 +95,11 @@ def describe(runs: Sequence[RunResults], looks: Mapping[str, int], extras: Extra
     }
 
 
+def title_of(names: Sequence[str]) -> str:
+    """The title of a page about runs: their names, or how many they are."""
+    return ", ".join(names) if 0 < len(names) <= 3 else f"{len(names)} training runs"
+
+
 def describe_now(runs: Sequence[RunResults], looks: Mapping[str, int]) -> list[dict[str, Any]]:
     """The section about the runs at work, for which the newest values of their curves are enough."""
     at_work = [run for run in runs if run.standing.kind == "running"]

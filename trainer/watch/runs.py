@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from trainer.report.description import describe, describe_now, to_json
+from trainer.report.description import describe, describe_now, title_of, to_json
 from trainer.report.points import SHOWN, Sent, new_points
 from trainer.report.selection import folders_of_runs, in_sweeps, run_names
 from trainer.runs.results import RunReader
@@ -136,8 +136,8 @@ class WatchedRuns:
 
     def _describe(self) -> dict[str, Any]:
         runs = in_sweeps([run.reader.results(self._names[run.folder]) for run in self._runs.values()])
-        title = ", ".join(run.name for run in runs) if 0 < len(runs) < 4 else f"{len(runs)} training runs"
-        return {"about": {"title": title}, "waiting": self._waiting, **describe(runs, self._looks)}
+        about = {"title": title_of([run.name for run in runs])}
+        return {"about": about, "waiting": self._waiting, **describe(runs, self._looks)}
 
 
 def _message(sections: dict[str, bytes], points: dict[str, Any], **more: bool) -> bytes:
