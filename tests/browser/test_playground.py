@@ -104,6 +104,7 @@ def test_a_token_shows_what_else_was_considered_and_another_one_is_a_branch(
     expect(panel.locator("dd").nth(2)).to_have_text(bytes(entry["bytes"]).hex(" ").upper())
     rows = panel.locator(".alternatives button")
     expect(rows).to_have_count(20)
+    expect(panel.locator("[aria-current=true]")).to_have_attribute("title", f"id {entry['id']}")
     rank = next(index for index, other in enumerate(entry["top_logprobs"]) if other["id"] != entry["id"])
     check_accessibility(page)
     rows.nth(rank).click()

@@ -16,7 +16,7 @@ export const fill = (node, attributes, children) => {
     if (typeof value === "function") node.addEventListener(name, value);
     else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, value === true ? "" : value);
   }
-  node.append(...children.filter((child) => child !== null && child !== undefined)); // texts become text nodes
+  node.append(...children.filter((child) => child !== null && child !== undefined));
   return node;
 };
 
