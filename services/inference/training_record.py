@@ -12,12 +12,11 @@ from shared.system.checksums import ChecksumError, Checksums
 from shared.system.errors import shown_name
 from shared.system.regular_file import read_regular
 
-LARGEST_INTEGER = 1 << 53
-"""Beyond, JavaScript cannot distinguish neighbors."""
+_LARGEST = 1 << 53  # beyond, JavaScript cannot distinguish neighbors
 
-Count = Annotated[int, Field(ge=0, le=LARGEST_INTEGER)]
+Count = Annotated[int, Field(ge=0, le=_LARGEST)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
-Setting = bool | Annotated[int, Field(ge=-LARGEST_INTEGER, le=LARGEST_INTEGER)] | Number | str | None
+Setting = bool | Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)] | Number | str | None
 
 
 class _Part(BaseModel):
