@@ -57,11 +57,6 @@ export class Answer {
     return this.tokens.flatMap((token) => (special.has(token.id) ? [] : bytesOf(token.id)));
   }
 
-  /** Take the seed that makes this answer alone, and the tokenizer that its ids belong to. */
-  identify(seed, fingerprint) {
-    Object.assign(this, { seed, fingerprint });
-  }
-
   /** Take what an event of the stream adds. @param {object} choice */
   add(choice) {
     this.state = "running";

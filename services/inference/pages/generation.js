@@ -34,7 +34,9 @@ const stream = async (answers, { signal, onEvent }) => {
     if (fingerprint && fingerprint !== event.fingerprint) {
       throw new ServiceError("the service has another tokenizer now", { status: 409, code: "other_tokenizer" });
     }
-    answers.forEach((answer, index) => answer.identify(event.choice_seeds[index], event.fingerprint));
+    answers.forEach((answer, index) => {
+      Object.assign(answer, { seed: event.choice_seeds[index], fingerprint: event.fingerprint });
+    });
     for (const choice of event.choices) answers[choice.index].add(choice);
     if (event.usage) for (const answer of answers) answer.usage = event.usage;
     onEvent();
@@ -52,9 +54,6 @@ const waitAfter = async (error, { signal, onWait }) => {
 
 const pause = (milliseconds, signal) =>
   new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, milliseconds);
-    signal.addEventListener("abort", () => {
-      clearTimeout(timer);
-      reject(signal.reason);
-    });
+    setTimeout(resolve, milliseconds);
+    signal.addEventListener("abort", () => reject(signal.reason));
   });

@@ -2,12 +2,13 @@
 import { readAddress, writeAddress } from "./address.js";
 import { Answer } from "./answer.js";
 import { Card } from "./card.js";
-import { byId, debounce } from "./dom.js";
+import { byId, debounce, visible } from "./dom.js";
 import { generate } from "./generation.js";
-import { closeInspector, focusAlternatives, inspect } from "./inspector.js";
+import { focusAlternatives, inspect } from "./inspector.js";
 import { FieldError, buildFields, readFields, writeFields } from "./parameters.js";
 import { ServiceError, explain, request, whenReady } from "./service.js";
 
+const MOST_LINKED = 32; // answers that one link makes
 const DRAWING_SHARE = 4; // drawing takes a quarter of the time at most
 
 const service = { info: null, special: new Set() };
@@ -87,7 +88,7 @@ const keepAnswers = () => {
   if (isEdited || !made.length) return;
   const { prompt, ...parameters } = made[0].request;
   const tokenizer = made[0].fingerprint.slice(0, 16);
-  writeAddress({ prompt, parameters, tokenizer, answers: made.map((answer) => answer.link) });
+  writeAddress({ prompt, parameters, tokenizer, answers: made.slice(0, MOST_LINKED).map((answer) => answer.link) });
 };
 
 /** Put an edited form into the address, without the answers of its earlier state. */
@@ -120,7 +121,7 @@ const addCard = (answer, at) => {
 const close = () => {
   pinned?.select(-1);
   pinned = null;
-  closeInspector();
+  byId("inspector").hidden = true;
 };
 
 /** Continue from another token: a branch beside the answer. */
@@ -207,6 +208,10 @@ const start = async () => {
 
 /** Fill in what a link holds, and make its answers again. */
 const open = async ({ prompt = "", parameters = {}, n = 1, answers = [], tokenizer }) => {
+  // Anyone may have made it: it decides no more than the form.
+  const other = Object.keys(parameters).find((name) => !byId("fields").querySelector(`[name="${CSS.escape(name)}"]`));
+  if (other !== undefined) throw new Error(`${visible(other)} is not a parameter`);
+  if (answers.length > MOST_LINKED) throw new Error(`it has more than ${MOST_LINKED} answers`);
   byId("prompt").value = prompt;
   const seed = answers[0]?.seed ?? parameters.seed;
   writeFields({ ...parameters, seed, max_tokens: answers.length ? answers[0].max_tokens : parameters.max_tokens });
@@ -241,6 +246,7 @@ const begin = async () => {
       say("");
       const state = readAddress();
       if (state) await open(state).catch((error) => say(`This link is damaged: ${error.message}.`, true));
+      else if (location.hash.length > 1) say("This link is damaged.", true);
       return;
     } catch (error) {
       say(explain(error), true);

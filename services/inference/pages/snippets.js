@@ -7,7 +7,7 @@ const OPENAI = "max_tokens temperature top_p presence_penalty frequency_penalty 
 export const KINDS = ["curl", "Python", "OpenAI client"];
 const KEY = 'os.environ["KEY"]';
 
-const address = (path) => new URL(path, location.href.split("#")[0]).href;
+const address = (path) => new URL(path, location).href;
 
 /** Characters that cannot be seen are written as escapes: what is copied shows what it does. */
 const json = (value) => JSON.stringify(value, null, 1).replace(/\n */g, " ").replace(/[^ -~]/gu, (character) =>
