@@ -161,3 +161,18 @@ def test_stop_gives_up_waiting(page: Page, inference_url: str, watched: Watched)
     wait_finished(page)
     text = copied(page, page.get_by_role("button", name="as text"))
     assert text == direct(inference_url, prompt="Once upon a time", max_tokens=3, temperature=0)["text"]
+
+
+def test_a_name_of_a_model_that_would_move_the_text(page: Page, model_dir: Path) -> None:
+    with service("inference", model_dir, model_name="<b>\u202eevil") as process:
+        page.goto(process.url)
+        expect(page.locator("#model")).to_contain_text("<b>U+202Eevil: ")
+        page.goto(f"{process.url}/model")
+        expect(page.locator("#headline")).to_contain_text("<b>U+202Eevil: ")
+    with service("tokenizer", model_dir, model_name="<b>\u202eevil") as process:
+        page.goto(process.url)
+        expect(page.locator("#served")).to_contain_text("<b>U+202Eevil · ")
+        page.locator("#file").set_input_files({"name": "a\u202eb.json", "mimeType": "", "buffer": b"{"})
+        expect(page.locator("#second-status")).to_contain_text("aU+202Eb.json cannot be compared")
+        page.locator("#ids").fill("a\u202eb")
+        expect(page.locator("#decode-status")).to_contain_text("aU+202Eb")

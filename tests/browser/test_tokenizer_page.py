@@ -1,6 +1,7 @@
 """The page of the tokenizer service, against the service and the tokenizer that it serves."""
 
 import json
+import os
 import shlex
 import socket
 import subprocess
@@ -325,7 +326,7 @@ def test_a_damaged_link_is_an_empty_page(page: Page, tokenizer_url: str, state: 
 
 
 def test_requests_are_copied(tokens: Page, tokenizer: Tokenizer, tokenizer_url: str) -> None:
-    text = 'it\'s "a" \\ fox\u202e\u2028\n\0é \U0001f600 <|e|> $HOME `x`'
+    text = 'it\'s "a" \\ fox\u202e\u2028\n\0é \U0001f600\U000e0041 <|e|> $HOME `x`'
     ids = tokenizer.encode(text, allowed_special="all")
     tokens.get_by_label("Special tokens as control").check()
     enter(tokens, text, len(ids))
@@ -339,6 +340,7 @@ def test_requests_are_copied(tokens: Page, tokenizer: Tokenizer, tokenizer_url: 
     expect(tokens.get_by_role("button", name="Copied")).to_have_count(1)
     expect(tokens.get_by_role("button", name="Copy as Python")).to_have_count(0)
     program = tokens.evaluate("navigator.clipboard.readText()")
+    assert "\U000e0041" not in program
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert str(ids) in printed
 
@@ -357,7 +359,19 @@ def test_a_key_is_asked_for(page: Page, model_dir: Path, watched: Watched) -> No
         enter(page, "The", 1)
         pieces(page).click()
         expect(page.locator("#token .tree li").first).to_be_visible()
-        assert "horse" not in page.url
+        page.get_by_role("button", name="Copy as Python").click()
+        expect(page.locator("#python")).to_have_text("Copied")
+        program = page.evaluate("navigator.clipboard.readText()")
+        assert "horse" not in page.url + program
+        environment = {**os.environ, "KEY": "correct-horse"}
+        command = [sys.executable, "-c", program]
+        assert "tokens" in subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+        page.get_by_role("button", name="Copy as curl").click()
+        expect(page.locator("#curl")).to_have_text("Copied")
+        program = page.evaluate("navigator.clipboard.readText()")
+        assert "horse" not in program
+        command = ["bash", "-c", program]
+        assert "tokens" in subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
         assert page.evaluate("localStorage.length + sessionStorage.length + document.cookie.length") == 0
 
 

@@ -2,7 +2,7 @@
 import { readAddress, writeAddress } from "./address.js";
 import { Answer } from "./answer.js";
 import { Card } from "./card.js";
-import { byId, debounce, visible } from "./dom.js";
+import { byId, debounce, readable } from "./dom.js";
 import { generate } from "./generation.js";
 import { focusAlternatives, inspect } from "./inspector.js";
 import { FieldError, buildFields, readFields, writeFields } from "./parameters.js";
@@ -25,8 +25,8 @@ const say = (message, isFault = false) => {
 };
 
 /**
- * Draw what has changed, once a frame; less often where that takes long, as the layout of a paragraph of thousands of
- * tokens does. All cards are measured before any is changed, so that the browser lays out once.
+ * Draw what has changed, once a frame; less often where that takes long, as with thousands of tokens. All cards are
+ * measured before any is changed: one layout.
  */
 const draw = () => {
   frame ||= requestAnimationFrame((now) => {
@@ -40,12 +40,10 @@ const draw = () => {
   });
 };
 
-const isRunning = () => running.size > 0;
-
 const showRunning = () => {
   const stop = byId("stop");
-  if (!isRunning() && document.activeElement === stop) byId("generate").focus();
-  stop.disabled = !isRunning();
+  if (!running.size && document.activeElement === stop) byId("generate").focus();
+  stop.disabled = !running.size;
 };
 
 /** Run answers that begin alike until they end, are stopped or fail. */
@@ -210,7 +208,7 @@ const start = async () => {
 const open = async ({ prompt = "", parameters = {}, n = 1, answers = [], tokenizer }) => {
   // Anyone may have made it: it decides no more than the form.
   const other = Object.keys(parameters).find((name) => !byId("fields").querySelector(`[name="${CSS.escape(name)}"]`));
-  if (other !== undefined) throw new Error(`${visible(other)} is not a parameter`);
+  if (other !== undefined) throw new Error(`${readable(other)} is not a parameter`);
   if (answers.length > MOST_LINKED) throw new Error(`it has more than ${MOST_LINKED} answers`);
   byId("prompt").value = prompt;
   const seed = answers[0]?.seed ?? parameters.seed;
@@ -234,8 +232,8 @@ const loadInfo = async () => {
   service.info = await (await request("info")).json();
   service.special = new Set(Object.values(service.info.special_tokens));
   const { model, parameters, context_length: context } = service.info;
-  const count = (number) => number.toLocaleString("en");
-  byId("model").textContent = `${model}: ${count(parameters)} parameters, context of ${count(context)} tokens`;
+  const sizes = [parameters, context].map((number) => number.toLocaleString("en"));
+  byId("model").textContent = `${readable(model)}: ${sizes[0]} parameters, context of ${sizes[1]} tokens`;
   buildFields(service.info);
 };
 
@@ -269,7 +267,7 @@ byId("colors").addEventListener("change", () => byId("answers").classList.toggle
 document.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) byId("form").requestSubmit();
   if (event.key !== "Escape" || document.querySelector("dialog[open]")) return;
-  if (isRunning()) stop();
+  if (running.size) stop();
   else if (pinned) {
     const { tokens } = pinned;
     if (byId("inspector").contains(document.activeElement)) tokens.focus();

@@ -1,5 +1,5 @@
 // Requests to the service that this page came from. The API key lives in this module's memory and nowhere else.
-import { element } from "./dom.js";
+import { element, readable } from "./dom.js";
 
 let key = "";
 let asking = null;
@@ -76,7 +76,7 @@ export const explain = (error) => {
     429: `The service is busy: ${again}.`,
     503: `The service is not ready (${error.message}): ${again}.`,
   }[error.status];
-  return reason ?? `${error.message[0]?.toUpperCase() ?? ""}${error.message.slice(1)} (${error.status}).`;
+  return readable(reason ?? `${error.message[0]?.toUpperCase() ?? ""}${error.message.slice(1)} (${error.status}).`);
 };
 
 /**
@@ -99,10 +99,7 @@ export const whenReady = async (onWait, signal) => {
   }
 };
 
-const askForKey = (error) => {
-  asking ??= showKeyDialog(error).finally(() => (asking = null));
-  return asking;
-};
+const askForKey = (error) => (asking ??= showKeyDialog(error).finally(() => (asking = null)));
 
 const showKeyDialog = (error) => new Promise((resolve) => {
   const input = element("input", { id: "api-key", type: "password", autocomplete: "off", required: true, spellcheck: "false" });
