@@ -22,6 +22,7 @@ KEY = "correct-horse-battery"
 
 def test_the_key_is_asked_for_and_stays_in_memory(page: Page, model_dir: Path, watched: Watched) -> None:
     watched.expected.append("401")
+    page.clock.install()
     with service("inference", model_dir, api_keys=KEY) as running:
         page.goto(running.url)
         dialog = page.get_by_role("dialog")
@@ -30,7 +31,11 @@ def test_the_key_is_asked_for_and_stays_in_memory(page: Page, model_dir: Path, w
         dialog.get_by_role("button", name="Cancel").click()
         expect(page.get_by_role("status")).to_contain_text("The service needs an API key")
         page.get_by_label("Prompt").fill("Anna")
+        page.clock.run_for(1000)  # what is typed would go into the address
         page.get_by_role("button", name="Generate").click()
+        dialog.get_by_label("Key").fill("\u043a\u043b\u044e\u0447")  # no header can have it
+        page.keyboard.press("Enter")
+        expect(page.locator("#api-key:invalid")).to_be_visible()
         dialog.get_by_label("Key").fill("wrong")
         page.keyboard.press("Enter")
         expect(dialog).to_contain_text("does not know this key")

@@ -56,7 +56,7 @@ const run = async (answers) => {
   draw();
   let end = "stopped";
   const onEvent = () => {
-    if (byId("status").textContent) say("");
+    say("");
     draw();
   };
   try {
@@ -91,7 +91,7 @@ const keepAnswers = () => {
 
 /** Put an edited form into the address, without the answers of its earlier state. */
 const keepForm = () => {
-  if (!isEdited) return;
+  if (!isEdited || !service.info) return;
   try {
     writeAddress({ prompt: byId("prompt").value, parameters: readFields(), n: Number(byId("n").value) });
   } catch (error) {
@@ -208,7 +208,7 @@ const start = async () => {
 const open = async ({ prompt = "", parameters = {}, n = 1, answers = [], tokenizer }) => {
   // Anyone may have made it: it decides no more than the form.
   const other = Object.keys(parameters).find((name) => !byId("fields").querySelector(`[name="${CSS.escape(name)}"]`));
-  if (other !== undefined) throw new Error(`${readable(other)} is not a parameter`);
+  if (other) throw new Error(`${readable(other)} is not a parameter`);
   if (answers.length > MOST_LINKED) throw new Error(`it has more than ${MOST_LINKED} answers`);
   byId("prompt").value = prompt;
   const seed = answers[0]?.seed ?? parameters.seed;

@@ -44,19 +44,19 @@ export const symbolOf = (character) => {
 };
 
 /**
- * A text with everything that cannot be seen replaced by its symbol.
+ * A text with everything that cannot be seen, but for what is `kept`, replaced by its symbol.
  * @param {string} text
  * @returns {string}
  */
-export const visible = (text) => Array.from(text, (character) => symbolOf(character) ?? character).join("");
+export const visible = (text, kept = "") =>
+  Array.from(text, (character) => kept.includes(character) ? character : symbolOf(character) ?? character).join("");
 
 /**
  * A text for reading: as `visible`, but blanks and newlines stay.
  * @param {string} text
  * @returns {string}
  */
-export const readable = (text) =>
-  Array.from(text, (character) => " \n".includes(character) ? character : symbolOf(character) ?? character).join("");
+export const readable = (text) => visible(text, " \n");
 
 /**
  * Run a function once for many calls: `wait` milliseconds after the last one.

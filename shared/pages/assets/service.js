@@ -102,7 +102,8 @@ export const whenReady = async (onWait, signal) => {
 const askForKey = (error) => (asking ??= showKeyDialog(error).finally(() => (asking = null)));
 
 const showKeyDialog = (error) => new Promise((resolve) => {
-  const input = element("input", { id: "api-key", type: "password", autocomplete: "off", required: true, spellcheck: "false" });
+  const input = element("input", { id: "api-key", type: "password", autocomplete: "off", required: true,
+    pattern: "\\s*[!-~]+\\s*", title: "ASCII without spaces" }); // else no header can have it
   const submit = (event) => {
     event.preventDefault();
     key = input.value.trim();
