@@ -87,7 +87,7 @@ def error_envelope(
 def error_response(error: ApiError) -> Response:
     """Build the response to an error, and record its code for the log."""
     record_error(error.code)
-    return JSONResponse(error.envelope(), error.status_code, error.headers)
+    return _as_json(error.envelope(), error.status_code, error.headers)
 
 
 def server_refusal(scope: Scope) -> ApiError | None:
@@ -119,7 +119,12 @@ async def _http_error(request: Request, error: Exception) -> Response:
     elif error.status_code == 405:
         allowed = Headers(error.headers or {}).get("allow", "another method")
         message = f"{request.method} is not allowed for {request.url.path}, use {allowed}"
-    return JSONResponse(error_envelope(error.status_code, message), error.status_code, error.headers)
+    return _as_json(error_envelope(error.status_code, message), error.status_code, error.headers)
+
+
+def _as_json(envelope: dict[str, Any], status_code: int, headers: Mapping[str, str] | None) -> Response:
+    """Errors quote what was sent, so no browser may take them for anything but JSON."""
+    return JSONResponse(envelope, status_code, {**(headers or {}), "X-Content-Type-Options": "nosniff"})
 
 
 async def _validation_error(_request: Request, error: Exception) -> Response:

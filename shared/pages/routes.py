@@ -8,22 +8,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
+from starlette.types import ASGIApp, Scope
 
-from shared.pages.security import SECURITY_HEADERS
+from shared.pages.security import SecurityHeaders
 
 _ASSET = "/assets/{file}"
-_TYPES = (".css", ".html", ".js", ".png", ".svg")
+_TYPES = (".css", ".js", ".png", ".svg")
 
 
 class _PageFiles(StaticFiles):
-    """Files with our headers. Browsers ask each time whether a file has changed, so that no page runs old code."""
+    """Browsers ask each time whether a file has changed, so that no page runs old code."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        if not path.endswith(_TYPES):
-            raise HTTPException(404)
         response = await super().get_response(path, scope)
-        response.headers.update({**SECURITY_HEADERS, "Cache-Control": "no-cache"})
+        response.headers["Cache-Control"] = "no-cache"
         return response
 
 
@@ -39,12 +37,14 @@ def page_routes(packages: Sequence[str], *, assets: Iterable[tuple[str, str]] = 
     """
     files = _PageFiles(packages=[*((name, "") for name in packages), ("shared.pages", "assets"), *assets])
 
-    async def asset(request: Request) -> Response:
-        return await files.get_response(request.path_params["file"], request.scope)
+    async def asset(request: Request) -> ASGIApp:
+        if not request.path_params["file"].endswith(_TYPES):
+            raise HTTPException(404)
+        return SecurityHeaders(await files.get_response(request.path_params["file"], request.scope))
 
     def page(name: str) -> Route:
-        async def send_page(request: Request) -> Response:
-            return await files.get_response(f"{name}.html", request.scope)
+        async def send_page(request: Request) -> ASGIApp:
+            return SecurityHeaders(await files.get_response(f"{name}.html", request.scope))
 
         return Route("/" if name == "index" else f"/{name}", send_page, include_in_schema=False)
 

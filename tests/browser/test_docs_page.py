@@ -16,6 +16,15 @@ def test_swagger_ui_works_offline(page: Page, tokenizer_url: str) -> None:
     check_layout(page)
 
 
+def test_requests_below_the_path_of_a_proxy(page: Page, tokenizer_url: str) -> None:
+    page.route("**/below/**", lambda route: route.continue_(url=route.request.url.replace("/below/", "/")))
+    page.goto(f"{tokenizer_url}/below/docs")
+    page.locator("[id$=livez] .opblock-summary-control").click()
+    page.get_by_role("button", name="Execute").click()
+    expect(page.locator(".request-url")).to_contain_text(f"{tokenizer_url}/below/livez")
+    expect(page.locator(".live-responses-table tbody .response-col_status")).to_contain_text("200")
+
+
 def test_a_request_with_a_key(page: Page, model_dir: Path, watched: Watched) -> None:
     watched.expected.append("401")
     with service("tokenizer", model_dir, api_keys=KEY) as process:

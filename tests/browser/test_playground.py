@@ -279,9 +279,12 @@ def test_a_wrong_value_is_named_and_not_sent(
     [
         ('{"prompt":"a","answers":[null]}', "This link is damaged"),
         ('{"prompt":"a","answers":[{"seed":1,"given":["<img>"]}]}', "valid integer"),
-        ('{"prompt":"a","parameters":{"bogus":1},"answers":[{"seed":1}]}', "Bogus: unknown field"),
+        ('{"prompt":"a","parameters":{"bogus":1},"answers":[{"seed":1}]}', "bogus is not a parameter"),
+        ('{"prompt":"a","parameters":{"n":8},"answers":[{"seed":1}]}', "n is not a parameter"),
+        ('{"prompt":"a","parameters":{"continue_tokens":[1]},"answers":[{"seed":1}]}', "is not a parameter"),
+        (json.dumps({"prompt": "a", "answers": [{"seed": 1}] * 33}), "it has more than 32 answers"),
         ('{"prompt":"a","tokenizer":"0000","answers":[{"seed":1}]}', "another tokenizer"),
-        ('{"prompt":"a', ""),
+        ('{"prompt":"a', "This link is damaged"),
     ],
 )
 def test_a_damaged_link_is_said_to_be_one(

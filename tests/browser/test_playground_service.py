@@ -22,6 +22,7 @@ KEY = "correct-horse-battery"
 
 def test_the_key_is_asked_for_and_stays_in_memory(page: Page, model_dir: Path, watched: Watched) -> None:
     watched.expected.append("401")
+    page.clock.install()
     with service("inference", model_dir, api_keys=KEY) as running:
         page.goto(running.url)
         dialog = page.get_by_role("dialog")
@@ -30,7 +31,11 @@ def test_the_key_is_asked_for_and_stays_in_memory(page: Page, model_dir: Path, w
         dialog.get_by_role("button", name="Cancel").click()
         expect(page.get_by_role("status")).to_contain_text("The service needs an API key")
         page.get_by_label("Prompt").fill("Anna")
+        page.clock.run_for(1000)  # what is typed would go into the address
         page.get_by_role("button", name="Generate").click()
+        dialog.get_by_label("Key").fill("\u043a\u043b\u044e\u0447")  # no header can have it
+        page.keyboard.press("Enter")
+        expect(page.locator("#api-key:invalid")).to_be_visible()
         dialog.get_by_label("Key").fill("wrong")
         page.keyboard.press("Enter")
         expect(dialog).to_contain_text("does not know this key")
@@ -161,3 +166,18 @@ def test_stop_gives_up_waiting(page: Page, inference_url: str, watched: Watched)
     wait_finished(page)
     text = copied(page, page.get_by_role("button", name="as text"))
     assert text == direct(inference_url, prompt="Once upon a time", max_tokens=3, temperature=0)["text"]
+
+
+def test_a_name_of_a_model_that_would_move_the_text(page: Page, model_dir: Path) -> None:
+    with service("inference", model_dir, model_name="<b>\u202eevil") as process:
+        page.goto(process.url)
+        expect(page.locator("#model")).to_contain_text("<b>U+202Eevil: ")
+        page.goto(f"{process.url}/model")
+        expect(page.locator("#headline")).to_contain_text("<b>U+202Eevil: ")
+    with service("tokenizer", model_dir, model_name="<b>\u202eevil") as process:
+        page.goto(process.url)
+        expect(page.locator("#served")).to_contain_text("<b>U+202Eevil · ")
+        page.locator("#file").set_input_files({"name": "a\u202eb.json", "mimeType": "", "buffer": b"{"})
+        expect(page.locator("#second-status")).to_contain_text("aU+202Eb.json cannot be compared")
+        page.locator("#ids").fill("a\u202eb")
+        expect(page.locator("#decode-status")).to_contain_text("aU+202Eb")

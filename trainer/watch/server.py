@@ -11,11 +11,11 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shared.pages import SECURITY_HEADERS, page_routes
+from shared.pages import SecurityHeaders, page_routes
 from trainer.errors import TrainerError
 from trainer.watch.hub import Hub
 from trainer.watch.runs import WatchedRuns
@@ -107,15 +107,15 @@ class WatchServer(uvicorn.Server):
 def watch_app(hub: Hub, host: str) -> Starlette:
     """The page, its files, and the stream of what is new."""
 
-    async def events(request: Request) -> StreamingResponse:
-        del request
-        headers = {**SECURITY_HEADERS, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(hub.frames(), media_type="text/event-stream", headers=headers)
+    async def events(request: Request) -> Response:
+        headers, kind = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, "text/event-stream"
+        if request.method == "HEAD":  # the stream would not end
+            return Response(headers=headers, media_type=kind)
+        return StreamingResponse(hub.frames(), headers=headers, media_type=kind)
 
     routes = [*page_routes(["trainer.report.pages"]), Route("/events", events)]
-    return Starlette(
-        routes=routes, middleware=[Middleware(KnownHosts, names=(host, "localhost", socket.gethostname()))]
-    )
+    known = Middleware(KnownHosts, names=(host, "localhost", socket.gethostname()))
+    return Starlette(routes=routes, middleware=[Middleware(SecurityHeaders), known])
 
 
 class KnownHosts:

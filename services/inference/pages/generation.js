@@ -53,9 +53,6 @@ const waitAfter = async (error, { signal, onWait }) => {
 
 const pause = (milliseconds, signal) =>
   new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, milliseconds);
-    signal.addEventListener("abort", () => {
-      clearTimeout(timer);
-      reject(signal.reason);
-    });
+    setTimeout(resolve, milliseconds);
+    signal.addEventListener("abort", () => reject(signal.reason));
   });

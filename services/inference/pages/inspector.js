@@ -37,10 +37,6 @@ export const inspect = (card, index, choose, close) => {
 
 export const focusAlternatives = () => byId("inspector").querySelector(".alternatives button")?.focus();
 
-export const closeInspector = () => {
-  byId("inspector").hidden = true;
-};
-
 const shown = (id) => {
   const text = visible(decode(bytesOf(id)));
   return text.length > MAX_TEXT ? `${text.slice(0, MAX_TEXT)}…` : text;
@@ -59,9 +55,8 @@ const alternative = ({ id, logprob }, isChosen, choose) => {
 };
 
 const moveFocus = (event) => {
-  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-  if (!step) return;
-  const buttons = [...event.currentTarget.querySelectorAll("button")];
-  buttons[buttons.indexOf(document.activeElement) + step]?.focus();
+  const to = { ArrowDown: "next", ArrowUp: "previous" }[event.key];
+  if (!to) return;
+  event.target.closest("li")[`${to}ElementSibling`]?.firstChild.focus();
   event.preventDefault();
 };

@@ -1,8 +1,7 @@
 // The page about the model that is served: what /info and /training say of it.
-import { byId, element } from "./dom.js";
+import { byId, element, readable } from "./dom.js";
 import { factCards, headline } from "./model_facts.js";
 import { trainingSections } from "./model_training.js";
-import { readable } from "./readable.js";
 import { explain, request, whenReady } from "./service.js";
 
 const say = (text) => (byId("status").textContent = text);

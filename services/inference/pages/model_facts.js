@@ -1,7 +1,6 @@
 // What a model is: architecture, parameters, limits, tokenizer, origin.
 import { formatNumber } from "./chart_scale.js";
-import { copy, element, grouped } from "./dom.js";
-import { readable } from "./readable.js";
+import { copy, element, grouped, readable } from "./dom.js";
 
 const short = new Intl.NumberFormat("en-US", { notation: "compact", maximumSignificantDigits: 3 });
 const percent = new Intl.NumberFormat("en-US", { style: "percent", minimumFractionDigits: 1 });

@@ -3,8 +3,7 @@ import { readAddress, writeAddress } from "./address.js";
 import { Chart } from "./chart.js";
 import { chartControls } from "./chart_controls.js";
 import { formatDuration, formatNumber } from "./chart_scale.js";
-import { element, grouped } from "./dom.js";
-import { readable } from "./readable.js";
+import { element, grouped, readable } from "./dom.js";
 import { card, facts } from "./model_facts.js";
 
 const CHARTS = [

@@ -34,7 +34,7 @@ export const buildFields = (info) => {
       element("textarea", { id: "stop-strings", name: "stop", rows: 2, spellcheck: "false" })),
     field("logit_bias", "Token bias", "id=value, -100 to 100",
       element("input", { id: "logit_bias", name: "logit_bias", autocomplete: "off" })),
-    element("label", {}, element("input", { type: "checkbox", id: "ignore_eos", form: "form" }),
+    element("label", {}, element("input", { type: "checkbox", id: "ignore_eos", name: "ignore_eos", form: "form" }),
       " Continue after an end-of-text token"),
   );
 };

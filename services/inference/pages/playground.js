@@ -2,13 +2,14 @@
 import { readAddress, writeAddress } from "./address.js";
 import { Answer, bytesOf, scoredPrompt } from "./answer.js";
 import { Card } from "./card.js";
-import { byId, debounce, grouped } from "./dom.js";
+import { byId, debounce, grouped, readable } from "./dom.js";
 import { generate } from "./generation.js";
-import { closeInspector, focusAlternatives, inspect } from "./inspector.js";
+import { focusAlternatives, inspect } from "./inspector.js";
 import { FieldError, buildFields, readFields, writeFields } from "./parameters.js";
 import { ServiceError, explain, request, whenReady } from "./service.js";
 import { decode } from "./tokens.js";
 
+const MOST_LINKED = 32; // answers that one link makes
 const DRAWING_SHARE = 4; // drawing takes a quarter of the time at most
 
 const service = { info: null, special: new Set() };
@@ -27,8 +28,8 @@ const say = (message, isFault = false) => {
 const fail = (error) => say(explain(error), true);
 
 /**
- * Draw what has changed, once a frame; less often where that takes long, as the layout of a paragraph of thousands of
- * tokens does. All cards are measured before any is changed, so that the browser lays out once.
+ * Draw what has changed, once a frame; less often where that takes long, as with thousands of tokens. All cards are
+ * measured before any is changed: one layout.
  */
 const draw = () => {
   frame ||= requestAnimationFrame((now) => {
@@ -44,12 +45,10 @@ const draw = () => {
 
 const isPrompt = ({ answer }) => answer.state === "prompt";
 
-const isRunning = () => running.size > 0;
-
 const showRunning = () => {
   const stop = byId("stop");
-  if (!isRunning() && document.activeElement === stop) byId("generate").focus();
-  stop.disabled = !isRunning();
+  if (!running.size && document.activeElement === stop) byId("generate").focus();
+  stop.disabled = !running.size;
 };
 
 /** Run answers that begin alike until they end, are stopped or fail. */
@@ -62,7 +61,7 @@ const run = async (answers) => {
   draw();
   let end = "stopped";
   const onEvent = () => {
-    if (byId("status").textContent) say("");
+    say("");
     draw();
   };
   try {
@@ -92,12 +91,12 @@ const keepAnswers = () => {
   if (isEdited || !made.length) return;
   const { prompt, ...parameters } = made[0].request;
   const tokenizer = made[0].fingerprint.slice(0, 16);
-  writeAddress({ prompt, parameters, tokenizer, answers: made.map((answer) => answer.link) });
+  writeAddress({ prompt, parameters, tokenizer, answers: made.slice(0, MOST_LINKED).map((answer) => answer.link) });
 };
 
 /** Put an edited form into the address, without the answers of its earlier state. */
 const keepForm = () => {
-  if (!isEdited) return;
+  if (!isEdited || !service.info) return;
   try {
     writeAddress({ prompt: byId("prompt").value, parameters: readFields(), n: Number(byId("n").value) });
   } catch (error) {
@@ -125,7 +124,7 @@ const addCard = (answer, at) => {
 const close = () => {
   pinned?.select(-1);
   pinned = null;
-  closeInspector();
+  byId("inspector").hidden = true;
 };
 
 /** Put a text into the form. */
@@ -227,6 +226,10 @@ const start = async () => {
 
 /** Fill in what a link holds, and make its answers again. */
 const open = async ({ prompt = "", parameters = {}, n = 1, answers = [], tokenizer }) => {
+  // Anyone may have made it: it decides no more than the form.
+  const other = Object.keys(parameters).find((name) => !byId("fields").querySelector(`[name="${CSS.escape(name)}"]`));
+  if (other) throw new Error(`${readable(other)} is not a parameter`);
+  if (answers.length > MOST_LINKED) throw new Error(`it has more than ${MOST_LINKED} answers`);
   byId("prompt").value = prompt;
   const seed = answers[0]?.seed ?? parameters.seed;
   writeFields({ ...parameters, seed, max_tokens: answers.length ? answers[0].max_tokens : parameters.max_tokens });
@@ -249,7 +252,8 @@ const loadInfo = async () => {
   service.info = await (await request("info")).json();
   service.special = new Set(Object.values(service.info.special_tokens));
   const { model, parameters, context_length: context } = service.info;
-  byId("model").textContent = `${model}: ${grouped(parameters)} parameters, context of ${grouped(context)} tokens`;
+  const name = readable(model);
+  byId("model").textContent = `${name}: ${grouped(parameters)} parameters, context of ${grouped(context)} tokens`;
   buildFields(service.info);
 };
 
@@ -260,6 +264,7 @@ const begin = async () => {
       say("");
       const state = readAddress();
       if (state) await open(state).catch((error) => say(`This link is damaged: ${error.message}.`, true));
+      else if (location.hash.length > 1) say("This link is damaged.", true);
       return;
     } catch (error) {
       fail(error);
@@ -282,7 +287,7 @@ byId("colors").addEventListener("change", () => byId("answers").classList.toggle
 document.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) byId("form").requestSubmit();
   if (event.key !== "Escape" || document.querySelector("dialog[open]")) return;
-  if (isRunning()) stop();
+  if (running.size) stop();
   else if (pinned) {
     const { tokens } = pinned;
     if (byId("inspector").contains(document.activeElement)) tokens.focus();

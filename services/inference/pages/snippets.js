@@ -1,31 +1,13 @@
 // An answer's request as a command or a program that gives the same answer.
 import { bodyOf } from "./answer.js";
-import { symbolOf } from "./dom.js";
+import { json, python, quoted } from "./literals.js";
 import { usesKey } from "./service.js";
 
 const OPENAI = "max_tokens temperature top_p presence_penalty frequency_penalty stop seed logit_bias".split(" ");
 export const KINDS = ["curl", "Python", "OpenAI client"];
 const KEY = 'os.environ["KEY"]';
 
-const address = (path) => new URL(path, location.href.split("#")[0]).href;
-
-/** Characters that cannot be seen are written as escapes: what is copied shows what it does. */
-const json = (value) => JSON.stringify(value, null, 1).replace(/\n */g, " ").replace(/[^ -~]/gu, (character) =>
-  (symbolOf(character) === null ? character : character.split("").map(escaped).join("")));
-
-const escaped = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
-
-/** JSON as Python reads it: a pair of surrogates is one escape there. */
-const python = (value) => {
-  if (typeof value === "boolean") return value ? "True" : "False";
-  if (typeof value === "string") return json(value).replace(/(\\ud[89ab]..)(\\ud[c-f]..)/g, (pair) =>
-    `\\U${JSON.parse(`"${pair}"`).codePointAt(0).toString(16).padStart(8, "0")}`);
-  if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
-  if (typeof value !== "object") return String(value);
-  return `{${Object.entries(value).map((pair) => pair.map(python).join(": ")).join(", ")}}`;
-};
-
-const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+const address = (path) => new URL(path, location).href;
 
 const curl = (body) => `curl ${quoted(address("generate"))} \\
      ${usesKey() ? '-H "Authorization: Bearer $KEY" ' : ""}-H 'Content-Type: application/json' \\

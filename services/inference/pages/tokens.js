@@ -70,26 +70,19 @@ export const decode = (bytes) => decoder.decode(Uint8Array.from(bytes));
 export const hex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).toUpperCase().padStart(2, "0")).join(" ");
 
 /**
- * Text nodes, and elements for what cannot be seen or would change the layout of what follows.
+ * Texts, and elements for what cannot be seen or would change the layout of what follows.
  * @param {{text?: string, bytes?: number[]}} piece
  */
 export const nodesOf = ({ text, bytes }) => {
   if (bytes) return [element("i", { class: "bytes" }, hex(bytes))];
-  if (/^[\x20-\x7e]*$/.test(text)) return [document.createTextNode(text)];
   const nodes = [];
-  let plain = "";
   for (const character of text) {
     const symbol = character === " " ? null : symbolOf(character);
-    if (symbol === null) {
-      plain += character;
-      continue;
-    }
-    if (plain) nodes.push(document.createTextNode(plain));
-    plain = "";
     const name = { "\n": "nl", "\t": "tab" }[character];
-    nodes.push(element("i", { class: name ?? "mark" }, name ? character : symbol));
+    if (symbol) nodes.push(element("i", { class: name ?? "mark" }, name ? character : symbol));
+    else if (typeof nodes.at(-1) === "string") nodes.push(nodes.pop() + character);
+    else nodes.push(character);
   }
-  if (plain) nodes.push(document.createTextNode(plain));
   return nodes;
 };
 

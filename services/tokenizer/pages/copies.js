@@ -1,28 +1,19 @@
-// The request of the page, for a terminal and for a program.
-import { symbolOf } from "./dom.js";
+// The request of the page, for a terminal and for a program. Where the page has a key, both take it from $KEY.
+import { json, python, quoted } from "./literals.js";
 import { usesKey } from "./service.js";
 
-/** JSON without characters that cannot be seen or that move others; it is a Python literal too, but for true. */
-const literal = (value) => JSON.stringify(value).replace(/[^ -~]/gu, (character) =>
-  (symbolOf(character) === null ? character : character.split("").map(escaped).join("")));
-
-const escaped = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
-
-const address = () => new URL("encode", document.baseURI.replace(/#.*/, ""));
+const address = () => new URL("encode", location).href;
 
 /** @param {object} body of /encode @returns {string} */
-export const asCurl = (body) => {
-  const key = usesKey() ? ' -H "Authorization: Bearer $KEY"' : "";
-  return `curl ${address()}${key} -H 'Content-Type: application/json' -d '${literal(body).replaceAll("'", "'\\''")}'`;
-};
+export const asCurl = (body) => `curl ${quoted(address())} ${usesKey() ? '-H "Authorization: Bearer $KEY" ' : ""}` +
+  `-H 'Content-Type: application/json' -d ${quoted(json(body))}`;
 
 /** @param {object} body of /encode @returns {string} */
 export const asPython = (body) => {
-  const fields = Object.entries(body).map(([name, value]) => `"${name}": ${value === true ? "True" : python(value)}`);
   const headers = usesKey() ? ', headers={"Authorization": "Bearer " + os.environ["KEY"]}' : "";
   return [
-    ...(usesKey() ? ["import os", ""] : []), "import httpx", "",
-    `answer = httpx.post("${address()}", json={${fields.join(", ")}}${headers})`,
+    ...(headers ? ["import os", ""] : []), "import httpx", "",
+    `answer = httpx.post(${python(address())}, json=${python(body)}${headers})`,
     "print(answer.raise_for_status().json())", "",
   ].join("\n");
 };

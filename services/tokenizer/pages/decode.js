@@ -1,5 +1,5 @@
 // Ids to text.
-import { byId, debounce } from "./dom.js";
+import { byId, debounce, visible } from "./dom.js";
 import { latest } from "./latest.js";
 import { request } from "./service.js";
 import { shown } from "./spelling.js";
@@ -9,7 +9,7 @@ const SHOWN = 100_000; // characters
 /** Ids from a text such as `[72, 105]` or `72 105`. @throws {Error} names what is not an id, and its place */
 const readIds = (text) => (text.match(/[^\s,;[\]]+/g) ?? []).map((item, index) => {
   if (/^\d+$/.test(item) && Number.isSafeInteger(Number(item))) return Number(item);
-  throw new Error(`Item ${index + 1}, ${JSON.stringify(item.slice(0, 40))}, is not an id.`);
+  throw new Error(`Item ${index + 1}, ${JSON.stringify(visible(item.slice(0, 40)))}, is not an id.`);
 });
 
 /** @param {() => void} onChange is called for other ids */

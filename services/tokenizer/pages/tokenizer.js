@@ -3,7 +3,7 @@ import { readAddress, writeAddress } from "./address.js";
 import { OtherTokenizer } from "./compare.js";
 import { asCurl, asPython } from "./copies.js";
 import { startDecoding } from "./decode.js";
-import { byId, copy, debounce, element, grouped } from "./dom.js";
+import { byId, copy, debounce, element, grouped, readable } from "./dom.js";
 import { latest } from "./latest.js";
 import { Pieces, readColumns } from "./pieces.js";
 import { request } from "./service.js";
@@ -40,7 +40,7 @@ const sizeOf = (text) => {
 const loadInfo = latest(async (signal) => {
   const { model, vocab_size: size, fingerprint } = await (await request("info", { signal })).json();
   served = fingerprint;
-  byId("served").textContent = `${model} · ${grouped(size)} tokens · fingerprint ${fingerprint.slice(0, 12)}`;
+  byId("served").textContent = `${readable(model)} · ${grouped(size)} tokens · fingerprint ${fingerprint.slice(0, 12)}`;
 }, () => {});
 
 const encode = latest(async (signal) => {
@@ -93,7 +93,7 @@ const compare = async () => {
   describeDifference();
 };
 
-const sayOfOther = (sentence) => (byId("second-status").textContent = sentence);
+const sayOfOther = (sentence) => (byId("second-status").textContent = readable(sentence));
 
 /** Compare the two, where both have tokens of the same text. */
 const describeDifference = () => {
@@ -197,7 +197,7 @@ for (const control of [white, view]) control.addEventListener("change", redraw);
 file.addEventListener("change", async () => {
   const [chosen] = file.files;
   if (!chosen) return;
-  otherName = chosen.name;
+  otherName = readable(chosen.name);
   forgetOther();
   close.hidden = false;
   sayOfOther(`Reading ${otherName} …`);

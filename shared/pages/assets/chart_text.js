@@ -1,6 +1,5 @@
 // A chart in words: its legend, readout, summary for screen readers, and its values as a table.
-import { element } from "./dom.js";
-import { readable } from "./readable.js";
+import { element, readable } from "./dom.js";
 import { svg } from "./svg.js";
 
 const ROWS = 40;

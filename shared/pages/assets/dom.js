@@ -1,11 +1,9 @@
 // Elements without markup: every text becomes a text node, so that no data can become part of the page's structure.
 
 /**
- * An element.
- * @param {string} tag
- * @param {Object<string, unknown>} [attributes] `class`, `data-…`, `aria-…` and other attributes; functions are listeners
- *   (`click: …`), `true` is an attribute without a value, `false`, `null` and `undefined` leave an attribute out.
- * @param {...(Node|string|number|null|undefined)} children
+ * An element. Functions among the attributes are listeners; `true` is an attribute without a value; `false`, `null` and
+ * `undefined` are left out.
+ * @param {string} tag @param {Object<string, unknown>} [attributes] @param {...(Node|string|number|null)} children
  * @returns {HTMLElement}
  */
 export const element = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
@@ -29,12 +27,7 @@ export const grouped = (value) => value.toLocaleString("en-US");
 const NAMES = new Map([["\n", "⏎"], ["\t", "⇥"], ["\r", "␍"], [" ", "·"], ["\u00a0", "⍽"]]);
 const UNSEEN = /[\s\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Zl}\p{Zp}\u115f\u1160\u3164\uffa0]/u;
 
-/**
- * How a character that cannot be seen is shown: a symbol for white space and control characters, `U+202E` for those that
- * would change how the text around them is laid out; null for a character that can be seen.
- * @param {string} character
- * @returns {string|null}
- */
+/** The symbol or code of a character that cannot be seen, or that moves others; null for one that can. */
 export const symbolOf = (character) => {
   if (!UNSEEN.test(character)) return null;
   const code = character.codePointAt(0);
@@ -43,8 +36,12 @@ export const symbolOf = (character) => {
   return `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
 };
 
-/** A text with everything that cannot be seen replaced by its symbol. @param {string} text @returns {string} */
-export const visible = (text) => Array.from(text, (character) => symbolOf(character) ?? character).join("");
+/** A text with everything that cannot be seen, but for what is `kept`, as symbols. @param {string} text @returns {string} */
+export const visible = (text, kept = "") =>
+  Array.from(text, (character) => kept.includes(character) ? character : symbolOf(character) ?? character).join("");
+
+/** The same for reading: blanks and newlines stay. @param {string} text @returns {string} */
+export const readable = (text) => visible(text, " \n");
 
 /** Run `action` once for many calls: `wait` milliseconds after the last one. */
 export const debounce = (action, wait) => {

@@ -1,15 +1,11 @@
 // Requests to the service that this page came from. The API key lives in this module's memory and nowhere else.
-import { element } from "./dom.js";
+import { element, readable } from "./dom.js";
 
 let key = "";
 let asking = null;
 
 /** What went wrong with a request. `status` 0: no response, or only a part of one. */
 export class ServiceError extends Error {
-  /**
-   * @param {string} message
-   * @param {{status?: number, code?: string, retryAfter?: number|null}} details
-   */
   constructor(message, { status = 0, code = "no_connection", retryAfter = null } = {}) {
     super(message);
     Object.assign(this, { name: "ServiceError", status, code, retryAfter });
@@ -61,11 +57,7 @@ const errorOf = async (response) => {
   }
 };
 
-/**
- * One sentence about an error, for the person at the page.
- * @param {Error} error
- * @returns {string}
- */
+/** One sentence about an error. @param {Error} error @returns {string} */
 export const explain = (error) => {
   if (!(error instanceof ServiceError)) return `The page failed: ${error.message}`;
   const again = error.retryAfter === null ? "try again" : `try again in ${error.retryAfter} s`;
@@ -76,14 +68,10 @@ export const explain = (error) => {
     429: `The service is busy: ${again}.`,
     503: `The service is not ready (${error.message}): ${again}.`,
   }[error.status];
-  return reason ?? `${error.message[0]?.toUpperCase() ?? ""}${error.message.slice(1)} (${error.status}).`;
+  return readable(reason ?? `${error.message[0]?.toUpperCase() ?? ""}${error.message.slice(1)} (${error.status}).`);
 };
 
-/**
- * Wait until the service answers and is ready.
- * @param {(reason: string) => void} onWait gets a sentence each time it is not
- * @param {AbortSignal} [signal]
- */
+/** Wait until the service is ready; `onWait` gets a sentence each time it is not. */
 export const whenReady = async (onWait, signal) => {
   for (;;) {
     signal?.throwIfAborted();
@@ -102,7 +90,8 @@ export const whenReady = async (onWait, signal) => {
 const askForKey = (error) => (asking ??= showKeyDialog(error).finally(() => (asking = null)));
 
 const showKeyDialog = (error) => new Promise((resolve) => {
-  const input = element("input", { id: "api-key", type: "password", autocomplete: "off", required: true, spellcheck: "false" });
+  const input = element("input", { id: "api-key", type: "password", autocomplete: "off", required: true,
+    pattern: "\\s*[!-~]+\\s*", title: "ASCII without spaces" }); // else no header can have it
   const submit = (event) => {
     event.preventDefault();
     key = input.value.trim();

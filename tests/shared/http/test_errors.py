@@ -25,6 +25,7 @@ def test_what_is_not_there(client: TestClient) -> None:
     response = client.get("/nothing")
     assert response.status_code == 404
     assert error_of(response)["type"] == "not_found_error"
+    assert response.headers["x-content-type-options"] == "nosniff"
     assert "/nothing" in error_of(response)["message"]
 
 

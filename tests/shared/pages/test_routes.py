@@ -40,6 +40,9 @@ def test_files_have_types_and_headers(client: TestClient, path: str, media_type:
     assert "'unsafe-" not in response.headers["content-security-policy"]
     again = client.get(path, headers={"If-None-Match": response.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
+    for ranges, status in {"bytes=0-5": 206, "bytes=99999999-": 416, "bytes": 400}.items():
+        part = client.get(path, headers={"Range": ranges})
+        assert (part.status_code, part.headers["x-content-type-options"]) == (status, "nosniff")
     assert client.head(path).content == b""
     assert client.post(path).status_code == 405
 
@@ -48,6 +51,7 @@ def test_files_have_types_and_headers(client: TestClient, path: str, media_type:
     "path",
     [
         "/assets/__init__.py",
+        "/assets/index.html",
         "/assets/../routes.py",
         "/assets/%2e%2e%2froutes.py",
         "/assets/..%5croutes.py",

@@ -42,6 +42,10 @@ def test_the_page_and_its_files_are_sent_with_their_policy(tmp_path: Path, watch
         assert response.headers["Content-Type"].startswith(kind)
         assert "default-src 'self'" in response.headers["Content-Security-Policy"]
         assert response.headers["X-Content-Type-Options"] == "nosniff"
+    for path in ("/assets/nothing.js", "/nothing"):
+        assert (get(url, path).status_code, get(url, path).headers["X-Content-Type-Options"]) == (404, "nosniff")
+    refused = [httpx.post(url, trust_env=False), get(url, "/", Host="evil.example"), get(url, "/", Range="bytes=x")]
+    assert all("default-src 'self'" in response.headers["Content-Security-Policy"] for response in refused)
     assert get(url, "/assets/__init__.py").status_code == 404
     assert get(url, "/assets/..%2f__init__.py").status_code == 404
 
@@ -97,6 +101,11 @@ def test_every_page_gets_all_and_then_what_is_new(tmp_path: Path, watch: Serve) 
         MetricsFile(folder / "metrics.jsonl").write(step=41, tokens=1, seconds=90.0, loss=1.0)
         for stream in (first, second):
             assert next(stream)["points"]["0"]["loss"] == {"from": 40, "steps": [41], "values": [1]}
+
+
+def test_the_head_of_the_stream_ends(server_url: str) -> None:
+    response = httpx.head(server_url + "/events", timeout=60, trust_env=False)
+    assert (response.status_code, response.headers["Content-Type"].split(";")[0]) == (200, "text/event-stream")
 
 
 def test_little_is_imported() -> None:

@@ -1,8 +1,8 @@
 // The charts: one for each kind of value, with a line or two for each run, over steps, tokens or time.
+import { readable } from "./dom.js";
 import { Chart } from "./chart.js";
 import { formatDuration, formatNumber } from "./chart_scale.js";
 import { runLook } from "./looks.js";
-import { readable } from "./readable.js";
 
 /** What the x axis may be. `key`: of the curve that has the place of each step. */
 export const AXES = {

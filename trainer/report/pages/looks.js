@@ -1,7 +1,6 @@
 // How runs look in charts and in texts.
 import { lookOf } from "./chart_draw.js";
-import { element } from "./dom.js";
-import { readable } from "./readable.js";
+import { element, readable } from "./dom.js";
 import { svg } from "./svg.js";
 
 /**

@@ -3,11 +3,10 @@ import { readAddress, writeAddress } from "./address.js";
 import { Chart } from "./chart.js";
 import { chartControls } from "./chart_controls.js";
 import { AXES, Curves } from "./curves.js";
-import { byId, element } from "./dom.js";
+import { byId, element, readable } from "./dom.js";
 import { follow } from "./follow.js";
 import { runLook } from "./looks.js";
 import { morphChildren } from "./morph.js";
-import { readable } from "./readable.js";
 import { SECTIONS } from "./sections.js";
 
 const savedView = () => {

@@ -1,7 +1,6 @@
 // The sections of the page but for the curves: from what they show to elements.
-import { element, grouped } from "./dom.js";
+import { element, grouped, readable } from "./dom.js";
 import { namedRun, swatch } from "./looks.js";
-import { readable } from "./readable.js";
 import { svg } from "./svg.js";
 
 const soft = (...children) => element("p", { class: "soft" }, ...children);
