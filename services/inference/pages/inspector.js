@@ -48,7 +48,7 @@ const alternative = ({ id, logprob }, isChosen, choose) => {
   const bytes = bytesOf(id);
   const isWhole = !decode(bytes).includes("\ufffd");
   const click = () => isChosen || choose(id);
-  const attributes = { type: "button", "aria-current": isChosen, title: `id ${id}`, click };
+  const attributes = { type: "button", "aria-current": isChosen && "true", title: `id ${id}`, click };
   return element("li", {}, element("button", attributes, bar,
     element("span", { class: "mono name" }, isWhole ? shown(id) : hex(bytes)), " ",
     element("span", { class: "value" }, `${isChosen ? "✓ " : ""}${percent(logprob)}`)));
