@@ -17,7 +17,3 @@ export const asPython = (body) => {
     "print(answer.raise_for_status().json())", "",
   ].join("\n");
 };
-
-/** A pair of surrogates is one escape in Python. */
-const python = (value) => literal(value).replace(/(\\ud[89ab]..)(\\ud[c-f]..)/g, (pair) =>
-  `\\U${JSON.parse(`"${pair}"`).codePointAt(0).toString(16).padStart(8, "0")}`);
