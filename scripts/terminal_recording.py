@@ -103,7 +103,7 @@ def record(command: Sequence[str], until: bytes) -> tuple[list[tuple[float, byte
             continue
         try:
             data = os.read(terminal, 1 << 16)
-        except OSError:  # Linux's end of a terminal that nobody has open any more
+        except OSError:  # how Linux reports that the last process has closed the terminal
             data = b""
         if not data:
             break

@@ -41,7 +41,7 @@ def lock(file: int, *, holder: Literal["file", "process"]) -> bool:
 
 
 def is_locked_by_process(path: Path) -> bool | None:
-    """Whether another process holds a lock of the kind "process" on a file. It only asks, and so disturbs nobody.
+    """Whether another process holds a lock of the kind "process" on a file. Takes no lock itself.
 
     Returns:
         False also where there is no such file; None where the system or the file system does not tell.

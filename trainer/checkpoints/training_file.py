@@ -92,7 +92,7 @@ def _version(package: str) -> str | None:
 
 
 def _machine(start: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the newest start computed. Not the machine's name, which is nobody's business elsewhere."""
+    """The hardware and code of the newest start, without the host name: the file may be published."""
     revision = start["git"] and {name: start["git"][name] for name in ("revision", "dirty")}
     return {
         "device": start["device"],

@@ -79,7 +79,7 @@ class WatchServer(uvicorn.Server):
         super().__init__(config)
 
     def stop(self) -> None:
-        """End, since the runs are over: pages are told so. May be called in any thread, once it serves."""
+        """Shut down because the runs have ended, and notify open pages. Thread-safe once `serve` has begun."""
         self._is_over = self.should_exit = True
         self._wake()
 
