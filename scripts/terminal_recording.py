@@ -12,6 +12,7 @@ import os
 import pty
 import select
 import shutil
+import signal
 import struct
 import sys
 import termios
@@ -88,6 +89,7 @@ def record(command: Sequence[str], until: bytes) -> tuple[list[tuple[float, byte
     """
     process, terminal = pty.fork()
     if process == 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a job in the background ignores Ctrl-C, and so would the command
         os.execvpe(
             command[0], command, os.environ | {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "LINES": str(ROWS)}
         )

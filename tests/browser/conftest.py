@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -50,6 +51,13 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
+def is_listening(url: str) -> bool:
+    """Whether a service still answers there."""
+    parts = urlsplit(url)
+    with socket.socket() as probe:
+        return probe.connect_ex((parts.hostname or "127.0.0.1", parts.port or 80)) == 0
+
+
 class Watched:
     """What a page did that no page may do."""
 
@@ -65,8 +73,8 @@ class Watched:
         text, url = message.text, message.location["url"]
         if message.type not in ("error", "warning") or any(part in text for part in self.expected):
             return
-        if "net::ERR_" in text:
-            return  # a service that ends before its page; what a page lacks then, the tests see
+        if "net::ERR_CONNECTION" in text and not is_listening(url):
+            return  # the test has ended, and its service before the page
         self.faults.append(f"console {message.type}: {text} ({url})")
 
     def route(self, route: Route) -> None:
