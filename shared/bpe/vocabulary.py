@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from shared.bpe.byte_alphabet import from_printable, to_printable
-from shared.bpe.errors import TokenizerError
+from shared.bpe.errors import SurrogateError, TokenizerError
 
 # Bytes that never occur in UTF-8: 0xc0 and 0xc1 would begin overlong forms, those from 0xf5 on code points beyond
 # U+10FFFF (RFC 3629, section 3).
@@ -81,6 +81,12 @@ class Vocabulary:
     def ids(self) -> dict[bytes, int]:
         """Ids of the ordinary tokens by their bytes."""
         return {token: token_id for token_id, token in self.tokens.items()}
+
+    @cached_property
+    def merged(self) -> list[int]:
+        """The id of the token that each merge gives."""
+        tokens, ids = self.tokens, self.ids
+        return [ids.get(tokens[left] + tokens[right], -1) for left, right in self.merges]
 
     @cached_property
     def missing_bytes(self) -> bytes:
@@ -163,25 +169,24 @@ class Vocabulary:
             return True
 
     def _check_merges(self) -> None:
-        tokens, ids = self.tokens, self.ids
-        for rank, (left, right) in enumerate(self.merges):
-            if tokens[left] + tokens[right] not in ids:
-                raise TokenizerError(
-                    f"merge {rank} joins {self.tokens[left]!r} and {self.tokens[right]!r}, but the vocabulary has no "
-                    f"token {self.tokens[left] + self.tokens[right]!r}"
-                )
+        if -1 in self.merged:
+            rank = self.merged.index(-1)
+            left, right = map(self.tokens.__getitem__, self.merges[rank])
+            raise TokenizerError(
+                f"merge {rank} joins {left!r} and {right!r}, but the vocabulary has no token {left + right!r}"
+            )
 
 
 def encode_utf8(text: str) -> bytes:
     """A text as UTF-8.
 
     Raises:
-        TokenizerError: The text holds a lone surrogate, which has no UTF-8 form; names its position.
+        SurrogateError: The text holds a lone surrogate, which has no UTF-8 form; names its position.
     """
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise TokenizerError(
+        raise SurrogateError(
             f"the text holds a lone surrogate, U+{ord(text[error.start]):04X}, at character {error.start}; "
             "it is half of a UTF-16 pair, not a character, and cannot be encoded"
         ) from None

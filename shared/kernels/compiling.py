@@ -1,6 +1,6 @@
 """Kernels: functions that Numba compiles for one signature, and how Python calls them.
 
-A kernel runs without the interpreter lock. Its machine code comes from the object file of its package, so that a
+A kernel runs without the interpreter lock, unless it calls Python itself. Its machine code comes from the object file of its package, so that a
 process that finds it there never imports the compiler. Arguments are passed in one block of memory, the *frame*: eight
 bytes for each number, for the address of each array and for its size, in the order of the arguments, and the results
 after them:
@@ -64,7 +64,8 @@ class Kernel(KernelFunction):
     @cached_property
     def machine_code(self) -> Callable[[Any], None]:
         """What runs, loaded when it is first needed."""
-        prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+        kind = ctypes.PYFUNCTYPE if self.calls_python else ctypes.CFUNCTYPE
+        prototype = kind(None, ctypes.c_void_p)
         return prototype(object_file.of(self.package).address_of(self.symbol))
 
     def _words(self, value: Any, kind: types.Argument) -> Iterator[float]:
@@ -155,6 +156,11 @@ class Call:
 def compiled(function: Callable[..., Any]) -> Kernel:
     """Make a kernel of a function that is annotated with `shared.kernels.types`."""
     return Kernel(function)
+
+
+def calling_python(function: Callable[..., Any]) -> Kernel:
+    """A kernel that runs with the interpreter lock; an exception that is set when it returns is raised."""
+    return Kernel(function, calls_python=True)
 
 
 def inlined(function: Callable[..., Any]) -> Kernel:

@@ -12,16 +12,18 @@ class KernelFunction:
     Args:
         function: In the subset of Python that Numba compiles; its annotations are those of `shared.kernels.types`.
         inline: Whether it is always inlined into its callers.
+        calls_python: Whether it calls Python's C interface, and so needs the interpreter lock.
 
     Attributes:
         arguments: The types of its arguments by name.
         result: The type of what it returns; several numbers are a NamedTuple.
     """
 
-    def __init__(self, function: Callable[..., Any], *, inline: bool = False):
+    def __init__(self, function: Callable[..., Any], *, inline: bool = False, calls_python: bool = False):
         self.__name__, self.__doc__ = function.__name__, function.__doc__
         self.function = function
         self.inline = inline
+        self.calls_python = calls_python
         self.package = function.__module__.rpartition(".")[0]
         self.symbol = f"{function.__module__}.{function.__name__}"
         annotations = dict(function.__annotations__)

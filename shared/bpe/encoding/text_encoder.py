@@ -1,8 +1,10 @@
 """Text to ids: added tokens, plain text between them, and the ids that stand around it."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from shared.bpe.encoding.chunks import Chunker
 from shared.bpe.encoding.offsets import TokenColumns, columns_of, with_template
 from shared.bpe.encoding.segments import AllowedSpecial, Layout, Segmenter, join_segments
 from shared.bpe.encoding.template import Ids, Template
-from shared.bpe.encoding.text_memory import utf8_of
+from shared.bpe.errors import SurrogateError, TokenizerError
 from shared.bpe.patterns.named import is_named
 from shared.bpe.vocabulary import Vocabulary, encode_utf8
 
@@ -46,7 +48,7 @@ class TextEncoder:
             return self._encoder.encode_short(encode_utf8(text))
         matchers = self.segmenter.matchers(allowed_special)
         if len(text) > _LONG and self.can_split_bytes and not matchers.verbatim.may_occur_in(text):
-            ids = self._encoder.encode_long(utf8_of(text))
+            ids = self._encoder.encode_long(text)
         else:
             plain, layout = self.segmenter.split_plain(text, matchers)
             ids = join_segments(layout, self._encoder.encode_each(plain, max_threads=1))
@@ -62,9 +64,18 @@ class TextEncoder:
     ) -> list[Ids]:
         """As `Tokenizer.encode_batch_to_numpy`."""
         layouts: list[Layout] = []
-        plain = self.segmenter.split_plain_of_each(texts, self.segmenter.matchers(allowed_special), layouts)
-        encoded = iter([*self._encoder.encode_each(plain, max_threads=max_threads)])
-        batch = [join_segments(layout, encoded) for layout in layouts]
+        plain = texts
+        if allowed_special or not self._is_plain:
+            plain = self.segmenter.split_plain_of_each(texts, self.segmenter.matchers(allowed_special), layouts)
+        try:
+            batch = [*self._encoder.encode_each(plain, max_threads=max_threads)]
+        except SurrogateError as error:
+            segments = accumulate(layout.count(None) for layout in layouts)
+            index = bisect_right([*segments], error.index) if layouts else error.index
+            raise TokenizerError(f"text {index}: {error}") from None
+        if layouts:
+            encoded = iter(batch)
+            batch = [join_segments(layout, encoded) for layout in layouts]
         return [self._template.wrap(ids) for ids in batch] if add_special_tokens else batch
 
     def encode_documents(
@@ -90,7 +101,7 @@ class TextEncoder:
         """As `Tokenizer.encode_to_columns`; `tokens` are all of them, by id."""
         encode_utf8(text)  # raises for a lone surrogate
         segments = [*self.segmenter.segments(text, self.segmenter.matchers(allowed_special), with_origins=True)]
-        plain = (segment.text.encode() for segment in segments if segment.token is None)
+        plain = (segment.text for segment in segments if segment.token is None)
         columns = columns_of(segments, self._encoder.encode_each(plain, max_threads=1), tokens)
         return with_template(columns, len(text), self._template, tokens) if add_special_tokens else columns
 

@@ -26,7 +26,7 @@ import numpy as np
 from shared.bpe.kernels.classes import CASELESS, NUMBER, SPACE, UPPER
 from shared.bpe.kernels.utf8 import character_length, code_point
 from shared.kernels.compiling import compiled, inlined
-from shared.kernels.intrinsics import BLOCK, byte_range_mask, trailing_zeros
+from shared.kernels.intrinsics import BLOCK, byte_range_mask, store_set_bits, trailing_zeros
 from shared.kernels.types import Bytes, Int64Array, int64, uint8, uint64
 
 NONE = np.uint64(0)
@@ -180,10 +180,7 @@ def scan_gpt2(data: Bytes, begin: int64, end: int64, classes: Bytes, cuts: Int64
         begins &= text
         if base == begin:
             begins &= ~ONE
-        while begins:
-            cuts[count] = base + trailing_zeros(begins)
-            begins &= begins - ONE
-            count += 1
+        count += store_set_bits(cuts, count, begins, base)
         if count > room:
             return count
         after_letter, after_number, after_other = letters >> 63, numbers >> 63, others >> 63
