@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import orjson
+
 from shared.bpe.byte_alphabet import from_printable, to_printable
 from shared.bpe.errors import SurrogateError, TokenizerError
 
@@ -108,8 +110,6 @@ class Vocabulary:
             "pattern": self.pattern,
             "nfc": self.nfc,
             "ignore_merges": self.ignore_merges,
-            "tokens": sorted((token_id, token.hex()) for token_id, token in self.tokens.items()),
-            "merges": self.merges,
             "added": [(t.id, t.content, t.special, t.lstrip, t.rstrip) for t in self.added],
         }
         # Only if it has an effect, since existing token files carry fingerprints that were made without it.
@@ -118,7 +118,12 @@ class Vocabulary:
         normalized = [t.id for t in self.added if t.normalized]
         if normalized and (self.nfc or len(normalized) < len(self.added)):
             content["normalized"] = normalized
-        return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        written = {name: json.dumps(value, separators=(",", ":")).encode() for name, value in content.items()}
+        # Both hold ASCII only, which orjson writes as json does, in a tenth of the time.
+        written["tokens"] = orjson.dumps(sorted((token_id, token.hex()) for token_id, token in self.tokens.items()))
+        written["merges"] = orjson.dumps(self.merges)
+        joined = b",".join(b'"%s":%s' % (name.encode(), written[name]) for name in sorted(written))
+        return hashlib.sha256(b"{%s}" % joined).hexdigest()
 
     def _check_tokens(self) -> None:
         if len(self.ids) != len(self.tokens):

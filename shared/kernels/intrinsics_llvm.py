@@ -76,7 +76,7 @@ def store_set_bits(typing_context, data, index, mask, base):
         if binding.get_host_cpu_features().get("avx512vbmi2"):
             _compress(builder, pointer, mask, base, count)
         else:
-            _walk(builder, pointer, mask, base)
+            _walk(builder, pointer, mask, base, count)
         return count
 
     return types.int64(data, types.int64, types.uint64, types.int64), generate
@@ -101,16 +101,14 @@ def _compress(builder, pointer, mask, base, count):
             store(first)
 
 
-def _walk(builder, pointer, mask, base):
+def _walk(builder, pointer, mask, base, count):
     """Write the places one by one."""
     left = cgutils.alloca_once_value(builder, mask)
-    target = cgutils.alloca_once_value(builder, pointer)
-    one = ir.Constant(_WORD, 1)
-    with cgutils.while_loop(builder, lambda: builder.icmp_unsigned("!=", builder.load(left), _WORD(0))):
-        bits, place = builder.load(left), builder.load(target)
-        builder.store(builder.add(base, builder.cttz(bits, ir.Constant(_BIT, 1))), place)
-        builder.store(builder.and_(bits, builder.sub(bits, one)), left)
-        builder.store(builder.gep(place, [one]), target)
+    with cgutils.for_range(builder, count) as loop:
+        bits = builder.load(left)
+        place = builder.add(base, builder.cttz(bits, ir.Constant(_BIT, 1)))
+        builder.store(place, builder.gep(pointer, [loop.index]))
+        builder.store(builder.and_(bits, builder.sub(bits, ir.Constant(_WORD, 1))), left)
 
 
 @intrinsic

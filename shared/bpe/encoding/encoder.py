@@ -11,15 +11,15 @@ import numpy.typing as npt
 from shared.bpe.encoding.text_memory import locate, utf8_at
 from shared.bpe.kernels.boundaries import SpecialTokens, next_cut
 from shared.bpe.kernels.classes import character_classes
-from shared.bpe.kernels.encoding import SLACK, Texts, encode_pretokens, encode_text, encode_texts
+from shared.bpe.kernels.encoding import NOT_DONE, SLACK, Texts, encode_pretokens, encode_string, encode_texts
 from shared.bpe.kernels.pretoken_cache import Cache, move_pretokens, new_cache
 from shared.bpe.kernels.pretoken_merging import NO_MEMORY
 from shared.bpe.kernels.scanner import PATTERN_IDS, Scanner
 from shared.bpe.kernels.tables import Tables, build_tables
 from shared.bpe.patterns.named import PATTERNS, TimeBudget, split
 from shared.bpe.vocabulary import Vocabulary
-from shared.system.cpu_count import available_processors
 from shared.kernels.intrinsics import BLOCK
+from shared.system.cpu_count import available_processors
 from shared.system.thread_pool import in_order
 
 Ids = npt.NDArray[np.uint32]
@@ -32,8 +32,6 @@ _CUTS = 1 << 11
 _SHARE, _COUNTED = 3 << 18, 64
 # Bytes of a long text that are encoded by one call.
 _PART = 1 << 18
-# Bytes up to which a text is encoded with the least overhead.
-MAX_SHORT = 1 << 16
 # Ids for which a buffer is reused: new memory costs more than the copy out of the buffer.
 _SMALL = 1 << 20
 
@@ -47,7 +45,6 @@ class _Workspace:
         self._level = -1
         self.cache: Cache
         self.text = np.empty(2 * _SHARE + BLOCK, np.uint8)
-        self._view = self.text.data
         self.out = np.empty(_SMALL + SLACK, np.uint32)
         self.grow()
 
@@ -61,23 +58,8 @@ class _Workspace:
         if self._level > 0:
             move_pretokens(self.cache, cache)
         self.cache = cache
-        self._call = encode_text.prepare(self._tables, self.cache, self.scanner, self.text, 0, 0, self.out, 0)
-        self._arguments, self._results = self._call.arguments, self._call.results
-
-    def encode_short(self, data: bytes) -> Ids:
-        """The ids of at most MAX_SHORT bytes, in memory that the next call overwrites."""
-        length = len(data)
-        self._view[:length] = data
-        start = count = 0
-        while start < length:
-            arguments, results = self._arguments, self._results
-            arguments.start, arguments.end, arguments.filled = start, length, count
-            self._call.run_only()
-            start, count = results.reached, results.filled
-            if start < length:
-                _check_memory(count, length)
-                self.grow()
-        return self.out[:count]
+        self._call = encode_string.prepare(0, self._tables, cache, self.scanner, self.text, self.out)
+        self.encode_string = self._call.builtin
 
 
 class Encoder:
@@ -94,12 +76,22 @@ class Encoder:
         self._tables = build_tables(vocabulary)
         self._idle: list[_Workspace] = []
 
-    def encode_short(self, data: bytes) -> Ids:
-        """The ids of at most MAX_SHORT bytes of UTF-8, by a named pattern, with the least overhead."""
+    def encode_short(self, text: str) -> Ids:
+        """The ids of a short text, by a named pattern, with the least overhead; it keeps the interpreter lock.
+
+        Raises:
+            SurrogateError: The text holds a lone surrogate.
+        """
         workspace = self._take_workspace()
-        ids = workspace.encode_short(data).copy()
-        self._idle.append(workspace)
-        return ids
+        try:
+            count = workspace.encode_string(text)
+            if count != NOT_DONE:
+                return workspace.out[:count].copy()
+        except UnicodeEncodeError:  # below it is raised again, and says where
+            pass
+        finally:
+            self._idle.append(workspace)
+        return next(self.encode_each([text], max_threads=1))
 
     def encode_each(self, texts: Iterable[str], *, max_threads: int | None = None) -> Iterator[Ids]:
         """The ids of each text, in order; few of the texts are held at a time, and all share one `TimeBudget`.

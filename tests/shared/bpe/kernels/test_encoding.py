@@ -11,10 +11,11 @@ from shared.bpe import PATTERNS, Tokenizer, train_bpe
 from shared.bpe.encoding.decoder import Decoder
 from shared.bpe.encoding.encoder import Encoder
 from shared.bpe.encoding.merging import merge_by_scanning
+from shared.bpe.errors import SurrogateError
 from shared.bpe.kernels.decoding import SLACK as DECODING_SLACK
 from shared.bpe.kernels.decoding import copy_tokens, measure
 from shared.bpe.kernels.encoding import SLACK, encode_pretokens
-from shared.bpe.kernels.pretoken_cache import KEPT_BYTES, move_pretokens, new_cache
+from shared.bpe.kernels.pretoken_cache import ENTRY, KEPT_BYTES, move_pretokens, new_cache
 from shared.bpe.kernels.pretoken_merging import SCRATCH, SHORT, merge_long, merge_short
 from shared.bpe.kernels.tables import (
     NO_RANK,
@@ -144,6 +145,26 @@ def test_a_cache_that_fills_is_replaced_midway(tokenizer: Tokenizer, monkeypatch
     text = SAMPLE + " ".join(f"word{number}x" for number in range(500))
     fresh = Tokenizer(tokenizer.vocabulary)
     assert fresh.encode(text) == encode_slowly(tokenizer.vocabulary, text)
+
+
+def test_short_texts_take_larger_caches_between_them(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.bpe.encoding.encoder._CACHE_SIZES", ((8, 128), (16, 128), (256, 512)))
+    fresh = Tokenizer(tokenizer.vocabulary)
+    for number in range(300):
+        text = f"word{number}x the cat's été {number * number} "
+        assert fresh.encode(text) == encode_slowly(tokenizer.vocabulary, text)
+    (workspace,) = fresh._text_encoder._encoder._idle
+    assert len(workspace.cache.entries) == 256 * ENTRY
+
+
+def test_what_is_no_short_text_is_refused_and_changes_nothing(tokenizer: Tokenizer) -> None:
+    for _ in range(3):
+        with pytest.raises(SurrogateError, match="at character 2"):
+            tokenizer.encode("ab\ud800")
+        with pytest.raises(TypeError):
+            tokenizer.encode(b"ab")  # type: ignore[arg-type]
+        assert tokenizer.encode("the cat") == encode_slowly(tokenizer.vocabulary, "the cat")
+    assert tokenizer.encode("") == []
 
 
 def test_terminators_stand_after_every_text_but_the_last(tokenizer: Tokenizer) -> None:
