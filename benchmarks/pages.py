@@ -131,7 +131,7 @@ def _pages(inference: Server, tokenizer: Server) -> dict[str, str]:
 
 
 def _paint(browser: Browser, url: str, loads: int) -> dict[str, float]:
-    """First contentful paint in ms, each time in a context of its own without a cache; and the bytes loaded, `/info` included."""
+    """First contentful paint in ms, each time in a context of its own without a cache; and all bytes loaded."""
     paints = []
     for _ in range(loads):
         with browser.new_context() as context:
