@@ -10,6 +10,7 @@ from services.inference.api.completions import completion_route
 from services.inference.api.generate import generate_route
 from services.inference.api.models import add_info_route, add_model_routes
 from services.inference.api.service import InferenceService
+from services.inference.api.tokenize import detokenize_route, tokenize_route
 from services.inference.api.training import add_training_route
 from services.inference.generation.loading import ServedModel, load_served_model
 from services.inference.metrics import InferenceMetrics
@@ -43,7 +44,14 @@ def create_app(
         pages="services.inference.pages",
         refusal=service.refusal,
     )
-    add_body_routes(app, generate_route(service), completion_route(service), chat_completion_route(service))
+    add_body_routes(
+        app,
+        generate_route(service),
+        completion_route(service),
+        chat_completion_route(service),
+        tokenize_route(service),
+        detokenize_route(service),
+    )
     add_model_routes(app, service)
     add_info_route(app, service)
     add_training_route(app, service)

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import Request, Response
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, JsonValue, PrivateAttr, Tag
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from services.inference.api.models import model_not_found
+from services.inference.api.conversation import ConversationFields, Messages
+from services.inference.api.models import check_model
 from services.inference.api.service import (
     InferenceService,
     JsonObject,
@@ -21,18 +22,13 @@ from services.inference.api.service import (
     response_id,
 )
 from services.inference.engine import TokenLogprobs
-from services.inference.generation.chat import Conversation
 from services.inference.generation.detokenizer import Delta
 from services.inference.generation.prepare import PreparedRequest
-from services.inference.generation.request import GenerationRequest, NullIsAbsent, StreamOptions, one_or_list
+from services.inference.generation.request import GenerationRequest, StreamOptions
 from shared.bpe import Tokenizer
 from shared.http import ApiError, BodyRoute
 from shared.lm.sampling_params import LOWEST_LOGPROB
 
-_MAX_MESSAGES = 4096
-_MAX_PARTS = 4096
-_MAX_VARIABLES = 64
-_RESERVED = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
 _STREAM_EXAMPLE = (
     'data: {"id":"chatcmpl-...","object":"chat.completion.chunk","created":1,"model":"demo","choices":[{"index":0,'
     '"delta":{"role":"assistant","content":" upon"},"logprobs":null,"finish_reason":null,"stop_reason":null}]}\n\n'
@@ -40,37 +36,7 @@ _STREAM_EXAMPLE = (
 )
 
 
-def _not_reserved(variables: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    for name in _RESERVED & variables.keys():
-        raise ValueError(f"{name} is not allowed: a field of the request sets it")
-    return variables
-
-
-class TextPart(NullIsAbsent):
-    """A part of a message."""
-
-    type: Literal["text"]
-    text: str
-
-
-class ChatMessage(NullIsAbsent):
-    """A message. What it spells is text: it holds no special token."""
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[
-        Annotated[str, Tag("(one)")]
-        | Annotated[list[TextPart], Field(max_length=_MAX_PARTS, fail_fast=True), Tag("(list)")],
-        Discriminator(one_or_list),
-    ] = Field(description="Text, or parts of text, which are joined by line breaks")
-    name: str | None = Field(None, max_length=256, description="For templates that write names")
-
-    @property
-    def text(self) -> str:
-        """The content as one text."""
-        return self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
-
-
-class ChatCompletionRequest(GenerationRequest):
+class ChatCompletionRequest(ConversationFields, GenerationRequest):
     """OpenAI's request, with vLLM's `top_k`, `min_p`, `chat_template_kwargs`, `continue_final_message` and the like."""
 
     model_config = ConfigDict(
@@ -93,7 +59,7 @@ class ChatCompletionRequest(GenerationRequest):
     _ending_tokens: frozenset[int] = PrivateAttr(default=frozenset())
 
     model: str | None = Field(None, description="The name in /v1/models; default: the model that is served")
-    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=_MAX_MESSAGES, fail_fast=True)]
+    messages: Messages
     max_completion_tokens: int | None = Field(
         None, ge=0, description="The most tokens to generate; default: as many as the context has room for"
     )
@@ -102,32 +68,11 @@ class ChatCompletionRequest(GenerationRequest):
     top_logprobs: int | None = Field(
         None, ge=0, le=20, description="And this many of the likeliest tokens; only with `logprobs`"
     )
-    add_generation_prompt: bool | None = Field(
-        None, description="vLLM's: end the prompt with the start of an answer; default: unless the last message goes on"
-    )
-    continue_final_message: bool | None = Field(None, description="vLLM's: continue the text of the last message")
-    chat_template_kwargs: (
-        Annotated[dict[str, JsonValue], Field(max_length=_MAX_VARIABLES), AfterValidator(_not_reserved)] | None
-    ) = Field(None, description="vLLM's: more variables of the chat template, such as enable_thinking")
     stream_options: StreamOptions | None = None
     tools: Annotated[list[Any], Field(max_length=0)] | None = Field(None, description="Only empty")
     tool_choice: Literal["none", "auto"] | None = Field(None, description="Ignored: there are no tools")
     parallel_tool_calls: bool | None = Field(None, description="Ignored: there are no tools")
     user: str | None = Field(None, description="Accepted and ignored")
-
-    @property
-    def conversation(self) -> Conversation:
-        """The messages and how they are rendered."""
-        continues = bool(self.continue_final_message)
-        return Conversation(
-            [
-                {"role": message.role, "content": message.text, **({"name": message.name} if message.name else {})}
-                for message in self.messages
-            ],
-            add_generation_prompt=not continues if self.add_generation_prompt is None else self.add_generation_prompt,
-            continue_final_message=continues,
-            variables=self.chat_template_kwargs,
-        )
 
     def set_prompt(self, ids: list[int], ending_tokens: frozenset[int]) -> None:
         """Set what the conversation was rendered to."""
@@ -219,10 +164,9 @@ def chat_completion_route(service: InferenceService) -> BodyRoute:
 
     async def create_chat_completion(body: ChatCompletionRequest, request: Request) -> bytes | Response:
         """Answer a conversation, as OpenAI's clients request it."""
-        if body.model is not None and body.model != name:
-            raise model_not_found(body.model, name)
+        check_model(body.model, name)
         _check_together(body)
-        body.set_prompt(*await service.encode_conversation(body.conversation))
+        body.set_prompt(*await service.encode_conversation(body.conversation(body.messages)))
         generation = await service.start(body, service.model.context_length)
         builder = ChatResponseBuilder(
             generation.prepared,
@@ -251,9 +195,6 @@ def _check_together(body: ChatCompletionRequest) -> None:
         raise ApiError(400, message, param="max_tokens")
     if body.top_logprobs is not None and not body.logprobs:
         raise ApiError(400, "top_logprobs: allowed only with logprobs: true", param="top_logprobs")
-    if body.continue_final_message and body.add_generation_prompt:
-        message = "add_generation_prompt: not possible with continue_final_message, which starts no new answer"
-        raise ApiError(400, message, param="add_generation_prompt")
 
 
 class ChatResponseBuilder:

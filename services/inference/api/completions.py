@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from services.inference.api.models import model_not_found
+from services.inference.api.models import check_model
 from services.inference.api.service import (
     InferenceService,
     JsonObject,
@@ -132,8 +132,7 @@ def completion_route(service: InferenceService) -> BodyRoute:
 
     async def create_completion(body: CompletionRequest, request: Request) -> bytes | Response:
         """Continue one prompt or several, as OpenAI's clients request it."""
-        if body.model is not None and body.model != name:
-            raise model_not_found(body.model, name)
+        check_model(body.model, name)
         if body.suffix is not None:
             raise ApiError(400, "suffix: not supported, the model cannot fill in the middle", param="suffix")
         check_stream_options(body.stream_options, body)

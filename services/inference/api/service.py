@@ -19,6 +19,7 @@ from services.inference.generation.request import GenerationRequest, StreamOptio
 from services.inference.generation.stream import Generation, to_api_error
 from services.inference.metrics import InferenceMetrics
 from services.inference.settings import InferenceSettings
+from shared.bpe import TokenizerError
 from shared.http import (
     ApiError,
     Lifecycle,
@@ -115,6 +116,18 @@ class InferenceService:
             raise ApiError(400, message, param="messages", code="no_chat_template")
         ids = await self._threads.run(chat.encode, conversation)
         return ids, frozenset(() if chat.end_of_turn is None else (chat.end_of_turn,))
+
+    async def encode_text(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """The ids of a text, without a limit of their number.
+
+        Raises:
+            ApiError: 400, the text cannot be encoded.
+        """
+        encode = partial(self.model.tokenizer.encode, text, add_special_tokens=add_special_tokens)
+        try:
+            return await self._threads.run(encode)
+        except TokenizerError as error:
+            raise ApiError(400, f"prompt: {error}", param="prompt") from error
 
     def _check_room(self, num_sequences: int) -> None:
         try:

@@ -180,6 +180,11 @@ def test_a_model_without_a_template_says_what_to_do(client: TestClient) -> None:
     error = ask(client, 400)["error"]
     assert error["code"] == "no_chat_template"
     assert "/v1/completions" in error["message"]
+    assert client.get("/v1/models").json()["data"][0]["endpoints"] == ["/generate", "/v1/completions"]
+
+
+def test_the_model_says_that_it_holds_conversations(chat: TestClient) -> None:
+    assert "/v1/chat/completions" in chat.get("/v1/models").json()["data"][0]["endpoints"]
 
 
 def test_a_template_that_fails_is_the_requests_error_and_the_service_goes_on(chat_dir: Path, tmp_path: Path) -> None:
