@@ -23,7 +23,7 @@ from shared.lm.config import ModelConfig
 from shared.lm.description import ModelDescription, read_description
 from shared.lm.rope_config import Llama3Scaling, RopeConfig, rope_frequencies
 from shared.lm.stored_weights import StoredWeights
-from shared.lm.weight_shapes import EMBEDDING, OUTPUT
+from shared.lm.weight_shapes import EMBEDDING, OUTPUT, weight_shapes
 from trainer.errors import TrainerError
 from trainer.export.gguf_architecture import add_architecture, architecture_of
 from trainer.export.gguf_tokenizer import add_tokenizer
@@ -102,9 +102,8 @@ def _tensors(config: ModelConfig, weights: StoredWeights, dtype: Dtype) -> Itera
         plain = rope_frequencies(RopeConfig(config.rope.theta), config.head_dim)
         factors = plain / rope_frequencies(config.rope, config.head_dim)
         yield _Tensor("rope_freqs.weight", factors.shape, GGMLQuantizationType.F32, lambda: factors)
-    for name in weights:
+    for name, shape in weight_shapes(config).items():
         heads = _heads_in_pairs(config, name)
-        shape = weights.raw(name).shape
         yield _Tensor(_gguf_name(name), shape, _kind(shape, dtype), partial(_read, weights, name, heads))
 
 
