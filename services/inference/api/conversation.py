@@ -8,8 +8,8 @@ from services.inference.generation.chat import Conversation
 from services.inference.generation.request import NullIsAbsent, one_or_list
 from shared.http import ApiError
 
-_MAX_MESSAGES = 4096
-_MAX_PARTS = 4096
+_MAX_MESSAGES = 2048
+_MAX_PARTS = 2048
 _MAX_VARIABLES = 64
 _RESERVED = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
 
