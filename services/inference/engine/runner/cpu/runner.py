@@ -1,5 +1,6 @@
 """Runs steps on the CPU, in compiled code over packed weights."""
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,6 +22,7 @@ from services.inference.engine.runner.cpu.kernels.layout import (
 )
 from services.inference.engine.runner.cpu.kernels.linear import MATRIX_WORDS
 from services.inference.engine.runner.cpu.rotation import Rotation
+from services.inference.engine.runner.cpu.step_threads import StepThreads
 from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.runner.cpu.weights import round_up
 from services.inference.engine.runner.protocol import Segment, StepResult
@@ -30,13 +32,6 @@ from shared.kernels.compiling import Call, Kernel
 from shared.lm import ModelConfig
 
 assert BLOCK_SIZE == LANES, "a block of the KV cache is a vector of positions"
-
-_SHORT_STEP_BYTES = 70 << 20
-"""A step is short where it reads fewer bytes of matrices, at a row or at as many as that takes as long for. On two
-cores of which HTTP and a client take a share, one thread is as fast as two for steps of up to some 3 ms, and steadier:
-threads wait for each other at every part of a layer, and for any process that has taken the core of one of them."""
-
-_ROWS_AT_THE_PRICE_OF_ONE = 4
 
 
 class CpuRunner:
@@ -51,7 +46,8 @@ class CpuRunner:
         num_slots: Sequences that may run at the same time.
         max_step_tokens: The most tokens of a step.
         context_length: The most tokens of a sequence, where the cache has room for as many.
-        short_step_threads: How many of the pool's threads run a short step; all by default.
+        thread_counts: How many of the pool's threads may run a step; all by default. Of several numbers the best for
+            each number of rows is chosen by time, for which steps are run at once.
     """
 
     def __init__(
@@ -65,7 +61,7 @@ class CpuRunner:
         num_slots: int,
         max_step_tokens: int,
         context_length: int,
-        short_step_threads: int | None = None,
+        thread_counts: Sequence[int] = (),
     ):
         self.num_blocks = num_blocks
         self.num_slots = num_slots
@@ -75,7 +71,7 @@ class CpuRunner:
         self._thread_pool = thread_pool
         self._context_length = min(context_length, num_blocks * BLOCK_SIZE)
         self._weights = weights
-        self._short_step_threads = short_step_threads or thread_pool.num_threads
+        self._step_threads = StepThreads(thread_counts or [thread_pool.num_threads])
         self._shape = _shape(config, num_blocks, self._context_length)
         self._cache = _cache(self._shape)
         self._rotation = Rotation(config, self._context_length)
@@ -106,6 +102,7 @@ class CpuRunner:
         self._layers = _ParallelCall(kernels.run_layers, thread_pool, self._tickets, step)
         self._head = _ParallelCall(kernels.run_head, thread_pool, self._tickets, step)
         self._logits = self._work.logits.values.reshape(num_slots, -1)[:, : config.vocab_size]
+        self._step_threads.measure(self._run_idle, min(num_slots, max_step_tokens))
 
     def open_slot(self, slot: int, request: SequenceRequest, output: Sequence[int] = ()) -> None:
         """See `Runner`."""
@@ -136,8 +133,8 @@ class CpuRunner:
     def forward(self, segments: Sequence[Segment]) -> list[int]:
         """Run all layers; returns where each segment's tokens end among those of the step."""
         num_rows, ends = self._lay_out(segments)
-        self._tickets[:] = 0
-        self._layers.run(self._num_threads(num_rows), num_rows)
+        num_threads = self._step_threads.choose(num_rows)
+        self._step_threads.record(num_rows, num_threads, self._run_layers(num_rows, num_threads))
         return ends
 
     def logits(self, outputs: Sequence[int]) -> Floats:
@@ -145,13 +142,25 @@ class CpuRunner:
         if len(outputs) > self.num_slots:
             raise ValueError(f"logits of {len(outputs)} tokens requested at once; the most is {self.num_slots}")
         self._batch.outputs[: len(outputs)] = outputs
-        self._tickets[self._logits_ticket] = 0
-        self._head.run(self._num_threads(len(outputs)), len(outputs))
+        self._run_head(len(outputs), self._step_threads.best(len(outputs)))
         return self._logits[: len(outputs)]
 
-    def _num_threads(self, num_rows: int) -> int:
-        is_short = -(-num_rows // _ROWS_AT_THE_PRICE_OF_ONE) * self._weights.packed.size < _SHORT_STEP_BYTES
-        return self._short_step_threads if is_short else self._thread_pool.num_threads
+    def _run_layers(self, num_rows: int, num_threads: int) -> float:
+        """Returns how long it took, in seconds."""
+        self._tickets[:] = 0
+        began = time.perf_counter()
+        self._layers.run(num_threads, num_rows)
+        return time.perf_counter() - began
+
+    def _run_head(self, num_rows: int, num_threads: int) -> None:
+        self._tickets[self._logits_ticket] = 0
+        self._head.run(num_threads, num_rows)
+
+    def _run_idle(self, num_rows: int, num_threads: int) -> float:
+        """Run tokens 0 at the first position of block 0, which is no sequence's yet; returns the layers' seconds."""
+        seconds = self._run_layers(num_rows, num_threads)
+        self._run_head(num_rows, num_threads)  # its weights take the layers' place in the cache, as in any step
+        return seconds
 
     def _lay_out(self, segments: Sequence[Segment]) -> tuple[int, list[int]]:
         """Write the batch of a step, after checking all that compiled code relies on.
