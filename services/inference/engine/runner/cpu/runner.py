@@ -6,8 +6,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from services.inference.engine.runner.cpu.kernels import step as kernels
+from services.inference.engine.runner.cpu.kernels.bfloat16 import GROUP
 from services.inference.engine.runner.cpu.kernels.int8 import BLOCK, ROW_BLOCK_FLOATS
-from services.inference.engine.runner.cpu.kernels.intrinsics import CACHE_LINE, CHAINS, INT8, LANES, PANEL, TILE
+from services.inference.engine.runner.cpu.kernels.intrinsics import (
+    BFLOAT16,
+    BFLOAT16_TILES,
+    CACHE_LINE,
+    CHAINS,
+    INT8,
+    LANES,
+    PANEL,
+    TILE,
+)
 from services.inference.engine.runner.cpu.kernels.layout import (
     Activations,
     Batch,
@@ -24,7 +34,7 @@ from services.inference.engine.runner.cpu.kernels.linear import MATRIX_WORDS
 from services.inference.engine.runner.cpu.rotation import Rotation
 from services.inference.engine.runner.cpu.step_threads import StepThreads
 from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
-from services.inference.engine.runner.cpu.weights import round_up
+from services.inference.engine.runner.cpu.weights import aligned_bytes, round_up
 from services.inference.engine.runner.protocol import Segment, StepResult
 from services.inference.engine.sampler import Sampler
 from services.inference.engine.types import BLOCK_SIZE, SequenceRequest, TokenLogprobs
@@ -281,7 +291,13 @@ def _activations(
 ) -> Activations:
     most_rows = max(num_slots, max_step_tokens)
     heads = config.num_heads * config.head_dim
-    depths = [depth for _, _, depth, kind, _ in weights.matrices.reshape(-1, MATRIX_WORDS) if kind == INT8]
+    # Of rows of 8 bits, or of bfloat16, whole groups of which take 32 bits a number on some processors.
+    converted = 0
+    for _, _, depth, kind, _ in weights.matrices.reshape(-1, MATRIX_WORDS):
+        if kind == INT8:
+            converted = max(converted, depth // BLOCK * ROW_BLOCK_FLOATS * most_rows)
+        elif kind in {BFLOAT16, BFLOAT16_TILES}:
+            converted = max(converted, depth * round_up(most_rows, GROUP))
 
     def rows(width: int, count: int = max_step_tokens) -> Rows:
         # Whole panels, and a cache line more, so that a row begins in another part of the cache than the last.
@@ -296,6 +312,6 @@ def _activations(
         gate_up=rows(2 * round_up(config.d_ff, LANES)),
         hidden=rows(config.d_ff),
         logits=rows(config.vocab_size, num_slots),
-        quantized=np.zeros(max(depths, default=0) // BLOCK * ROW_BLOCK_FLOATS * most_rows, np.float32),
+        converted=aligned_bytes(4 * int(converted)).view(np.float32),
         scratch=np.zeros(scratch, np.float32),
     )

@@ -11,13 +11,12 @@ instructions, but changes no order of floating-point operations.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core.cgutils import unpack_tuple
 from numba.extending import intrinsic
 
-from services.inference.engine.runner.cpu.kernels.intrinsics import BFLOAT16, CACHE_LINE, FLOAT16, FLOAT32, LANES, PANEL
+from services.inference.engine.runner.cpu.kernels.intrinsics import CACHE_LINE, FLOAT16, FLOAT32, LANES, PANEL
 from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     BIT,
     BYTE,
@@ -26,11 +25,10 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     Loop,
     exponential,
     fold,
-    from_bfloat16,
     from_float16,
-    has_feature,
     load,
     load_halves,
+    many_registers,
     offset,
     splat,
     store,
@@ -94,7 +92,6 @@ class _Weights(NamedTuple):
 
 _WEIGHTS = {
     FLOAT32: _Weights(4, load),
-    BFLOAT16: _Weights(2, lambda builder, pointer: from_bfloat16(builder, load_halves(builder, pointer))),
     FLOAT16: _Weights(2, lambda builder, pointer: from_float16(builder, load_halves(builder, pointer))),
 }
 
@@ -162,7 +159,6 @@ def has_many_registers(typing_context):
     """See `intrinsics`."""
 
     def generate(context, builder, signature, arguments):
-        is_arm = "aarch64" in llvm.get_process_triple() or "arm64" in llvm.get_process_triple()
-        return ir.Constant(BIT, int(is_arm or has_feature("avx512f")))
+        return ir.Constant(BIT, int(many_registers()))
 
     return types.boolean(), generate
