@@ -38,7 +38,7 @@ def _pack_bfloat16(weights: Floats, target: NDArray[np.uint8]) -> None:
     bits = weights.view(np.uint32)
     rounded = np.where(np.abs(weights) < 2.0**-56, 0, (bits + 0x7FFF + (bits >> 16 & 1)) >> 16)
     by_block = rounded.reshape(outputs // PANEL, PANEL // LANES, LANES, inputs // DEPTH, DEPTH // 2, 2)
-    blocks = by_block.transpose(0, 3, 1, 4, 2, 5)
+    blocks = by_block.transpose(0, 1, 3, 4, 2, 5)
     target.view(np.uint16).reshape(blocks.shape)[:] = blocks
 
 

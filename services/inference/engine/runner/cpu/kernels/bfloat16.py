@@ -10,9 +10,9 @@ subnormal numbers for 0, nor whether a product is rounded before it is added, as
 give the same bits as long as products and sums are finite. What is not finite stays so, or becomes NaN, and keeps to
 its row; a NaN stays NaN when it is rounded.
 
-A panel of weights has, for each block of 32 inputs,
+A panel of weights has
 
-    [2 halves][16 pairs of inputs][16 outputs of the half][2]    bfloat16
+    [2 halves of the outputs][blocks][16 pairs of inputs][16 outputs][2]    bfloat16
 
 and rows of activations are kept, 16 side by side, as one of
 

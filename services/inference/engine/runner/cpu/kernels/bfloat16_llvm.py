@@ -25,15 +25,13 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     ZERO,
     Loop,
     has_feature,
-    many_registers,
     offset,
     store_or_add,
     word,
 )
 from shared.kernels.llvm import SECOND_CACHE, address, broadcast, call, multiply_add, prefetch
 
-_HALVES = PANEL // LANES
-_HALF_BYTES = DEPTH * LANES * 2  # of half a panel's weights for a block
+_BLOCK_BYTES = DEPTH * LANES * 2  # of the weights of half the outputs for a block
 _INPUTS = 4  # that are added at once, two of them even
 _GROUPS = DEPTH // _INPUTS
 _AHEAD_BYTES = 4096  # how far ahead weights are prefetched
@@ -98,12 +96,10 @@ def _bfloat16_product(rows: int):
             values, stride = unpack_tuple(builder, out)
             place = builder.add(builder.mul(row, stride), column)
             target = address(context, builder, kinds[3].types[0], values, place, FLOAT)
-            # Both halves at once where there are registers for their sums: each addition waits for the one before.
-            at_once = _HALVES if rows <= (4 if many_registers() else 1) else 1
-            for first in range(0, _HALVES, at_once):
-                halves = range(first, first + at_once)
-                for number, total in enumerate(_accumulate(builder, weights, halves, of_rows, blocks, rows)):
-                    place = builder.add(builder.mul(stride, word(number % rows)), word(halves[number // rows] * LANES))
+            for half in range(PANEL // LANES):
+                begin = offset(builder, weights, builder.mul(blocks, word(half * _BLOCK_BYTES)))
+                for number, total in enumerate(_accumulate(builder, begin, of_rows, blocks, rows)):
+                    place = builder.add(builder.mul(stride, word(number)), word(half * LANES))
                     store_or_add(builder, total, offset(builder, target, place), add)
             return context.get_dummy_value()
 
@@ -118,35 +114,32 @@ bfloat16_product_4 = _bfloat16_product(4)
 bfloat16_product_8 = _bfloat16_product(8)
 
 
-def _accumulate(builder, weights, halves, of_rows, blocks, rows):
-    """The sums of all rows for each of some halves of the panel."""
-    loop = Loop(builder, [ZERO] * (len(halves) * rows))
-    block = offset(builder, weights, builder.mul(loop.index, word(_HALVES * _HALF_BYTES)))
+def _accumulate(builder, weights, of_rows, blocks, rows):
+    """The sums of all rows for half the outputs of the panel."""
+    loop = Loop(builder, [ZERO] * rows)
+    block = offset(builder, weights, builder.mul(loop.index, word(_BLOCK_BYTES)))
     inputs = offset(builder, of_rows, builder.mul(loop.index, word(GROUP * _GROUPS * _group_bytes())))
-    of_halves = [offset(builder, block, half * _HALF_BYTES) for half in halves]
-    for half in of_halves:
-        for line in range(0, _HALF_BYTES, _LINE_BYTES):
-            prefetch(builder, offset(builder, half, _AHEAD_BYTES + line), SECOND_CACHE)
-    totals = _add_block(builder, of_halves, inputs, rows)
+    totals = _add_block(builder, block, inputs, rows)
     sums = [builder.fadd(*pair) for pair in zip(loop.state, totals, strict=True)]
     loop.close(blocks, sums)
     return sums
 
 
-def _add_block(builder, halves, inputs, rows):
-    """The sums of a block, for each half and row."""
-    unroll = _GROUPS if rows <= 2 else 2  # with many rows, LLVM loads more ahead than there are registers for
-    loop = Loop(builder, [ZERO] * (2 * len(halves) * rows), unroll)
+def _add_block(builder, block, inputs, rows):
+    """The sums of a block for each row."""
+    unroll = 2  # with more, LLVM loads more ahead than there are registers for
+    loop = Loop(builder, [ZERO] * (2 * rows), unroll)
     sums = list(loop.state)
     for step in range(unroll):
         group = builder.add(loop.index, word(step))
         of_group = offset(builder, inputs, builder.mul(group, word(GROUP * _group_bytes())))
-        for number, half in enumerate(halves):
-            weights = _load_weights(builder, offset(builder, half, builder.mul(group, word(_HALF_BYTES // _GROUPS))))
-            for row in range(rows):
-                place = 2 * (number * rows + row)
-                numbers = offset(builder, of_group, row * _group_bytes())
-                sums[place : place + 2] = _add_inputs(builder, weights, numbers, *sums[place : place + 2])
+        begin = offset(builder, block, builder.mul(group, word(_BLOCK_BYTES // _GROUPS)))
+        for line in range(0, _BLOCK_BYTES // _GROUPS, _LINE_BYTES):
+            prefetch(builder, offset(builder, begin, _AHEAD_BYTES + line), SECOND_CACHE)
+        weights = _load_weights(builder, begin)
+        for row in range(rows):
+            numbers = offset(builder, of_group, row * _group_bytes())
+            sums[2 * row : 2 * row + 2] = _add_inputs(builder, weights, numbers, *sums[2 * row : 2 * row + 2])
     loop.close(word(_GROUPS), sums)
     return [builder.fadd(*sums[place : place + 2]) for place in range(0, len(sums), 2)]
 
@@ -155,7 +148,7 @@ def _load_weights(builder, pointer):
     """Those of _INPUTS inputs and LANES outputs, as `_add_inputs` takes them."""
     first, second = (
         builder.load(builder.bitcast(offset(builder, pointer, place), INTEGERS.as_pointer()), align=4)
-        for place in (0, _HALF_BYTES * 2 // DEPTH)
+        for place in (0, 4 * LANES)
     )
     upper, lower, half = (ir.Constant(INTEGERS, [bits] * LANES) for bits in (0xFFFF0000, 0xFFFF, 16))
     if _has_pair_products():

@@ -11,6 +11,7 @@ instructions, but changes no order of floating-point operations.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core.cgutils import unpack_tuple
@@ -26,9 +27,9 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     exponential,
     fold,
     from_float16,
+    has_feature,
     load,
     load_halves,
-    many_registers,
     offset,
     splat,
     store,
@@ -159,6 +160,7 @@ def has_many_registers(typing_context):
     """See `intrinsics`."""
 
     def generate(context, builder, signature, arguments):
-        return ir.Constant(BIT, int(many_registers()))
+        is_arm = "aarch64" in llvm.get_process_triple() or "arm64" in llvm.get_process_triple()
+        return ir.Constant(BIT, int(is_arm or has_feature("avx512f")))
 
     return types.boolean(), generate

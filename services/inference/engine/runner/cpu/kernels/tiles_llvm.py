@@ -82,8 +82,9 @@ def _multiply(builder, weights, groups, blocks):
         block = offset(builder, rows, builder.mul(loop.index, word(_TILE_BYTES)))
         _tile(builder, "tileloadd64", _ROWS + group, block, word(_ROW_BYTES))
     for half in range(_HALVES):
-        place = builder.add(builder.mul(loop.index, word(_HALVES * _TILE_BYTES)), word(half * _TILE_BYTES))
-        _tile(builder, "tileloadd64", _WEIGHTS + half, offset(builder, weights, place), word(_ROW_BYTES))
+        place = builder.add(loop.index, builder.mul(blocks, word(half)))
+        block = offset(builder, weights, builder.mul(place, word(_TILE_BYTES)))
+        _tile(builder, "tileloadd64", _WEIGHTS + half, block, word(_ROW_BYTES))
     for group, half in pairs:
         _tile(builder, "tdpbf16ps", _SUMS + group * _HALVES + half, _ROWS + group, _WEIGHTS + half)
     loop.close(blocks, [])

@@ -92,12 +92,6 @@ def has_feature(name: str) -> bool:
     return f"+{name}" in cpu_target.target_context.codegen()._tm_features.split(",")
 
 
-def many_registers() -> bool:
-    """Whether there are 32 vector registers of LANES numbers, rather than the equivalent of 8 or fewer."""
-    is_arm = "aarch64" in llvm.get_process_triple() or "arm64" in llvm.get_process_triple()
-    return is_arm or has_feature("avx512f")
-
-
 def lanes_below(builder, count):
     """Bits of the lanes whose number is below `count` (of 64 bits)."""
     limit = broadcast(builder, builder.trunc(count, HALF_WORD), LANES)
