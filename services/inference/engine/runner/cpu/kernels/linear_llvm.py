@@ -17,7 +17,7 @@ from numba import types
 from numba.core.cgutils import unpack_tuple
 from numba.extending import intrinsic
 
-from services.inference.engine.runner.cpu.kernels.intrinsics import BFLOAT16, CACHE_LINE, FLOAT16, FLOAT32, LANES, PANEL
+from services.inference.engine.runner.cpu.kernels.intrinsics import CACHE_LINE, FLOAT16, FLOAT32, LANES, PANEL
 from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     BIT,
     BYTE,
@@ -26,7 +26,6 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     Loop,
     exponential,
     fold,
-    from_bfloat16,
     from_float16,
     has_feature,
     load,
@@ -94,7 +93,6 @@ class _Weights(NamedTuple):
 
 _WEIGHTS = {
     FLOAT32: _Weights(4, load),
-    BFLOAT16: _Weights(2, lambda builder, pointer: from_bfloat16(builder, load_halves(builder, pointer))),
     FLOAT16: _Weights(2, lambda builder, pointer: from_float16(builder, load_halves(builder, pointer))),
 }
 
