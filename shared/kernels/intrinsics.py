@@ -11,6 +11,7 @@ Indices are not checked; every caller stays inside its arrays.
     store_word(data, index, word)                    writes them
     prefetch(data, index)                            requests the cache line of data[index], to be read soon
     trailing_zeros(word), leading_zeros(word)        how many low or high bits of a number other than zero are clear
+    take_ticket(tickets, index)                      add 1 to a counter that threads share, and return what it was
     allocate_like(data, count), release(data)        memory of the C library as an array of the type of another, not
                                                      cleared; of size 0 if there is none
 """
@@ -46,5 +47,6 @@ store_word = Intrinsic("store_word")
 prefetch = Intrinsic("prefetch")
 trailing_zeros = Intrinsic("trailing_zeros")
 leading_zeros = Intrinsic("leading_zeros")
+take_ticket = Intrinsic("take_ticket")
 allocate_like = Intrinsic("allocate_like")
 release = Intrinsic("release")
