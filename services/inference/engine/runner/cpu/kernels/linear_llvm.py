@@ -17,14 +17,13 @@ from numba import types
 from numba.core.cgutils import unpack_tuple
 from numba.extending import intrinsic
 
-from services.inference.engine.runner.cpu.kernels.intrinsics import BFLOAT16, CACHE_LINE, FLOAT16, FLOAT32, LANES, PANEL
+from services.inference.engine.runner.cpu.kernels.intrinsics import CACHE_LINE, FLOAT16, FLOAT32, LANES, PANEL
 from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     BIT,
     BYTE,
     FLOAT,
     ZERO,
     Loop,
-    from_bfloat16,
     from_float16,
     has_feature,
     load,
@@ -92,7 +91,6 @@ class _Weights(NamedTuple):
 
 _WEIGHTS = {
     FLOAT32: _Weights(4, load),
-    BFLOAT16: _Weights(2, lambda builder, pointer: from_bfloat16(builder, load_halves(builder, pointer))),
     FLOAT16: _Weights(2, lambda builder, pointer: from_float16(builder, load_halves(builder, pointer))),
 }
 
