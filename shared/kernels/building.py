@@ -104,8 +104,9 @@ def _all_kernels(package: str) -> Iterator[KernelFunction]:
     for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
         module = importlib.import_module(f"{package}.{info.name}")
         for value in vars(module).values():
-            if isinstance(value, KernelFunction) and value.function.__module__ == module.__name__:
-                yield value
+            for kernel in getattr(value, "kernels", [value]):
+                if isinstance(kernel, KernelFunction) and kernel.function.__module__ == module.__name__:
+                    yield kernel
 
 
 def _dispatcher_of(kernel: KernelFunction, dispatchers: dict[str, Any]) -> Any:

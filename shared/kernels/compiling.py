@@ -15,6 +15,7 @@ import ctypes
 import struct
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -209,3 +210,34 @@ def inlined(function: Callable[..., Any]) -> Kernel:
 def compiled_and_inlined(function: Callable[..., Any]) -> Kernel:
     """A kernel that Python may call, and that is inlined into kernels that call it."""
     return Kernel(function, inline=True)
+
+
+class Variants:
+    """Kernels of one function, for arrays of several types.
+
+    Args:
+        function: Annotated with the types of the first variant.
+        choices: What the annotations of some arguments are instead, by their names, in each.
+
+    Attributes:
+        kernels: One for each of the choices.
+    """
+
+    def __init__(self, function: Callable[..., Any], choices: tuple[dict[str, Any], ...]):
+        self.kernels = [Kernel(_annotated(function, annotations)) for annotations in choices]
+
+
+def compiled_for(*choices: dict[str, Any]) -> Callable[[Callable[..., Any]], Variants]:
+    """Make kernels of one function for several types of its arguments."""
+    return lambda function: Variants(function, choices)
+
+
+def _annotated(function: Callable[..., Any], annotations: dict[str, Any]) -> Callable[..., Any]:
+    """A copy of a function with other types, and a name that says so."""
+    assert isinstance(function, FunctionType)
+    kinds = map(types.described, annotations.values())
+    name = "_".join([function.__name__, *(kind.dtype.name for kind in kinds if not isinstance(kind, types.Group))])
+    copy = FunctionType(function.__code__, function.__globals__, name)
+    copy.__module__, copy.__doc__ = function.__module__, function.__doc__
+    copy.__annotations__ = function.__annotations__ | annotations
+    return copy

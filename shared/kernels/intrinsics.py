@@ -17,6 +17,7 @@ Indices are not checked; every caller stays inside its arrays.
     find_utf8(object, data, index)                   the address of a Python string's UTF-8, whose size is written to
                                                      data[index]; 0 and an exception if it has none
     copy_bytes(address, data, index, count)          copies so many bytes from an address to data[index] and after it
+    take_ticket(tickets, index)                      add 1 to a counter that threads share, and return what it was
     allocate_like(data, count), release(data)        memory of the C library as an array of the type of another, not
                                                      cleared; of size 0 if there is none
 """
@@ -55,5 +56,6 @@ find_utf8 = Intrinsic("find_utf8")
 copy_bytes = Intrinsic("copy_bytes")
 trailing_zeros = Intrinsic("trailing_zeros")
 leading_zeros = Intrinsic("leading_zeros")
+take_ticket = Intrinsic("take_ticket")
 allocate_like = Intrinsic("allocate_like")
 release = Intrinsic("release")

@@ -187,6 +187,17 @@ def leading_zeros(typing_context, word):
 
 
 @intrinsic
+def take_ticket(typing_context, tickets, index):
+    """Add 1 to a counter that threads share, and return what it was."""
+
+    def generate(context, builder, signature, arguments):
+        counter = llvm.address(context, builder, signature.args[0], arguments[0], arguments[1], _WORD)
+        return builder.atomic_rmw("add", counter, _WORD(1), "monotonic")
+
+    return types.int64(tickets, types.int64), generate
+
+
+@intrinsic
 def allocate_like(typing_context, array, count):
     """An array of another's type from the C library."""
 
