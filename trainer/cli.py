@@ -18,7 +18,9 @@ from trainer.commands.encode import encode
 from trainer.commands.estimate import estimate
 from trainer.commands.evaluate import evaluate
 from trainer.commands.evaluate_tokenizers import evaluate_tokenizers
+from trainer.commands.export import export
 from trainer.commands.generate import generate
+from trainer.commands.import_model import import_model
 from trainer.commands.report import report
 from trainer.commands.schedule import schedule
 from trainer.commands.sweep import sweep
@@ -55,9 +57,10 @@ app = App(
 )
 for _command in (
     *(vocab, encode, tokens, estimate, schedule, train, sweep, watch, report),
-    *(evaluate, evaluate_tokenizers, generate, demo),
+    *(evaluate, evaluate_tokenizers, generate, export, demo),
 ):
     app.command(_command)
+app.command(import_model, name="import")
 
 
 @app.meta.default

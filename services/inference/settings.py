@@ -16,7 +16,7 @@ class InferenceSettings(ServiceSettings):
         "auto", description="Weights in memory; auto: float32 on cpu, bfloat16 on cuda"
     )
     threads: int | None = Field(
-        None, ge=1, le=1024, description="CPU cores for the model; default: all, and one fewer for short steps"
+        None, ge=1, le=1024, description="CPU cores for the model; default: as many as are fastest, as measured"
     )
     context_length: int | None = Field(
         None, ge=2, description="The most tokens of prompt and generated text; default: the model's"

@@ -13,6 +13,7 @@ from services.inference.engine.ipc import EngineConfig, Ready, model_identity
 from services.inference.engine.runner.cpu import kernels as step_kernels
 from services.inference.engine.runner.cpu.panels import KINDS
 from services.inference.engine.runner.cpu.runner import CpuRunner, block_bytes, position_bytes
+from services.inference.engine.runner.cpu.step_threads import numbers_to_choose_from
 from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.runner.cpu.weights import pack_weights
 from services.inference.engine.runner.protocol import Runner
@@ -115,8 +116,7 @@ def _load_on_cpu(config: EngineConfig) -> LoadedModel:
         num_slots=config.max_batch,
         max_step_tokens=config.max_batch + prefill_tokens,
         context_length=served_context(config, model),
-        # The last core is HTTP's, until a step is long enough for the work to pay.
-        short_step_threads=config.threads or max(1, threads - 1),
+        thread_counts=[threads] if config.threads else numbers_to_choose_from(threads),
     )
     ready = _ready_message(config, folder.tokenizer, model, runner, device="cpu", dtype=dtype)
     return LoadedModel(runner, ready, prefill_tokens, min_prefill_tokens=_CPU_MIN_PREFILL_TOKENS)

@@ -17,27 +17,24 @@ from numba import types
 from numba.core.cgutils import unpack_tuple
 from numba.extending import intrinsic
 
-from services.inference.engine.runner.cpu.kernels.intrinsics import BFLOAT16, CACHE_LINE, FLOAT16, FLOAT32, LANES, PANEL
+from services.inference.engine.runner.cpu.kernels.intrinsics import CACHE_LINE, FLOAT16, FLOAT32, LANES, PANEL
 from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     BIT,
     BYTE,
     FLOAT,
     ZERO,
     Loop,
-    exponential,
-    fold,
-    from_bfloat16,
     from_float16,
     has_feature,
     load,
     load_halves,
     offset,
-    splat,
     store,
     store_or_add,
     word,
 )
 from shared.kernels.llvm import SECOND_CACHE, address, broadcast, multiply_add, prefetch
+from shared.kernels.vector_code import exponential, fold, splat
 
 _VECTORS = PANEL // LANES  # of a panel
 _AHEAD_BYTES = 4096  # how far ahead weights are prefetched: processors' own prefetching stops at the end of a page
@@ -94,7 +91,6 @@ class _Weights(NamedTuple):
 
 _WEIGHTS = {
     FLOAT32: _Weights(4, load),
-    BFLOAT16: _Weights(2, lambda builder, pointer: from_bfloat16(builder, load_halves(builder, pointer))),
     FLOAT16: _Weights(2, lambda builder, pointer: from_float16(builder, load_halves(builder, pointer))),
 }
 

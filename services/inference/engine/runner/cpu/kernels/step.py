@@ -20,10 +20,11 @@ from services.inference.engine.runner.cpu.kernels.attention import (
     write_mixed,
     write_value,
 )
-from services.inference.engine.runner.cpu.kernels.intrinsics import LANES, TILE, barrier, softmax, take_ticket
+from services.inference.engine.runner.cpu.kernels.intrinsics import LANES, TILE, barrier, softmax
 from services.inference.engine.runner.cpu.kernels.layout import Shape, Step, Threads
 from services.inference.engine.runner.cpu.kernels.linear import gated_linear, linear
 from shared.kernels.compiling import compiled
+from shared.kernels.intrinsics import take_ticket
 from shared.kernels.types import int64
 
 MATRICES = 4
@@ -45,13 +46,13 @@ def run_attention(threads: Threads, step: Step, layer: int64) -> None:
     weights, work, rows, matrix = step.weights, step.work, step.num_rows, MATRICES * layer
     norm_rows(threads, step, gain_of(step.shape, layer))
     barrier(threads.barrier, threads.count)
-    linear(threads, weights, matrix, work.normed, rows, work.quantized, work.qkv, False)
+    linear(threads, weights, matrix, work.normed, rows, work.converted, work.qkv, False)
     barrier(threads.barrier, threads.count)
     place_rows(threads, step, layer)
     barrier(threads.barrier, threads.count)
     attend_rows(threads, step, layer)
     barrier(threads.barrier, threads.count)
-    linear(threads, weights, matrix + 1, work.attended, rows, work.quantized, work.residual, True)
+    linear(threads, weights, matrix + 1, work.attended, rows, work.converted, work.residual, True)
     barrier(threads.barrier, threads.count)
 
 
@@ -61,9 +62,9 @@ def run_feed_forward(threads: Threads, step: Step, layer: int64) -> None:
     weights, work, rows, matrix = step.weights, step.work, step.num_rows, MATRICES * layer + 2
     norm_rows(threads, step, gain_of(step.shape, layer) + whole_vectors(step.shape.d_model))
     barrier(threads.barrier, threads.count)
-    gated_linear(threads, weights, matrix, work.normed, rows, work.quantized, work.gate_up, work.hidden)
+    gated_linear(threads, weights, matrix, work.normed, rows, work.converted, work.gate_up, work.hidden)
     barrier(threads.barrier, threads.count)
-    linear(threads, weights, matrix + 1, work.hidden, rows, work.quantized, work.residual, True)
+    linear(threads, weights, matrix + 1, work.hidden, rows, work.converted, work.residual, True)
     barrier(threads.barrier, threads.count)
 
 
@@ -85,7 +86,7 @@ def run_head(threads: Threads, step: Step) -> None:
             target,
         )
     barrier(threads.barrier, threads.count)
-    linear(threads, weights, MATRICES * layers, work.normed, step.num_rows, work.quantized, work.logits, False)
+    linear(threads, weights, MATRICES * layers, work.normed, step.num_rows, work.converted, work.logits, False)
     barrier(threads.barrier, threads.count)
 
 

@@ -61,7 +61,7 @@ def make_runner() -> Iterator[MakeRunner]:
     """Makes runners of a model, whose threads end with the test."""
     pools = []
 
-    def make(model: Transformer, num_threads: int = 1, short_step_threads: int | None = None) -> CpuRunner:
+    def make(model: Transformer, num_threads: int = 1, thread_counts: Sequence[int] = ()) -> CpuRunner:
         thread_pool = KernelThreadPool(num_threads)
         pools.append(thread_pool)
         tensors = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
@@ -74,7 +74,7 @@ def make_runner() -> Iterator[MakeRunner]:
             num_slots=MAX_ROWS,
             max_step_tokens=MAX_STEP_TOKENS,
             context_length=CONTEXT_LENGTH,
-            short_step_threads=short_step_threads,
+            thread_counts=thread_counts,
         )
 
     yield make
