@@ -23,6 +23,7 @@ from benchmarks.report import table
 from shared.system.cpu_count import available_processors
 
 _MOST_TIMES_SLOWER = 2.0
+_SETTLING_SECONDS = 1.0  # threads notice what runs beside them in half of that
 _COUNT = "while True: pass"
 
 
@@ -67,6 +68,7 @@ def _rates(worker: "subprocess.Popen[str]", others: list[int], seconds: float, r
     for _ in range(rounds):
         for count in others:
             with _hogs(count):
+                _rate(worker, _SETTLING_SECONDS)
                 rates[count].append(_rate(worker, seconds))
     return {count: statistics.median(of_count) for count, of_count in rates.items()}
 
