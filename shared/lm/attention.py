@@ -69,7 +69,7 @@ class Attention(nn.Module):
             keys, values = window.update(self.layer, keys, values)
             mask = window.mask
         dropout = self.dropout if self.training and window is None else 0.0
-        if mask is None and not dropout and uses_kernels(queries, keys, values):
+        if window is None and mask is None and not dropout and uses_kernels(queries, keys, values):
             mixed = causal_attention(queries, keys, values)
         else:
             mixed = attend(queries, keys, values, mask, dropout).transpose(1, 2).flatten(2)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from shared.lm import ModelConfig, Transformer
 from shared.lm.attention_operator import causal_attention
 from shared.lm.kernel_calls import uses_kernels
+from shared.lm.kv_cache import KVCache
 from shared.lm.norm import RMSNorm
 from shared.lm.operators import cross_entropy, rms_norm, rotate_heads, swiglu
 
@@ -194,6 +195,17 @@ def test_a_model_has_the_gradients_of_torchs_operators(changes: dict[str, object
     exact = gradients(model.double())
     for found, expected in zip(ours, exact, strict=True):
         assert distance(found, expected) < 2e-6
+
+
+def test_a_cache_works_where_gradients_are_on() -> None:
+    config = ModelConfig(
+        vocab_size=50, context_length=8, d_model=32, num_layers=1, num_heads=2, num_kv_heads=2, head_dim=16, d_ff=48
+    )
+    model, tokens = Transformer(config), torch.arange(6).unsqueeze(0)
+    cache = KVCache(config, num_slots=1, max_length=8)
+    for position in range(6):
+        last = model.hidden(tokens[:, position : position + 1], cache, positions=torch.tensor([position]))
+    torch.testing.assert_close(last, model.hidden(tokens)[:, -1:])
 
 
 def test_two_threads_give_the_bits_of_one() -> None:
