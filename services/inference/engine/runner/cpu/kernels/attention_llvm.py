@@ -17,16 +17,13 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     FLOAT,
     ZERO,
     Loop,
-    exponential,
-    fold,
-    lanes_below,
     load,
     offset,
-    splat,
     store,
     word,
 )
 from shared.kernels.llvm import SECOND_CACHE, address, broadcast, multiply_add, prefetch
+from shared.kernels.vector_code import exponential, fold, lanes_below, splat
 
 
 @intrinsic
