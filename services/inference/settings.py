@@ -15,6 +15,9 @@ class InferenceSettings(ServiceSettings):
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
         "auto", description="Weights in memory; auto: float32 on cpu, bfloat16 on cuda"
     )
+    kv_dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="Keys and values in the KV cache; auto: float32 on cpu, as the weights on cuda"
+    )
     threads: int | None = Field(
         None, ge=1, le=1024, description="CPU cores for the model; default: all, and one fewer for short steps"
     )

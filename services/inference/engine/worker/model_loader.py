@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import structlog
 
 from services.inference.engine.ipc import EngineConfig, Ready, model_identity
-from services.inference.engine.runner.cpu.panels import KINDS
+from services.inference.engine.runner.cpu.panels import KINDS, KV_KINDS
 from services.inference.engine.runner.cpu.runner import CpuRunner, block_bytes, position_bytes
 from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.runner.cpu.weights import pack_weights
@@ -67,7 +67,13 @@ def load_model(config: EngineConfig) -> LoadedModel:
         ) from error
     _trim_heap()
     ready = model.ready
-    _log.info("model loaded", device=ready.device, dtype=ready.dtype, kv_cache_tokens=ready.num_blocks * BLOCK_SIZE)
+    _log.info(
+        "model loaded",
+        device=ready.device,
+        dtype=ready.dtype,
+        kv_dtype=ready.kv_dtype,
+        kv_cache_tokens=ready.num_blocks * BLOCK_SIZE,
+    )
     return model
 
 
@@ -81,6 +87,7 @@ def _trim_heap() -> None:
 def _load_on_cpu(config: EngineConfig) -> LoadedModel:
     threads = config.threads or available_processors()
     dtype = _select_dtype(config, "float32", KINDS)
+    kv_dtype = "float32" if config.kv_dtype == "auto" else config.kv_dtype
     folder = read_description(config.model_dir)
     model = folder.config
     prefill_tokens = config.prefill_tokens or _CPU_PREFILL_TOKENS
@@ -103,7 +110,7 @@ def _load_on_cpu(config: EngineConfig) -> LoadedModel:
         num_blocks=num_blocks(
             config,
             model,
-            block_bytes(model),
+            block_bytes(model, KV_KINDS[kv_dtype]),
             free_memory(),
             weight_bytes=sum(array.nbytes for array in weights),
             position_bytes=position_bytes(model, threads, config.max_batch),
@@ -111,10 +118,11 @@ def _load_on_cpu(config: EngineConfig) -> LoadedModel:
         num_slots=config.max_batch,
         max_step_tokens=config.max_batch + prefill_tokens,
         context_length=served_context(config, model),
+        kv_kind=KV_KINDS[kv_dtype],
         # The last core is HTTP's, until a step is long enough for the work to pay.
         short_step_threads=config.threads or max(1, threads - 1),
     )
-    ready = _ready_message(config, folder.tokenizer, model, runner, device="cpu", dtype=dtype)
+    ready = _ready_message(config, folder.tokenizer, model, runner, device="cpu", dtype=dtype, kv_dtype=kv_dtype)
     return LoadedModel(runner, ready, prefill_tokens, min_prefill_tokens=_CPU_MIN_PREFILL_TOKENS)
 
 
@@ -127,7 +135,9 @@ def _load_on_cuda(config: EngineConfig, device: str) -> LoadedModel:
     # Graphs are captured, and memory is pinned, on the current device, wherever the model is.
     torch.cuda.set_device(torch.device(device).index or 0)
     dtype = _select_dtype(config, "bfloat16", _CUDA_DTYPES)
+    kv_dtype = dtype if config.kv_dtype == "auto" else config.kv_dtype
     torch_dtype: torch.dtype = getattr(torch, dtype)
+    torch_kv_dtype: torch.dtype = getattr(torch, kv_dtype)
     prefill_tokens = config.prefill_tokens or _CUDA_PREFILL_TOKENS
     try:
         folder = load_model_folder(config.model_dir, device=device, dtype=torch_dtype)
@@ -141,7 +151,7 @@ def _load_on_cuda(config: EngineConfig, device: str) -> LoadedModel:
             num_blocks=num_blocks(
                 config,
                 model,
-                channels * BLOCK_SIZE * torch_dtype.itemsize,
+                channels * BLOCK_SIZE * torch_kv_dtype.itemsize,
                 free,
                 weight_bytes=model.num_parameters * torch_dtype.itemsize,
                 position_bytes=8 * max_step_tokens // BLOCK_SIZE,  # of block tables
@@ -149,11 +159,12 @@ def _load_on_cuda(config: EngineConfig, device: str) -> LoadedModel:
             num_slots=config.max_batch,
             max_length=served_context(config, model),
             max_step_tokens=max_step_tokens,
+            kv_dtype=torch_kv_dtype,
             valid_tokens=folder.valid_tokens,
         )
     except torch.OutOfMemoryError as error:
         raise MemoryError(str(error)) from error
-    ready = _ready_message(config, folder.tokenizer, model, runner, device=device, dtype=dtype)
+    ready = _ready_message(config, folder.tokenizer, model, runner, device=device, dtype=dtype, kv_dtype=kv_dtype)
     return LoadedModel(runner, ready, prefill_tokens, min_prefill_tokens=_CUDA_TILE_TOKENS)
 
 
@@ -197,7 +208,14 @@ def _log_notes(notes: Iterable[str]) -> None:
 
 
 def _ready_message(
-    config: EngineConfig, tokenizer: Tokenizer, model: ModelConfig, runner: Runner, *, device: str, dtype: str
+    config: EngineConfig,
+    tokenizer: Tokenizer,
+    model: ModelConfig,
+    runner: Runner,
+    *,
+    device: str,
+    dtype: str,
+    kv_dtype: str,
 ) -> Ready:
     return Ready(
         identity=model_identity(tokenizer.fingerprint, model),
@@ -206,4 +224,6 @@ def _ready_message(
         context_length=served_context(config, model),
         num_blocks=runner.num_blocks,
         num_slots=runner.num_slots,
+        kv_dtype=kv_dtype,
+        num_allocated_blocks=runner.num_blocks if runner.block_memory is None else runner.block_memory.num_ready,
     )

@@ -44,7 +44,7 @@ def pack_weights(config: ModelConfig, tensors: Mapping[str, Floats], kind: int =
     """
     matrices = list(_matrices(config, kind))
     begins = np.cumsum([0, *(matrix.size for matrix in matrices)])
-    packed = _aligned_bytes(int(begins[-1]))
+    packed = aligned_bytes(int(begins[-1]))
     words = np.zeros((len(matrices), MATRIX_WORDS), np.int64)
     biases: list[Floats] = []
     for number, (matrix, begin) in enumerate(zip(matrices, begins[:-1], strict=True)):
@@ -167,7 +167,7 @@ def _padded(gain: Floats) -> Floats:
     return np.pad(gain, (0, -len(gain) % LANES))
 
 
-def _aligned_bytes(size: int) -> NDArray[np.uint8]:
+def aligned_bytes(size: int) -> NDArray[np.uint8]:
     """Zeros from a cache line's begin on, with room behind them for what is asked for ahead of use."""
     memory = np.zeros(size + _ALIGNMENT, np.uint8)
     begin = -memory.ctypes.data % _ALIGNMENT

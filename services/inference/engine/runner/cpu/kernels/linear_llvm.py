@@ -8,16 +8,13 @@ instructions, but changes no order of floating-point operations.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 # ruff: noqa: ARG001
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
-
 import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core.cgutils import unpack_tuple
 from numba.extending import intrinsic
 
-from services.inference.engine.runner.cpu.kernels.intrinsics import BFLOAT16, CACHE_LINE, FLOAT16, FLOAT32, LANES, PANEL
+from services.inference.engine.runner.cpu.kernels.intrinsics import CACHE_LINE, LANES, PANEL
 from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     BIT,
     BYTE,
@@ -26,11 +23,9 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     Loop,
     exponential,
     fold,
-    from_bfloat16,
-    from_float16,
+    for_kind,
     has_feature,
     load,
-    load_halves,
     offset,
     splat,
     store,
@@ -57,19 +52,15 @@ def _panel_product(rows: int):
             values, stride = unpack_tuple(builder, out)
             place = builder.add(builder.mul(first, stride), column)
             target = address(context, builder, out_kind.types[0], values, place, FLOAT)
-            done = builder.append_basic_block("done")
-            choice = builder.switch(kind, done)
-            for one, of_kind in _WEIGHTS.items():
-                block = builder.append_basic_block("of_kind")
-                choice.add_case(word(one), block)
-                builder.position_at_end(block)
-                sums = _accumulate(builder, weights, of_kind, depth, activations)
+
+            def write(number_kind):
+                sums = _accumulate(builder, weights, number_kind, depth, activations)
                 for row, of_row in enumerate(sums):
                     for number, total in enumerate(of_row):
                         place = builder.add(builder.mul(stride, word(row)), word(number * LANES))
                         store_or_add(builder, total, offset(builder, target, place), add)
-                builder.branch(done)
-            builder.position_at_end(done)
+
+            for_kind(builder, kind, write)
             return context.get_dummy_value()
 
         return types.void(panel, x, types.int64, out, types.int64, types.boolean), generate
@@ -83,20 +74,6 @@ panel_product_3 = _panel_product(3)
 panel_product_4 = _panel_product(4)
 panel_product_8 = _panel_product(8)
 panel_product_12 = _panel_product(12)
-
-
-class _Weights(NamedTuple):
-    """How weights of a kind are read: their bytes, and a function from the address of LANES of them to a vector."""
-
-    size: int
-    load: Callable[[Any, Any], Any]
-
-
-_WEIGHTS = {
-    FLOAT32: _Weights(4, load),
-    BFLOAT16: _Weights(2, lambda builder, pointer: from_bfloat16(builder, load_halves(builder, pointer))),
-    FLOAT16: _Weights(2, lambda builder, pointer: from_float16(builder, load_halves(builder, pointer))),
-}
 
 
 def _accumulate(builder, panel, of_kind, depth, activations):
