@@ -28,6 +28,8 @@ from shared.system.memory import free_memory
 
 _log = structlog.get_logger("ownlm.engine")
 
+# By the weights, for `auto`: never float16, for which the keys of a model may be too large.
+_CPU_KV_DTYPES = {"float32": "float32", "float16": "float32", "bfloat16": "bfloat16", "int8": "bfloat16"}
 _CUDA_DTYPES = ("float32", "bfloat16", "float16")
 # On the CPU a chunk of a prompt delays others by the time of its tokens; on CUDA by that of its tiles (`TorchRunner`).
 _CPU_PREFILL_TOKENS, _CUDA_PREFILL_TOKENS = 128, 512
@@ -87,7 +89,7 @@ def _trim_heap() -> None:
 def _load_on_cpu(config: EngineConfig) -> LoadedModel:
     threads = config.threads or available_processors()
     dtype = _select_dtype(config, "float32", KINDS)
-    kv_dtype = "float32" if config.kv_dtype == "auto" else config.kv_dtype
+    kv_dtype = _CPU_KV_DTYPES[dtype] if config.kv_dtype == "auto" else config.kv_dtype
     folder = read_description(config.model_dir)
     model = folder.config
     prefill_tokens = config.prefill_tokens or _CPU_PREFILL_TOKENS
