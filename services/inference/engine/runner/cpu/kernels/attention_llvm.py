@@ -227,16 +227,22 @@ def write_numbers(typing_context, x, index, count, cache, place, stride):
         def write(kept):
             vectors = Loop(builder, [], LANES)
             rounded = kept.rounded(builder, load(builder, offset(builder, source, vectors.index)))
-            buffer = cgutils.alloca_once(builder, rounded.type)
-            builder.store(rounded, buffer)
-            element = rounded.type.element.as_pointer()
-            lanes = Loop(builder, [])
-            channel = builder.add(vectors.index, lanes.index)
-            one = builder.load(offset(builder, builder.bitcast(buffer, element), lanes.index))
-            there = offset(builder, target, builder.mul(builder.mul(channel, stride), word(kept.size)))
-            builder.store(one, builder.bitcast(there, element), align=kept.size)
-            left = builder.sub(count, vectors.index)
-            lanes.close(builder.select(builder.icmp_signed("<", left, word(LANES)), left, word(LANES)), [])
+            left, step = builder.sub(count, vectors.index), builder.mul(stride, word(kept.size))
+            first = offset(builder, target, builder.mul(vectors.index, step))
+            is_whole = builder.icmp_signed(">=", left, word(LANES))
+            is_row = builder.and_(is_whole, builder.icmp_signed("==", stride, word(1)))
+            with builder.if_else(is_row) as (at_once, one_by_one):
+                with at_once:
+                    builder.store(rounded, builder.bitcast(first, rounded.type.as_pointer()), align=kept.size)
+                with one_by_one:
+                    buffer = cgutils.alloca_once(builder, rounded.type)
+                    builder.store(rounded, buffer)
+                    element = rounded.type.element.as_pointer()
+                    lanes = Loop(builder, [])
+                    one = builder.load(offset(builder, builder.bitcast(buffer, element), lanes.index))
+                    there = offset(builder, first, builder.mul(lanes.index, step))
+                    builder.store(one, builder.bitcast(there, element), align=kept.size)
+                    lanes.close(builder.select(is_whole, word(LANES), left), [])
             vectors.close(count, [])
 
         for_kind(builder, kind, write)
