@@ -62,7 +62,7 @@ def main() -> None:
     }
     print(
         table(
-            ["page", "bytes", "first paint, median ms", "slowest"],
+            ["page", "bytes, data included", "first paint, median ms", "slowest"],
             [[path, *found.values()] for path, found in paints.items()],
         )
     )
@@ -80,7 +80,7 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pages", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="of the three conditions in turn; 5 by default")
+    parser.add_argument("--rounds", type=int, default=5, help="of the conditions in turn; 5 by default")
     parser.add_argument("--requests", type=int, default=96, help="of other clients in each; 96 by default")
     parser.add_argument("--loads", type=int, default=15, help="of each page; 15 by default")
     return parser.parse_args()
@@ -131,7 +131,7 @@ def _pages(inference: Server, tokenizer: Server) -> dict[str, str]:
 
 
 def _paint(browser: Browser, url: str, loads: int) -> dict[str, float]:
-    """First contentful paint in ms, each time in a context of its own without a cache; and the bytes loaded."""
+    """First contentful paint in ms, each time in a context of its own without a cache; and all bytes loaded."""
     paints = []
     for _ in range(loads):
         with browser.new_context() as context:

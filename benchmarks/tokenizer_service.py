@@ -132,9 +132,9 @@ def _contests(options: argparse.Namespace, work: Path, processor: int, stack: Ex
         server = start(name, *python, "benchmarks.peers.empty_servers", kind, "{port}", answer)
         contests.append(asked(name, server, "/", {"text": _TEXT}))
     if options.llama_server:
-        from benchmarks.peers.gguf_file import write_gguf
+        from trainer.export.gguf_file import write_gguf
 
-        write_gguf(folder, work / "model.gguf", q8_0=False)
+        write_gguf(folder, work / "model.gguf", "f32")
         command = (str(options.llama_server), "--model", str(work / "model.gguf"), "--host", "127.0.0.1")
         quiet = ("--port", "{port}", "--threads", "1", "--no-webui", "--log-disable")
         server = start("llama.cpp", *command, *quiet, ready="/health")

@@ -18,6 +18,7 @@ from trainer.commands.encode import encode
 from trainer.commands.estimate import estimate
 from trainer.commands.evaluate import evaluate
 from trainer.commands.evaluate_tokenizers import evaluate_tokenizers
+from trainer.commands.export import export
 from trainer.commands.generate import generate
 from trainer.commands.report import report
 from trainer.commands.schedule import schedule
@@ -55,7 +56,7 @@ app = App(
 )
 for _command in (
     *(vocab, encode, tokens, estimate, schedule, train, sweep, watch, report),
-    *(evaluate, evaluate_tokenizers, generate, demo),
+    *(evaluate, evaluate_tokenizers, generate, export, demo),
 ):
     app.command(_command)
 

@@ -27,7 +27,6 @@ from benchmarks.serving.servers import CONTEXT, NEW_TOKENS, Contestant, Server, 
 PROMPT_TOKENS = 64
 CLIENTS = (1, 8, 32)
 _ANSWERS = {1: 4, 8: 16, 32: 64}
-_GGUF_KINDS = {"f32": False, "q8_0": True}
 
 
 def main() -> int:
@@ -76,11 +75,11 @@ def _wants(options: argparse.Namespace, name: str) -> bool:
 def _contestants(options: argparse.Namespace, folder: Path, work: Path) -> list[Contestant]:
     found = [ours(folder, "float32"), ours(folder, "int8")]
     if options.llama_server:
-        from benchmarks.peers.gguf_file import write_gguf
+        from trainer.export.gguf_file import write_gguf
 
-        for kind, q8_0 in _GGUF_KINDS.items():
-            write_gguf(folder, work / f"{kind}.gguf", q8_0=q8_0)
-            found += [llama_cpp(options.llama_server, work / f"{kind}.gguf", kind, top_k=k) for k in (0, 40)]
+        for dtype in ("f32", "q8_0"):
+            write_gguf(folder, work / f"{dtype}.gguf", dtype)
+            found += [llama_cpp(options.llama_server, work / f"{dtype}.gguf", dtype, top_k=k) for k in (0, 40)]
     return [contestant for contestant in found if _wants(options, contestant.name)]
 
 

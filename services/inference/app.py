@@ -5,10 +5,12 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 
+from services.inference.api.chat_completions import chat_completion_route
 from services.inference.api.completions import completion_route
 from services.inference.api.generate import generate_route
 from services.inference.api.models import add_info_route, add_model_routes
 from services.inference.api.service import InferenceService
+from services.inference.api.tokenize import detokenize_route, tokenize_route
 from services.inference.api.training import add_training_route
 from services.inference.generation.loading import ServedModel, load_served_model
 from services.inference.metrics import InferenceMetrics
@@ -24,7 +26,7 @@ def create_app(
         lambda: load(settings),
         start=lambda model: model.engine.start(metrics.queue_seconds.observe),
         drain=lambda model, timeout: model.engine.drain(timeout),
-        close=lambda model: model.engine.close(),
+        close=lambda model: model.close(),
         health=lambda model: model.engine.fault,
     )
     metrics = InferenceMetrics(
@@ -42,7 +44,14 @@ def create_app(
         pages="services.inference.pages",
         refusal=service.refusal,
     )
-    add_body_routes(app, generate_route(service), completion_route(service))
+    add_body_routes(
+        app,
+        generate_route(service),
+        completion_route(service),
+        chat_completion_route(service),
+        tokenize_route(service),
+        detokenize_route(service),
+    )
     add_model_routes(app, service)
     add_info_route(app, service)
     add_training_route(app, service)

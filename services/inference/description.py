@@ -11,7 +11,7 @@ from shared.lm.json_file import read_json
 from shared.lm.rope_config import Llama3Scaling, RopeScaling
 from shared.system.checksums import CHECKSUMS_FILE
 
-_LARGEST_INT = 1 << 53  # beyond, JavaScript cannot distinguish neighbors
+LARGEST_INT = 1 << 53  # beyond, JavaScript cannot distinguish neighbors
 _LONGEST_NAME = 100
 
 _SCALINGS: dict[type[RopeScaling], str] = {Llama3Scaling: "Llama 3", YarnScaling: "YaRN"}
@@ -78,7 +78,7 @@ def _training(training: object) -> dict[str, Any]:
     counts = {name: values.get(name) for name in ("steps", "tokens")}
     results = {name: values.get(name) for name in ("validation_loss", "bits_per_byte")}
     return {
-        **{name: value for name, value in counts.items() if type(value) is int and 0 <= value <= _LARGEST_INT},
+        **{name: value for name, value in counts.items() if type(value) is int and 0 <= value <= LARGEST_INT},
         **{name: value for name, value in results.items() if type(value) is float and math.isfinite(value)},
     }
 

@@ -21,7 +21,7 @@ class InferenceSettings(ServiceSettings):
         "float32; on cuda as the weights",
     )
     threads: int | None = Field(
-        None, ge=1, le=1024, description="CPU cores for the model; default: all, and one fewer for short steps"
+        None, ge=1, le=1024, description="CPU cores for the model; default: as many as are fastest, as measured"
     )
     context_length: int | None = Field(
         None, ge=2, description="The most tokens of prompt and generated text; default: the model's"

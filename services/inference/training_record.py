@@ -7,16 +7,15 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from services.inference.description import LARGEST_INT
 from shared.lm.training_file import LARGEST_TRAINING_FILE, TRAINING_FILE
 from shared.system.checksums import ChecksumError, Checksums
 from shared.system.errors import shown_name
 from shared.system.regular_file import read_regular
 
-_LARGEST = 1 << 53  # beyond, JavaScript cannot distinguish neighbors
-
-Count = Annotated[int, Field(ge=0, le=_LARGEST)]
+Count = Annotated[int, Field(ge=0, le=LARGEST_INT)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
-Setting = bool | Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)] | Number | str | None
+Setting = bool | Annotated[int, Field(ge=-LARGEST_INT, le=LARGEST_INT)] | Number | str | None
 
 
 class _Part(BaseModel):

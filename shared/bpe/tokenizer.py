@@ -22,7 +22,7 @@ from shared.bpe.formats import tokenizer_json
 from shared.bpe.formats.folder import read_verified
 from shared.bpe.formats.plain_vocabulary import from_plain
 from shared.bpe.patterns.named import is_named
-from shared.bpe.vocabulary import Vocabulary, encode_utf8
+from shared.bpe.vocabulary import AddedToken, Vocabulary, encode_utf8
 
 
 class Tokenizer:
@@ -164,6 +164,11 @@ class Tokenizer:
         """
         ids = self.encode_to_numpy(text, allowed_special=allowed_special, add_special_tokens=add_special_tokens)
         return cast("list[int]", ids.tolist())
+
+    def split_added_tokens(self, text: str) -> Iterator[tuple[str, AddedToken | None]]:
+        """The parts of a text, each with the added token that it is, or None; special tokens are recognized."""
+        segmenter = self._text_encoder.segmenter
+        return segmenter.split_added(text, segmenter.matchers("all"))
 
     def encode_to_numpy(
         self, text: str, *, allowed_special: AllowedSpecial = (), add_special_tokens: bool = False

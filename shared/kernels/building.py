@@ -1,21 +1,28 @@
-"""Kernels to machine code, by Numba. Imported only where no object file is found.
+"""Kernels to machine code, by Numba: `python -m shared.kernels.building PACKAGE` writes an object file to its output.
+
+Only a child of the process that needs the file runs this (see `compiler_process`): compiling takes 200 MB and more.
 
 Each kernel becomes a function that Numba's other functions can call. Around each there is one more for Python, which
 takes its arguments from a frame of words (see `compiling`).
 """
 
 # Numba is untyped, and this file uses its internals.
-# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,misc"
 
+import gc
+import hashlib
 import importlib
+import os
 import pkgutil
+import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
 
 import numba
 from llvmlite import ir
+from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.np import arrayobj
@@ -28,56 +35,69 @@ _WORD = ir.IntType(64)
 
 
 def build(package: str) -> bytes:
-    """An object file with all kernels in the modules of a package, each under its `symbol`."""
+    """An object file with the kernels in the modules of a package that Python may call, each under its `symbol`."""
+    _adapt_numba()
     dispatchers: dict[str, Any] = {}
     context = cpu_target.target_context
     codegen = context.codegen()
     library = codegen.create_library("kernels")
     module = library.create_ir_module("kernels")
-    with _indices_as_they_are():
-        for kernel in _all_kernels(package):
-            dispatcher = _dispatcher_of(kernel, dispatchers)
-            compilation = dispatcher.overloads[dispatcher.signatures[0]]
-            library.add_linking_library(compilation.library)
-            _define_entry(context, module, kernel, compilation)
+    for kernel in filter(lambda kernel: kernel.has_entry, _all_kernels(package)):
+        dispatcher = _dispatcher_of(kernel, dispatchers)
+        compilation = dispatcher.overloads[dispatcher.signatures[0]]
+        library.add_linking_library(compilation.library)
+        _define_entry(context, module, kernel, compilation)
     library.add_ir_module(module)
     entries = {function.name for function in module.functions if not function.is_declaration}
-    _see_callers(library, entries)
     with global_compiler_lock:
-        library.finalize()
-    code: bytes = codegen._tm.emit_object(library._final_module)
+        code: bytes = codegen._tm.emit_object(_optimized_as_a_whole(library, entries))
     return code
 
 
-@contextmanager
-def _indices_as_they_are() -> Iterator[None]:
-    """Compile `array[index]` without a test for negative indices, which takes a quarter of the kernels' time."""
+class _UnfinishedLibrary(JITCodeLibrary):
+    """The code of one function, as Numba generates it.
+
+    Numba would optimize and emit it, and with it all that it calls, which then happens again in each of its callers:
+    half of the time of compiling. Here the kernels of a package are optimized once, together.
+    """
+
+    def add_llvm_module(self, ll_module):
+        self._final_module.link_in(ll_module)
+
+    def finalize(self):
+        self._finalized = True
+
+
+def _adapt_numba() -> None:
+    """Change Numba for all that this process compiles."""
 
     def fix_integer_index(context, builder, kind, index, size):  # noqa: ARG001
         return context.cast(builder, index, kind, numba.types.intp)
 
-    original = arrayobj.fix_integer_index
+    # `array[index]` without a test for negative indices, which takes a quarter of the kernels' time.
     arrayobj.fix_integer_index = fix_integer_index
-    try:
-        yield
-    finally:
-        arrayobj.fix_integer_index = original
+    JITCPUCodegen._library_class = _UnfinishedLibrary
+    JITCPUCodegen.set_env = lambda *_: None  # it would be written into code that is not in memory
 
 
-def _see_callers(library: Any, entries: set[str]) -> None:
-    """Mark functions as internal once all is linked: LLVM then knows all callers.
+def _optimized_as_a_whole(library: Any, entries: set[str]) -> Any:
+    """The module of a library and of all that it uses, of which the entries alone can be called from outside.
 
-    Arguments that are always the same, as are five of the seven values of an array, are then not passed.
+    LLVM then knows all callers: arguments that are always the same, as are five of the seven values of an array, are
+    not passed.
     """
-    optimize = library._optimize_final_module
-
-    def optimize_as_a_whole() -> None:
-        for function in library._final_module.functions:
-            if not function.is_declaration and function.name not in entries:
-                function.linkage = "internal"
-        optimize()
-
-    library._optimize_final_module = optimize_as_a_whole
+    module = library._final_module
+    waiting, linked = [*library._linking_libraries], {library}
+    while waiting:
+        if (used := waiting.pop()) not in linked:
+            linked.add(used)
+            waiting += used._linking_libraries
+            module.link_in(used._final_module)
+    for function in module.functions:
+        if not function.is_declaration and function.name not in entries:
+            function.linkage = "internal"
+    library._optimize_final_module()
+    return module
 
 
 def _all_kernels(package: str) -> Iterator[KernelFunction]:
@@ -180,3 +200,24 @@ def _as_word(builder, value) -> Any:
     elif isinstance(value.type, ir.DoubleType):
         value = builder.bitcast(value, _WORD)
     return value if value.type == _WORD else builder.zext(value, _WORD)
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of the standard input, which the parent holds open, and end this process."""
+    while os.read(0, 1):
+        pass
+    os._exit(1)
+
+
+def main(package: str) -> None:
+    """Compile a package, and write the digest of its object file and the file itself."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    # The modules of the compiler are no garbage, and kernels make little: collecting it took a fifth of the time.
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+    code = build(package)
+    sys.stdout.buffer.write(hashlib.sha256(code).digest() + code)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

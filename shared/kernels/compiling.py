@@ -64,6 +64,8 @@ class Kernel(KernelFunction):
     @cached_property
     def machine_code(self) -> Callable[[Any], None]:
         """What runs, loaded when it is first needed."""
+        if not self.has_entry:
+            raise TypeError(f"{self.symbol} is inlined into other kernels, and cannot be called by itself")
         prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
         return prototype(object_file.of(self.package).address_of(self.symbol))
 
@@ -158,5 +160,13 @@ def compiled(function: Callable[..., Any]) -> Kernel:
 
 
 def inlined(function: Callable[..., Any]) -> Kernel:
-    """A kernel that is inlined into its callers, whatever its size: a call passes seven values for each array."""
+    """A kernel that is inlined into its callers, whatever its size: a call passes seven values for each array.
+
+    Python cannot call it.
+    """
+    return Kernel(function, inline=True, has_entry=False)
+
+
+def compiled_and_inlined(function: Callable[..., Any]) -> Kernel:
+    """A kernel that Python may call, and that is inlined into kernels that call it."""
     return Kernel(function, inline=True)

@@ -15,13 +15,19 @@ import stat
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from shared.kernels.compiler_process import compiled_in_child
+from shared.system.cpu_count import available_processors
+from shared.system.memory import total_memory
+from shared.system.thread_pool import in_order
+
 _COMPILER = Path(__file__).parent
+_MEMORY_OF_A_COMPILER = 512 << 20  # of which it uses half
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -34,6 +40,13 @@ class UntrustedError(Exception):
 def of(package: str) -> "ObjectFile":
     """The one of the kernels in the modules of a package."""
     return ObjectFile(package)
+
+
+def load_all(packages: Iterable[str]) -> None:
+    """Load the object files of several packages; those that must be compiled are compiled at the same time."""
+    threads = max(1, min(available_processors(), total_memory() // _MEMORY_OF_A_COMPILER))
+    for _ in in_order([of(package).load for package in packages], threads):
+        pass
 
 
 class ObjectFile:
@@ -116,11 +129,9 @@ class ObjectFile:
     def _compile(self) -> bytes:
         """Compile all kernels, and keep them where that is possible."""
         title = importlib.import_module(self.package).TITLE
-        print(f"compiling {title} for this processor, once (about half a minute)", file=sys.stderr)  # noqa: T201
-        from shared.kernels.building import build
-
+        print(f"compiling {title} for this processor, once (a few seconds)", file=sys.stderr)  # noqa: T201
         places = list(self.places())  # named by what is compiled now: sources may change in the meantime
-        code = build(self.package)
+        code = compiled_in_child(self.package, title)
         for path in places:
             with suppress(OSError, UntrustedError):
                 path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)

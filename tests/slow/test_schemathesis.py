@@ -21,6 +21,10 @@ SECONDS = 60
 CONFIG = """
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", "400", "401", "404"]
+
+# A list with more messages than are allowed can also be larger than any body may be.
+[checks.negative_data_rejection]
+expected-statuses = ["400", "401", "404", "405", "413", "415", "422"]
 """
 
 # To JSON Schema 7.0 is an integer; to these services it is a float, which is refused as a number of tokens or an id.

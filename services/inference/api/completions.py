@@ -10,15 +10,23 @@ from typing import Annotated, Any, Literal
 from fastapi import Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from services.inference.api.models import model_not_found
-from services.inference.api.service import InferenceService, JsonObject, Usage, respond, response_docs, response_id
+from services.inference.api.models import check_model
+from services.inference.api.service import (
+    InferenceService,
+    JsonObject,
+    Usage,
+    check_stream_options,
+    respond,
+    response_docs,
+    response_id,
+)
 from services.inference.engine import TokenLogprobs
 from services.inference.generation.detokenizer import Delta
 from services.inference.generation.prepare import PreparedRequest
 from services.inference.generation.request import (
     MAX_PROMPTS,
-    GenerationRequest,
-    NullIsAbsent,
+    PromptRequest,
+    StreamOptions,
     TokenIds,
     limit_prompt_ids,
 )
@@ -42,15 +50,7 @@ def _prompt_type(value: Any) -> str:
     return "(lists of ids)" if isinstance(value[0], list) else "(texts)"
 
 
-class StreamOptions(NullIsAbsent):
-    """What a stream has besides text."""
-
-    include_usage: bool | None = Field(None, description="One more event at the end, with `usage` and no choices")
-    continuous_usage_stats: bool | None = Field(None, description="vLLM's: `usage` so far in each event")
-    include_obfuscation: bool | None = Field(None, description="OpenAI's; accepted and ignored")
-
-
-class CompletionRequest(GenerationRequest):
+class CompletionRequest(PromptRequest):
     """OpenAI's request, with vLLM's `top_k`, `min_p`, `repetition_penalty`, `min_tokens` and the like."""
 
     model_config = ConfigDict(
@@ -132,9 +132,10 @@ def completion_route(service: InferenceService) -> BodyRoute:
 
     async def create_completion(body: CompletionRequest, request: Request) -> bytes | Response:
         """Continue one prompt or several, as OpenAI's clients request it."""
-        if body.model is not None and body.model != name:
-            raise model_not_found(body.model, name)
-        _refuse_unsupported(body)
+        check_model(body.model, name)
+        if body.suffix is not None:
+            raise ApiError(400, "suffix: not supported, the model cannot fill in the middle", param="suffix")
+        check_stream_options(body.stream_options, body)
         generation = await service.start(body, _DEFAULT_MAX_TOKENS)
         builder = CompletionResponseBuilder(
             generation.prepared,
@@ -155,13 +156,6 @@ def completion_route(service: InferenceService) -> BodyRoute:
     )
 
 
-def _refuse_unsupported(body: CompletionRequest) -> None:
-    if body.suffix is not None:
-        raise ApiError(400, "suffix: not supported, the model cannot fill in the middle", param="suffix")
-    if body.stream_options is not None and not body.stream:
-        raise ApiError(400, "stream_options: allowed only with stream: true", param="stream_options")
-
-
 class CompletionResponseBuilder:
     """The `ResponseBuilder` of `CompletionResponse`.
 
@@ -178,7 +172,7 @@ class CompletionResponseBuilder:
     ) -> None:
         self._prepared = prepared
         self._tokenizer = tokenizer
-        self._num_logprobs = prepared.request.logprobs
+        self._num_logprobs = prepared.request.num_logprobs
         self._options = options
         self._constant = {"id": id_, "object": "text_completion", "created": int(time.time()), "model": model}
 
@@ -210,7 +204,7 @@ class CompletionResponseBuilder:
 
     def _logprobs(self, delta: Delta) -> JsonObject:
         prompt = self._prepared.prompt_of(delta.index)
-        start = len(prompt.text) if self._prepared.request.echo else 0
+        start = len(prompt.text) if self._prepared.request.echoes else 0
         tokens: list[int] = list(delta.tokens)
         values: list[TokenLogprobs | None] = list(delta.logprobs)
         offsets = [start + offset for offset in delta.offsets]

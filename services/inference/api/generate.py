@@ -10,7 +10,7 @@ from services.inference.api.service import InferenceService, JsonObject, Usage, 
 from services.inference.engine import TokenLogprobs
 from services.inference.generation.detokenizer import Delta
 from services.inference.generation.prepare import PreparedRequest, choice_seeds
-from services.inference.generation.request import GenerationRequest, TokenIds, limit_prompt_ids, one_or_list
+from services.inference.generation.request import PromptRequest, TokenIds, limit_prompt_ids, one_or_list
 from shared.bpe import Tokenizer
 from shared.http import BodyRoute
 from shared.lm.sampling_params import LOWEST_LOGPROB
@@ -22,7 +22,7 @@ _STREAM_EXAMPLE = (
 )
 
 
-class GenerateRequest(GenerationRequest):
+class GenerateRequest(PromptRequest):
     """A prompt and how to continue it. A field that is absent or null has its default."""
 
     model_config = ConfigDict(
@@ -146,7 +146,7 @@ class GenerateResponseBuilder:
         self._model = model
         self._fingerprint = tokenizer.fingerprint
         self._choice_seeds = choice_seeds(prepared.seed, prepared.request.num_choices)
-        self._has_logprobs = prepared.request.logprobs is not None
+        self._has_logprobs = prepared.request.num_logprobs is not None
         self._tokens: dict[int, tuple[str, list[int]]] = {}  # text and bytes: the likeliest tokens are often the same
 
     def response(self, choices: Sequence[Delta], usage: JsonObject) -> JsonObject:

@@ -45,6 +45,7 @@ class ModelCard(BaseModel):
     created: int = Field(description="When this server started, in seconds since 1970")
     owned_by: str
     max_model_len: int = Field(description="The most tokens of prompt and generated text together")
+    endpoints: list[str] = Field(description="Conversations need a chat template, so not every model has theirs")
 
 
 class ModelList(BaseModel):
@@ -110,8 +111,15 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
     name = service.settings.served_name
 
     def card() -> ModelCard:
-        length = service.model.context_length
-        return ModelCard(id=name, object="model", created=created, owned_by="ownlm", max_model_len=length)
+        model = service.model
+        return ModelCard(
+            id=name,
+            object="model",
+            created=created,
+            owned_by="ownlm",
+            max_model_len=model.context_length,
+            endpoints=["/generate", "/v1/completions", *(["/v1/chat/completions"] if model.chat else [])],
+        )
 
     @app.get("/v1/models", responses=error_responses(503), tags=["OpenAI"])
     async def list_models() -> ModelList:
@@ -124,6 +132,16 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
         if model != name:
             raise model_not_found(model, name)
         return card()
+
+
+def check_model(requested: str | None, served: str) -> None:
+    """Refuse a request for another model than the one that is served.
+
+    Raises:
+        ApiError: 404, with the model that is served.
+    """
+    if requested is not None and requested != served:
+        raise model_not_found(requested, served)
 
 
 def model_not_found(requested: str, served: str) -> ApiError:

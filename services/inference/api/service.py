@@ -11,13 +11,15 @@ from starlette.types import Scope
 
 from services.inference.api.sse import DONE, EventStream, encode_event
 from services.inference.engine import EngineError
+from services.inference.generation.chat import Conversation
 from services.inference.generation.detokenizer import Delta
 from services.inference.generation.loading import ServedModel
 from services.inference.generation.prepare import check_num_sequences, prepare_request
-from services.inference.generation.request import GenerationRequest
+from services.inference.generation.request import GenerationRequest, StreamOptions
 from services.inference.generation.stream import Generation, to_api_error
 from services.inference.metrics import InferenceMetrics
 from services.inference.settings import InferenceSettings
+from shared.bpe import TokenizerError
 from shared.http import (
     ApiError,
     Lifecycle,
@@ -34,7 +36,7 @@ _INLINE_SIZE = 1 << 12
 # Tokens with log-probabilities that are encoded on the event loop; each may have 20 alternatives, a millisecond for
 # all.
 _INLINE_LOGPROBS = 64
-_GENERATING_PATHS = frozenset({"/generate", "/v1/completions"})
+_GENERATING_PATHS = frozenset({"/generate", "/v1/completions", "/v1/chat/completions"})
 
 JsonObject = dict[str, Any]
 
@@ -99,11 +101,45 @@ class InferenceService:
             prepared = await self._threads.run(prepare_request, request, self.model, default_max_tokens)
         return Generation(prepared, self.model, self._metrics, log_prompts=self.settings.log_prompts)
 
+    async def encode_conversation(self, conversation: Conversation) -> tuple[list[int], frozenset[int]]:
+        """The ids of a conversation, and the tokens that end an answer to it.
+
+        Raises:
+            ApiError: 400, the model has no chat template, or its template refuses the conversation.
+        """
+        chat = self.model.chat
+        if chat is None:
+            message = (
+                "messages: the model has no chat template; send a prompt to /v1/completions, or add "
+                "chat_template.jinja to the model's folder"
+            )
+            raise ApiError(400, message, param="messages", code="no_chat_template")
+        ids = await self._threads.run(chat.encode, conversation)
+        return ids, frozenset(() if chat.end_of_turn is None else (chat.end_of_turn,))
+
+    async def encode_text(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """The ids of a text, without a limit of their number.
+
+        Raises:
+            ApiError: 400, the text cannot be encoded.
+        """
+        encode = partial(self.model.tokenizer.encode, text, add_special_tokens=add_special_tokens)
+        try:
+            return await self._threads.run(encode)
+        except TokenizerError as error:
+            raise ApiError(400, f"prompt: {error}", param="prompt") from error
+
     def _check_room(self, num_sequences: int) -> None:
         try:
             self.model.engine.check_room(num_sequences)
         except EngineError as error:
             raise to_api_error(error) from error
+
+
+def check_stream_options(options: StreamOptions | None, request: GenerationRequest) -> None:
+    """Refuse options of a stream for a response that is none."""
+    if options is not None and not request.stream:
+        raise ApiError(400, "stream_options: allowed only with stream: true", param="stream_options")
 
 
 class ResponseBuilder(Protocol):

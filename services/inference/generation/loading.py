@@ -6,6 +6,7 @@ from pathlib import Path
 
 from services.inference.description import Origin, read_origin
 from services.inference.engine import EngineClient, EngineConfig, LoadError, ModelProcess, Ready, model_identity
+from services.inference.generation.chat import Chat, open_chat
 from services.inference.settings import InferenceSettings
 from services.inference.training_record import TrainingFile, read_training_file
 from shared.bpe import Tokenizer
@@ -26,6 +27,13 @@ class ServedModel:
     kv_dtype: str = "float32"
     origin: Origin = field(default_factory=Origin)
     training: TrainingFile = field(default_factory=TrainingFile)
+    chat: Chat | None = None
+
+    def close(self) -> None:
+        """End the processes of the engine and of the chat template."""
+        self.engine.close()
+        if self.chat is not None:
+            self.chat.close()
 
 
 def load_served_model(settings: InferenceSettings) -> ServedModel:
@@ -33,6 +41,7 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
 
     Raises:
         ModelFolderError: A file is missing or invalid.
+        ChatTemplateError: The chat template cannot be read.
         LoadError: The worker process failed, or the folder changed meanwhile.
     """
     config = EngineConfig(**{item.name: getattr(settings, item.name) for item in fields(EngineConfig)})
@@ -47,6 +56,7 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
         folder.tokenizer.warm_up()
         ready = process.wait_ready()
         _check_same(folder, ready, settings.model_dir)
+        chat = open_chat(folder)
     except Exception:
         process.close()
         raise
@@ -71,6 +81,7 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
         kv_dtype=ready.kv_dtype,
         origin=origin,
         training=training,
+        chat=chat,
     )
 
 

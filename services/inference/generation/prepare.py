@@ -105,7 +105,7 @@ def prepare_request(request: GenerationRequest, model: ServedModel, default_max_
             params=choice_params,
             max_tokens=max_tokens,
             stop_ids=stop_ids,
-            num_logprobs=request.logprobs,
+            num_logprobs=request.num_logprobs,
             min_tokens=request.min_tokens or 0,
             num_prompt_logprobs=request.num_prompt_logprobs,
             arrived_at=request_started(),
@@ -129,12 +129,12 @@ def _check_together(request: GenerationRequest) -> None:
     if request.best_of not in (None, request.num_choices):
         message = f"best_of: all choices are returned, so it must equal n, which is {request.num_choices}"
         raise ApiError(400, f"{message} (got {shorten(request.best_of)})", param="best_of")
-    if request.max_completion_tokens not in (None, request.max_tokens):
+    if request.max_completion_tokens not in (None, request.token_limit):
         message = f"max_completion_tokens: must equal max_tokens (got {shorten(request.max_completion_tokens)})"
         raise ApiError(400, message, param="max_completion_tokens")
     if not request.given_tokens:
         return
-    if request.echo:
+    if request.echoes:
         raise ApiError(400, "echo: not possible with continue_tokens, whose text is not returned", param="echo")
     if len(request.prompts) > 1:
         message = f"continue_tokens: they are of one prompt's answer (got {len(request.prompts)} prompts)"
@@ -145,7 +145,7 @@ def _max_tokens(request: GenerationRequest, prompt: Prompt, context_length: int,
     """How many tokens to generate: what is left of `max_tokens` after those that are given."""
     num_prompt_tokens = len(prompt.ids) - prompt.num_given
     room = context_length - num_prompt_tokens
-    max_tokens = min(default, room) if request.max_tokens is None else request.max_tokens
+    max_tokens = min(default, room) if request.token_limit is None else request.token_limit
     if max_tokens > room:
         message = (
             f"max_tokens: {shorten(max_tokens)} tokens, the limit is {room}: "
@@ -170,7 +170,7 @@ def _stop_ids(request: GenerationRequest, model: ServedModel) -> frozenset[int]:
         if token >= model.config.vocab_size:
             field = f"stop_token_ids[{index}]"
             raise ApiError(400, f"{field}: {_unknown_token(token, model)}", param=field)
-    return frozenset(ids if request.ignore_eos else (*ids, *model.defaults.eos_token_ids))
+    return frozenset(ids if request.ignore_eos else (*ids, *model.defaults.eos_token_ids, *request.ending_tokens))
 
 
 def _sampling_params(request: GenerationRequest, model: ServedModel, seed: int) -> SamplingParams:

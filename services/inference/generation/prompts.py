@@ -1,7 +1,6 @@
 """Prompts: from text or token ids to what the engine runs."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from services.inference.generation.loading import ServedModel
 from services.inference.generation.request import GenerationRequest
@@ -35,7 +34,8 @@ def read_prompts(request: GenerationRequest, model: ServedModel) -> list[Prompt]
     prompts = request.prompts
     if not prompts:
         raise ApiError(400, "prompt: the list is empty", param="prompt", code="empty_prompt")
-    fields = ["prompt"] if len(prompts) == 1 else [f"prompt[{index}]" for index in range(len(prompts))]
+    field = request.prompt_field
+    fields = [field] if len(prompts) == 1 else [f"{field}[{index}]" for index in range(len(prompts))]
     for prompt, field in zip(prompts, fields, strict=True):
         if isinstance(prompt, str):
             _check_length(_fewest_tokens(prompt, request, model), field, request, model, counted="at least ")
@@ -46,13 +46,13 @@ def read_prompts(request: GenerationRequest, model: ServedModel) -> list[Prompt]
 
 def _fewest_tokens(text: str, request: GenerationRequest, model: ServedModel) -> int:
     try:
-        return model.tokenizer.token_lower_bound(text, allowed_special=request.allowed_special or ())
+        return model.tokenizer.token_lower_bound(text, allowed_special=request.text_options["allowed_special"])
     except TokenizerError as error:
         raise ApiError(400, str(error), param="allowed_special") from error
 
 
 def _prompt(prompt: str | list[int], field: str, request: GenerationRequest, model: ServedModel) -> Prompt:
-    wants_offsets = bool(request.echo) and request.num_prompt_logprobs is not None
+    wants_offsets = request.echoes and request.num_prompt_logprobs is not None
     try:
         if isinstance(prompt, str):
             ids, text, offsets = _encode(prompt, request, model.tokenizer, wants_offsets=wants_offsets)
@@ -76,13 +76,9 @@ def _prompt(prompt: str | list[int], field: str, request: GenerationRequest, mod
 def _encode(
     text: str, request: GenerationRequest, tokenizer: Tokenizer, *, wants_offsets: bool
 ) -> tuple[list[int], str, list[int]]:
-    special: dict[str, Any] = {
-        "allowed_special": request.allowed_special or (),
-        "add_special_tokens": request.add_special_tokens is not False,
-    }
     if not wants_offsets:
-        return tokenizer.encode(text, **special), text, []
-    pieces = tokenizer.encode_with_offsets(text, **special)
+        return tokenizer.encode(text, **request.text_options), text, []
+    pieces = tokenizer.encode_with_offsets(text, **request.text_options)
     return [piece.id for piece in pieces], text, [piece.start for piece in pieces]
 
 
@@ -100,7 +96,7 @@ def _check_length(
     number: int, field: str, request: GenerationRequest, model: ServedModel, *, counted: str = ""
 ) -> None:
     # A prompt that fills the context can be scored, but not continued.
-    limit = model.context_length - (request.max_tokens != 0)
+    limit = model.context_length - (request.token_limit != 0)
     if number > limit:
         message = (
             f"{field}: {counted}{number} tokens, the limit is {limit}: "

@@ -131,15 +131,17 @@ class CompatibilityFields(NullIsAbsent):
     service_tier: Literal["auto", "default"] | None = Field(None, description="Ignored: there is one tier")
 
 
-class GenerationRequest(CompatibilityFields):
-    """How to continue a prompt. A field that is absent or null has its default."""
+class StreamOptions(NullIsAbsent):
+    """What a stream has besides text."""
 
-    allowed_special: AllowedSpecial | None = Field(
-        None, description='Special tokens recognized in a text: their names, or "all"; else they are plain text'
-    )
-    add_special_tokens: bool | None = Field(
-        None, description="Add the tokenizer's special tokens to a text, such as a begin-of-text token; default: true"
-    )
+    include_usage: bool | None = Field(None, description="One more event at the end, with `usage` and no choices")
+    continuous_usage_stats: bool | None = Field(None, description="vLLM's: `usage` so far in each event")
+    include_obfuscation: bool | None = Field(None, description="OpenAI's; accepted and ignored")
+
+
+class GenerationRequest(CompatibilityFields):
+    """How to generate. A field that is absent or null has its default."""
+
     max_tokens: int | None = None
     min_tokens: int | None = Field(
         None, ge=0, description="Tokens before which no token or stop string ends a choice; at most max_tokens"
@@ -183,16 +185,7 @@ class GenerationRequest(CompatibilityFields):
     seed: int | None = Field(
         None, ge=0, lt=2**63, description="The same seed gives the same response; default: a random one"
     )
-    continue_tokens: Annotated[TokenIds, BeforeValidator(limit_prompt_ids)] | None = Field(
-        None,
-        description="The answer's first tokens, such as those of a stream that was cut: the response has the rest, the "
-        "same as if they had been generated. max_tokens and the penalties count them too",
-    )
     n: int | None = Field(None, ge=1, description="How many choices; each has its own seed, derived from `seed`")
-    logprobs: int | None = Field(
-        None, ge=0, le=20, description="Report each token's log-probability, and this many of the likeliest"
-    )
-    echo: bool | None = Field(None, description="Put the prompt before the text of each choice")
     stream: bool | None = Field(None, description="Respond with Server-Sent Events while generating")
 
     @property
@@ -206,14 +199,44 @@ class GenerationRequest(CompatibilityFields):
         return 1 if self.n is None else self.n
 
     @property
-    def given_tokens(self) -> list[int]:
-        """The field `continue_tokens` as a list."""
-        return self.continue_tokens or []
-
-    @property
     def splits_characters(self) -> bool:
         """Whether a stream has tokens whose bytes are no whole character yet."""
         return False
+
+    @property
+    def given_tokens(self) -> list[int]:
+        """The answer's first tokens, which the response does not repeat."""
+        return []
+
+    @property
+    def echoes(self) -> bool:
+        """Whether the prompt is put before the text of each choice."""
+        return False
+
+    @property
+    def token_limit(self) -> int | None:
+        """The most tokens to generate, where the request has it."""
+        return self.max_tokens
+
+    @property
+    def ending_tokens(self) -> frozenset[int]:
+        """Tokens that end a choice besides the model's end-of-text tokens."""
+        return frozenset()
+
+    @property
+    def prompt_field(self) -> str:
+        """The name of the field with the prompt, for messages."""
+        return "prompt"
+
+    @property
+    def text_options(self) -> dict[str, Any]:
+        """How a prompt that is a text is encoded: arguments of `Tokenizer.encode`."""
+        return {}
+
+    @property
+    @abstractmethod
+    def num_logprobs(self) -> int | None:
+        """How many alternatives to report for each token; None reports no log-probabilities."""
 
     @property
     @abstractmethod
@@ -226,10 +249,53 @@ class GenerationRequest(CompatibilityFields):
         """How many alternatives to report for the prompt's tokens; None reports no log-probabilities of it."""
 
 
+class PromptRequest(GenerationRequest):
+    """How to continue a prompt. A field that is absent or null has its default."""
+
+    allowed_special: AllowedSpecial | None = Field(
+        None, description='Special tokens recognized in a text: their names, or "all"; else they are plain text'
+    )
+    add_special_tokens: bool | None = Field(
+        None, description="Add the tokenizer's special tokens to a text, such as a begin-of-text token; default: true"
+    )
+    continue_tokens: Annotated[TokenIds, BeforeValidator(limit_prompt_ids)] | None = Field(
+        None,
+        description="The answer's first tokens, such as those of a stream that was cut: the response has the rest, the "
+        "same as if they had been generated. max_tokens and the penalties count them too",
+    )
+    logprobs: int | None = Field(
+        None, ge=0, le=20, description="Report each token's log-probability, and this many of the likeliest"
+    )
+    echo: bool | None = Field(None, description="Put the prompt before the text of each choice")
+
+    @property
+    def given_tokens(self) -> list[int]:
+        """The field `continue_tokens` as a list."""
+        return self.continue_tokens or []
+
+    @property
+    def echoes(self) -> bool:
+        """The field `echo`."""
+        return bool(self.echo)
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """The field `logprobs`."""
+        return self.logprobs
+
+    @property
+    def text_options(self) -> dict[str, Any]:
+        """The fields `allowed_special` and `add_special_tokens`."""
+        return {
+            "allowed_special": self.allowed_special or (),
+            "add_special_tokens": self.add_special_tokens is not False,
+        }
+
+
 def number_ranges() -> dict[str, dict[str, float | int]]:
     """The ranges of the numbers in a request, as its JSON schema has them; those without a choice are left out."""
     ranges = {}
-    for name, field in GenerationRequest.model_json_schema()["properties"].items():
+    for name, field in PromptRequest.model_json_schema()["properties"].items():
         numbers = [kind for kind in field.get("anyOf", ()) if kind.get("type") in ("integer", "number")]
         bounds = {key: numbers[0][key] for key in _BOUNDS if key in numbers[0]} if numbers else {}
         if bounds and bounds.get("minimum") != bounds.get("maximum"):

@@ -49,7 +49,7 @@ class Generation:
         self._metrics = metrics
         self._texts = [""] * prepared.num_choices if log_prompts else None
         self._detokenizers = [_detokenizer(index, prepared, model.tokenizer) for index in range(prepared.num_choices)]
-        self._to_echo = set(range(prepared.num_choices)) if prepared.request.echo else set()
+        self._to_echo = set(range(prepared.num_choices)) if prepared.request.echoes else set()
         self._cached: list[int | None] = [None] * len(prepared.prompts)
         self._unfinished = set(range(prepared.num_choices))
         self._timing = RequestTiming(metrics)

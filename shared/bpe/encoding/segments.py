@@ -112,6 +112,15 @@ class Segmenter:
                 origins_of_part = origins[first : first + len(part)]
                 yield Segment(part, added, origins_of_part) if added else self._plain(part, origins_of_part)
 
+    def split_added(self, text: str, matchers: Matchers) -> Iterator[tuple[str, AddedToken | None]]:
+        """The text in order as (part, added token), the token None for text; normalized, and no part is empty."""
+        for _, verbatim, token in matchers.verbatim.split(text):
+            if token is not None:
+                yield verbatim, token
+                continue
+            for _, part, added in matchers.normalized.split(nfc(verbatim) if self._nfc else verbatim):
+                yield part, added
+
     def split_plain(self, text: str, matchers: Matchers) -> tuple[list[bytes], Layout]:
         """The plain segments of a text as UTF-8, and the layout of all its segments.
 

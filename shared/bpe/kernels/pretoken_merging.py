@@ -15,7 +15,7 @@ may hold candidates that are no longer true. So the time is n log n at worst, wh
 import numpy as np
 
 from shared.bpe.kernels.tables import NO_ID, NO_RANK, Tables, merged_id, rank_of_pair
-from shared.kernels.compiling import compiled, inlined
+from shared.kernels.compiling import compiled, compiled_and_inlined, inlined
 from shared.kernels.intrinsics import LANES, allocate_like, leading_zeros, least_of_lanes, release, trailing_zeros
 from shared.kernels.types import Bytes, Uint32Array, Uint64Array, int64, uint32, uint64
 
@@ -44,7 +44,7 @@ def _least(candidates: Uint32Array, count: int64) -> uint32:
     return least
 
 
-@inlined
+@compiled_and_inlined
 def merge_short(
     tables: Tables,
     text: Bytes,

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shared.bpe.vocabulary import MAX_ID
-from shared.kernels.compiling import compiled, inlined
+from shared.kernels.compiling import compiled, compiled_and_inlined, inlined
 from shared.kernels.intrinsics import leading_zeros
 from shared.kernels.types import Bytes, Int64Array, Uint32Array, Uint64Array, boolean, int64, uint32, uint64
 
@@ -51,7 +51,7 @@ class Tables(NamedTuple):
     token_starts: Int64Array
 
 
-@inlined
+@compiled_and_inlined
 def pack_pair(left: uint32, right: uint32) -> uint64:
     """Two ids in 42 bits."""
     return (np.uint64(left) << _ID_BITS) | np.uint64(right)
@@ -62,7 +62,7 @@ def _slot_of(slots: Uint64Array, pair: uint64, spread: uint64) -> uint64:
     return (pair * spread) >> np.uint64(leading_zeros(np.uint64(slots.size) - _ONE))
 
 
-@inlined
+@compiled_and_inlined
 def rank_of_pair(slots: Uint64Array, left: uint32, right: uint32) -> uint32:
     """The rank of the merge of two ids, NO_RANK if there is none."""
     pair = pack_pair(left, right)
@@ -134,7 +134,7 @@ def fill_whole_tokens(slots: Uint32Array, token_bytes: Bytes, token_starts: Int6
         slots[place & mask] = token_id + np.uint32(1)
 
 
-@inlined
+@compiled_and_inlined
 def whole_token(tables: Tables, text: Bytes, start: int64, end: int64) -> int64:
     """The id of the token with exactly these bytes, -1 if there is none or merges decide alone."""
     slots = tables.whole_slots

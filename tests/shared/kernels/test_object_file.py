@@ -105,7 +105,7 @@ def own_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     (tmp_path / "read-only").write_bytes(b"")  # a file, where no folder can be made
     monkeypatch.setattr(os, "getuid", os.getuid)
     monkeypatch.setattr(object_file, "_sources", lambda: tmp_path / "read-only")
-    monkeypatch.setattr("shared.kernels.building.build", lambda package: b"our code")
+    monkeypatch.setattr(files, "compiled_in_child", lambda package, title: b"our code")
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "tmp"))
     monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
@@ -183,16 +183,16 @@ def test_where_nothing_can_be_written_the_file_is_found_beside_the_sources(
 
 
 def test_without_a_place_for_it_every_process_compiles() -> None:
-    """Half a minute of compiling: the file is neither found nor written, and nothing else changes."""
+    """The file is neither found nor written; the compiler is loaded in a child alone, and nothing else changes."""
     nowhere = "from shared.kernels.object_file import ObjectFile\nObjectFile.places = lambda self: iter(())\n"
     process = run(nowhere + PROGRAM)
-    assert process.stdout.split() == ["2", "True"]
-    assert process.stderr == "compiling the tokenizer for this processor, once (about half a minute)\n"
+    assert process.stdout.split() == ["2", "False"]
+    assert process.stderr == "compiling the tokenizer for this processor, once (a few seconds)\n"
 
 
 def test_a_full_disk_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr("shared.kernels.building.build", lambda package: b"machine code")
+    monkeypatch.setattr(files, "compiled_in_child", lambda package, title: b"machine code")
 
     def no_room(path: Path, content: bytes) -> None:
         raise OSError(28, "No space left on device")
@@ -203,7 +203,7 @@ def test_a_full_disk_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 def test_what_was_compiled_is_found_by_the_next_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path / "made"))
-    monkeypatch.setattr("shared.kernels.building.build", lambda package: b"machine code")
+    monkeypatch.setattr(files, "compiled_in_child", lambda package, title: b"machine code")
     assert object_file._compile() == b"machine code"
     assert object_file._find() == b"machine code"
     assert [path.suffix for path in (tmp_path / "made").iterdir()] == [".o"]
@@ -215,11 +215,11 @@ def test_what_was_compiled_is_named_by_the_sources_that_it_was_compiled_from(
     monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path))
     before = next(object_file.places())
 
-    def edit_meanwhile(package: str) -> bytes:
+    def edit_meanwhile(package: str, title: str) -> bytes:
         monkeypatch.setattr(object_file, "_name", lambda: "edited.o")
         return b"machine code"
 
-    monkeypatch.setattr("shared.kernels.building.build", edit_meanwhile)
+    monkeypatch.setattr(files, "compiled_in_child", edit_meanwhile)
     object_file._compile()
     assert list(tmp_path.iterdir()) == [before]
 

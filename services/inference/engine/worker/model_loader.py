@@ -10,15 +10,19 @@ from dataclasses import dataclass
 import structlog
 
 from services.inference.engine.ipc import EngineConfig, Ready, model_identity
+from services.inference.engine.runner.cpu import kernels as step_kernels
 from services.inference.engine.runner.cpu.panels import KINDS, KV_KINDS
 from services.inference.engine.runner.cpu.runner import CpuRunner, block_bytes, position_bytes
+from services.inference.engine.runner.cpu.step_threads import numbers_to_choose_from
 from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.runner.cpu.weights import pack_weights
 from services.inference.engine.runner.protocol import Runner
 from services.inference.engine.sampler import CpuSampler
+from services.inference.engine.sampler import kernels as sampler_kernels
 from services.inference.engine.types import BLOCK_SIZE
 from services.inference.engine.worker.cache_size import CacheError, num_blocks, served_context
 from shared.bpe import Tokenizer
+from shared.kernels import object_file
 from shared.lm import ModelConfig, read_description
 from shared.lm.description import valid_tokens
 from shared.lm.gpu import has_cuda_driver, why_no_gpu
@@ -92,6 +96,7 @@ def _load_on_cpu(config: EngineConfig) -> LoadedModel:
     kv_dtype = _CPU_KV_DTYPES[dtype] if config.kv_dtype == "auto" else config.kv_dtype
     folder = read_description(config.model_dir)
     model = folder.config
+    object_file.load_all([step_kernels.__name__, sampler_kernels.__name__])
     prefill_tokens = config.prefill_tokens or _CPU_PREFILL_TOKENS
     with StoredWeights(config.model_dir, model) as stored:
         _log_notes(stored.notes)
@@ -121,8 +126,7 @@ def _load_on_cpu(config: EngineConfig) -> LoadedModel:
         max_step_tokens=config.max_batch + prefill_tokens,
         context_length=served_context(config, model),
         kv_kind=KV_KINDS[kv_dtype],
-        # The last core is HTTP's, until a step is long enough for the work to pay.
-        short_step_threads=config.threads or max(1, threads - 1),
+        thread_counts=[threads] if config.threads else numbers_to_choose_from(threads),
     )
     ready = _ready_message(config, folder.tokenizer, model, runner, device="cpu", dtype=dtype, kv_dtype=kv_dtype)
     return LoadedModel(runner, ready, prefill_tokens, min_prefill_tokens=_CPU_MIN_PREFILL_TOKENS)

@@ -3,8 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from services.inference.engine.runner.cpu.kernels.bfloat16 import DEPTH
 from services.inference.engine.runner.cpu.kernels.int8 import BLOCK, GROUP, TINY
-from services.inference.engine.runner.cpu.kernels.intrinsics import BFLOAT16, FLOAT16, FLOAT32, INT8, PANEL
+from services.inference.engine.runner.cpu.kernels.intrinsics import BFLOAT16, FLOAT16, FLOAT32, INT8, LANES, PANEL
 from services.inference.engine.runner.cpu.kernels.layout import Floats
 
 KINDS = {"float32": FLOAT32, "bfloat16": BFLOAT16, "float16": FLOAT16, "int8": INT8}
@@ -33,10 +34,19 @@ def pack_panels(weights: Floats, kind: int, target: NDArray[np.uint8]) -> None:
     elif kind == FLOAT32:
         target.view(np.float32).reshape(panels.shape)[:] = panels
     elif kind == BFLOAT16:
-        bits = panels.view(np.uint32)
-        target.view(np.uint16).reshape(panels.shape)[:] = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+        _pack_bfloat16(weights, target)
     else:
         target.view(np.float16).reshape(panels.shape)[:] = panels
+
+
+def _pack_bfloat16(weights: Floats, target: NDArray[np.uint8]) -> None:
+    """Round, count numbers below 2**-56 as 0, and put pairs of inputs side by side."""
+    outputs, inputs = weights.shape
+    bits = weights.view(np.uint32)
+    rounded = np.where(np.abs(weights) < 2.0**-56, 0, (bits + 0x7FFF + (bits >> 16 & 1)) >> 16)
+    by_block = rounded.reshape(outputs // PANEL, PANEL // LANES, LANES, inputs // DEPTH, DEPTH // 2, 2)
+    blocks = by_block.transpose(0, 1, 3, 4, 2, 5)
+    target.view(np.uint16).reshape(blocks.shape)[:] = blocks
 
 
 def _pack_int8(weights: Floats, target: NDArray[np.uint8]) -> None:

@@ -1,13 +1,17 @@
 """Runs steps on the CPU, in compiled code over packed weights."""
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
 
 from services.inference.engine.runner.cpu.cache_memory import CacheMemory
 from services.inference.engine.runner.cpu.kernels import step as kernels
+from services.inference.engine.runner.cpu.kernels.bfloat16 import GROUP
 from services.inference.engine.runner.cpu.kernels.int8 import BLOCK, ROW_BLOCK_FLOATS
 from services.inference.engine.runner.cpu.kernels.intrinsics import (
+    BFLOAT16,
+    BFLOAT16_TILES,
     CACHE_LINE,
     CHAINS,
     FLOAT32,
@@ -31,8 +35,9 @@ from services.inference.engine.runner.cpu.kernels.layout import (
 from services.inference.engine.runner.cpu.kernels.linear import MATRIX_WORDS
 from services.inference.engine.runner.cpu.panels import number_bytes
 from services.inference.engine.runner.cpu.rotation import Rotation
+from services.inference.engine.runner.cpu.step_threads import StepThreads
 from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
-from services.inference.engine.runner.cpu.weights import round_up
+from services.inference.engine.runner.cpu.weights import aligned_bytes, round_up
 from services.inference.engine.runner.protocol import Segment, StepResult
 from services.inference.engine.sampler import Sampler
 from services.inference.engine.types import BLOCK_SIZE, SequenceRequest, TokenLogprobs, num_blocks_of
@@ -40,13 +45,6 @@ from shared.kernels.compiling import Call, Kernel
 from shared.lm import ModelConfig
 
 assert BLOCK_SIZE == LANES, "a block of the KV cache is a vector of positions"
-
-_SHORT_STEP_BYTES = 70 << 20
-"""A step is short where it reads fewer bytes of matrices, at a row or at as many as that takes as long for. On two
-cores of which HTTP and a client take a share, one thread is as fast as two for steps of up to some 3 ms, and steadier:
-threads wait for each other at every part of a layer, and for any process that has taken the core of one of them."""
-
-_ROWS_AT_THE_PRICE_OF_ONE = 4
 
 
 class CpuRunner:
@@ -62,7 +60,8 @@ class CpuRunner:
         max_step_tokens: The most tokens of a step.
         context_length: The most tokens of a sequence, where the cache has room for as many.
         kv_kind: What keys and values are kept as: FLOAT32, BFLOAT16 or FLOAT16.
-        short_step_threads: How many of the pool's threads run a short step; all by default.
+        thread_counts: How many of the pool's threads may run a step; all by default. Of several numbers the best for
+            each number of rows is chosen by time, for which steps are run at once.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class CpuRunner:
         max_step_tokens: int,
         context_length: int,
         kv_kind: int = FLOAT32,
-        short_step_threads: int | None = None,
+        thread_counts: Sequence[int] = (),
     ):
         self.num_blocks = num_blocks
         self.num_slots = num_slots
@@ -87,7 +86,7 @@ class CpuRunner:
         self._thread_pool = thread_pool
         self._context_length = min(context_length, num_blocks * BLOCK_SIZE)
         self._weights = weights
-        self._short_step_threads = short_step_threads or thread_pool.num_threads
+        self._step_threads = StepThreads(thread_counts or [thread_pool.num_threads])
         self._shape = _shape(config, kv_kind, self._context_length)
         self.block_memory = CacheMemory(
             num_blocks,
@@ -124,6 +123,7 @@ class CpuRunner:
         self._layers = _ParallelCall(kernels.run_layers, thread_pool, self._tickets, step)
         self._head = _ParallelCall(kernels.run_head, thread_pool, self._tickets, step)
         self._logits = self._work.logits.values.reshape(num_slots, -1)[:, : config.vocab_size]
+        self._step_threads.measure(self._run_idle, min(num_slots, max_step_tokens))
 
     def open_slot(self, slot: int, request: SequenceRequest, output: Sequence[int] = ()) -> None:
         """See `Runner`."""
@@ -153,8 +153,8 @@ class CpuRunner:
     def forward(self, segments: Sequence[Segment]) -> list[int]:
         """Run all layers; returns where each segment's tokens end among those of the step."""
         num_rows, ends = self._lay_out(segments)
-        self._tickets[:] = 0
-        self._layers.run(self._num_threads(num_rows), num_rows)
+        num_threads = self._step_threads.choose(num_rows)
+        self._step_threads.record(num_rows, num_threads, self._run_layers(num_rows, num_threads))
         return ends
 
     def logits(self, outputs: Sequence[int]) -> Floats:
@@ -162,13 +162,25 @@ class CpuRunner:
         if len(outputs) > self.num_slots:
             raise ValueError(f"logits of {len(outputs)} tokens requested at once; the most is {self.num_slots}")
         self._batch.outputs[: len(outputs)] = outputs
-        self._tickets[self._logits_ticket] = 0
-        self._head.run(self._num_threads(len(outputs)), len(outputs))
+        self._run_head(len(outputs), self._step_threads.best(len(outputs)))
         return self._logits[: len(outputs)]
 
-    def _num_threads(self, num_rows: int) -> int:
-        is_short = -(-num_rows // _ROWS_AT_THE_PRICE_OF_ONE) * self._weights.packed.size < _SHORT_STEP_BYTES
-        return self._short_step_threads if is_short else self._thread_pool.num_threads
+    def _run_layers(self, num_rows: int, num_threads: int) -> float:
+        """Returns how long it took, in seconds."""
+        self._tickets[:] = 0
+        began = time.perf_counter()
+        self._layers.run(num_threads, num_rows)
+        return time.perf_counter() - began
+
+    def _run_head(self, num_rows: int, num_threads: int) -> None:
+        self._tickets[self._logits_ticket] = 0
+        self._head.run(num_threads, num_rows)
+
+    def _run_idle(self, num_rows: int, num_threads: int) -> float:
+        """Run tokens 0 at the first position of block 0, which is no sequence's yet; returns the layers' seconds."""
+        seconds = self._run_layers(num_rows, num_threads)
+        self._run_head(num_rows, num_threads)  # its weights take the layers' place in the cache, as in any step
+        return seconds
 
     def _lay_out(self, segments: Sequence[Segment]) -> tuple[int, list[int]]:
         """Write the batch of a step, after checking all that compiled code relies on.
@@ -283,7 +295,13 @@ def _activations(
 ) -> Activations:
     most_rows = max(num_slots, max_step_tokens)
     heads = config.num_heads * config.head_dim
-    depths = [depth for _, _, depth, kind, _ in weights.matrices.reshape(-1, MATRIX_WORDS) if kind == INT8]
+    # Of rows of 8 bits, or of bfloat16, whole groups of which take 32 bits a number on some processors.
+    converted = 0
+    for _, _, depth, kind, _ in weights.matrices.reshape(-1, MATRIX_WORDS):
+        if kind == INT8:
+            converted = max(converted, depth // BLOCK * ROW_BLOCK_FLOATS * most_rows)
+        elif kind in {BFLOAT16, BFLOAT16_TILES}:
+            converted = max(converted, depth * round_up(most_rows, GROUP))
 
     def rows(width: int, count: int = max_step_tokens) -> Rows:
         # Whole panels, and a cache line more, so that a row begins in another part of the cache than the last.
@@ -298,6 +316,6 @@ def _activations(
         gate_up=rows(2 * round_up(config.d_ff, LANES)),
         hidden=rows(config.d_ff),
         logits=rows(config.vocab_size, num_slots),
-        quantized=np.zeros(max(depths, default=0) // BLOCK * ROW_BLOCK_FLOATS * most_rows, np.float32),
+        converted=aligned_bytes(4 * int(converted)).view(np.float32),
         scratch=np.zeros(scratch, np.float32),
     )

@@ -4,9 +4,10 @@ All matrices lie one after the other in one array of bytes. A matrix of N output
 PANEL (32) outputs; the last one is filled up with zeros, and so is the depth K, to a multiple of PANEL, which changes
 no sum. A panel is contiguous and its kind says how it is laid out:
 
-    float32                for each input k = 0, 1, ... the 32 weights of the panel's outputs, 4 bytes each
-    bfloat16 and float16   the same, 2 bytes each
-    int8                   see `kernels.int8`
+    float32    for each input k = 0, 1, ... the 32 weights of the panel's outputs, 4 bytes each
+    float16    the same, 2 bytes each
+    bfloat16   see `kernels.bfloat16`
+    int8       see `kernels.int8`
 
 Queries, keys and values are one matrix. So are gates and inner outputs of the feed-forward part, in turns of LANES (16)
 outputs, so that a panel holds gates and what they gate.
@@ -18,7 +19,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from services.inference.engine.runner.cpu.kernels.intrinsics import FLOAT16, FLOAT32, LANES, PANEL
+from services.inference.engine.runner.cpu import tiles
+from services.inference.engine.runner.cpu.kernels.intrinsics import (
+    BFLOAT16,
+    BFLOAT16_TILES,
+    FLOAT16,
+    FLOAT32,
+    LANES,
+    PANEL,
+)
 from services.inference.engine.runner.cpu.kernels.layout import Floats, Weights
 from services.inference.engine.runner.cpu.kernels.linear import MATRIX_WORDS, panel_bytes
 from services.inference.engine.runner.cpu.panels import pack_panels
@@ -46,10 +55,12 @@ def pack_weights(config: ModelConfig, tensors: Mapping[str, Floats], kind: int =
     begins = np.cumsum([0, *(matrix.size for matrix in matrices)])
     packed = aligned_bytes(int(begins[-1]))
     words = np.zeros((len(matrices), MATRIX_WORDS), np.int64)
+    multiplied_as = BFLOAT16_TILES if kind == BFLOAT16 and tiles.permitted() else kind
     biases: list[Floats] = []
     for number, (matrix, begin) in enumerate(zip(matrices, begins[:-1], strict=True)):
         matrix.pack(tensors, packed[begin : begin + matrix.size])
-        words[number] = begin, matrix.panels, matrix.depth, kind, sum(map(len, biases)) if matrix.biases else -1
+        bias = sum(map(len, biases)) if matrix.biases else -1
+        words[number] = begin, matrix.panels, matrix.depth, multiplied_as, bias
         biases += matrix.packed_biases(tensors)
     return Weights(
         packed=packed,
@@ -168,7 +179,7 @@ def _padded(gain: Floats) -> Floats:
 
 
 def aligned_bytes(size: int) -> NDArray[np.uint8]:
-    """Zeros from a cache line's begin on, with room behind them for what is asked for ahead of use."""
+    """Zeros that begin with a cache line."""
     memory = np.zeros(size + _ALIGNMENT, np.uint8)
     begin = -memory.ctypes.data % _ALIGNMENT
     return memory[begin : begin + size]

@@ -161,9 +161,7 @@ def test_the_cache_is_of_the_kind_that_was_asked_for(model_dir: Path, dtype: str
     loaded = load_model(config)
     assert loaded.ready.kv_dtype == found
     model = read_description(model_dir).config
-    numbers = (
-        model.num_layers * model.num_kv_heads * 16 * (model.head_dim + 16)
-    )  # values fill vectors of 16
+    numbers = model.num_layers * model.num_kv_heads * 16 * (model.head_dim + 16)  # values fill vectors of 16
     assert model.head_dim == 8
     assert loaded.ready.num_blocks == (1 << 20) // (numbers * (4 if found == "float32" else 2))
     assert loaded.ready.num_allocated_blocks == 8

@@ -5,7 +5,7 @@ result depends on which vector instructions the processor has: lanes are never a
 said, and then in one fixed order.
 
     panel_product_R(panel, x, row, out, column, add)
-        The product of R rows of activations, from x's row `row` on, with one panel of weights of a kind other than INT8
+        The product of R rows of activations, from x's row `row` on, with one panel of weights of FLOAT32 or FLOAT16
         (see `weights`): for each row and each of the PANEL outputs n, the sum over k = 0, 1, ... depth - 1, in that
         order, of number k of the row times the weight of (k, n), in float32 whatever the kind. It goes to number
         column + n of the same row of `out`, or is added to what is there.
@@ -50,8 +50,9 @@ TILE = 4  # queries at consecutive positions that are computed at once
 CHAINS = 4  # vectors of sums of values, since each addition waits for the one before
 CACHE_LINE = 8  # words of 64 bits
 
-FLOAT32, BFLOAT16, FLOAT16, INT8 = range(4)
-"""The kinds of weights; those of keys and values are the first three."""
+FLOAT32, BFLOAT16, FLOAT16, INT8, BFLOAT16_TILES = range(5)
+"""The kinds of weights. BFLOAT16_TILES are BFLOAT16, to be multiplied by `tiles`; those of keys
+and values are the first three."""
 
 _LINEAR = "services.inference.engine.runner.cpu.kernels.linear_llvm"
 _ATTENTION = "services.inference.engine.runner.cpu.kernels.attention_llvm"

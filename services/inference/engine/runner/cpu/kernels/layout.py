@@ -101,7 +101,8 @@ class Panel(NamedTuple):
 class Activations(NamedTuple):
     """What is computed, a row for each token; `scratch` has a part for each thread instead.
 
-    `quantized` holds the rows that a product of 8 bits takes (see `int8`); it is empty where there are none.
+    `converted` holds the rows that products of 8 bits and of bfloat16 take (see `int8` and `bfloat16`); it is
+    empty where there are none.
     """
 
     residual: Rows
@@ -111,7 +112,7 @@ class Activations(NamedTuple):
     gate_up: Rows
     hidden: Rows
     logits: Rows
-    quantized: Float32Array
+    converted: Float32Array
     scratch: Float32Array
 
 

@@ -5,8 +5,11 @@ Each output is one sum in the order of the matrix's depth, whatever rows are com
 
 from typing import NamedTuple
 
+from services.inference.engine.runner.cpu.kernels.bfloat16 import bfloat16_panel, round_rows
 from services.inference.engine.runner.cpu.kernels.int8 import BLOCK, BLOCK_BYTES, int8_panel, quantize_rows
 from services.inference.engine.runner.cpu.kernels.intrinsics import (
+    BFLOAT16,
+    BFLOAT16_TILES,
     FLOAT32,
     INT8,
     LANES,
@@ -23,6 +26,7 @@ from services.inference.engine.runner.cpu.kernels.intrinsics import (
     take_ticket,
 )
 from services.inference.engine.runner.cpu.kernels.layout import Panel, Rows, Threads, Weights
+from services.inference.engine.runner.cpu.kernels.tiles import tile_panel
 from shared.kernels.compiling import compiled
 from shared.kernels.types import Float32Array, Int64Array, boolean, int64
 
@@ -46,6 +50,7 @@ class Matrix(NamedTuple):
 
 
 MATRIX_WORDS = len(Matrix._fields)
+_LEAST_TILE_ROWS = 4  # for fewer, tiles are slower than vectors, by 4 to 11 %
 
 
 @compiled
@@ -55,23 +60,23 @@ def linear(
     number: int64,
     x: Rows,
     num_rows: int64,
-    quantized: Float32Array,
+    converted: Float32Array,
     out: Rows,
     add: boolean,
 ) -> None:
     """Write, or add, the product of `num_rows` rows of x with matrix `number`, and its biases; call it in all threads.
 
-    Rows of x are 0 from the matrix's width to its depth; rows of `out` have room for all panels. `quantized` is room
-    for rows of 8 bits.
+    Rows of x are 0 from the matrix's width to its depth; rows of `out` have room for all panels. `converted` is room
+    for rows as `convert_rows` makes them.
     """
     matrix = described(weights.matrices, number)
-    quantize(threads, matrix.kind, x, num_rows, matrix.depth, quantized)
+    convert_rows(threads, matrix.kind, x, num_rows, matrix.depth, converted)
     size = panel_bytes(matrix.depth, matrix.kind)
     ticket = take_ticket(threads.tickets, number)
     while ticket < matrix.panels:
         column = ticket * PANEL
         panel = Panel(weights.packed, matrix.begin + ticket * size, matrix.depth, matrix.kind)
-        panel_product(panel, x, num_rows, quantized, out, column, add)
+        panel_product(panel, x, num_rows, converted, out, column, add)
         if matrix.bias >= 0:
             add_biases(weights.biases, matrix.bias + column, num_rows, out, column)
         ticket = take_ticket(threads.tickets, number)
@@ -84,7 +89,7 @@ def gated_linear(
     number: int64,
     x: Rows,
     num_rows: int64,
-    quantized: Float32Array,
+    converted: Float32Array,
     out: Rows,
     hidden: Rows,
 ) -> None:
@@ -93,13 +98,13 @@ def gated_linear(
     `hidden` gets silu(gate) * output.
     """
     matrix = described(weights.matrices, number)
-    quantize(threads, matrix.kind, x, num_rows, matrix.depth, quantized)
+    convert_rows(threads, matrix.kind, x, num_rows, matrix.depth, converted)
     size = panel_bytes(matrix.depth, matrix.kind)
     ticket = take_ticket(threads.tickets, number)
     while ticket < matrix.panels:
         column = ticket * PANEL
         panel = Panel(weights.packed, matrix.begin + ticket * size, matrix.depth, matrix.kind)
-        panel_product(panel, x, num_rows, quantized, out, column, False)
+        panel_product(panel, x, num_rows, converted, out, column, False)
         for row in range(num_rows):
             swiglu(out.values, row * out.stride + column, hidden.values, row * hidden.stride + ticket * LANES)
         ticket = take_ticket(threads.tickets, number)
@@ -121,11 +126,22 @@ def add_biases(biases: Float32Array, bias: int64, num_rows: int64, out: Rows, co
 
 
 @compiled
-def quantize(threads: Threads, kind: int64, x: Rows, num_rows: int64, depth: int64, quantized: Float32Array) -> None:
-    """Make rows of 8 bits of those of x, where the weights have 8 bits; the threads share the work, and wait."""
+def convert_rows(
+    threads: Threads, kind: int64, x: Rows, num_rows: int64, depth: int64, converted: Float32Array
+) -> None:
+    """Make of the rows of x what weights of this kind are multiplied with; the threads share the work, and wait."""
     if kind == INT8:
-        quantize_rows(threads.thread, threads.count, x, num_rows, depth, quantized)
+        quantize_rows(threads.thread, threads.count, x, num_rows, depth, converted)
         barrier(threads.barrier, threads.count)
+    elif kind == BFLOAT16 or kind == BFLOAT16_TILES:
+        round_rows(threads.thread, threads.count, x, num_rows, depth, converted, takes_tiles(kind, num_rows))
+        barrier(threads.barrier, threads.count)
+
+
+@compiled
+def takes_tiles(kind: int64, num_rows: int64) -> boolean:
+    """Whether a product is computed by tiles."""
+    return kind == BFLOAT16_TILES and num_rows >= _LEAST_TILE_ROWS
 
 
 @compiled
@@ -138,11 +154,15 @@ def panel_bytes(depth: int64, kind: int64) -> int64:
 
 @compiled
 def panel_product(
-    panel: Panel, x: Rows, num_rows: int64, quantized: Float32Array, out: Rows, column: int64, add: boolean
+    panel: Panel, x: Rows, num_rows: int64, converted: Float32Array, out: Rows, column: int64, add: boolean
 ) -> None:
     """The product of all rows with one panel, whose weights stay in the cache from one block of rows to the next."""
     if panel.kind == INT8:
-        int8_panel(panel, quantized, num_rows, out, column, add)
+        int8_panel(panel, converted, num_rows, out, column, add)
+    elif takes_tiles(panel.kind, num_rows):
+        tile_panel(panel, converted, num_rows, out, column, add)
+    elif panel.kind == BFLOAT16 or panel.kind == BFLOAT16_TILES:
+        bfloat16_panel(panel, converted, num_rows, out, column, add)
     else:
         float_panel(panel, x, num_rows, out, column, add)
 

@@ -14,7 +14,7 @@ from numba import types
 from numba.core.cgutils import unpack_tuple
 from numba.extending import intrinsic
 
-from services.inference.engine.runner.cpu.kernels.intrinsics import CACHE_LINE, LANES, PANEL
+from services.inference.engine.runner.cpu.kernels.intrinsics import CACHE_LINE, FLOAT16, FLOAT32, LANES, PANEL
 from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     BIT,
     BYTE,
@@ -60,7 +60,7 @@ def _panel_product(rows: int):
                         place = builder.add(builder.mul(stride, word(row)), word(number * LANES))
                         store_or_add(builder, total, offset(builder, target, place), add)
 
-            for_kind(builder, kind, write)
+            for_kind(builder, kind, write, among=(FLOAT32, FLOAT16))
             return context.get_dummy_value()
 
         return types.void(panel, x, types.int64, out, types.int64, types.boolean), generate

@@ -51,13 +51,13 @@ def run_attention(threads: Threads, step: Step, layer: int64) -> None:
     weights, work, rows, matrix = step.weights, step.work, step.num_rows, MATRICES * layer
     norm_rows(threads, step, gain_of(step.shape, layer))
     barrier(threads.barrier, threads.count)
-    linear(threads, weights, matrix, work.normed, rows, work.quantized, work.qkv, False)
+    linear(threads, weights, matrix, work.normed, rows, work.converted, work.qkv, False)
     barrier(threads.barrier, threads.count)
     place_rows(threads, step, layer)
     barrier(threads.barrier, threads.count)
     attend_rows(threads, step, layer)
     barrier(threads.barrier, threads.count)
-    linear(threads, weights, matrix + 1, work.attended, rows, work.quantized, work.residual, True)
+    linear(threads, weights, matrix + 1, work.attended, rows, work.converted, work.residual, True)
     barrier(threads.barrier, threads.count)
 
 
@@ -67,9 +67,9 @@ def run_feed_forward(threads: Threads, step: Step, layer: int64) -> None:
     weights, work, rows, matrix = step.weights, step.work, step.num_rows, MATRICES * layer + 2
     norm_rows(threads, step, gain_of(step.shape, layer) + whole_vectors(step.shape.d_model))
     barrier(threads.barrier, threads.count)
-    gated_linear(threads, weights, matrix, work.normed, rows, work.quantized, work.gate_up, work.hidden)
+    gated_linear(threads, weights, matrix, work.normed, rows, work.converted, work.gate_up, work.hidden)
     barrier(threads.barrier, threads.count)
-    linear(threads, weights, matrix + 1, work.hidden, rows, work.quantized, work.residual, True)
+    linear(threads, weights, matrix + 1, work.hidden, rows, work.converted, work.residual, True)
     barrier(threads.barrier, threads.count)
 
 
@@ -91,7 +91,7 @@ def run_head(threads: Threads, step: Step) -> None:
             target,
         )
     barrier(threads.barrier, threads.count)
-    linear(threads, weights, MATRICES * layers, work.normed, step.num_rows, work.quantized, work.logits, False)
+    linear(threads, weights, MATRICES * layers, work.normed, step.num_rows, work.converted, work.logits, False)
     barrier(threads.barrier, threads.count)
 
 

@@ -150,14 +150,14 @@ NUMBERS = {
 }
 
 
-def for_kind(builder, kind, generate):
+def for_kind(builder, kind, generate, among=tuple(NUMBERS)):
     """Emit `generate(number_kind)` for each kind that numbers may have; the one of `kind` runs.
 
     Returns:
         What it returns, where that is not None.
     """
-    blocks = {number: builder.append_basic_block("of_kind") for number in NUMBERS}
-    choice = builder.switch(kind, blocks[FLOAT32])
+    blocks = {number: builder.append_basic_block("of_kind") for number in among}
+    choice = builder.switch(kind, blocks[among[0]])
     done = builder.append_basic_block("done")
     results = []
     for number, block in blocks.items():

@@ -63,7 +63,7 @@ def make_runner() -> Iterator[MakeRunner]:
     pools = []
 
     def make(
-        model: Transformer, num_threads: int = 1, short_step_threads: int | None = None, kv_kind: int = FLOAT32
+        model: Transformer, num_threads: int = 1, thread_counts: Sequence[int] = (), kv_kind: int = FLOAT32
     ) -> CpuRunner:
         thread_pool = KernelThreadPool(num_threads)
         pools.append(thread_pool)
@@ -78,7 +78,7 @@ def make_runner() -> Iterator[MakeRunner]:
             max_step_tokens=MAX_STEP_TOKENS,
             context_length=CONTEXT_LENGTH,
             kv_kind=kv_kind,
-            short_step_threads=short_step_threads,
+            thread_counts=thread_counts,
         )
 
     yield make

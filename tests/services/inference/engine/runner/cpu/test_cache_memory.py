@@ -103,7 +103,7 @@ def test_where_little_is_left_the_cache_stops_growing_and_says_so_once(free: dic
     assert "2 MiB are in use and 257 MiB free" in log[0]["reason"]
     free["free"] = GIB
     memory.reserve(7, wait=True)
-    assert memory.num_ready == 7
+    assert memory.num_ready >= 7
 
 
 def test_a_shortage_is_asked_about_once_a_second(free: dict[str, int]) -> None:
@@ -115,7 +115,7 @@ def test_a_shortage_is_asked_about_once_a_second(free: dict[str, int]) -> None:
     assert (memory.num_ready, memory.is_growing) == (2, False)
     memory._retry_at = 1e-9
     memory.reserve(7, wait=True)
-    assert memory.num_ready == 7
+    assert memory.num_ready >= 7
 
 
 def test_first_blocks_beyond_free_memory_are_refused(free: dict[str, int]) -> None:

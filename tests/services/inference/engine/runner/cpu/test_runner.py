@@ -46,13 +46,13 @@ def test_greedy_rows_draw_what_torch_finds_likeliest(
         segments = [Segment(prompt[-1:], len(prompt) - 1, [row], (row,)) for row, prompt in enumerate(prompts)]
 
 
-def test_a_short_step_leaves_threads_asleep_and_changes_no_bit(
+def test_any_number_of_threads_may_run_a_step_and_changes_no_bit(
     models: dict[str, Transformer], make_runner: MakeRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Every step with another number, though one is chosen by time when the runner is made."""
     model = models["grouped heads"]
-    bytes_of_a_row = make_runner(model)._weights.packed.size
-    monkeypatch.setattr("services.inference.engine.runner.cpu.runner._SHORT_STEP_BYTES", 2 * bytes_of_a_row)
-    runner = make_runner(model, 3, short_step_threads=1)
+    runner, alone = make_runner(model, 3, thread_counts=[1, 2, 3]), make_runner(model)
+    assert runner._step_threads.best(1) in {1, 2, 3}
     call_counts: list[int] = []
     run = runner._thread_pool.run
 
@@ -62,9 +62,11 @@ def test_a_short_step_leaves_threads_asleep_and_changes_no_bit(
 
     for call in (runner._layers, runner._head):
         monkeypatch.setattr(call, "_run", counted)
-    for length, num_threads in ((4, 1), (8, 3)):
+    for length, num_threads in ((4, 1), (8, 3), (8, 2), (1, 2), (4, 3)):
+        monkeypatch.setattr(runner._step_threads, "choose", lambda _, count=num_threads: count)
+        monkeypatch.setattr(runner._step_threads, "best", lambda _, count=num_threads: count)
         segments = [Segment(list(range(1, length + 1)), 0, [0])]
-        assert np.array_equal(logits_of(runner, segments), logits_of(make_runner(model), segments))
+        assert np.array_equal(logits_of(runner, segments), logits_of(alone, segments))
         assert call_counts[0] == num_threads
         call_counts.clear()
 

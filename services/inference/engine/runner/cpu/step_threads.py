@@ -1,0 +1,122 @@
+"""How many threads run a step: chosen by time, measured when the model is loaded and in every step since.
+
+More threads do not always make a step shorter. They wait for each other at every part of a layer, and for any process
+that has taken the processor of one of them; a step of few rows is bound by memory, which one thread may use up.
+"""
+
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Sequence
+from statistics import median
+
+_SIZES = [1, *(size for power in range(1, 32) for size in (2**power, 3 * 2 ** (power - 1)))]
+"""Steps of as many rows as lie between two of these are taken for equally long."""
+
+_WINDOW = 7  # times that are kept: one that was disturbed does not decide
+_TRIALS, _TRIAL_SECONDS = 5, 0.1  # in loading; fewer where they take longer, but two
+_STEPS_BETWEEN_TRIALS = 200
+_RARE = 8  # one trial of so many is of a number of threads that took twice as long
+_LONG_SECONDS = 0.01  # steps as long as this are not tried with other numbers
+_LEAST_SHARE = 0.3
+"""Further threads have to save this share of what they would save at best: other processes, HTTP's first, need their
+processors too. From one thread to two that is 15 % of the time."""
+
+
+def numbers_to_choose_from(num_processors: int) -> list[int]:
+    """All processors, all but one, which is left to HTTP then, and powers of two."""
+    powers = [1 << power for power in range((num_processors - 1).bit_length())]
+    return [*powers, num_processors - 1, num_processors] if num_processors > 1 else [1]
+
+
+class StepThreads:
+    """Numbers of threads to choose from, and the times of steps with each.
+
+    Args:
+        counts: The numbers of threads, at least one.
+    """
+
+    def __init__(self, counts: Sequence[int]):
+        self._counts = sorted(set(counts))
+        self._sizes: dict[int, _Times] = {}
+
+    def choose(self, num_rows: int) -> int:
+        """How many threads should run a step of so many rows; now and then another number, to learn its time."""
+        return self._times(num_rows).next()
+
+    def best(self, num_rows: int) -> int:
+        """The number that is best by the times so far."""
+        return self._times(num_rows).chosen
+
+    def record(self, num_rows: int, num_threads: int, seconds: float) -> None:
+        """Take into account how long a step took."""
+        self._times(num_rows).add(num_threads, seconds)
+
+    def measure(self, run: Callable[[int, int], float], max_rows: int) -> None:
+        """Time steps of one row and more, up to the least number of rows that all threads are best for.
+
+        Args:
+            run: Runs a step of so many rows in so many threads, and returns its time in seconds.
+            max_rows: The most rows that it takes.
+        """
+        if len(self._counts) == 1:
+            return
+        for rows in [*_SIZES[: bisect_left(_SIZES, max_rows)], max_rows]:
+            times = self._times(rows)
+            end = time.perf_counter() + _TRIAL_SECONDS
+            for trial in range(_TRIALS + 1):  # the first is not counted: what it reads is in no cache
+                for count in self._counts:
+                    seconds = run(rows, count)
+                    if trial:
+                        times.add(count, seconds)
+                if trial >= 2 and time.perf_counter() > end:
+                    break
+            if times.chosen == self._counts[-1]:
+                return
+
+    def _times(self, num_rows: int) -> "_Times":
+        size = bisect_left(_SIZES, num_rows)
+        if size not in self._sizes:
+            self._sizes[size] = _Times(self._counts)
+        return self._sizes[size]
+
+
+class _Times:
+    """The last times of steps of one size with each number of threads.
+
+    Attributes:
+        chosen: The number that is best by these.
+    """
+
+    def __init__(self, counts: Sequence[int]):
+        self._counts = counts
+        self._seconds: list[deque[float]] = [deque(maxlen=_WINDOW) for _ in counts]
+        self._medians = [0.0] * len(counts)  # 0 for unknown
+        self._steps = self._trials = 0
+        self.chosen = counts[-1]
+
+    def add(self, count: int, seconds: float) -> None:
+        number = self._counts.index(count)
+        self._seconds[number].append(seconds)
+        self._medians[number] = median(self._seconds[number])
+        self.chosen = self._counts[self._best()]
+
+    def next(self) -> int:
+        self._steps += 1
+        if self._steps % _STEPS_BETWEEN_TRIALS:
+            return self.chosen
+        self._trials += 1
+        number = self._counts.index(self.chosen)
+        number += 1 if (self._trials % 2 or number == 0) and number + 1 < len(self._counts) else -1
+        seconds = self._medians[self._counts.index(self.chosen)]
+        is_slow = self._medians[number] > 2 * seconds and self._trials % _RARE
+        return self.chosen if number < 0 or is_slow or seconds > _LONG_SECONDS else self._counts[number]
+
+    def _best(self) -> int:
+        known = [number for number, seconds in enumerate(self._medians) if seconds]
+        best = known[0]
+        for number in known[1:]:
+            most_saved = 1 - self._counts[best] / self._counts[number]
+            if self._medians[number] < self._medians[best] * (1 - _LEAST_SHARE * most_saved):
+                best = number
+        return best

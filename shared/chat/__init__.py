@@ -1,0 +1,18 @@
+"""Conversations as a model reads them: chat templates, rendered in a process of their own, and encoded.
+
+What a template writes may be special tokens; what is in a message never is.
+"""
+
+from shared.chat.errors import ChatTemplateError
+from shared.chat.files import TemplateFile, read_templates
+from shared.chat.protection import Protection, encode_rendered
+from shared.chat.renderer import ChatRenderer
+
+__all__ = [
+    "ChatRenderer",
+    "ChatTemplateError",
+    "Protection",
+    "TemplateFile",
+    "encode_rendered",
+    "read_templates",
+]

@@ -1,0 +1,86 @@
+"""How many threads run a step, by times that are made up."""
+
+from collections.abc import Callable
+from statistics import mean
+
+import pytest
+
+from services.inference.engine.runner.cpu.step_threads import StepThreads, numbers_to_choose_from
+
+Seconds = Callable[[int, int], float]
+
+
+def measured(counts: list[int], seconds: Seconds, max_rows: int = 32) -> tuple[StepThreads, list[tuple[int, int]]]:
+    """After loading, and the steps that were run for it."""
+    chosen, runs = StepThreads(counts), []
+
+    def run(rows: int, count: int) -> float:
+        runs.append((rows, count))
+        return seconds(rows, count)
+
+    chosen.measure(run, max_rows)
+    return chosen, runs
+
+
+def serve(chosen: StepThreads, rows: int, seconds: Seconds, steps: int) -> list[int]:
+    """The numbers of threads that so many steps ran in."""
+    counts = []
+    for _ in range(steps):
+        counts.append(chosen.choose(rows))
+        chosen.record(rows, counts[-1], seconds(rows, counts[-1]))
+    return counts
+
+
+def memory_bound(rows: int, count: int) -> float:
+    """Two threads are slower up to four rows and gain 10 % up to eight."""
+    return rows * 1e-3 / count if rows > 8 else 8e-3 * (1.2 if count > 1 and rows <= 4 else 1 - 0.1 * (count > 1))
+
+
+def test_each_number_of_rows_gets_the_number_of_threads_that_is_fast_for_it() -> None:
+    chosen, runs = measured([1, 2], memory_bound)
+    assert [chosen.best(rows) for rows in (1, 4, 5, 8, 9, 16, 33, 1000)] == [1, 1, 1, 1, 2, 2, 2, 2]
+    assert {rows for rows, _ in runs} == {1, 2, 3, 4, 6, 8, 12}, "nothing beyond what all gain from"
+
+
+def test_more_threads_have_to_be_worth_their_processors() -> None:
+    for saved, best in ((0.14, 1), (0.16, 2)):
+        chosen, _ = measured([1, 2], lambda _, count, saved=saved: 1e-3 * (1 - saved * (count - 1)))  # type: ignore[misc]
+        assert chosen.best(1) == best
+    chosen, _ = measured(numbers_to_choose_from(16), lambda _, count: 1e-3 * (1 / count + count / 30))
+    assert chosen.best(1) == 4
+
+
+def test_a_large_model_is_not_run_often() -> None:
+    _, runs = measured([1, 2], lambda _, count: 1 / count)
+    assert {rows for rows, _ in runs} == {1}
+    assert len(runs) <= 12
+
+
+def test_one_disturbed_step_decides_nothing_and_a_busy_processor_does() -> None:
+    idle = lambda _, count: 2e-3 / count  # noqa: E731
+    chosen, _ = measured([1, 2], idle)
+    chosen.record(1, 2, 0.1)
+    assert chosen.best(1) == 2
+    busy = lambda _, count: 2e-3 if count == 1 else 9e-3  # noqa: E731
+    assert serve(chosen, 1, busy, 20)[-1] == 1
+    counts = serve(chosen, 1, busy, 5000)
+    assert 0 < counts.count(2) < 20, "what took four times as long is tried, but rarely"
+    assert serve(chosen, 1, idle, 20_000)[-1] == 2, "and chosen again once it is fast"
+
+
+def test_trials_are_few_and_never_of_long_steps() -> None:
+    chosen, _ = measured([1, 2], lambda _, count: 2e-3 / count)
+    assert mean(count == 1 for count in serve(chosen, 1, lambda _, count: 2e-3 / count, 4000)) < 0.01
+    assert 1 not in serve(chosen, 30, lambda _, count: 30e-3 / count, 4000)
+
+
+def test_one_number_of_threads_needs_no_measuring() -> None:
+    chosen, runs = measured([3], lambda *_: 1.0)
+    assert (runs, serve(chosen, 1, lambda *_: 1e-3, 1000)) == ([], [3] * 1000)
+
+
+@pytest.mark.parametrize(
+    ("processors", "counts"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (6, [1, 2, 4, 5, 6]), (16, [1, 2, 4, 8, 15, 16])]
+)
+def test_numbers_of_threads_on_machines_of_all_sizes(processors: int, counts: list[int]) -> None:
+    assert sorted(set(numbers_to_choose_from(processors))) == counts
