@@ -63,7 +63,7 @@ def main() -> None:
         for threads in dict.fromkeys(options.threads):
             steps |= _steps(_runner(model, KINDS[dtype], threads), f"{dtype}, threads {threads}")
     print("| step | best, ms | median, ms | tokens/s, best | tokens/s, median |\n| --- | --- | --- | --- | --- |")
-    for name, seconds in _take_turns(steps, options.seconds).items():
+    for name, seconds in take_turns(steps, options.seconds).items():
         best, median, tokens = min(seconds), statistics.median(seconds), steps[name][1]
         print(f"| {name} | {best * 1e3:.2f} | {median * 1e3:.2f} | {tokens / best:,.0f} | {tokens / median:,.0f} |")
         results[name] = {"tokens/s": tokens / best, "median": tokens / median}
@@ -71,7 +71,7 @@ def main() -> None:
     torch.set_num_threads(threads)
     products = _products(model, _runner(model, intrinsics.FLOAT32, threads))
     print(f"\n| product, float32, threads {threads} | best, GFLOP/s | median, GFLOP/s |\n| --- | --- | --- |")
-    for name, seconds in _take_turns(products, options.seconds).items():
+    for name, seconds in take_turns(products, options.seconds).items():
         best, median = (products[name][1] / value / 1e9 for value in (min(seconds), statistics.median(seconds)))
         print(f"| {name} | {best:.0f} | {median:.0f} |")
         results[name] = {"GFLOP/s": best, "median": median}
@@ -163,7 +163,7 @@ def _their_product(weight: torch.Tensor, rows: int) -> Callable[[], object]:
     return lambda: torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
 
 
-def _take_turns(contest: Contest, seconds: float) -> dict[str, list[float]]:
+def take_turns(contest: Contest, seconds: float) -> dict[str, list[float]]:
     """Seconds of each turn; each contestant first runs once to warm up, and then at least twice."""
     taken: dict[str, list[float]] = {name: [] for name in contest}
     with torch.inference_mode():

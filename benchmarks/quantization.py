@@ -1,8 +1,9 @@
-"""What weights of fewer bits cost on the CPU: `python -m benchmarks.quantization MODEL_FOLDER --text FILE`.
+"""What fewer bits cost on the CPU: `python -m benchmarks.quantization MODEL_FOLDER --text FILE`.
 
-The engine's step reads the same windows of text with each dtype. torch in float32 says what the distribution of the
-next token is, from which the Kullback-Leibler divergence and the agreement on the likeliest token are counted. A table
-and a line of JSON follow. The speed of the dtypes is measured by `benchmarks.engine_step`.
+The engine's step reads the same windows of text with each dtype of the weights and of the KV cache. torch in float32
+says what the distribution of the next token is, from which the Kullback-Leibler divergence and the agreement on the
+likeliest token are counted. A table and a line of JSON follow. `benchmarks.engine_step` and `benchmarks.kv_cache`
+measure the speed.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from benchmarks.host import describe_machine, installed_versions
 from benchmarks.inputs import existing_file, existing_folder
-from services.inference.engine.runner.cpu.panels import KINDS
+from services.inference.engine.runner.cpu.panels import KINDS, KV_KINDS
 from services.inference.engine.runner.cpu.runner import CpuRunner
 from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.runner.cpu.weights import pack_weights
@@ -28,7 +29,7 @@ from services.inference.engine.types import BLOCK_SIZE
 from shared.bpe import TokenizerError
 from shared.lm import ModelFolder, ModelFolderError, load_model_folder
 
-MOST_DIVERGENCE, LEAST_AGREEMENT = 0.005, 0.96  # of int8
+MOST_DIVERGENCE, LEAST_AGREEMENT = 0.005, 0.96  # of int8, with each KV cache
 LOGIT_ROWS = 64
 
 Tokens = NDArray[np.int64]
@@ -37,7 +38,7 @@ Logits = NDArray[np.float32]
 
 @dataclass
 class Result:
-    """What a dtype made of the text.
+    """What a model in some dtypes made of the text.
 
     Attributes:
         weight_bytes: Of all weights in memory, the embedding and norms in float32 among them.
@@ -69,10 +70,14 @@ def main() -> int:
         raise SystemExit(f"{options.text} is not UTF-8: {error}") from None
     references = [folder.model(torch.from_numpy(window)[None])[0].numpy() for window in windows]
     thread_pool = KernelThreadPool(torch.get_num_threads())
-    results = {name: _measure(folder, kind, thread_pool, windows, references) for name, kind in KINDS.items()}
+    results = {
+        f"{dtype} | {kv_dtype}": _measure(_runner(folder, kind, kv_kind, thread_pool), windows, references)
+        for dtype, kind in KINDS.items()
+        for kv_dtype, kv_kind in KV_KINDS.items()
+    }
     thread_pool.close()
-    print("| dtype | weights, MB | divergence from float32 | same likeliest token | perplexity |")
-    print("| --- | --- | --- | --- | --- |")
+    print("| dtype | KV cache | weights, MB | divergence from float32 | same likeliest token | perplexity |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for name, result in results.items():
         quality = f"{result.divergence:.2g} | {result.agreement:.2%} | {result.perplexity:.4f}"
         print(f"| {name} | {result.weight_bytes / 1e6:.1f} | {quality} |")
@@ -83,8 +88,8 @@ def main() -> int:
         "tokens": sum(map(len, windows)),
     }
     print("\n" + json.dumps(about | {"results": {name: asdict(result) for name, result in results.items()}}))
-    int8 = results["int8"]
-    return int(int8.divergence > MOST_DIVERGENCE or int8.agreement < LEAST_AGREEMENT)
+    int8 = [result for name, result in results.items() if name.startswith("int8")]
+    return int(any(one.divergence > MOST_DIVERGENCE or one.agreement < LEAST_AGREEMENT for one in int8))
 
 
 def _windows(folder: ModelFolder, text: str, count: int) -> list[Tokens]:
@@ -96,27 +101,24 @@ def _windows(folder: ModelFolder, text: str, count: int) -> list[Tokens]:
     return [tokens[begin : begin + length] for begin in range(0, len(tokens) - length + 1, length)]
 
 
-def _measure(
-    folder: ModelFolder,
-    kind: int,
-    thread_pool: KernelThreadPool,
-    windows: Sequence[Tokens],
-    references: Sequence[Logits],
-) -> Result:
+def _runner(folder: ModelFolder, kind: int, kv_kind: int, thread_pool: KernelThreadPool) -> CpuRunner:
     config = folder.config
     tensors = {name: tensor.numpy() for name, tensor in folder.model.state_dict().items()}
-    weights = pack_weights(config, tensors, kind)
-    blocks = range(-(-config.context_length // BLOCK_SIZE))
-    runner = CpuRunner(
+    return CpuRunner(
         config,
-        weights,
+        pack_weights(config, tensors, kind),
         CpuSampler(config.vocab_size, LOGIT_ROWS, num_threads=thread_pool.num_threads, run=thread_pool.run),
         thread_pool,
-        num_blocks=len(blocks),
+        num_blocks=-(-config.context_length // BLOCK_SIZE),
         num_slots=LOGIT_ROWS,
         max_step_tokens=config.context_length,
         context_length=config.context_length,
+        kv_kind=kv_kind,
     )
+
+
+def _measure(runner: CpuRunner, windows: Sequence[Tokens], references: Sequence[Logits]) -> Result:
+    blocks = range(runner.num_blocks)
     divergence = loss = 0.0
     agreeing = 0
     for window, reference in zip(windows, references, strict=True):
@@ -127,7 +129,7 @@ def _measure(
         loss -= float(actual[range(len(window) - 1), window[1:]].sum())
     num_tokens = sum(map(len, windows))
     return Result(
-        weight_bytes=sum(array.nbytes for array in weights),
+        weight_bytes=sum(array.nbytes for array in runner._weights),
         divergence=divergence / num_tokens,
         agreement=agreeing / num_tokens,
         perplexity=math.exp(loss / (num_tokens - len(windows))),

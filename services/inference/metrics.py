@@ -16,7 +16,8 @@ _TOKEN_SECONDS = (
 _GAUGES = {
     "ownlm_waiting_rows": ("num_waiting", "Sequences that wait for a slot of the batch"),
     "ownlm_running_rows": ("num_running", "Sequences in the batch"),
-    "ownlm_kv_blocks": ("kv_blocks_total", "Blocks of the KV cache"),
+    "ownlm_kv_blocks": ("kv_blocks_total", "The most blocks of the KV cache"),
+    "ownlm_kv_blocks_allocated": ("kv_blocks_allocated", "Blocks that memory has been taken for"),
     "ownlm_kv_blocks_used": ("kv_blocks_used", "Blocks that running sequences hold"),
     "ownlm_kv_blocks_cached": ("kv_blocks_cached", "Unused blocks with content for prefix cache hits"),
 }

@@ -15,6 +15,11 @@ class InferenceSettings(ServiceSettings):
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
         "auto", description="Weights in memory; auto: float32 on cpu, bfloat16 on cuda"
     )
+    kv_dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto",
+        description="Keys and values in the KV cache; auto: on cpu bfloat16 with weights in bfloat16 or int8, else "
+        "float32; on cuda as the weights",
+    )
     threads: int | None = Field(
         None, ge=1, le=1024, description="CPU cores for the model; default: as many as are fastest, as measured"
     )
@@ -29,8 +34,8 @@ class InferenceSettings(ServiceSettings):
     # An int: the worker process would import pydantic to unpickle a ByteSize.
     kv_cache_bytes: Annotated[ByteSize, AfterValidator(int)] | None = Field(
         None,
-        description="Memory of the KV cache, for example 2GiB; default: enough for OWNLM_MAX_BATCH full contexts, "
-        "at most half of the free memory and 64 times the weights (or 1 GiB)",
+        description="The most memory of the KV cache, for example 2GiB; default: enough for OWNLM_MAX_BATCH full "
+        "contexts, at most half of the free memory and 64 times the weights (or 1 GiB)",
     )
     queue_timeout: float = Field(60.0, ge=0, description="Seconds that a request may wait in the queue; 0: no limit")
     request_timeout: float = Field(600.0, ge=0, description="Seconds that a request may take in total; 0: no limit")

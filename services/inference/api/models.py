@@ -24,6 +24,7 @@ class InfoResponse(BaseModel):
     context_length: int
     device: str
     dtype: str
+    kv_dtype: str = Field(description="Of keys and values in the KV cache")
     architecture: Architecture
     origin: Origin
     no_training_record: str | None = Field(description="Why /training has nothing; null where it has the record")
@@ -72,6 +73,7 @@ def add_info_route(app: FastAPI, service: InferenceService) -> None:
             context_length=model.context_length,
             device=model.device,
             dtype=model.dtype,
+            kv_dtype=model.kv_dtype,
             architecture=Architecture.of(model.config),
             origin=model.origin,
             no_training_record=model.training.fault or None,

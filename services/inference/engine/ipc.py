@@ -28,17 +28,19 @@ class EngineConfig:
     Attributes:
         model_dir: The model folder.
         device: "auto", "cpu", "cuda" or "cuda:1".
-        dtype: Of weights and cache; "auto" is float32 on a CPU and bfloat16 on a GPU.
+        dtype: Of the weights; "auto" is float32 on a CPU and bfloat16 on a GPU.
+        kv_dtype: Of keys and values; "auto" leaves it to the device.
         threads: Cores that the model computes on; None leaves it to the runner.
         context_length: The most tokens of a sequence; None takes the model's.
         max_batch: Sequences that run at the same time.
         prefill_tokens: The most prompt tokens of a step; None takes the device's default.
-        kv_cache_bytes: Memory of the KV cache; None takes a share of the free memory.
+        kv_cache_bytes: The most memory of the KV cache; None takes a share of the free memory.
     """
 
     model_dir: Path
     device: str = "auto"
     dtype: str = "auto"
+    kv_dtype: str = "auto"
     threads: int | None = None
     context_length: int | None = None
     max_batch: int = 32
@@ -71,8 +73,10 @@ class Ready(NamedTuple):
         device: Where it runs.
         dtype: Of its weights.
         context_length: The most tokens of a sequence.
-        num_blocks: Blocks of the KV cache.
+        num_blocks: The most blocks of the KV cache.
         num_slots: Sequences that run at the same time.
+        kv_dtype: Of keys and values.
+        num_allocated_blocks: Blocks that memory has been taken for at the start.
     """
 
     identity: str
@@ -81,6 +85,8 @@ class Ready(NamedTuple):
     context_length: int
     num_blocks: int
     num_slots: int
+    kv_dtype: str = "float32"
+    num_allocated_blocks: int = 0
 
 
 def model_identity(fingerprint: str, config: ModelConfig) -> str:

@@ -144,7 +144,8 @@ class EngineStats(NamedTuple):
         num_running: Sequences in the batch.
         kv_blocks_used: Blocks of the KV cache that sequences hold.
         kv_blocks_cached: Unused blocks whose content may still be a prefix cache hit.
-        kv_blocks_total: All blocks.
+        kv_blocks_total: The most blocks that there may be.
+        kv_blocks_allocated: Blocks that memory has been taken for.
         prefix_tokens_looked_up: Prompt tokens that were looked up in the prefix cache.
         prefix_tokens_hit: Those that were cache hits.
         prefill_tokens: Prompt tokens that were computed.
@@ -159,6 +160,7 @@ class EngineStats(NamedTuple):
     kv_blocks_used: int = 0
     kv_blocks_cached: int = 0
     kv_blocks_total: int = 0
+    kv_blocks_allocated: int = 0
     prefix_tokens_looked_up: int = 0
     prefix_tokens_hit: int = 0
     prefill_tokens: int = 0

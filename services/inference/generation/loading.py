@@ -24,6 +24,7 @@ class ServedModel:
     context_length: int
     device: str
     dtype: str
+    kv_dtype: str = "float32"
     origin: Origin = field(default_factory=Origin)
     training: TrainingFile = field(default_factory=TrainingFile)
     chat: Chat | None = None
@@ -60,7 +61,7 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
         process.close()
         raise
     # A replacement runs on the same device: after a GPU failure it does not fall back to the CPU.
-    replacement = replace(config, device=ready.device, dtype=ready.dtype)
+    replacement = replace(config, device=ready.device, dtype=ready.dtype, kv_dtype=ready.kv_dtype)
     return ServedModel(
         tokenizer=folder.tokenizer,
         defaults=folder.generation,
@@ -77,6 +78,7 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
         context_length=ready.context_length,
         device=ready.device,
         dtype=ready.dtype,
+        kv_dtype=ready.kv_dtype,
         origin=origin,
         training=training,
         chat=chat,

@@ -46,6 +46,7 @@ class ScriptedRunner:
     """
 
     max_step_tokens = 4096
+    block_memory = None
 
     def __init__(self, tokenizer: Tokenizer, scripts: dict[str, Sequence[str | int]], *, num_slots: int = 4) -> None:
         self.num_slots = num_slots

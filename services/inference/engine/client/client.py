@@ -133,11 +133,12 @@ class EngineClient:
     def stats(self) -> EngineStats:
         """Return the current numbers; sequences that the worker has not received yet are waiting."""
         num_live = self._num_live
-        num_running = min(self._stats.num_running, num_live)
+        num_running, ready = min(self._stats.num_running, num_live), self._supervisor.ready
         return self._stats.after(self._earlier_stats)._replace(
             num_waiting=num_live - num_running,
             num_running=num_running,
-            kv_blocks_total=self._supervisor.ready.num_blocks,
+            kv_blocks_total=ready.num_blocks,
+            kv_blocks_allocated=max(self._stats.kv_blocks_allocated, ready.num_allocated_blocks),
             restarts=self._supervisor.num_restarts,
         )
 

@@ -49,6 +49,29 @@ class StepResult:
     prompt_logprobs: list[list[TokenLogprobs]] = field(default_factory=list)
 
 
+class BlockMemory(Protocol):
+    """The memory of the KV cache, where it is not taken all at once. Blocks are taken in their order, and kept.
+
+    Attributes:
+        num_ready: Blocks that have been taken: those of numbers below may be used. Never fewer than a sequence of full
+            length needs.
+    """
+
+    num_ready: int
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether more blocks are being taken."""
+
+    def reserve(self, count: int, *, wait: bool = False) -> None:
+        """Take the first `count` blocks, and in the background some more, as far as there is memory.
+
+        Args:
+            count: Up to the runner's `num_blocks`.
+            wait: Return once they have been taken or refused.
+        """
+
+
 class RunnerLostError(RuntimeError):
     """The runner cannot run anything any more, as after a fault of its device; only a new process can."""
 
@@ -59,7 +82,7 @@ class Runner(Protocol):
     Any method may raise `RunnerLostError`; every other exception may be the fault of the sequences that were run.
 
     Attributes:
-        num_blocks: Blocks of the KV cache, which is allocated once.
+        num_blocks: The most blocks of the KV cache.
         num_slots: Sequences that may run at the same time.
         max_step_tokens: The most tokens of all segments of a step.
     """
@@ -67,6 +90,10 @@ class Runner(Protocol):
     num_blocks: int
     num_slots: int
     max_step_tokens: int
+
+    @property
+    def block_memory(self) -> BlockMemory | None:
+        """The memory of the blocks; None where all of it is there."""
 
     def open_slot(self, slot: int, request: SequenceRequest, output: Sequence[int] = ()) -> None:
         """Prepare to sample for a sequence; `output` is what it has generated already, if it was preempted."""

@@ -5,6 +5,8 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
+from services.inference.engine.runner.protocol import BlockMemory
+
 NO_PARENT = bytes(hashlib.sha256().digest_size)
 """The parent digest of a sequence's first block."""
 
@@ -25,20 +27,26 @@ class BlockPool:
     sequence before its first: prompts share their beginnings.
 
     Args:
-        num_blocks: Blocks of the KV cache, numbered from 0.
+        num_blocks: The most blocks of the KV cache, numbered from 0.
+        memory: Where it comes from; None if all of it is there.
+
+    Attributes:
+        num_ready: Blocks that there is memory for, as far as the pool has been told.
     """
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self, num_blocks: int, memory: BlockMemory | None = None) -> None:
         self.num_blocks = num_blocks
+        self.num_ready = num_blocks if memory is None else memory.num_ready
+        self._memory = memory
         self._references = [0] * num_blocks
-        self._free = list(range(num_blocks - 1, -1, -1))
+        self._free = list(range(self.num_ready - 1, -1, -1))
         self._cached: OrderedDict[int, None] = OrderedDict()  # the next to be evicted first
         self._digests: dict[int, bytes] = {}
         self._blocks: dict[bytes, int] = {}
 
     @property
     def num_available(self) -> int:
-        """Blocks that `allocate` can give."""
+        """Blocks that `allocate` can give without further memory."""
         return len(self._free) + len(self._cached)
 
     @property
@@ -49,7 +57,38 @@ class BlockPool:
     @property
     def num_held(self) -> int:
         """Blocks that sequences hold."""
-        return self.num_blocks - self.num_available
+        return self.num_ready - self.num_available
+
+    def has_room(self, count: int, *, wait: bool = False) -> bool:
+        """Whether so many blocks can be allocated. While there may be more memory for them, none is evicted.
+
+        Args:
+            count: Blocks.
+            wait: For memory, instead of returning False until there is some.
+        """
+        missing = count - len(self._free)
+        if missing > 0 and self.num_ready < self.num_blocks:
+            needed = min(self.num_ready + missing, self.num_blocks)
+            is_growing = self._reserve(needed, wait=wait)
+            if self.num_ready < needed and is_growing:
+                return False
+        return count <= self.num_available
+
+    def grow_ahead(self) -> None:
+        """Let memory be taken for blocks that will be needed next."""
+        if self.num_ready < self.num_blocks:
+            self._reserve(self.num_ready - len(self._free))
+
+    def _reserve(self, count: int, *, wait: bool = False) -> bool:
+        """Have memory for blocks and add what there is; returns whether more is being taken."""
+        if self._memory is None:
+            return False
+        self._memory.reserve(count, wait=wait)
+        is_growing, ready = self._memory.is_growing, self._memory.num_ready
+        # New blocks come after those that have been used before.
+        self._free[:0] = range(ready - 1, self.num_ready - 1, -1)
+        self.num_ready = ready
+        return is_growing
 
     def allocate(self) -> int:
         """Return a block with one reference; evicts a cached one if none is free.
@@ -63,7 +102,7 @@ class BlockPool:
             block, _ = self._cached.popitem(last=False)
             del self._blocks[self._digests.pop(block)]
         else:
-            raise IndexError(f"all {self.num_blocks} blocks of the KV cache are held")
+            raise IndexError(f"all {self.num_ready} blocks of the KV cache are held")
         self._references[block] = 1
         return block
 

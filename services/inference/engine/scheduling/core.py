@@ -122,6 +122,7 @@ class EngineCore:
             num_running=len(scheduler.running),
             kv_blocks_used=scheduler.pool.num_held,
             kv_blocks_cached=scheduler.pool.num_cached,
+            kv_blocks_allocated=scheduler.pool.num_ready,
             preemptions=scheduler.num_preemptions,
         )
 

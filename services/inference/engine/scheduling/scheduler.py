@@ -38,7 +38,7 @@ class Scheduler:
     def __init__(
         self, runner: Runner, prefill_tokens: int, min_prefill_tokens: int, tokens_beside: TokensBeside
     ) -> None:
-        self.pool = BlockPool(runner.num_blocks)
+        self.pool = BlockPool(runner.num_blocks, runner.block_memory)
         self.waiting = WaitingQueue()
         self.running: dict[Sequence, None] = {}  # the oldest first
         self.free_slots = list(range(runner.num_slots - 1, -1, -1))
@@ -59,6 +59,7 @@ class Scheduler:
         self._admit(batch)
         prefilling = [one for one in self.running if one.leader is None and not one.is_decoding]
         batch.scheduled += self._prefills.schedule(prefilling, [one.sequence for one in decoding])
+        self.pool.grow_ahead()
         return batch
 
     def advance(self, scheduled: ScheduledSequence) -> None:
@@ -116,7 +117,7 @@ class Scheduler:
         """The sequence's newest token. If it needs a block, younger sequences are preempted, the youngest may be it."""
         position = sequence.num_computed
         if position == len(sequence.blocks) * BLOCK_SIZE:
-            while not self.pool.num_available:
+            while not self.pool.has_room(1, wait=True):
                 youngest = next(reversed(self.running))
                 self._preempt(youngest)
                 if youngest is sequence:
@@ -177,7 +178,8 @@ class Scheduler:
                 num_new = int(sequence.num_tokens % BLOCK_SIZE > 0)  # the block that the two will not share
             num_taken = num_new + sum(self.pool.is_unused(block) for block in hits)
             # Every running sequence may need a block soon: leave them one each, or the new one is preempted at once.
-            if self.running and num_taken + len(self.running) > self.pool.num_available:
+            # Alone, it has as many as it needs at the latest when those of others are evicted.
+            if not self.pool.has_room(num_taken + len(self.running), wait=not self.running) and self.running:
                 return
             self.waiting.pop()
             try:

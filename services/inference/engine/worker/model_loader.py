@@ -11,7 +11,7 @@ import structlog
 
 from services.inference.engine.ipc import EngineConfig, Ready, model_identity
 from services.inference.engine.runner.cpu import kernels as step_kernels
-from services.inference.engine.runner.cpu.panels import KINDS
+from services.inference.engine.runner.cpu.panels import KINDS, KV_KINDS
 from services.inference.engine.runner.cpu.runner import CpuRunner, block_bytes, position_bytes
 from services.inference.engine.runner.cpu.step_threads import numbers_to_choose_from
 from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
@@ -33,6 +33,8 @@ from shared.system.memory import free_memory
 
 _log = structlog.get_logger("ownlm.engine")
 
+# By the weights, for `auto`: never float16, for which the keys of a model may be too large.
+_CPU_KV_DTYPES = {"float32": "float32", "float16": "float32", "bfloat16": "bfloat16", "int8": "bfloat16"}
 _CUDA_DTYPES = ("float32", "bfloat16", "float16")
 # On the CPU a chunk of a prompt delays others by the time of its tokens; on CUDA by that of its tiles (`TorchRunner`).
 _CPU_PREFILL_TOKENS, _CUDA_PREFILL_TOKENS = 128, 512
@@ -73,7 +75,13 @@ def load_model(config: EngineConfig) -> LoadedModel:
         ) from error
     _trim_heap()
     ready = model.ready
-    _log.info("model loaded", device=ready.device, dtype=ready.dtype, kv_cache_tokens=ready.num_blocks * BLOCK_SIZE)
+    _log.info(
+        "model loaded",
+        device=ready.device,
+        dtype=ready.dtype,
+        kv_dtype=ready.kv_dtype,
+        kv_cache_tokens=ready.num_blocks * BLOCK_SIZE,
+    )
     return model
 
 
@@ -87,6 +95,7 @@ def _trim_heap() -> None:
 def _load_on_cpu(config: EngineConfig) -> LoadedModel:
     threads = config.threads or available_processors()
     dtype = _select_dtype(config, "float32", KINDS)
+    kv_dtype = _CPU_KV_DTYPES[dtype] if config.kv_dtype == "auto" else config.kv_dtype
     folder = read_description(config.model_dir)
     model = folder.config
     object_file.load_all([step_kernels.__name__, sampler_kernels.__name__])
@@ -110,7 +119,7 @@ def _load_on_cpu(config: EngineConfig) -> LoadedModel:
         num_blocks=num_blocks(
             config,
             model,
-            block_bytes(model),
+            block_bytes(model, KV_KINDS[kv_dtype]),
             free_memory(),
             weight_bytes=sum(array.nbytes for array in weights),
             position_bytes=position_bytes(model, threads, config.max_batch),
@@ -118,9 +127,10 @@ def _load_on_cpu(config: EngineConfig) -> LoadedModel:
         num_slots=config.max_batch,
         max_step_tokens=config.max_batch + prefill_tokens,
         context_length=served_context(config, model),
+        kv_kind=KV_KINDS[kv_dtype],
         thread_counts=[threads] if config.threads else numbers_to_choose_from(threads),
     )
-    ready = _ready_message(config, folder.tokenizer, model, runner, device="cpu", dtype=dtype)
+    ready = _ready_message(config, folder.tokenizer, model, runner, device="cpu", dtype=dtype, kv_dtype=kv_dtype)
     return LoadedModel(runner, ready, prefill_tokens, _CPU_MIN_PREFILL_TOKENS, runner.rows_beside)
 
 
@@ -133,7 +143,9 @@ def _load_on_cuda(config: EngineConfig, device: str) -> LoadedModel:
     # Graphs are captured, and memory is pinned, on the current device, wherever the model is.
     torch.cuda.set_device(torch.device(device).index or 0)
     dtype = _select_dtype(config, "bfloat16", _CUDA_DTYPES)
+    kv_dtype = dtype if config.kv_dtype == "auto" else config.kv_dtype
     torch_dtype: torch.dtype = getattr(torch, dtype)
+    torch_kv_dtype: torch.dtype = getattr(torch, kv_dtype)
     prefill_tokens = config.prefill_tokens or _CUDA_PREFILL_TOKENS
     try:
         folder = load_model_folder(config.model_dir, device=device, dtype=torch_dtype)
@@ -147,7 +159,7 @@ def _load_on_cuda(config: EngineConfig, device: str) -> LoadedModel:
             num_blocks=num_blocks(
                 config,
                 model,
-                channels * BLOCK_SIZE * torch_dtype.itemsize,
+                channels * BLOCK_SIZE * torch_kv_dtype.itemsize,
                 free,
                 weight_bytes=model.num_parameters * torch_dtype.itemsize,
                 position_bytes=8 * max_step_tokens // BLOCK_SIZE,  # of block tables
@@ -155,11 +167,12 @@ def _load_on_cuda(config: EngineConfig, device: str) -> LoadedModel:
             num_slots=config.max_batch,
             max_length=served_context(config, model),
             max_step_tokens=max_step_tokens,
+            kv_dtype=torch_kv_dtype,
             valid_tokens=folder.valid_tokens,
         )
     except torch.OutOfMemoryError as error:
         raise MemoryError(str(error)) from error
-    ready = _ready_message(config, folder.tokenizer, model, runner, device=device, dtype=dtype)
+    ready = _ready_message(config, folder.tokenizer, model, runner, device=device, dtype=dtype, kv_dtype=kv_dtype)
     return LoadedModel(runner, ready, prefill_tokens, min_prefill_tokens=_CUDA_TILE_TOKENS)
 
 
@@ -203,7 +216,14 @@ def _log_notes(notes: Iterable[str]) -> None:
 
 
 def _ready_message(
-    config: EngineConfig, tokenizer: Tokenizer, model: ModelConfig, runner: Runner, *, device: str, dtype: str
+    config: EngineConfig,
+    tokenizer: Tokenizer,
+    model: ModelConfig,
+    runner: Runner,
+    *,
+    device: str,
+    dtype: str,
+    kv_dtype: str,
 ) -> Ready:
     return Ready(
         identity=model_identity(tokenizer.fingerprint, model),
@@ -212,4 +232,6 @@ def _ready_message(
         context_length=served_context(config, model),
         num_blocks=runner.num_blocks,
         num_slots=runner.num_slots,
+        kv_dtype=kv_dtype,
+        num_allocated_blocks=runner.num_blocks if runner.block_memory is None else runner.block_memory.num_ready,
     )

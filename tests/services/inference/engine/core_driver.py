@@ -100,8 +100,9 @@ class Driver:
 
         held = Counter(block for sequence in sequences for block in sequence.blocks)
         assert [held[block] for block in range(pool.num_blocks)] == pool._references
+        assert pool.num_ready <= pool.num_blocks
         groups = [list(held), pool._free, list(pool._cached)]
-        assert sorted(block for group in groups for block in group) == list(range(pool.num_blocks))
+        assert sorted(block for group in groups for block in group) == list(range(pool.num_ready))
         assert set(pool._cached) <= set(pool._digests)
         assert {digest: block for block, digest in pool._digests.items()} == pool._blocks
 

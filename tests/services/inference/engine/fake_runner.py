@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from services.inference.engine.runner.protocol import Segment, StepResult
+from services.inference.engine.runner.protocol import BlockMemory, Segment, StepResult
 from services.inference.engine.types import BLOCK_SIZE, SampledToken, SequenceRequest, TokenLogprobs
 
 UNWRITTEN = -7
@@ -30,6 +30,33 @@ def reference(request: SequenceRequest) -> list[int]:
 
 
 @dataclass
+class FakeMemory:
+    """Blocks that are taken when a test says so.
+
+    Attributes:
+        num_ready: Blocks that may be used.
+        limit: More than these are refused.
+        wanted: As many are being taken.
+    """
+
+    num_ready: int
+    limit: int
+    wanted: int = 0
+
+    @property
+    def is_growing(self) -> bool:
+        return self.num_ready < self.wanted
+
+    def reserve(self, count: int, *, wait: bool = False) -> None:
+        if wait:
+            self.num_ready = max(self.num_ready, min(count, self.limit))
+        self.wanted = min(max(self.wanted, count + 2), self.limit)
+
+    def grow(self, count: int) -> None:
+        self.num_ready = max(self.num_ready, min(self.num_ready + count, self.wanted, self.limit))
+
+
+@dataclass
 class FakeRunner:
     """Keeps the tokens themselves in the blocks: one that is shared, copied or reused wrongly changes what is sampled.
 
@@ -42,6 +69,7 @@ class FakeRunner:
     """
 
     num_blocks: int = 40
+    block_memory: BlockMemory | None = None
     num_slots: int = 4
     max_step_tokens: int = 36
     faults: list[Exception | None] = field(default_factory=list)
@@ -102,6 +130,7 @@ class FakeRunner:
         for segment in segments:
             for position, token in enumerate(segment.tokens, segment.start):
                 at = segment.blocks[position // BLOCK_SIZE], position % BLOCK_SIZE
+                assert self.block_memory is None or at[0] < self.block_memory.num_ready
                 assert at not in written, "two segments of a step write to one place"
                 written.add(at)
                 self.blocks[at[0]][at[1]] = token

@@ -10,6 +10,13 @@ from services.inference.engine.runner.cpu.kernels.layout import Floats
 
 KINDS = {"float32": FLOAT32, "bfloat16": BFLOAT16, "float16": FLOAT16, "int8": INT8}
 """The kinds of weights by the names that settings give them."""
+KV_KINDS = {name: kind for name, kind in KINDS.items() if kind != INT8}
+"""Those of keys and values."""
+
+
+def number_bytes(kind: int) -> int:
+    """Bytes of a number of a kind other than INT8."""
+    return 4 if kind == FLOAT32 else 2
 
 
 def pack_panels(weights: Floats, kind: int, target: NDArray[np.uint8]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from services.inference.engine.runner.cpu.cache_memory import CacheMemory
 from services.inference.engine.runner.cpu.kernels import step as kernels
 from services.inference.engine.runner.cpu.kernels.bfloat16 import GROUP
 from services.inference.engine.runner.cpu.kernels.int8 import BLOCK, ROW_BLOCK_FLOATS
@@ -13,6 +14,7 @@ from services.inference.engine.runner.cpu.kernels.intrinsics import (
     BFLOAT16_TILES,
     CACHE_LINE,
     CHAINS,
+    FLOAT32,
     INT8,
     LANES,
     PANEL,
@@ -31,13 +33,14 @@ from services.inference.engine.runner.cpu.kernels.layout import (
     Words,
 )
 from services.inference.engine.runner.cpu.kernels.linear import MATRIX_WORDS
+from services.inference.engine.runner.cpu.panels import number_bytes
 from services.inference.engine.runner.cpu.rotation import Rotation
 from services.inference.engine.runner.cpu.step_threads import StepThreads
 from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.runner.cpu.weights import aligned_bytes, round_up
 from services.inference.engine.runner.protocol import Segment, StepResult
 from services.inference.engine.sampler import Sampler
-from services.inference.engine.types import BLOCK_SIZE, SequenceRequest, TokenLogprobs
+from services.inference.engine.types import BLOCK_SIZE, SequenceRequest, TokenLogprobs, num_blocks_of
 from shared.kernels.compiling import Call, Kernel
 from shared.lm import ModelConfig
 
@@ -47,17 +50,18 @@ _LONGER = 1.8  # so that, with all that is not the model, the time between two t
 
 
 class CpuRunner:
-    """A model, its KV cache and room for one step, all allocated once; a `Runner`.
+    """A model, its KV cache, and room for one step that is allocated once; a `Runner`.
 
     Args:
         config: The architecture.
         weights: From `pack_weights`.
         sampler: Samples from logits that are views of one array, valid until the next step.
         thread_pool: The threads that run a step; the sampler may use it too.
-        num_blocks: Blocks of the KV cache.
+        num_blocks: The most blocks of the KV cache.
         num_slots: Sequences that may run at the same time.
         max_step_tokens: The most tokens of a step.
         context_length: The most tokens of a sequence, where the cache has room for as many.
+        kv_kind: What keys and values are kept as: FLOAT32, BFLOAT16 or FLOAT16.
         thread_counts: How many of the pool's threads may run a step; all by default. Of several numbers the best for
             each number of rows is chosen by time, for which steps are run at once.
     """
@@ -73,6 +77,7 @@ class CpuRunner:
         num_slots: int,
         max_step_tokens: int,
         context_length: int,
+        kv_kind: int = FLOAT32,
         thread_counts: Sequence[int] = (),
     ):
         self.num_blocks = num_blocks
@@ -84,13 +89,19 @@ class CpuRunner:
         self._context_length = min(context_length, num_blocks * BLOCK_SIZE)
         self._weights = weights
         self._step_threads = StepThreads(thread_counts or [thread_pool.num_threads])
-        self._shape = _shape(config, num_blocks, self._context_length)
-        self._cache = _cache(self._shape)
+        self._shape = _shape(config, kv_kind, self._context_length)
+        self.block_memory = CacheMemory(
+            num_blocks,
+            block_bytes(config, kv_kind),
+            num_first=num_blocks_of(self._context_length),
+            num_slots=num_slots,
+        )
+        self._cache = Cache(self.block_memory.array, kv_kind, number_bytes(kv_kind))
         self._rotation = Rotation(config, self._context_length)
         self._work = _activations(
             config, weights, num_slots, max_step_tokens, self._shape.scratch * thread_pool.num_threads
         )
-        blocks_of_sequence = -(-self._context_length // BLOCK_SIZE)
+        blocks_of_sequence = num_blocks_of(self._context_length)
         self._batch = Batch(
             tokens=np.zeros(max_step_tokens, np.int64),
             positions=np.zeros(max_step_tokens, np.int64),
@@ -126,9 +137,8 @@ class CpuRunner:
 
     def copy_block(self, source: int, target: int) -> None:
         """See `Runner`."""
-        for array in self._cache:
-            by_block = array.reshape(self._shape.num_layers, self.num_blocks, -1)
-            by_block[:, target] = by_block[:, source]
+        blocks = self._cache.memory.reshape(self.num_blocks, -1)
+        blocks[target] = blocks[source]
 
     def run(self, segments: Sequence[Segment]) -> StepResult:
         """See `Runner`."""
@@ -222,10 +232,15 @@ class CpuRunner:
         return scores
 
 
-def block_bytes(config: ModelConfig) -> int:
+def block_bytes(config: ModelConfig, kv_kind: int) -> int:
     """Memory of one block of the KV cache."""
-    heads = config.num_layers * config.num_kv_heads
-    return 4 * heads * BLOCK_SIZE * (config.head_dim + round_up(config.head_dim, LANES))
+    return config.num_layers * sum(_key_and_value_bytes(config, kv_kind))
+
+
+def _key_and_value_bytes(config: ModelConfig, kv_kind: int) -> tuple[int, int]:
+    """Memory of the keys of a block in one layer, and of its values."""
+    of_a_channel = config.num_kv_heads * BLOCK_SIZE * number_bytes(kv_kind)
+    return of_a_channel * config.head_dim, of_a_channel * round_up(config.head_dim, LANES)
 
 
 def position_bytes(config: ModelConfig, num_threads: int, num_slots: int) -> int:
@@ -268,7 +283,8 @@ class _ParallelCall:
         self._run(calls)
 
 
-def _shape(config: ModelConfig, num_blocks: int, context_length: int) -> Shape:
+def _shape(config: ModelConfig, kv_kind: int, context_length: int) -> Shape:
+    key_bytes, value_bytes = _key_and_value_bytes(config, kv_kind)
     scores = round_up(context_length, 4 * BLOCK_SIZE) + LANES
     sums = round_up(config.head_dim, CHAINS * LANES) + 2 * CHAINS * LANES
     return Shape(
@@ -278,23 +294,11 @@ def _shape(config: ModelConfig, num_blocks: int, context_length: int) -> Shape:
         num_kv_heads=config.num_kv_heads,
         head_dim=config.head_dim,
         has_head_norm=int(config.qk_norm),
-        num_blocks=num_blocks,
+        key_bytes=key_bytes,
+        layer_bytes=key_bytes + value_bytes,
         scores=scores,
         sums=sums,
         scratch=round_up(max(config.num_heads, TILE) * (scores + sums + 1), LANES),
-    )
-
-
-def _cache(shape: Shape) -> Cache:
-    """Memory that is the process' own from here on, by having been written to, unlike what `np.zeros` gives.
-
-    The system would hand it over in the middle of steps, which took 40 ms for the 16 MB of huge pages that a block in
-    all layers lies in, and would end the process under load where there is not enough.
-    """
-    heads = shape.num_layers * shape.num_blocks * shape.num_kv_heads
-    return Cache(
-        keys=np.full(heads * shape.head_dim * LANES, 0, np.float32),
-        values=np.full(heads * round_up(shape.head_dim, LANES) * LANES, 0, np.float32),
     )
 
 

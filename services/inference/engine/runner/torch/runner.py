@@ -73,6 +73,7 @@ class TorchRunner:
         num_slots: Sequences that may run at the same time.
         max_length: Tokens of a sequence, prompt and output together, where the cache has room for as many.
         max_step_tokens: The most tokens of a step.
+        kv_dtype: Of keys and values in the cache; by default that of the model.
         valid_tokens: bool [vocab_size], False for ids that must never be sampled.
     """
 
@@ -85,12 +86,14 @@ class TorchRunner:
         num_slots: int,
         max_length: int,
         max_step_tokens: int,
+        kv_dtype: torch.dtype | None = None,
         valid_tokens: Tensor | None = None,
     ) -> None:
         self.num_blocks, self.num_slots, self.max_step_tokens = num_blocks, num_slots, max_step_tokens
+        self.block_memory = None
         weight = model.output_weight
         self._model, self._device = model, weight.device
-        self._cache = PagedCache(model.config, num_blocks + 1, weight.device, weight.dtype)
+        self._cache = PagedCache(model.config, num_blocks + 1, weight.device, kv_dtype or weight.dtype)
         self._tile_size = min(_LARGEST_TILE, -(-num_slots // 16) * 16)
         self._num_partitions = -(-min(max_length, num_blocks * BLOCK_SIZE) // (BLOCK_SIZE * PARTITION_BLOCKS))
         num_tiles = -(-max_step_tokens // self._tile_size)

@@ -30,9 +30,15 @@ class PagedCache:
         self._values[:, target] = self._values[:, source]
 
     def write(self, layer: int, indices: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Write keys and values [T, num_kv_heads, head_dim] to indices [T], counted through all blocks."""
-        self._keys[layer].flatten(0, 1).index_copy_(0, indices, keys)
-        self._values[layer].flatten(0, 1).index_copy_(0, indices, values)
+        """Write keys and values [T, num_kv_heads, head_dim] to indices [T], counted through all blocks.
+
+        What float16 cannot hold becomes NaN, as on the CPU: beside an infinite key all others would count as nothing.
+        """
+        for cache, numbers in ((self._keys, keys), (self._values, values)):
+            kept = numbers.to(cache.dtype)
+            if cache.dtype is torch.float16:
+                kept = kept.where(kept.isfinite(), torch.nan)
+            cache[layer].flatten(0, 1).index_copy_(0, indices, kept)
 
     def read(self, layer: int, blocks: Tensor) -> tuple[Tensor, Tensor]:
         """Gather blocks [T, N]: keys and values [T, N * BLOCK_SIZE, num_kv_heads, head_dim]."""
@@ -88,7 +94,8 @@ class Tile:
         total, mixed = torch.zeros_like(peak), torch.zeros_like(queries, dtype=torch.float32)
         for partition in range(self._num_partitions):
             first = FIRST_BLOCK + partition * PARTITION_BLOCKS
-            keys, values = self._cache.read(layer, self._input[:, first : first + PARTITION_BLOCKS])
+            blocks = self._input[:, first : first + PARTITION_BLOCKS]
+            keys, values = (numbers.to(queries.dtype) for numbers in self._cache.read(layer, blocks))
             positions = torch.arange(keys.shape[1], device=keys.device) + partition * PARTITION_BLOCKS * BLOCK_SIZE
             seen = positions <= self._input[:, POSITION, None]
             scores = (queries @ keys.permute(0, 2, 3, 1)).float().where(seen[:, None, None], -torch.inf)

@@ -5,7 +5,7 @@ import pytest
 from services.inference.engine.errors import RequestTooLargeError
 from services.inference.engine.scheduling.core import EngineCore
 from tests.services.inference.engine.core_driver import Driver, expected_scores, request
-from tests.services.inference.engine.fake_runner import FakeRunner, reference
+from tests.services.inference.engine.fake_runner import FakeMemory, FakeRunner, reference
 
 
 def test_a_sequence_gives_its_start_its_prompt_and_its_tokens() -> None:
@@ -166,6 +166,57 @@ def test_six_sequences_share_a_pool_that_holds_four() -> None:  # B70
         driver.submit(6, request(80, 600))
     driver.run()
     assert [driver.tokens(request_id) for request_id in range(6)] == [[reference(sequence)] for sequence in sequences]
+    assert driver.core.stats().preemptions > 0
+    driver.check_empty()
+
+
+def test_memory_is_taken_before_cached_blocks_are_evicted() -> None:
+    memory = FakeMemory(num_ready=10, limit=40)
+    driver = Driver(FakeRunner(num_blocks=40, block_memory=memory))
+    driver.submit(0, request([1] * 80, 1))
+    driver.run()
+    assert driver.core.stats()._replace(steps=0)[2:6] == (0, 5, 40, 10)
+    driver.submit(1, request([2] * 150, 1))  # alone, it waits for memory
+    driver.run()
+    assert driver.core.stats().kv_blocks_cached == 5 + 9
+    assert driver.core.stats().kv_blocks_allocated == 15
+    memory.limit = 15
+    driver.submit(2, request([3] * 150, 1))
+    driver.run()
+    assert driver.core.stats().kv_blocks_cached == 14
+    assert [driver.tokens(2), driver.core.stats().kv_blocks_allocated] == [[reference(request([3] * 150, 1))], 15]
+
+
+def test_while_memory_is_taken_others_go_on_and_nothing_is_evicted() -> None:
+    memory = FakeMemory(num_ready=12, limit=40)
+    driver = Driver(FakeRunner(num_blocks=40, block_memory=memory))
+    driver.submit(0, request([1] * 64, 1))
+    driver.run()
+    driver.submit(1, request([2] * 64, 60))
+    driver.step()
+    driver.submit(2, request([3] * 100, 2))
+    for _ in range(10):
+        driver.step()
+        assert (len(driver.core._scheduler.running), driver.core.stats().kv_blocks_cached >= 4) == (1, True)
+    memory.grow(100)
+    driver.step()
+    assert len(driver.core._scheduler.running) == 2
+    driver.run()
+    assert driver.core.stats().preemptions == 0
+    assert [driver.tokens(1), driver.tokens(2)] == [
+        [reference(request([2] * 64, 60))],
+        [reference(request([3] * 100, 2))],
+    ]
+
+
+def test_where_no_memory_is_left_the_youngest_waits() -> None:
+    """B70: as with a cache of that size."""
+    memory = FakeMemory(num_ready=12, limit=12)
+    driver = Driver(FakeRunner(num_blocks=40, num_slots=4, block_memory=memory))
+    for request_id in range(3):
+        driver.submit(request_id, request([request_id] * 40, 100))
+    driver.run()
+    assert [driver.tokens(number) for number in range(3)] == [[reference(request([n] * 40, 100))] for n in range(3)]
     assert driver.core.stats().preemptions > 0
     driver.check_empty()
 

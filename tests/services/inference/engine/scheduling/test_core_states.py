@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from services.inference.engine.types import SequenceRequest
 from shared.lm import SamplingParams
 from tests.services.inference.engine.core_driver import Driver, expected_scores
-from tests.services.inference.engine.fake_runner import FakeRunner, reference
+from tests.services.inference.engine.fake_runner import FakeMemory, FakeRunner, reference
 
 # Prompts that share beginnings, whole ones too.
 _prompts = st.builds(
@@ -30,9 +30,19 @@ def _sequences(draw: st.DrawFn) -> list[SequenceRequest]:
 
 
 class CoreMachine(RuleBasedStateMachine):
-    @initialize(blocks=st.integers(7, 24), slots=st.integers(1, 6), prefill_tokens=st.integers(1, 64))
-    def start(self, blocks: int, slots: int, prefill_tokens: int) -> None:
-        runner = FakeRunner(num_blocks=blocks, num_slots=slots, max_step_tokens=slots + prefill_tokens)
+    @initialize(
+        blocks=st.integers(7, 24),
+        slots=st.integers(1, 6),
+        prefill_tokens=st.integers(1, 64),
+        memory=st.none() | st.builds(FakeMemory, num_ready=st.just(7), limit=st.integers(7, 24)),
+    )
+    def start(self, blocks: int, slots: int, prefill_tokens: int, memory: FakeMemory | None) -> None:
+        self.memory = memory
+        if memory is not None:
+            memory.limit = min(memory.limit, blocks)
+        runner = FakeRunner(
+            num_blocks=blocks, num_slots=slots, max_step_tokens=slots + prefill_tokens, block_memory=memory
+        )
         self.driver = Driver(runner, prefill_tokens)
         self.requests: dict[tuple[int, int], SequenceRequest] = {}
         self.canceled: set[tuple[int, int]] = set()
@@ -63,6 +73,18 @@ class CoreMachine(RuleBasedStateMachine):
     def limit_of_the_runner(self, most: int | None) -> None:
         """What is too much at once gets through in parts."""
         self.driver.runner.most_segments = most
+
+    @rule(blocks=st.integers(1, 6))
+    def memory_is_taken(self, blocks: int) -> None:
+        """In the background, sooner or later."""
+        if self.memory is not None:
+            self.memory.grow(blocks)
+
+    @rule(limit=st.integers(7, 24))
+    def others_take_or_free_memory(self, limit: int) -> None:
+        if self.memory is not None:
+            self.memory.limit = max(self.memory.num_ready, min(limit, self.driver.runner.num_blocks))
+            self.memory.wanted = min(self.memory.wanted, self.memory.limit)
 
     @invariant()
     def accounted_for(self) -> None:

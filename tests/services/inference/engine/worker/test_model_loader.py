@@ -144,6 +144,29 @@ def test_a_model_with_biases_is_served_in_every_dtype(
         assert draw.token == int(model(torch.tensor([[1, 2]]))[0, -1].argmax())
 
 
+@pytest.mark.parametrize(
+    ("dtype", "kv_dtype", "found"),
+    [
+        ("float32", "auto", "float32"),
+        ("float16", "auto", "float32"),
+        ("bfloat16", "auto", "bfloat16"),
+        ("int8", "auto", "bfloat16"),
+        ("int8", "float16", "float16"),
+        ("float32", "bfloat16", "bfloat16"),
+    ],
+)
+def test_the_cache_is_of_the_kind_that_was_asked_for(model_dir: Path, dtype: str, kv_dtype: str, found: str) -> None:
+    """As many tokens take half of the memory in 16 bits; memory is taken for one context of 128 tokens at first."""
+    config = EngineConfig(model_dir, device="cpu", threads=1, dtype=dtype, kv_dtype=kv_dtype, kv_cache_bytes=1 << 20)
+    loaded = load_model(config)
+    assert loaded.ready.kv_dtype == found
+    model = read_description(model_dir).config
+    numbers = model.num_layers * model.num_kv_heads * 16 * (model.head_dim + 16)  # values fill vectors of 16
+    assert model.head_dim == 8
+    assert loaded.ready.num_blocks == (1 << 20) // (numbers * (4 if found == "float32" else 2))
+    assert loaded.ready.num_allocated_blocks == 8
+
+
 def libraries(*, has_driver: bool) -> Callable[[str | None], ctypes.CDLL]:
     """`ctypes.CDLL` on a machine with a GPU's driver or without."""
     load = ctypes.CDLL

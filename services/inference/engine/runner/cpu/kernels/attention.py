@@ -1,7 +1,8 @@
 """Attention over the blocks of a paged KV cache.
 
-In a block of one layer and one head, keys lie with the positions side by side ([head_dim, LANES], so that a vector is
-one channel of all positions), values one position after the other ([LANES, head_dim rounded up to LANES]).
+A block is contiguous: of each layer, the keys of all heads, then their values. Keys of a head lie with the positions
+side by side ([head_dim, LANES], so that a vector is one channel of all positions), values one position after the other
+([LANES, head_dim rounded up to LANES]).
 """
 
 import numpy as np
@@ -82,18 +83,10 @@ def rotate(x: Float32Array, index: int64, head_dim: int64, rotation: Float32Arra
         x[index + half + channel] = second * cosine + first * sine
 
 
-@compiled
-def write_key(x: Float32Array, index: int64, head_dim: int64, keys: Float32Array, place: int64) -> None:
-    """Put a head's key into its block, from its position in the first channel on."""
-    for channel in range(head_dim):
-        keys[place + channel * LANES] = x[index + channel]
-
-
-@compiled
-def write_value(x: Float32Array, index: int64, head_dim: int64, values: Float32Array, place: int64) -> None:
-    """Put a head's value into its block."""
-    for channel in range(head_dim):
-        values[place + channel] = x[index + channel]
+@inlined
+def layer_keys(step: Step, layer: int64, entry: int64) -> int64:
+    """The byte at which a layer's keys begin, in the block at an entry of the batch's tables."""
+    return (step.batch.blocks[entry] * step.shape.num_layers + layer) * step.shape.layer_bytes
 
 
 @compiled
@@ -102,14 +95,13 @@ def score_heads(step: Step, layer: int64, row: int64, head: int64, heads: int64,
 
     Those of each go to the scratch, shape.scores apart from `scores` on.
     """
-    shape, batch, keys = step.shape, step.batch, step.cache.keys
+    shape, batch = step.shape, step.batch
     head_dim, group = shape.head_dim, shape.num_heads // shape.num_kv_heads
-    size, stride = head_dim * LANES, shape.num_kv_heads * head_dim * LANES
-    base, table, last = layer * shape.num_blocks * stride, batch.tables[row], batch.positions[row] // LANES
+    size, table, last = head_dim * LANES * step.cache.number_bytes, batch.tables[row], batch.positions[row] // LANES
     query = row * step.work.qkv.stride + head * head_dim
-    begin = base + batch.blocks[table] * stride
+    begin = layer_keys(step, layer, table)
     for number in range(last + 1):
-        following = base + batch.blocks[table + min(number + 1, last)] * stride
+        following = layer_keys(step, layer, table + min(number + 1, last))
         place = scores + number * LANES
         for a in range(0, heads, HEADS):
             # Where fewer are left, the last one is computed again and again.
@@ -117,7 +109,7 @@ def score_heads(step: Step, layer: int64, row: int64, head: int64, heads: int64,
             dot_keys(
                 step.work.qkv.values,
                 (query + a * head_dim, query + b * head_dim, query + c * head_dim, query + d * head_dim),
-                keys,
+                step.cache,
                 (
                     begin + (head + a) // group * size,
                     begin + (head + b) // group * size,
@@ -145,30 +137,31 @@ def mix_heads(step: Step, layer: int64, row: int64, head: int64, heads: int64, s
     """
     shape, batch, scratch = step.shape, step.batch, step.work.scratch
     padded, group = whole_vectors(shape.head_dim), shape.num_heads // shape.num_kv_heads
-    size, stride = padded * LANES, shape.num_kv_heads * padded * LANES
-    base, table = layer * shape.num_blocks * stride, batch.tables[row]
-    count = batch.positions[row] + 1
+    part = LANES * step.cache.number_bytes  # the bytes of a vector
+    table, count = batch.tables[row], batch.positions[row] + 1
     last = (count - 1) // LANES
     for place in range(sums, sums + heads * shape.sums):
         scratch[place] = np.float32(0.0)
-    begin = base + batch.blocks[table] * stride
+    begin = layer_keys(step, layer, table) + shape.key_bytes
     for number in range(last + 1):
-        following = base + batch.blocks[table + min(number + 1, last)] * stride
+        following = layer_keys(step, layer, table + min(number + 1, last)) + shape.key_bytes
         for index in range(heads):
             share = shares + index * shape.scores + number * LANES
-            value = begin + (head + index) // group * size
+            value = begin + (head + index) // group * padded * part
             total, ahead = sums + index * shape.sums, following - begin
-            channel, left = 0, count - number * LANES
-            while padded - channel >= 4 * LANES:
-                mix_values_4(scratch, (share, 0), (total, 0), left, step.cache.values, value + channel, ahead, padded)
-                channel += 4 * LANES
+            vectors, left = padded // LANES, count - number * LANES
+            while vectors >= 4:
+                mix_values_4(scratch, (share, 0), (total, 0), left, step.cache, value, ahead, padded)
+                vectors -= 4
+                value += 4 * part
                 total += CHAINS * LANES
-            if padded - channel >= 2 * LANES:
-                mix_values_2(scratch, (share, 0), (total, 0), left, step.cache.values, value + channel, ahead, padded)
-                channel += 2 * LANES
+            if vectors >= 2:
+                mix_values_2(scratch, (share, 0), (total, 0), left, step.cache, value, ahead, padded)
+                vectors -= 2
+                value += 2 * part
                 total += CHAINS * LANES
-            if padded - channel >= LANES:
-                mix_values_1(scratch, (share, 0), (total, 0), left, step.cache.values, value + channel, ahead, padded)
+            if vectors >= 1:
+                mix_values_1(scratch, (share, 0), (total, 0), left, step.cache, value, ahead, padded)
         begin = following
 
 
@@ -184,44 +177,45 @@ def score_tile(step: Step, layer: int64, row: int64, head: int64, scores: int64)
     """As `score_heads`, of one head of TILE tokens, whose scores lie shape.scores apart."""
     shape, batch = step.shape, step.batch
     head_dim, group = shape.head_dim, shape.num_heads // shape.num_kv_heads
-    size, stride = head_dim * LANES, shape.num_kv_heads * head_dim * LANES
-    base = layer * shape.num_blocks * stride + head // group * size
+    begin = head // group * head_dim * LANES * step.cache.number_bytes
     table, last = batch.tables[row], batch.positions[row] // LANES
     query = row * step.work.qkv.stride + head * head_dim
     for number in range(0, last + 1, 4):
         blocks = (
-            base + batch.blocks[table + number] * stride,
-            base + batch.blocks[table + min(number + 1, last)] * stride,
-            base + batch.blocks[table + min(number + 2, last)] * stride,
-            base + batch.blocks[table + min(number + 3, last)] * stride,
+            begin + layer_keys(step, layer, table + number),
+            begin + layer_keys(step, layer, table + min(number + 1, last)),
+            begin + layer_keys(step, layer, table + min(number + 2, last)),
+            begin + layer_keys(step, layer, table + min(number + 3, last)),
         )
         target = Rows(step.work.scratch, shape.scores)
-        dot_tile(step.work.qkv, query, step.cache.keys, blocks, head_dim, target, scores + number * LANES)
+        dot_tile(step.work.qkv, query, step.cache, blocks, head_dim, target, scores + number * LANES)
 
 
 @compiled
 def mix_tile(step: Step, layer: int64, row: int64, head: int64, shares: int64, sums: int64) -> None:
     """As `mix_heads`, of one head of TILE tokens, whose sums lie shape.sums apart."""
-    shape, batch, scratch, values = step.shape, step.batch, step.work.scratch, step.cache.values
+    shape, batch, scratch, cache = step.shape, step.batch, step.work.scratch, step.cache
     padded, group = whole_vectors(shape.head_dim), shape.num_heads // shape.num_kv_heads
-    size, stride = padded * LANES, shape.num_kv_heads * padded * LANES
-    base, table = layer * shape.num_blocks * stride + head // group * size, batch.tables[row]
+    part = LANES * cache.number_bytes  # the bytes of a vector
+    begin, table = shape.key_bytes + head // group * padded * part, batch.tables[row]
     for place in range(sums, sums + TILE * shape.sums):
         scratch[place] = np.float32(0.0)
     for number in range(batch.positions[row] // LANES + 1):
-        value, share = base + batch.blocks[table + number] * stride, (shares + number * LANES, shape.scores)
+        value, share = begin + layer_keys(step, layer, table + number), (shares + number * LANES, shape.scores)
         count = batch.positions[row] + 1 - number * LANES
-        total, channel = sums, 0
-        while padded - channel >= 4 * LANES:
-            mix_tile_4(scratch, share, (total, shape.sums), count, values, value + channel, 0, padded)
-            channel += 4 * LANES
+        total, vectors = sums, padded // LANES
+        while vectors >= 4:
+            mix_tile_4(scratch, share, (total, shape.sums), count, cache, value, 0, padded)
+            vectors -= 4
+            value += 4 * part
             total += CHAINS * LANES
-        if padded - channel >= 2 * LANES:
-            mix_tile_2(scratch, share, (total, shape.sums), count, values, value + channel, 0, padded)
-            channel += 2 * LANES
+        if vectors >= 2:
+            mix_tile_2(scratch, share, (total, shape.sums), count, cache, value, 0, padded)
+            vectors -= 2
+            value += 2 * part
             total += CHAINS * LANES
-        if padded - channel >= LANES:
-            mix_tile_1(scratch, share, (total, shape.sums), count, values, value + channel, 0, padded)
+        if vectors >= 1:
+            mix_tile_1(scratch, share, (total, shape.sums), count, cache, value, 0, padded)
 
 
 @compiled

@@ -11,21 +11,26 @@ said, and then in one fixed order.
         column + n of the same row of `out`, or is added to what is there.
     sum_of_squares(x, index, count)
         Of `count` numbers, a multiple of LANES: each lane by itself, then the lanes in pairs of halves.
-    dot_keys(q, queries, keys, blocks, ahead, depth, scores, targets)
+    write_numbers(x, index, count, cache, place, stride)
+        Write the `count` numbers from x[index] on to the cache, `stride` numbers apart from byte `place` on, rounded to
+        its kind: to the nearest, of two the even one. NaN stays NaN, and so becomes what float16 cannot hold. The
+        numbers up to the next whole vector are read.
+    dot_keys(q, queries, cache, blocks, ahead, depth, scores, targets)
         Scores of four queries, that begin at the four indices `queries` of q, each against a block of keys: from one of
-        the indices `blocks` on, `keys` hold, for each of `depth` channels, the LANES positions side by side. They go to
-        the indices `targets` of `scores`. What lies `ahead` of the keys is prefetched meanwhile.
+        the bytes `blocks` on, the cache holds, for each of `depth` channels, the LANES positions side by side. Keys are
+        float32 once they are loaded. Scores go to the indices `targets` of `scores`. What lies `ahead` bytes of the
+        keys is prefetched meanwhile.
     softmax(scores, index, count)
         Turn `count` scores into exp(score - largest), those up to the next whole vector into 0; returns their sum.
-    dot_tile(q, index, keys, blocks, depth, scores, target)
+    dot_tile(q, index, cache, blocks, depth, scores, target)
         The same scores for TILE queries, from index `index` of the rows q on, each against four blocks of keys. Those
         of a query lie side by side, from index `target` of the rows `scores` on.
-    mix_values_V(scratch, shares, sums, count, values, value, ahead, depth)
-        Add `count` rows of values (at most LANES are used), each times its share, for V vectors of channels from
-        values[value] on. Rows lie `depth` apart; what lies `ahead` of them is prefetched meanwhile. `shares` and `sums`
-        are places in `scratch` and their distance from one query to the next; a query has CHAINS // V sums, V vectors
-        each, which the rows are added to in turn.
-    mix_tile_V(scratch, shares, sums, count, values, value, ahead, depth)
+    mix_values_V(scratch, shares, sums, count, cache, value, ahead, depth)
+        Add `count` rows of values (at most LANES are used), each times its share, for V vectors of channels from byte
+        `value` of the cache on. Rows lie `depth` numbers apart; what lies `ahead` bytes of them is prefetched.
+        `shares` and `sums` are places in `scratch` and their distance from one query to the next; a query has
+        CHAINS // V sums, V vectors each, which the rows are added to in turn.
+    mix_tile_V(scratch, shares, sums, count, cache, value, ahead, depth)
         The same sums for TILE queries. Each sees one row more than the one before. Nothing is prefetched.
     swiglu(x, index, out, out_index)
         silu of LANES gates, times the LANES numbers behind them.
@@ -44,7 +49,8 @@ CHAINS = 4  # vectors of sums of values, since each addition waits for the one b
 CACHE_LINE = 8  # words of 64 bits
 
 FLOAT32, BFLOAT16, FLOAT16, INT8, BFLOAT16_TILES = range(5)
-"""The kinds of weights. BFLOAT16_TILES are BFLOAT16, to be multiplied by `tiles`."""
+"""The kinds of weights. BFLOAT16_TILES are BFLOAT16, to be multiplied by `tiles`; those of keys
+and values are the first three."""
 
 _LINEAR = "services.inference.engine.runner.cpu.kernels.linear_llvm"
 _ATTENTION = "services.inference.engine.runner.cpu.kernels.attention_llvm"
@@ -57,6 +63,7 @@ panel_product_4 = Intrinsic("panel_product_4", _LINEAR)
 panel_product_8 = Intrinsic("panel_product_8", _LINEAR)
 panel_product_12 = Intrinsic("panel_product_12", _LINEAR)
 sum_of_squares = Intrinsic("sum_of_squares", _LINEAR)
+write_numbers = Intrinsic("write_numbers", _ATTENTION)
 dot_keys = Intrinsic("dot_keys", _ATTENTION)
 softmax = Intrinsic("softmax", _ATTENTION)
 dot_tile = Intrinsic("dot_tile", _ATTENTION)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.kernels.types import Bytes, Float32Array, Int64Array, float32, int64
+from shared.kernels.types import Bytes, Float32Array, Int64Array, Uint8Array, float32, int64
 
 Floats = NDArray[np.float32]
 Words = NDArray[np.int64]
@@ -23,7 +23,8 @@ class Shape(NamedTuple):
     num_kv_heads: int64
     head_dim: int64
     has_head_norm: int64
-    num_blocks: int64
+    key_bytes: int64  # of the keys of a block in a layer
+    layer_bytes: int64  # of its keys and values
     scores: int64  # numbers of a head's scores
     sums: int64  # of a head's sums
     scratch: int64  # of a thread
@@ -50,10 +51,17 @@ class Weights(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """Keys and values of all layers, blocks and heads, see `attention`."""
+    """Keys and values of all blocks, layers and heads, see `attention`.
 
-    keys: Float32Array
-    values: Float32Array
+    Attributes:
+        memory: Their bytes.
+        kind: Of their numbers: FLOAT32, BFLOAT16 or FLOAT16.
+        number_bytes: Of each.
+    """
+
+    memory: Uint8Array
+    kind: int64
+    number_bytes: int64
 
 
 class Batch(NamedTuple):

@@ -8,9 +8,6 @@ instructions, but changes no order of floating-point operations.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 # ruff: noqa: ARG001
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
-
 import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
@@ -24,10 +21,9 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     FLOAT,
     ZERO,
     Loop,
-    from_float16,
+    for_kind,
     has_feature,
     load,
-    load_halves,
     offset,
     store,
     store_or_add,
@@ -54,19 +50,15 @@ def _panel_product(rows: int):
             values, stride = unpack_tuple(builder, out)
             place = builder.add(builder.mul(first, stride), column)
             target = address(context, builder, out_kind.types[0], values, place, FLOAT)
-            done = builder.append_basic_block("done")
-            choice = builder.switch(kind, done)
-            for one, of_kind in _WEIGHTS.items():
-                block = builder.append_basic_block("of_kind")
-                choice.add_case(word(one), block)
-                builder.position_at_end(block)
-                sums = _accumulate(builder, weights, of_kind, depth, activations)
+
+            def write(number_kind):
+                sums = _accumulate(builder, weights, number_kind, depth, activations)
                 for row, of_row in enumerate(sums):
                     for number, total in enumerate(of_row):
                         place = builder.add(builder.mul(stride, word(row)), word(number * LANES))
                         store_or_add(builder, total, offset(builder, target, place), add)
-                builder.branch(done)
-            builder.position_at_end(done)
+
+            for_kind(builder, kind, write, among=(FLOAT32, FLOAT16))
             return context.get_dummy_value()
 
         return types.void(panel, x, types.int64, out, types.int64, types.boolean), generate
@@ -80,19 +72,6 @@ panel_product_3 = _panel_product(3)
 panel_product_4 = _panel_product(4)
 panel_product_8 = _panel_product(8)
 panel_product_12 = _panel_product(12)
-
-
-class _Weights(NamedTuple):
-    """How weights of a kind are read: their bytes, and a function from the address of LANES of them to a vector."""
-
-    size: int
-    load: Callable[[Any, Any], Any]
-
-
-_WEIGHTS = {
-    FLOAT32: _Weights(4, load),
-    FLOAT16: _Weights(2, lambda builder, pointer: from_float16(builder, load_halves(builder, pointer))),
-}
 
 
 def _accumulate(builder, panel, of_kind, depth, activations):

@@ -9,6 +9,7 @@ import numpy as np
 from services.inference.engine.runner.cpu.kernels.attention import (
     begins_tile,
     head_norm,
+    layer_keys,
     mix_heads,
     mix_tile,
     rms_norm,
@@ -16,11 +17,9 @@ from services.inference.engine.runner.cpu.kernels.attention import (
     score_heads,
     score_tile,
     whole_vectors,
-    write_key,
     write_mixed,
-    write_value,
 )
-from services.inference.engine.runner.cpu.kernels.intrinsics import LANES, TILE, barrier, softmax
+from services.inference.engine.runner.cpu.kernels.intrinsics import LANES, TILE, barrier, softmax, write_numbers
 from services.inference.engine.runner.cpu.kernels.layout import Shape, Step, Threads
 from services.inference.engine.runner.cpu.kernels.linear import gated_linear, linear
 from shared.kernels.compiling import compiled
@@ -120,14 +119,14 @@ def norm_rows(threads: Threads, step: Step, gain: int64) -> None:
 @compiled
 def place_rows(threads: Threads, step: Step, layer: int64) -> None:
     """Norm (where there is one) and rotate queries and keys, scale the queries, and put keys and values into blocks."""
-    shape, batch, qkv = step.shape, step.batch, step.work.qkv.values
+    shape, batch, cache, qkv = step.shape, step.batch, step.cache, step.work.qkv.values
     heads, kv_heads, head_dim = shape.num_heads, shape.num_kv_heads, shape.head_dim
     padded = whole_vectors(head_dim)
     gain = gain_of(shape, layer) + 2 * whole_vectors(shape.d_model)
     scale = np.float32(1.0) / np.sqrt(np.float32(head_dim))
     for row in range(threads.thread, step.num_rows, threads.count):
         position, index = batch.positions[row], row * step.work.qkv.stride
-        block = layer * shape.num_blocks + batch.blocks[batch.tables[row] + position // LANES]
+        keys = layer_keys(step, layer, batch.tables[row] + position // LANES)
         in_block = position % LANES
         for head in range(heads + kv_heads):
             place = index + head * head_dim
@@ -137,15 +136,15 @@ def place_rows(threads: Threads, step: Step, layer: int64) -> None:
                 head_norm(qkv, place, head_dim, step.weights.gains, of_kind, step.epsilon)
             rotate(qkv, place, head_dim, step.rotation, position * head_dim)
             if is_key:
-                number = block * kv_heads + head - heads
-                write_key(qkv, place, head_dim, step.cache.keys, number * head_dim * LANES + in_block)
+                target = (head - heads) * head_dim * LANES + in_block
+                write_numbers(qkv, place, head_dim, cache, keys + target * cache.number_bytes, LANES)
             else:
                 for channel in range(head_dim):
                     qkv[place + channel] *= scale
         for head in range(kv_heads):
             place = index + (heads + kv_heads + head) * head_dim
-            number = block * kv_heads + head
-            write_value(qkv, place, head_dim, step.cache.values, (number * LANES + in_block) * padded)
+            target = (head * LANES + in_block) * padded
+            write_numbers(qkv, place, head_dim, cache, keys + shape.key_bytes + target * cache.number_bytes, 1)
 
 
 @compiled

@@ -3,12 +3,15 @@
 # Numba's extension interface is untyped.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import llvmlite.binding as llvm
 from llvmlite import ir
 from numba.core.registry import cpu_target
 
-from services.inference.engine.runner.cpu.kernels.intrinsics import LANES
-from shared.kernels.vector_code import splat
+from services.inference.engine.runner.cpu.kernels.intrinsics import BFLOAT16, FLOAT16, FLOAT32, LANES
+from shared.kernels.vector_code import from_bfloat16, integers, splat, to_bfloat16
 
 BYTE, HALF_WORD, WORD, BIT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.IntType(1)
 FLOAT = ir.FloatType()
@@ -16,6 +19,8 @@ VECTOR = ir.VectorType(FLOAT, LANES)
 INTEGERS = ir.VectorType(HALF_WORD, LANES)
 HALVES = ir.VectorType(ir.IntType(16), LANES)
 ZERO = ir.Constant(VECTOR, None)
+_NAN = 0x7FC0_0000  # its upper half is NaN in bfloat16, and as a number of 16 bits with five of the exponent, too
+_BEYOND_FLOAT16 = 0x477F_F000  # 65,520
 
 
 def offset(builder, pointer, index):
@@ -38,10 +43,6 @@ def store(builder, vector, pointer):
     builder.store(vector, builder.bitcast(pointer, VECTOR.as_pointer()), align=4)
 
 
-def _integers(value: int):
-    return ir.Constant(INTEGERS, [ir.Constant(HALF_WORD, value)] * LANES)
-
-
 def store_or_add(builder, vector, pointer, add):
     """Write a vector from the address of its first number on, or add it to what is there."""
     with builder.if_else(add) as (then, otherwise):
@@ -51,27 +52,44 @@ def store_or_add(builder, vector, pointer, add):
             store(builder, vector, pointer)
 
 
-def load_halves(builder, pointer):
+def _halves(builder, pointer):
     """A vector of numbers of 16 bits from an address on, which need not be aligned."""
     return builder.load(builder.bitcast(pointer, HALVES.as_pointer()), align=2)
 
 
-def from_bfloat16(builder, halves):
-    """The numbers whose upper halves a vector holds."""
-    bits = builder.shl(builder.zext(halves, INTEGERS), _integers(16))
-    return builder.bitcast(bits, VECTOR)
-
-
-def from_float16(builder, halves):
-    """A vector of finite numbers of 16 bits in 32."""
+def _from_float16(builder, halves):
+    """A vector of numbers of 16 bits in 32; what is not finite is NaN where there is no instruction for it."""
     if _has_half_conversion():
         return builder.fpext(builder.bitcast(halves, ir.VectorType(ir.HalfType(), LANES)), VECTOR)
     # Exponent and fraction moved to their places are the number over 2**112, for subnormal ones too.
     wide = builder.zext(halves, INTEGERS)
-    sign = builder.shl(builder.and_(wide, _integers(0x8000)), _integers(16))
-    magnitude = builder.bitcast(builder.shl(builder.and_(wide, _integers(0x7FFF)), _integers(13)), VECTOR)
-    scaled = builder.fmul(magnitude, splat(2.0**112))
-    return builder.bitcast(builder.or_(builder.bitcast(scaled, INTEGERS), sign), VECTOR)
+    sign = builder.shl(builder.and_(wide, integers(0x8000)), integers(16))
+    magnitude = builder.and_(wide, integers(0x7FFF))
+    scaled = builder.fmul(builder.bitcast(builder.shl(magnitude, integers(13)), VECTOR), splat(2.0**112))
+    is_finite = builder.icmp_unsigned("<", magnitude, integers(0x7C00))
+    number = builder.select(is_finite, builder.bitcast(scaled, INTEGERS), integers(_NAN))
+    return builder.bitcast(builder.or_(number, sign), VECTOR)
+
+
+def _to_float16(builder, vector):
+    """The nearest numbers of 16 bits, of two the even one; NaN for what they cannot hold, from 65,520 on.
+
+    In whole numbers (after F. Giesen, "float->half variants", 2016), since not every processor has an instruction.
+    """
+    bits = builder.bitcast(vector, INTEGERS)
+    sign = builder.and_(builder.lshr(bits, integers(16)), integers(0x8000))
+    magnitude = builder.and_(bits, integers(0x7FFFFFFF))
+    is_odd = builder.and_(builder.lshr(magnitude, integers(13)), integers(1))
+    # The exponent's offset is 15 instead of 127, and 13 bits of the fraction are rounded away.
+    normal = builder.lshr(builder.add(magnitude, builder.add(is_odd, integers(0xFFF - (112 << 23)))), integers(13))
+    # Below 2**-14 the sum with 0.5 rounds to a multiple of 2**-24, which then stands in the low bits.
+    half = integers(126 << 23)
+    sum_ = builder.fadd(builder.bitcast(magnitude, VECTOR), builder.bitcast(half, VECTOR))
+    subnormal = builder.sub(builder.bitcast(sum_, INTEGERS), half)
+    is_normal = builder.icmp_unsigned(">=", magnitude, integers(113 << 23))
+    is_held = builder.icmp_unsigned("<", magnitude, integers(_BEYOND_FLOAT16))
+    halves = builder.select(is_held, builder.select(is_normal, normal, subnormal), integers(_NAN >> 16))
+    return builder.trunc(builder.or_(halves, sign), HALVES)
 
 
 def _has_half_conversion() -> bool:
@@ -81,6 +99,51 @@ def _has_half_conversion() -> bool:
 def has_feature(name: str) -> bool:
     """Whether Numba compiles for processors with one of LLVM's features."""
     return f"+{name}" in cpu_target.target_context.codegen()._tm_features.split(",")
+
+
+class NumberKind(NamedTuple):
+    """How numbers of a kind are kept.
+
+    Attributes:
+        size: Bytes of each.
+        load: From the address of LANES of them to a vector.
+        rounded: From a vector to LANES of them.
+    """
+
+    size: int
+    load: Callable[[Any, Any], Any]
+    rounded: Callable[[Any, Any], Any]
+
+
+NUMBERS = {
+    FLOAT32: NumberKind(4, load, lambda _, vector: vector),
+    BFLOAT16: NumberKind(2, lambda builder, pointer: from_bfloat16(builder, _halves(builder, pointer)), to_bfloat16),
+    FLOAT16: NumberKind(2, lambda builder, pointer: _from_float16(builder, _halves(builder, pointer)), _to_float16),
+}
+
+
+def for_kind(builder, kind, generate, among=tuple(NUMBERS)):
+    """Emit `generate(number_kind)` for each kind that numbers may have; the one of `kind` runs.
+
+    Returns:
+        What it returns, where that is not None.
+    """
+    blocks = {number: builder.append_basic_block("of_kind") for number in among}
+    choice = builder.switch(kind, blocks[among[0]])
+    done = builder.append_basic_block("done")
+    results = []
+    for number, block in blocks.items():
+        choice.add_case(word(number), block)
+        builder.position_at_end(block)
+        results.append((generate(NUMBERS[number]), builder.block))
+        builder.branch(done)
+    builder.position_at_end(done)
+    if results[0][0] is None:
+        return None
+    result = builder.phi(results[0][0].type)
+    for value, block in results:
+        result.add_incoming(value, block)
+    return result
 
 
 class Loop:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from services.inference.engine.runner.cpu import kernels
+from services.inference.engine.runner.cpu.kernels.intrinsics import FLOAT32
 from services.inference.engine.runner.cpu.runner import CpuRunner
 from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.runner.cpu.weights import pack_weights
@@ -61,7 +62,9 @@ def make_runner() -> Iterator[MakeRunner]:
     """Makes runners of a model, whose threads end with the test."""
     pools = []
 
-    def make(model: Transformer, num_threads: int = 1, thread_counts: Sequence[int] = ()) -> CpuRunner:
+    def make(
+        model: Transformer, num_threads: int = 1, thread_counts: Sequence[int] = (), kv_kind: int = FLOAT32
+    ) -> CpuRunner:
         thread_pool = KernelThreadPool(num_threads)
         pools.append(thread_pool)
         tensors = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
@@ -74,6 +77,7 @@ def make_runner() -> Iterator[MakeRunner]:
             num_slots=MAX_ROWS,
             max_step_tokens=MAX_STEP_TOKENS,
             context_length=CONTEXT_LENGTH,
+            kv_kind=kv_kind,
             thread_counts=thread_counts,
         )
 

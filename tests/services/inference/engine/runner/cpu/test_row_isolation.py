@@ -5,6 +5,7 @@ from collections import defaultdict
 
 import pytest
 
+from services.inference.engine.runner.cpu.panels import KV_KINDS
 from services.inference.engine.runner.cpu.runner import CpuRunner
 from services.inference.engine.scheduling.core import EngineCore
 from services.inference.engine.types import FailEvent, PromptEvent, SequenceRequest, TokenEvent
@@ -45,6 +46,7 @@ class FewBlocks:
     """A runner that reports fewer blocks than it has: eight sequences at their ends need three times as many."""
 
     num_blocks = 16
+    block_memory = None
 
     def __init__(self, runner: CpuRunner) -> None:
         self.num_slots, self.max_step_tokens = runner.num_slots, runner.max_step_tokens
@@ -79,16 +81,27 @@ def alone(runner: CpuRunner, requests: list[SequenceRequest]) -> Answers:
 
 
 @pytest.mark.parametrize(
-    ("name", "num_threads", "prefill_tokens"), [("grouped heads", 1, 56), ("llama3", 2, 56), ("qwen3", 1, 9)]
+    ("name", "num_threads", "prefill_tokens", "kv_dtype"),
+    [
+        ("grouped heads", 1, 56, "float32"),
+        ("llama3", 2, 56, "float16"),
+        ("qwen3", 1, 9, "float32"),
+        ("qwen3", 2, 56, "bfloat16"),
+    ],
 )
 def test_neighbors_change_nothing(
-    name: str, num_threads: int, prefill_tokens: int, models: dict[str, Transformer], make_runner: MakeRunner
+    name: str,
+    num_threads: int,
+    prefill_tokens: int,
+    kv_dtype: str,
+    models: dict[str, Transformer],
+    make_runner: MakeRunner,
 ) -> None:
     """B70, B71, B72: joining late, in used slots and blocks, cut, found in the cache, preempted, others leaving."""
     model, rng = models[name], random.Random(3)
     requests, others = (make_requests(model.config.vocab_size, rng) for _ in range(2))
-    expected = alone(make_runner(model), requests)
-    runner = FewBlocks(make_runner(model, num_threads))
+    expected = alone(make_runner(model, kv_kind=KV_KINDS[kv_dtype]), requests)
+    runner = FewBlocks(make_runner(model, num_threads, kv_kind=KV_KINDS[kv_dtype]))
     core = EngineCore(runner, prefill_tokens=prefill_tokens)
     for _ in range(2):  # the second time with blocks of the first in the cache
         arrivals = defaultdict(list)

@@ -1,8 +1,6 @@
 """Steps with draws and log-probabilities, as the engine's core asks for them."""
 
 import math
-import subprocess
-import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,25 +25,6 @@ GREEDY = SamplingParams(temperature=0.0, seed=0)
 
 def request(tokens: list[int], params: SamplingParams = GREEDY) -> SequenceRequest:
     return SequenceRequest(tuple(tokens), params, 10, frozenset())
-
-
-def test_the_cache_is_in_memory_before_it_is_used() -> None:
-    """Else the system hands it over in the middle of steps, or ends the process there for want of it.
-
-    In a process of its own: in this one the allocator may have as much left from the tests before.
-    """
-    program = """
-from types import SimpleNamespace
-import psutil
-from services.inference.engine.runner.cpu.runner import _cache
-
-before = psutil.Process().memory_info().rss
-cache = _cache(SimpleNamespace(num_layers=2, num_blocks=2000, num_kv_heads=2, head_dim=64))
-print(psutil.Process().memory_info().rss - before, cache.keys.nbytes + cache.values.nbytes)
-"""
-    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    grown, size = map(int, printed.split())
-    assert grown > 0.9 * size > 50e6
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])

@@ -9,6 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from services.inference.engine.runner.cpu.panels import KV_KINDS
 from services.inference.engine.runner.protocol import Segment
 from services.inference.engine.types import BLOCK_SIZE
 from shared.lm import Transformer
@@ -85,8 +86,9 @@ def test_a_row_depends_on_nothing_but_its_tokens(
     """B29: bit for bit the same alone, token by token, in other chunks, other blocks, with neighbors, in threads."""
     model = models[name]
     sequences = data.draw(batches(model.config.vocab_size))
-    runner = make_runner(model, data.draw(st.sampled_from([1, 2, 3])))
-    alone = make_runner(model)
+    kind = data.draw(st.sampled_from([*KV_KINDS.values()]))
+    runner = make_runner(model, data.draw(st.sampled_from([1, 2, 3])), kv_kind=kind)
+    alone = make_runner(model, kv_kind=kind)
     found: list[list[np.ndarray]] = [[] for _ in sequences]
     starts = [0] * len(sequences)
     chunks = [list(sequence.chunks) for sequence in sequences]
@@ -109,13 +111,14 @@ def test_a_row_depends_on_nothing_but_its_tokens(
             assert logits[0].tobytes() == found_here.tobytes(), f"row {row}, position {position}"
 
 
-def test_what_is_no_number_stays_in_its_row(models: dict[str, Transformer], make_runner: MakeRunner) -> None:
+@pytest.mark.parametrize("kind", KV_KINDS.values(), ids=KV_KINDS.keys())
+def test_what_is_no_number_stays_in_its_row(kind: int, models: dict[str, Transformer], make_runner: MakeRunner) -> None:
     """B48: neighbors, and who gets its blocks and its place in the step afterwards, see nothing of it."""
-    expected = make_runner(models["odd widths"])
+    expected = make_runner(models["odd widths"], kv_kind=kind)
     model = copy.deepcopy(models["odd widths"])
     poison, tokens = 3, list(range(10, 40))
     model.get_parameter("model.embed_tokens.weight").data[poison] = torch.nan
-    runner = make_runner(model)
+    runner = make_runner(model, kv_kind=kind)
     healthy = logits_of(expected, [Segment(tokens, 0, [0, 1])])[0]
     sick, other = logits_of(runner, [Segment([poison] * 20, 0, [4, 5]), Segment(tokens, 0, [6, 7])])
     assert np.isnan(sick).all()
@@ -124,14 +127,15 @@ def test_what_is_no_number_stays_in_its_row(models: dict[str, Transformer], make
         assert logits_of(runner, [Segment(tokens, 0, blocks)])[0].tobytes() == healthy.tobytes()
 
 
-def test_a_copied_block_goes_on_by_itself(models: dict[str, Transformer], make_runner: MakeRunner) -> None:
-    runner = make_runner(models["qwen3"])
+@pytest.mark.parametrize("kind", KV_KINDS.values(), ids=KV_KINDS.keys())
+def test_a_copied_block_goes_on_by_itself(kind: int, models: dict[str, Transformer], make_runner: MakeRunner) -> None:
+    runner = make_runner(models["qwen3"], kv_kind=kind)
     prompt = list(range(20))
     runner.forward([Segment(prompt, 0, [3, 4])])
     runner.copy_block(4, 9)
     both = logits_of(runner, [Segment([50], 20, [3, 4]), Segment([60], 20, [3, 9])])
     for token, logits in zip((50, 60), both, strict=True):
-        fresh = logits_of(make_runner(models["qwen3"]), [Segment([*prompt, token], 0, [0, 1])])[0]
+        fresh = logits_of(make_runner(models["qwen3"], kv_kind=kind), [Segment([*prompt, token], 0, [0, 1])])[0]
         assert logits[0].tobytes() == fresh[-1].tobytes()
 
 

@@ -22,6 +22,7 @@ from shared.lm import (
     generate,
     top_logprobs,
 )
+from shared.lm.attention import attend
 
 NUM_BLOCKS = 120
 MAX_LENGTH = 600  # three chunks of attention
@@ -48,9 +49,14 @@ def model(request: pytest.FixtureRequest) -> Transformer:
     return new_model(request.param)
 
 
-def new_runner(model: Transformer, *, num_slots: int = 5) -> TorchRunner:
+def new_runner(model: Transformer, *, num_slots: int = 5, kv_dtype: torch.dtype | None = None) -> TorchRunner:
     return TorchRunner(
-        model, num_blocks=NUM_BLOCKS, num_slots=num_slots, max_length=MAX_LENGTH, max_step_tokens=MAX_LENGTH
+        model,
+        num_blocks=NUM_BLOCKS,
+        num_slots=num_slots,
+        max_length=MAX_LENGTH,
+        max_step_tokens=MAX_LENGTH,
+        kv_dtype=kv_dtype,
     )
 
 
@@ -208,6 +214,45 @@ def test_half_precision_gives_nearly_the_same_distribution(dtype):
     [rounded] = new_runner(model.to(dtype)).run([segment]).prompt_logprobs
     differences = [abs(ours.chosen - theirs.chosen) for ours, theirs in zip(exact, rounded, strict=True)]
     assert 0 < max(differences) < 0.3
+
+
+@pytest.mark.parametrize("kv_dtype", [torch.bfloat16, torch.float16])
+def test_a_cache_of_half_precision_is_attention_over_rounded_keys_and_values(kv_dtype, monkeypatch):
+    model, prompt = new_model("grouped, tied"), some_tokens(300)
+
+    def attend_rounded(queries, keys, values, *others):
+        return attend(queries, keys.to(kv_dtype).float(), values.to(kv_dtype).float(), *others)
+
+    def logprobs():
+        with torch.inference_mode():
+            return model(torch.tensor([prompt]))[0].log_softmax(-1)[range(299), prompt[1:]].numpy()
+
+    exact = logprobs()
+    monkeypatch.setattr("shared.lm.attention.attend", attend_rounded)
+    expected = logprobs()
+    runner = new_runner(model, kv_dtype=kv_dtype)
+    [found] = runner.run([Segment(prompt, 0, list(range(19)), (), prompt[1:], 0)]).prompt_logprobs
+    error = np.abs(np.array([one.chosen for one in found]) - expected)
+    assert np.median(error) < 0.25 * np.median(np.abs(exact - expected))
+    assert error.max() < np.abs(exact - expected).max()
+
+
+def test_a_key_beyond_float16_spoils_its_sequence_and_no_other():
+    """As on the CPU: an infinite key might make a position count as nothing."""
+    model, large = new_model("grouped, tied"), 7
+    embedding = model.get_parameter("model.embed_tokens.weight").data
+    embedding[:, 0] = 0  # only the large one reads this column
+    embedding[large, 0] = 1.0
+    model.get_parameter("model.layers.0.self_attn.k_proj.weight").data[:, 0] = -1e6
+    tokens = [1, 2, 3]
+    for dtype, is_spoiled in ((torch.float16, True), (torch.bfloat16, False)):
+        runner = new_runner(model, kv_dtype=dtype)
+        for row, prompt in enumerate([[large, *tokens], tokens]):
+            runner.open_slot(row, a_request(prompt, temperature=0.0))
+        segments = [Segment([large, *tokens], 0, [0], (0,)), Segment(tokens, 0, [1], (1,))]
+        draws = runner.run(segments).sampled_tokens
+        assert (draws[0].token == NO_TOKEN) is is_spoiled
+        assert draws[1].token != NO_TOKEN
 
 
 @pytest.mark.case("D57")
