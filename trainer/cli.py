@@ -20,6 +20,7 @@ from trainer.commands.evaluate import evaluate
 from trainer.commands.evaluate_tokenizers import evaluate_tokenizers
 from trainer.commands.export import export
 from trainer.commands.generate import generate
+from trainer.commands.import_model import import_model
 from trainer.commands.report import report
 from trainer.commands.schedule import schedule
 from trainer.commands.sweep import sweep
@@ -59,6 +60,7 @@ for _command in (
     *(evaluate, evaluate_tokenizers, generate, export, demo),
 ):
     app.command(_command)
+app.command(import_model, name="import")
 
 
 @app.meta.default

@@ -63,9 +63,6 @@ class Ownlm(Encoder):
     def one(self, text: str) -> Any:
         return self.tokenizer.encode_to_numpy(text)
 
-    def short(self, text: str) -> Any:
-        return self.tokenizer.encode(text)
-
     def batch(self, texts: list[str]) -> Any:
         return self.tokenizer.encode_batch_to_numpy(texts)
 

@@ -7,6 +7,7 @@ the fused one on CUDA alone).
 """
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -97,10 +98,18 @@ def build_optimizer(
     return torch.optim.AdamW(groups, lr=learning_rate, betas=betas)
 
 
-def train_step(model: GPT, optimizer: torch.optim.Optimizer, inputs: Tensor, targets: Tensor) -> Tensor:
-    """One step as in nanoGPT's train.py; returns the loss before it, detached."""
-    logits = model(inputs)
-    loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1), ignore_index=-1)
+def train_step(
+    model: GPT,
+    optimizer: torch.optim.Optimizer,
+    inputs: Tensor,
+    targets: Tensor,
+    *,
+    context: AbstractContextManager[object] | None = None,
+) -> Tensor:
+    """One step as in nanoGPT's train.py; returns the loss before it, detached. `context` is its autocast."""
+    with context or nullcontext():
+        logits = model(inputs)
+        loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1), ignore_index=-1)
     loss.backward()  # type: ignore[no-untyped-call] # torch gives it no types
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()

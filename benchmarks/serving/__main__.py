@@ -73,7 +73,7 @@ def _wants(options: argparse.Namespace, name: str) -> bool:
 
 
 def _contestants(options: argparse.Namespace, folder: Path, work: Path) -> list[Contestant]:
-    found = [ours(folder, "float32"), ours(folder, "int8")]
+    found = [ours(folder, dtype) for dtype in ("float32", "bfloat16", "int8")]
     if options.llama_server:
         from trainer.export.gguf_file import write_gguf
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.host import describe_machine, installed_versions
 from benchmarks.training import tables
-from benchmarks.training.contenders import CONTENDERS
+from benchmarks.training.contenders import CONTENDERS, Case
 from benchmarks.training.data import make_data
 from benchmarks.training.overhead import data_and_logging, start_up
 from benchmarks.training.rounds import measure
@@ -30,7 +30,7 @@ def main() -> int:
         folder = make_data(Path(name))
         for batch in options.batches:
             for compiled in (False, True) if options.compile else (False,):
-                results += measure(folder, names, batch=batch, compiled=compiled, rounds=options.rounds)
+                results += measure(folder, names, Case(batch, compiled, options.dtype), options.rounds)
         overhead = data_and_logging(folder, options.batches[0], results)
         seconds = start_up(folder)
     verdicts = judge(results, overhead, seconds)
@@ -59,6 +59,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--threads", type=_at_least_one, default=os.cpu_count(), help="of every trainer; all processors by default"
     )
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of products")
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave torch.compile out")
     options = parser.parse_args()
     options.batches = options.batches or ([8] if options.quick else [8, 32])

@@ -1,6 +1,7 @@
 """The trainers, each as a function that takes one step, of the shape that CS336 trains on TinyStories."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,24 @@ from trainer.training.trainer import Trainer
 _NEVER_ENDING = 1_000_000
 
 
+class Case(NamedTuple):
+    """What is measured.
+
+    Attributes:
+        batch: Windows of a step.
+        compiled: With torch.compile.
+        dtype: Of products: "float32" or "bfloat16".
+    """
+
+    batch: int
+    compiled: bool
+    dtype: str
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """What the peers' forward passes run in, as with nanoGPT's `dtype` and transformers' `bf16`."""
+        return torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.dtype == "bfloat16")
+
+
 class Contender(NamedTuple):
     """A trainer that is ready.
 
@@ -37,24 +56,24 @@ class Contender(NamedTuple):
     flops_per_token: int
 
 
-def our_settings(folder: Path, batch: int, *, compiled: bool = False, max_steps: int = _NEVER_ENDING) -> TrainSettings:
+def our_settings(folder: Path, case: Case, max_steps: int = _NEVER_ENDING) -> TrainSettings:
     """A run of this shape over the token files, without evaluation and samples."""
     return TrainSettings(
         data=folder,
-        output=folder.parent / f"run-{batch}-{compiled}-{max_steps}",
+        output=folder.parent / f"run-{case.batch}-{case.compiled}-{max_steps}",
         model=ModelSettings(
             d_model=WIDTH, num_layers=LAYERS, num_heads=HEADS, d_ff=D_FF, context_length=CONTEXT, tie_embeddings=False
         ),
-        optimization=OptimizationSettings(max_steps=max_steps, batch_size=batch),
+        optimization=OptimizationSettings(max_steps=max_steps, batch_size=case.batch),
         watch=WatchSettings(eval_interval=0, sample_interval=0),
         checkpoints=CheckpointSettings(checkpoint_interval=0, overwrite=True),
-        machine=MachineSettings(device="cpu", dtype="float32", compile=compiled),
+        machine=MachineSettings(device="cpu", dtype=case.dtype, compile=case.compiled),
     )
 
 
-def ownlm(folder: Path, batch: int, compiled: bool) -> Contender:
+def ownlm(folder: Path, case: Case) -> Contender:
     """The product's own loop: data, schedule, loss, clipping, the guard and AdamW."""
-    trainer = Trainer(prepare_run(our_settings(folder, batch, compiled=compiled)))
+    trainer = Trainer(prepare_run(our_settings(folder, case)))
     steps = training_steps(
         trainer.model,
         trainer.optimizer,
@@ -67,7 +86,7 @@ def ownlm(folder: Path, batch: int, compiled: bool) -> Contender:
     return Contender(lambda: next(steps), flops_per_token(trainer.model, tied=False))
 
 
-def transformers_llama(_folder: Path, batch: int, compiled: bool) -> Contender:
+def transformers_llama(_folder: Path, case: Case) -> Contender:
     """Hugging Face's Llama with its own loss, AdamW fused, and clipping as its Trainer does."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -83,13 +102,14 @@ def transformers_llama(_folder: Path, batch: int, compiled: bool) -> Contender:
             use_cache=False,
         )
     )
-    if compiled:
+    if case.compiled:
         model.compile()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
 
     def step() -> float:
-        inputs, _ = _batch(batch)
-        loss = model(input_ids=inputs, labels=inputs).loss
+        inputs, _ = _batch(case.batch)
+        with case.autocast():
+            loss = model(input_ids=inputs, labels=inputs).loss
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -99,30 +119,30 @@ def transformers_llama(_folder: Path, batch: int, compiled: bool) -> Contender:
     return Contender(step, flops_per_token(model, tied=False))
 
 
-def nanogpt_style(_folder: Path, batch: int, compiled: bool) -> Contender:
+def nanogpt_style(_folder: Path, case: Case) -> Contender:
     """A GPT-2 of this width and depth in nanoGPT's loop; its d_ff is 4 times the width."""
     model = nanogpt.GPT(nanogpt.GPTConfig(VOCAB_SIZE, CONTEXT, LAYERS, HEADS, WIDTH))
-    if compiled:
+    if case.compiled:
         model.compile()
     optimizer = nanogpt.build_optimizer(model, learning_rate=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
 
     def step() -> float:
-        return nanogpt.train_step(model, optimizer, *_batch(batch)).item()
+        return nanogpt.train_step(model, optimizer, *_batch(case.batch), context=case.autocast()).item()
 
     return Contender(step, flops_per_token(model, tied=True))
 
 
-def torch_products(_folder: Path, batch: int, _compiled: bool) -> Contender:
+def torch_products(_folder: Path, case: Case) -> Contender:
     """A step's matrix products alone, by `torch.mm`."""
-    return Contender(products.products(batch, onednn=False), products.FLOPS_PER_TOKEN)
+    return Contender(products.products(case.batch, onednn=False, dtype=case.dtype), products.FLOPS_PER_TOKEN)
 
 
-def fast_products(_folder: Path, batch: int, _compiled: bool) -> Contender:
+def fast_products(_folder: Path, case: Case) -> Contender:
     """A step's matrix products alone, by oneDNN where ours are."""
-    return Contender(products.products(batch, onednn=True), products.FLOPS_PER_TOKEN)
+    return Contender(products.products(case.batch, onednn=True, dtype=case.dtype), products.FLOPS_PER_TOKEN)
 
 
-CONTENDERS: dict[str, Callable[[Path, int, bool], Contender]] = {
+CONTENDERS: dict[str, Callable[[Path, Case], Contender]] = {
     "ownlm": ownlm,
     "transformers": transformers_llama,
     "nanoGPT-style": nanogpt_style,

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.training.contenders import our_settings
+from benchmarks.training.contenders import Case, our_settings
 from benchmarks.training.rounds import ROOT
 from benchmarks.training.shape import CONTEXT
 from trainer.runs.metrics import MetricsFile
@@ -39,7 +39,7 @@ def data_and_logging(folder: Path, batch: int, results: list[dict[str, Any]]) ->
 
 def start_up(folder: Path) -> float:
     """Seconds from calling `python -m trainer train` until its first step is in metrics.jsonl."""
-    settings = our_settings(folder, 8)
+    settings = our_settings(folder, Case(8, False, "float32"))
     config = folder.parent / "train.toml"
     config.write_text(to_toml(settings), encoding="utf-8")
     metrics = settings.output / "metrics.jsonl"

@@ -13,20 +13,25 @@ _SHAPES = ((WIDTH, WIDTH, 4 * LAYERS), (WIDTH, D_FF, 2 * LAYERS), (D_FF, WIDTH, 
 FLOPS_PER_TOKEN = 6 * sum(inner * outer * count for inner, outer, count in _SHAPES)
 
 
-def products(batch: int, *, onednn: bool) -> Callable[[], None]:
+def products(batch: int, *, onednn: bool, dtype: str = "float32") -> Callable[[], None]:
     """The forward products and the gradients of inputs and weights, for `batch` windows, into memory that is there.
 
     Args:
         batch: Windows of a step.
-        onednn: By oneDNN, where it is the faster one, as in our step; else all by `torch.mm`.
+        onednn: By oneDNN, where it is the faster one, as in our step; else all by `torch.mm`, which is oneDNN's in
+            bfloat16.
+        dtype: Of all matrices.
     """
-    rows = batch * CONTEXT
+    rows, kind = batch * CONTEXT, getattr(torch, dtype)
+    onednn = onednn and HAS_ONEDNN and dtype == "float32"
     work = []
     for inner, outer, count in _SHAPES:
-        x, weight, by_output = torch.randn(rows, inner), torch.randn(outer, inner), torch.randn(rows, outer)
-        first = fast_product if onednn and HAS_ONEDNN else _mm(torch.empty(rows, outer))
-        second = fast_product if onednn and HAS_ONEDNN else _mm(torch.empty(rows, inner))
-        third = _mm(torch.empty(outer, inner))
+        x, weight, by_output = (
+            torch.randn(shape, dtype=kind) for shape in ((rows, inner), (outer, inner), (rows, outer))
+        )
+        first = fast_product if onednn else _mm(torch.empty(rows, outer, dtype=kind))
+        second = fast_product if onednn else _mm(torch.empty(rows, inner, dtype=kind))
+        third = _mm(torch.empty(outer, inner, dtype=kind))
         work.append((count, ((first, x, weight), (second, by_output, weight.t()), (third, by_output.t(), x.t()))))
 
     def step() -> None:

@@ -6,27 +6,26 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.training.contenders import PRODUCTS
+from benchmarks.training.contenders import PRODUCTS, Case
 from benchmarks.training.shape import CONTEXT
 
 ROOT = Path(__file__).parents[2]
 
 
-def measure(folder: Path, names: list[str], *, batch: int, compiled: bool, rounds: int) -> list[dict[str, Any]]:
+def measure(folder: Path, names: list[str], case: Case, rounds: int) -> list[dict[str, Any]]:
     """Measure trainers side by side.
 
     Args:
         folder: The token files.
         names: Of `CONTENDERS`.
-        batch: Windows of a step.
-        compiled: With torch.compile.
+        case: What is measured.
         rounds: Steps of each; one before them is not counted.
 
     Returns:
         For each its tokens per second (median and best), those of a processor second (which other work disturbs less),
         its FLOP/s, and at its best their share of the products alone at theirs.
     """
-    workers = {name: _Worker(name, folder, batch, compiled) for name in names}
+    workers = {name: _Worker(name, folder, case) for name in names}
     seconds: dict[str, list[float]] = {name: [] for name in names}
     processor_seconds: dict[str, list[float]] = {name: [] for name in names}
     try:
@@ -40,6 +39,7 @@ def measure(folder: Path, names: list[str], *, batch: int, compiled: bool, round
     finally:
         for worker in workers.values():
             worker.close()
+    batch = case.batch
     rate = max(flops[name] / min(seconds[name]) for name in PRODUCTS) * batch * CONTEXT
     results = []
     for name in names:
@@ -47,8 +47,7 @@ def measure(folder: Path, names: list[str], *, batch: int, compiled: bool, round
         results.append(
             {
                 "trainer": name,
-                "batch": batch,
-                "compiled": compiled,
+                **case._asdict(),
                 "tokens_per_second": round(median, 1),
                 "best_tokens_per_second": round(best, 1),
                 "tokens_per_processor_second": round(batch * CONTEXT / statistics.median(processor_seconds[name]), 1),
@@ -62,8 +61,8 @@ def measure(folder: Path, names: list[str], *, batch: int, compiled: bool, round
 class _Worker:
     """The parent's end of `benchmarks.training.worker`."""
 
-    def __init__(self, name: str, folder: Path, batch: int, compiled: bool) -> None:
-        command = [sys.executable, "-m", "benchmarks.training.worker", name, str(folder), str(batch), str(compiled)]
+    def __init__(self, name: str, folder: Path, case: Case) -> None:
+        command = [sys.executable, "-m", "benchmarks.training.worker", name, str(folder), *map(str, case)]
         self._command = " ".join(command)
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 

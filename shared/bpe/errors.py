@@ -9,6 +9,18 @@ class TextTooLongError(TokenizerError):
     """Token ids stand for more bytes than the caller allows."""
 
 
+class SurrogateError(TokenizerError):
+    """A text holds a lone surrogate.
+
+    Attributes:
+        index: Which of several texts.
+    """
+
+    def __init__(self, message: str, index: int = 0):
+        super().__init__(message)
+        self.index = index
+
+
 class TrainingStoppedError(TokenizerError):
     """Training was asked to stop."""
 

@@ -162,7 +162,7 @@ class Tokenizer:
         >>> result.tokenizer.encode("low<|endoftext|>", allowed_special="all")
         [257, 261]
         """
-        ids = self.encode_to_numpy(text, allowed_special=allowed_special, add_special_tokens=add_special_tokens)
+        ids = self._text_encoder.encode(text, allowed_special, add_special_tokens)
         return cast("list[int]", ids.tolist())
 
     def split_added_tokens(self, text: str) -> Iterator[tuple[str, AddedToken | None]]:
@@ -174,7 +174,7 @@ class Tokenizer:
         self, text: str, *, allowed_special: AllowedSpecial = (), add_special_tokens: bool = False
     ) -> Ids:
         """`encode` to an array, with a tenth of the memory of a list; long texts on all processors."""
-        return self._text_encoder.encode(text, allowed_special, add_special_tokens=add_special_tokens)
+        return self._text_encoder.encode(text, allowed_special, add_special_tokens)
 
     def encode_batch(
         self, texts: Iterable[str], *, allowed_special: AllowedSpecial = (), add_special_tokens: bool = False

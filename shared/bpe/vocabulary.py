@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import orjson
+
 from shared.bpe.byte_alphabet import from_printable, to_printable
-from shared.bpe.errors import TokenizerError
+from shared.bpe.errors import SurrogateError, TokenizerError
 
 # Bytes that never occur in UTF-8: 0xc0 and 0xc1 would begin overlong forms, those from 0xf5 on code points beyond
 # U+10FFFF (RFC 3629, section 3).
@@ -83,6 +85,12 @@ class Vocabulary:
         return {token: token_id for token_id, token in self.tokens.items()}
 
     @cached_property
+    def merged(self) -> list[int]:
+        """The id of the token that each merge gives."""
+        tokens, ids = self.tokens, self.ids
+        return [ids.get(tokens[left] + tokens[right], -1) for left, right in self.merges]
+
+    @cached_property
     def missing_bytes(self) -> bytes:
         """The bytes that occur in UTF-8 but have no token."""
         return bytes(b for b in range(256) if b not in INVALID_UTF8_BYTES and bytes([b]) not in self.ids)
@@ -102,8 +110,6 @@ class Vocabulary:
             "pattern": self.pattern,
             "nfc": self.nfc,
             "ignore_merges": self.ignore_merges,
-            "tokens": sorted((token_id, token.hex()) for token_id, token in self.tokens.items()),
-            "merges": self.merges,
             "added": [(t.id, t.content, t.special, t.lstrip, t.rstrip) for t in self.added],
         }
         # Only if it has an effect, since existing token files carry fingerprints that were made without it.
@@ -112,7 +118,12 @@ class Vocabulary:
         normalized = [t.id for t in self.added if t.normalized]
         if normalized and (self.nfc or len(normalized) < len(self.added)):
             content["normalized"] = normalized
-        return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        written = {name: json.dumps(value, separators=(",", ":")).encode() for name, value in content.items()}
+        # Both hold ASCII only, which orjson writes as json does, in a tenth of the time.
+        written["tokens"] = orjson.dumps(sorted((token_id, token.hex()) for token_id, token in self.tokens.items()))
+        written["merges"] = orjson.dumps(self.merges)
+        joined = b",".join(b'"%s":%s' % (name.encode(), written[name]) for name in sorted(written))
+        return hashlib.sha256(b"{%s}" % joined).hexdigest()
 
     def _check_tokens(self) -> None:
         if len(self.ids) != len(self.tokens):
@@ -163,25 +174,24 @@ class Vocabulary:
             return True
 
     def _check_merges(self) -> None:
-        tokens, ids = self.tokens, self.ids
-        for rank, (left, right) in enumerate(self.merges):
-            if tokens[left] + tokens[right] not in ids:
-                raise TokenizerError(
-                    f"merge {rank} joins {self.tokens[left]!r} and {self.tokens[right]!r}, but the vocabulary has no "
-                    f"token {self.tokens[left] + self.tokens[right]!r}"
-                )
+        if -1 in self.merged:
+            rank = self.merged.index(-1)
+            left, right = map(self.tokens.__getitem__, self.merges[rank])
+            raise TokenizerError(
+                f"merge {rank} joins {left!r} and {right!r}, but the vocabulary has no token {left + right!r}"
+            )
 
 
 def encode_utf8(text: str) -> bytes:
     """A text as UTF-8.
 
     Raises:
-        TokenizerError: The text holds a lone surrogate, which has no UTF-8 form; names its position.
+        SurrogateError: The text holds a lone surrogate, which has no UTF-8 form; names its position.
     """
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise TokenizerError(
+        raise SurrogateError(
             f"the text holds a lone surrogate, U+{ord(text[error.start]):04X}, at character {error.start}; "
             "it is half of a UTF-16 pair, not a character, and cannot be encoded"
         ) from None

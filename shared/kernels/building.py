@@ -104,8 +104,9 @@ def _all_kernels(package: str) -> Iterator[KernelFunction]:
     for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
         module = importlib.import_module(f"{package}.{info.name}")
         for value in vars(module).values():
-            if isinstance(value, KernelFunction) and value.function.__module__ == module.__name__:
-                yield value
+            for kernel in getattr(value, "kernels", [value]):
+                if isinstance(kernel, KernelFunction) and kernel.function.__module__ == module.__name__:
+                    yield kernel
 
 
 def _dispatcher_of(kernel: KernelFunction, dispatchers: dict[str, Any]) -> Any:
@@ -161,6 +162,23 @@ def _define_entry(context, module, kernel: KernelFunction, compilation) -> None:
     for value in results:
         builder.store(_as_word(builder, value), words.next_address())
     builder.ret_void()
+    if kernel.calls_python and results:
+        _define_builtin(module, entry, words.count - 1)
+
+
+def _define_builtin(module, entry, result: int) -> None:
+    """Define `PyObject *symbol.builtin(PyObject *capsule, PyObject *argument)` for `Call.builtin`."""
+    thing = ir.IntType(8).as_pointer()
+    function = ir.Function(module, ir.FunctionType(thing, [thing, thing]), f"{entry.name}.builtin")
+    builder = ir.IRBuilder(function.append_basic_block())
+    capsule, argument = function.args
+    words = llvm.call(builder, "PyCapsule_GetPointer", _WORD.as_pointer(), capsule, ir.Constant(thing, None))
+    builder.store(builder.ptrtoint(argument, _WORD), words)
+    builder.call(entry, [words])
+    value = builder.load(builder.gep(words, [_WORD(result)]))
+    with builder.if_then(builder.icmp_signed("<", value, _WORD(0)), likely=False):
+        builder.ret(ir.Constant(thing, None))
+    builder.ret(llvm.call(builder, "PyLong_FromSsize_t", thing, value))
 
 
 class _Words:
@@ -169,11 +187,11 @@ class _Words:
     def __init__(self, builder, pointer):
         self._builder = builder
         self._pointer = pointer
-        self._index = 0
+        self.count = 0
 
     def next_address(self) -> Any:
-        address = self._builder.gep(self._pointer, [_WORD(self._index)])
-        self._index += 1
+        address = self._builder.gep(self._pointer, [_WORD(self.count)])
+        self.count += 1
         return address
 
     def next(self) -> Any:

@@ -1,9 +1,9 @@
 """Kernels: functions that Numba compiles for one signature, and how Python calls them.
 
-A kernel runs without the interpreter lock. Its machine code comes from the object file of its package, so that a
-process that finds it there never imports the compiler. Arguments are passed in one block of memory, the *frame*: eight
-bytes for each number, for the address of each array and for its size, in the order of the arguments, and the results
-after them:
+A kernel runs without the interpreter lock, unless it calls Python itself. Its machine code comes from the object
+file of its package, so that a process that finds it there never imports the compiler. Arguments are passed in one
+block of memory, the *frame*: eight bytes for each number, for the address of each array and for its size, in the order
+of the arguments, and the results after them:
 
     frame    a number | address of an array | its size | ... | result | ...
 
@@ -15,6 +15,7 @@ import ctypes
 import struct
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,22 @@ from shared.kernels.kernel_function import KernelFunction
 
 _WORD_BYTES = 8
 _ADDRESS = types.Scalar.named("int64")
+_ONE_ARGUMENT = 8  # METH_O
+
+
+class _MethodDefinition(ctypes.Structure):
+    """Python's PyMethodDef."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("code", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
+
+
+# Parts of Python's stable interface: https://docs.python.org/3/c-api/stable.html
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.argtypes = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
+_new_capsule.restype = ctypes.py_object
+_new_function = ctypes.pythonapi.PyCFunction_NewEx
+_new_function.argtypes = ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p
+_new_function.restype = ctypes.py_object
 
 
 class Kernel(KernelFunction):
@@ -66,8 +83,15 @@ class Kernel(KernelFunction):
         """What runs, loaded when it is first needed."""
         if not self.has_entry:
             raise TypeError(f"{self.symbol} is inlined into other kernels, and cannot be called by itself")
-        prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+        kind = ctypes.PYFUNCTYPE if self.calls_python else ctypes.CFUNCTYPE
+        prototype = kind(None, ctypes.c_void_p)
         return prototype(object_file.of(self.package).address_of(self.symbol))
+
+    @cached_property
+    def definition(self) -> "_MethodDefinition":
+        """What Python knows of `Call.builtin`. A function looks at it even when it is freed, so it is kept here."""
+        code = object_file.of(self.package).address_of(f"{self.symbol}.builtin")
+        return _MethodDefinition(self.__name__.encode(), code, _ONE_ARGUMENT, None)
 
     def _words(self, value: Any, kind: types.Argument) -> Iterator[float]:
         if isinstance(kind, types.Group):
@@ -137,6 +161,17 @@ class Call:
         self.run_only = partial(kernel.machine_code, ctypes.byref(frame))
 
     @cached_property
+    def builtin(self) -> Callable[[object], int]:
+        """A function in C that runs a kernel made by `calling_python` in a tenth of the time that ctypes takes.
+
+        The kernel's first argument is then the address of what the function is called with. Its only result is a
+        number, negative if an exception is set. Keep the call as long as the function.
+        """
+        capsule = _new_capsule(ctypes.addressof(self._frame), None, None)
+        function: Callable[[object], int] = _new_function(ctypes.byref(self._kernel.definition), capsule, None)
+        return function
+
+    @cached_property
     def arguments(self) -> Any:  # noqa: D102  # see the class
         return self._frame.arguments
 
@@ -159,6 +194,11 @@ def compiled(function: Callable[..., Any]) -> Kernel:
     return Kernel(function)
 
 
+def calling_python(function: Callable[..., Any]) -> Kernel:
+    """A kernel that runs with the interpreter lock; an exception that is set when it returns is raised."""
+    return Kernel(function, calls_python=True)
+
+
 def inlined(function: Callable[..., Any]) -> Kernel:
     """A kernel that is inlined into its callers, whatever its size: a call passes seven values for each array.
 
@@ -170,3 +210,34 @@ def inlined(function: Callable[..., Any]) -> Kernel:
 def compiled_and_inlined(function: Callable[..., Any]) -> Kernel:
     """A kernel that Python may call, and that is inlined into kernels that call it."""
     return Kernel(function, inline=True)
+
+
+class Variants:
+    """Kernels of one function, for arrays of several types.
+
+    Args:
+        function: Annotated with the types of the first variant.
+        choices: What the annotations of some arguments are instead, by their names, in each.
+
+    Attributes:
+        kernels: One for each of the choices.
+    """
+
+    def __init__(self, function: Callable[..., Any], choices: tuple[dict[str, Any], ...]):
+        self.kernels = [Kernel(_annotated(function, annotations)) for annotations in choices]
+
+
+def compiled_for(*choices: dict[str, Any]) -> Callable[[Callable[..., Any]], Variants]:
+    """Make kernels of one function for several types of its arguments."""
+    return lambda function: Variants(function, choices)
+
+
+def _annotated(function: Callable[..., Any], annotations: dict[str, Any]) -> Callable[..., Any]:
+    """A copy of a function with other types, and a name that says so."""
+    assert isinstance(function, FunctionType)
+    kinds = map(types.described, annotations.values())
+    name = "_".join([function.__name__, *(kind.dtype.name for kind in kinds if not isinstance(kind, types.Group))])
+    copy = FunctionType(function.__code__, function.__globals__, name)
+    copy.__module__, copy.__doc__ = function.__module__, function.__doc__
+    copy.__annotations__ = function.__annotations__ | annotations
+    return copy

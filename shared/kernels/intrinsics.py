@@ -11,6 +11,13 @@ Indices are not checked; every caller stays inside its arrays.
     store_word(data, index, word)                    writes them
     prefetch(data, index)                            requests the cache line of data[index], to be read soon
     trailing_zeros(word), leading_zeros(word)        how many low or high bits of a number other than zero are clear
+    store_set_bits(data, index, mask, base)          writes the place of each set bit of a mask plus a base, 64 bits
+                                                     each, to data[index] and after it, where BLOCK must have room;
+                                                     returns their number
+    find_utf8(object, data, index)                   the address of a Python string's UTF-8, whose size is written to
+                                                     data[index]; 0 and an exception if it has none
+    copy_bytes(address, data, index, count)          copies so many bytes from an address to data[index] and after it
+    take_ticket(tickets, index)                      add 1 to a counter that threads share, and return what it was
     allocate_like(data, count), release(data)        memory of the C library as an array of the type of another, not
                                                      cleared; of size 0 if there is none
 """
@@ -44,7 +51,11 @@ least_of_lanes = Intrinsic("least_of_lanes")
 load_word = Intrinsic("load_word")
 store_word = Intrinsic("store_word")
 prefetch = Intrinsic("prefetch")
+store_set_bits = Intrinsic("store_set_bits")
+find_utf8 = Intrinsic("find_utf8")
+copy_bytes = Intrinsic("copy_bytes")
 trailing_zeros = Intrinsic("trailing_zeros")
 leading_zeros = Intrinsic("leading_zeros")
+take_ticket = Intrinsic("take_ticket")
 allocate_like = Intrinsic("allocate_like")
 release = Intrinsic("release")

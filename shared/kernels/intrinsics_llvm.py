@@ -8,8 +8,9 @@ SSE2, NEON).
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 # ruff: noqa: ARG001
 
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from shared.kernels import llvm
@@ -19,6 +20,8 @@ _BYTE, _WORD, _BIT = ir.IntType(8), ir.IntType(64), ir.IntType(1)
 _BYTES = ir.VectorType(_BYTE, BLOCK)
 _NUMBER = ir.IntType(32)
 _NUMBERS = ir.VectorType(_NUMBER, LANES)
+_WORDS = ir.VectorType(_WORD, LANES)
+_PLACES = ir.Constant(_BYTES, list(range(BLOCK)))
 
 
 @intrinsic
@@ -57,6 +60,84 @@ def load_word(typing_context, data, index):
         return builder.load(llvm.address(context, builder, signature.args[0], array, index, _WORD), align=1)
 
     return types.uint64(data, types.int64), generate
+
+
+@intrinsic
+def store_set_bits(typing_context, data, index, mask, base):
+    """The place of each set bit plus a base, to `data[index]` and after it; returns how many there are.
+
+    Where the processor has an instruction for it (VPCOMPRESSB), the places leave the mask all at once.
+    """
+
+    def generate(context, builder, signature, arguments):
+        array, index, mask, base = arguments
+        pointer = llvm.address(context, builder, signature.args[0], array, index, _WORD)
+        count = builder.ctpop(mask)
+        if binding.get_host_cpu_features().get("avx512vbmi2"):
+            _compress(builder, pointer, mask, base, count)
+        else:
+            _walk(builder, pointer, mask, base, count)
+        return count
+
+    return types.int64(data, types.int64, types.uint64, types.int64), generate
+
+
+def _compress(builder, pointer, mask, base, count):
+    """Write all places of a block, the set ones in front: LANES of them first, the rest only if there are more."""
+    bits = builder.bitcast(mask, ir.VectorType(_BIT, BLOCK))
+    undefined = ir.Constant(_BYTES, ir.Undefined)
+    places = llvm.call(builder, f"llvm.experimental.vector.compress.v{BLOCK}i8", _BYTES, _PLACES, bits, undefined)
+    base = llvm.broadcast(builder, base, LANES)
+
+    def store(first):
+        lanes = ir.Constant(ir.VectorType(_NUMBER, LANES), list(range(first, first + LANES)))
+        part = builder.add(builder.zext(builder.shuffle_vector(places, undefined, lanes), _WORDS), base)
+        target = builder.bitcast(builder.gep(pointer, [ir.Constant(_WORD, first)]), _WORDS.as_pointer())
+        builder.store(part, target, align=8)
+
+    store(0)
+    with builder.if_then(builder.icmp_unsigned(">", count, ir.Constant(_WORD, LANES)), likely=False):
+        for first in range(LANES, BLOCK, LANES):
+            store(first)
+
+
+def _walk(builder, pointer, mask, base, count):
+    """Write the places one by one."""
+    left = cgutils.alloca_once_value(builder, mask)
+    with cgutils.for_range(builder, count) as loop:
+        bits = builder.load(left)
+        place = builder.add(base, builder.cttz(bits, ir.Constant(_BIT, 1)))
+        builder.store(place, builder.gep(pointer, [loop.index]))
+        builder.store(builder.and_(bits, builder.sub(bits, ir.Constant(_WORD, 1))), left)
+
+
+@intrinsic
+def find_utf8(typing_context, string, sizes, index):
+    """The address of a string's UTF-8, which Python keeps with it; its size goes to `sizes[index]`."""
+
+    def generate(context, builder, signature, arguments):
+        string, sizes, index = arguments
+        size = llvm.address(context, builder, signature.args[1], sizes, index, _WORD)
+        start = llvm.call(
+            builder, "PyUnicode_AsUTF8AndSize", _BYTE.as_pointer(), builder.inttoptr(string, _BYTE.as_pointer()), size
+        )
+        return builder.ptrtoint(start, _WORD)
+
+    return types.int64(types.int64, sizes, types.int64), generate
+
+
+@intrinsic
+def copy_bytes(typing_context, address, target, index, count):
+    """Copy `count` bytes from an address to `target[index]` and after it."""
+
+    def generate(context, builder, signature, arguments):
+        address, target, index, count = arguments
+        source = builder.inttoptr(address, _BYTE.as_pointer())
+        place = llvm.address(context, builder, signature.args[1], target, index, _BYTE)
+        llvm.call(builder, "memcpy", _BYTE.as_pointer(), place, source, count)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, target, types.int64, types.int64), generate
 
 
 @intrinsic
@@ -103,6 +184,17 @@ def leading_zeros(typing_context, word):
         return builder.ctlz(arguments[0], ir.Constant(_BIT, 1))
 
     return types.int64(types.uint64), generate
+
+
+@intrinsic
+def take_ticket(typing_context, tickets, index):
+    """Add 1 to a counter that threads share, and return what it was."""
+
+    def generate(context, builder, signature, arguments):
+        counter = llvm.address(context, builder, signature.args[0], arguments[0], arguments[1], _WORD)
+        return builder.atomic_rmw("add", counter, _WORD(1), "monotonic")
+
+    return types.int64(tickets, types.int64), generate
 
 
 @intrinsic

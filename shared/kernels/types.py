@@ -68,6 +68,7 @@ float64 = Annotated[float, Scalar.named("float64")]
 
 Bytes = Annotated[NDArray[np.uint8], Array(np.dtype("uint8"), readonly=True)]
 Uint8Array = Annotated[NDArray[np.uint8], Array(np.dtype("uint8"))]
+Uint16Array = Annotated[NDArray[np.uint16], Array(np.dtype("uint16"))]
 Int32Array = Annotated[NDArray[np.int32], Array(np.dtype("int32"))]
 Uint32Array = Annotated[NDArray[np.uint32], Array(np.dtype("uint32"))]
 Int64Array = Annotated[NDArray[np.int64], Array(np.dtype("int64"))]

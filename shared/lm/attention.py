@@ -4,7 +4,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
 
+from shared.lm.attention_operator import causal_attention
 from shared.lm.config import ModelConfig
+from shared.lm.kernel_calls import uses_kernels
 from shared.lm.kv_cache import CacheWindow
 from shared.lm.linear import Linear
 from shared.lm.norm import RMSNorm
@@ -67,8 +69,11 @@ class Attention(nn.Module):
             keys, values = window.update(self.layer, keys, values)
             mask = window.mask
         dropout = self.dropout if self.training and window is None else 0.0
-        mixed = attend(queries, keys, values, mask, dropout)
-        return self.o_proj(mixed.transpose(1, 2).flatten(2)), first_values
+        if window is None and mask is None and not dropout and uses_kernels(queries, keys, values):
+            mixed = causal_attention(queries, keys, values)
+        else:
+            mixed = attend(queries, keys, values, mask, dropout).transpose(1, 2).flatten(2)
+        return self.o_proj(mixed), first_values
 
     def _heads(self, x: Tensor) -> Tensor:
         """Split [B, T, heads * head_dim] into [B, heads, T, head_dim]."""

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from shared.lm.kernel_calls import uses_kernels
+from shared.lm.operators import rotate_heads
 from shared.lm.rope_config import RopeConfig, rope_frequencies
 
 
@@ -33,5 +35,7 @@ class RotaryEmbedding(nn.Module):
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate channel i with channel i + head_dim / 2 of `x` [B, heads, T, head_dim]; the result has x's dtype."""
+    if cos.ndim == 2 and uses_kernels(x):
+        return rotate_heads(x, cos, sin)
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)

@@ -6,9 +6,11 @@ from torch import Tensor, nn
 
 from shared.lm.attention import Attention, document_mask
 from shared.lm.config import ModelConfig
+from shared.lm.kernel_calls import uses_kernels
 from shared.lm.kv_cache import CacheWindow, KVCache
 from shared.lm.linear import Linear
 from shared.lm.norm import RMSNorm
+from shared.lm.operators import swiglu
 from shared.lm.rope import RotaryEmbedding
 from shared.lm.weight_shapes import VALUE_FACTORS
 
@@ -31,7 +33,8 @@ class FeedForward(nn.Module):
         """Map [..., d_model] to [..., d_model]."""
         up = self.up_proj(x)
         if self.gate_proj is not None:
-            inner = F.silu(self.gate_proj(x)) * up
+            gate = self.gate_proj(x)
+            inner = swiglu(gate, up) if uses_kernels(gate, up) else F.silu(gate) * up
         elif self.squared:
             positive = F.relu(up)
             inner = positive * positive  # not `square`, which autocast computes in float32
@@ -52,7 +55,9 @@ class Block(nn.Module):
         self.dropout = 0.0  # see Transformer.set_dropout
 
         def norm(*, exists: bool) -> nn.Module:
-            return RMSNorm(config.d_model, config.norm_eps) if exists else nn.Identity()
+            if not exists:
+                return nn.Identity()
+            return RMSNorm(config.d_model, config.norm_eps, for_products=not self.post_norm)
 
         self.input_layernorm = norm(exists=config.norm == "pre")
         self.self_attn = Attention(config, layer)
@@ -87,7 +92,8 @@ class Decoder(nn.Module):
         # Initializing on the meta device makes torch import its compiler, which takes seconds.
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, _weight=weight if weight.is_meta else None)
         self.layers = nn.ModuleList(Block(config, layer) for layer in range(config.num_layers))
-        self.norm = RMSNorm(config.d_model, config.norm_eps) if config.norm == "pre" else nn.Identity()
+        has_norm = config.norm == "pre"
+        self.norm = RMSNorm(config.d_model, config.norm_eps, for_products=True) if has_norm else nn.Identity()
         self.rotary = RotaryEmbedding(config.rope, config.head_dim) if config.position == "rope" else None
         self.dropout = 0.0  # see Transformer.set_dropout
 

@@ -103,13 +103,11 @@ def _formula(settings: EstimateSettings, config: "ModelConfig", target: "Target"
 
 
 def _target(settings: EstimateSettings) -> "Target":
-    import torch
-
     from trainer.compute.processes import Processes, check_batch
+    from trainer.compute.threads import prepare_threads
     from trainer.estimate.target import choose_target
 
-    if settings.machine.threads is not None:
-        torch.set_num_threads(settings.machine.threads)
+    prepare_threads(settings.machine.threads)
     check_batch(settings, Processes(count=settings.hardware.devices))
     return choose_target(settings.machine, settings.hardware, d_model=settings.model.d_model)
 

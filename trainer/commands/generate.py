@@ -40,7 +40,10 @@ def generate(model: Path, prompt: str = "", *, settings: GenerateSettings = Gene
         prompt: What the text begins with. Default: the beginning of a document.
         settings: How to continue it.
     """
+    from trainer.compute.threads import prepare_threads
     from trainer.evaluation.sampling import stream_text
+
+    prepare_threads(None)
 
     seed = secrets.randbits(32) if settings.seed is None else settings.seed
     for text in stream_text(model, prompt, **asdict(settings) | {"seed": seed}):

@@ -7,7 +7,9 @@ import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
 
 from shared.lm import Transformer
+from shared.lm.kernel_calls import has_kernels
 from shared.lm.linear import fast_product, has_fast_product
+from shared.lm.operators import cross_entropy
 from shared.system.stages import current_stage
 
 IGNORED = -100
@@ -108,26 +110,55 @@ def chunked_loss(  # noqa: PLR0917 - an operator of torch has positional argumen
         some, some_targets = hidden[first : first + rows], targets[first : first + rows].unsqueeze(1)
         scored = some_targets != IGNORED
         counts = scored.to(exact) * scale
-        picked = some_targets.where(scored, 0)
-        logits = _product(some, matrix).to(exact)
-        share = (logits / soft_cap).tanh_() if soft_cap else None  # of the cap, from -1 to 1
-        if share is not None:
+        logits = _product(some, matrix)
+        in_place, share = has_kernels(logits), None
+        if soft_cap or not in_place:
+            logits = logits.to(exact)
+        if soft_cap:
+            share = (logits / soft_cap).tanh_()  # of the cap, from -1 to 1
             torch.mul(share, soft_cap, out=logits)
-        target_logits, largest = logits.gather(1, picked), logits.amax(1, keepdim=True)
-        probabilities = torch.softmax(logits, dim=1, out=logits)
-        # The largest probability never underflows, the target's may.
-        log_denominators = largest - probabilities.amax(1, keepdim=True).log()
+        score = _score_in_place if in_place else _score
+        picked = some_targets.where(scored, 0)
+        target_logits, log_denominators, by_logits = score(logits, picked, counts, z_loss, with_gradients)
         total += ((log_denominators - target_logits) * counts).sum()
         squares += (log_denominators.square() * counts).sum()
         if with_gradients:
-            by_logits = probabilities.mul_(counts * (1 + 2 * z_loss * log_denominators))
-            by_logits = by_logits.scatter_add_(1, picked, -counts)
             if share is not None:
                 by_logits *= share.square_().neg_().add_(1)  # the derivative of the cap
             by_logits = by_logits.to(hidden.dtype)
             hidden_gradient[first : first + rows] = _product(by_logits, matrix.t())
             _add_product(weight_gradient, by_logits.t(), some)
     return total + z_loss * squares, total.clone(), hidden_gradient, weight_gradient
+
+
+def _score_in_place(
+    logits: Tensor, targets: Tensor, counts: Tensor, z_loss: float, with_gradients: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As `_score`, by a kernel that writes the gradient over the logits, in their precision."""
+    target_logits, log_denominators = cross_entropy(logits, targets, counts, z_loss, with_gradients)
+    return target_logits, log_denominators, logits
+
+
+def _score(
+    logits: Tensor, targets: Tensor, counts: Tensor, z_loss: float, with_gradients: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The logits of the targets, the logs of the softmaxes' denominators, and the loss's gradient by the logits.
+
+    Args:
+        logits: [N, vocab_size], which may be overwritten; in the precision of the result.
+        targets: int64 [N, 1].
+        counts: What each target counts, [N, 1].
+        z_loss: See `next_token_loss`.
+        with_gradients: Whether the gradient is wanted.
+    """
+    target_logits, largest = logits.gather(1, targets), logits.amax(1, keepdim=True)
+    probabilities = torch.softmax(logits, dim=1, out=logits)
+    # The largest probability never underflows, the target's may.
+    log_denominators = largest - probabilities.amax(1, keepdim=True).log()
+    if with_gradients:
+        probabilities *= counts * (1 + 2 * z_loss * log_denominators)
+        probabilities.scatter_add_(1, targets, -counts)
+    return target_logits, log_denominators, probabilities
 
 
 def _staged_loss(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:

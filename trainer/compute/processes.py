@@ -21,9 +21,11 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
+from shared.system.cpu_count import available_processors
 from trainer.components.loss import IGNORED
 from trainer.compute.device import Device, choose_device, has_gpu
 from trainer.compute.launch import rank_and_count
+from trainer.compute.threads import prepare_threads
 from trainer.console.signals import StopRequest
 from trainer.errors import TrainerError, UsageError
 from trainer.settings.train import MachineSettings, TrainSettings
@@ -163,8 +165,7 @@ def join_processes(settings: MachineSettings, d_model: int = 0) -> Iterator[tupl
         LostProcessError: another process ended or did not answer for ten minutes.
     """
     rank, count = rank_and_count()
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
+    prepare_threads(settings.threads)
     if count == 1:
         yield ONE_PROCESS, choose_device(settings.device, settings.dtype, d_model=d_model)
         return
@@ -201,7 +202,7 @@ def join_processes(settings: MachineSettings, d_model: int = 0) -> Iterator[tupl
 def _divide_threads() -> None:
     """Share the cores among the processes of this machine; torchrun sets OMP_NUM_THREADS to 1."""
     if os.environ.get("OMP_NUM_THREADS", "1") == "1":
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+        torch.set_num_threads(max(1, available_processors() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
 def _device_of_rank(name: str) -> str:

@@ -126,5 +126,6 @@ def _speed(settings: TrainSettings, config: ModelConfig, target: Target, *, meas
         steps = measure_steps(settings, config, target.device)
         return Speed(flops / steps.seconds, rate, settings.tokens_per_step / steps.seconds, steps)
     rate *= target.devices
-    per_second = (target.utilization or usual_utilization(target.device)) * rate
+    share = target.utilization or usual_utilization(settings, config, target.device, rate / target.devices, flops)
+    per_second = share * rate
     return Speed(per_second, rate, settings.tokens_per_step * per_second / flops, None)

@@ -38,12 +38,14 @@ class _StepFormula:
         self.width = device.dtype.itemsize  # of a number in matrix products
         self.casts = self.width < _FLOAT  # autocast keeps copies of inputs and weights
         self.rows = min(self.tokens, chunk_rows(device.torch_device))
-        # A CPU computes norms, and attention with dropout, by elementary operators; GPUs have fused kernels.
+        # A CPU computes attention with dropout by elementary operators; GPUs have fused kernels.
         self.on_cpu = device.torch_device.type == "cpu"
         self.keeps_scores = self.on_cpu and o.dropout > 0
-        # FlashAttention's output has the layout of the queries, so that the projection copies it; a GPU's kernel for
-        # float32 and masks writes what the projection reads.
-        self.copies_output = self.on_cpu or (self.casts and not o.document_mask)
+        # Our norms on a CPU write what the products read; elsewhere, and of other tensors, autocast makes copies.
+        self.casts_inputs = self.casts and not (self.on_cpu and config.norm == "pre")
+        # FlashAttention's output has the layout of the queries, so that the projection copies it; our kernel on a CPU,
+        # and a GPU's for float32 and masks, write what the projection reads.
+        self.copies_output = o.document_mask if self.on_cpu else self.casts and not o.document_mask
 
     def peak(self, passes: int) -> dict[str, int]:
         """Bytes by component at the moment at which they take the most memory."""
@@ -87,9 +89,9 @@ class _StepFormula:
         """Of one token in one layer."""
         c = self.config
         queries, keys = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
-        size = 3 * c.d_model * self.width if self.casts else 0  # autocast copies the input for each projection
+        size = 3 * c.d_model * self.width if self.casts_inputs else 0  # a copy of the input for each projection
         if c.qk_norm:
-            inputs = 2 * _FLOAT if self.on_cpu else _FLOAT  # in float32 even under autocast; and values before the gain
+            inputs = self.width if self.on_cpu else _FLOAT  # GPUs have them in float32 even under autocast
             size += inputs * (queries + keys) + _FLOAT * (c.num_heads + c.num_kv_heads)
         if self.keeps_scores:  # softmax, mask and product; scaled queries and keys, and values, all for each query head
             return size + 3 * _FLOAT * (c.num_heads * c.context_length + queries) + self.width * queries
@@ -106,17 +108,18 @@ class _StepFormula:
     def _feed_forward(self) -> int:
         """Of one token in one layer."""
         c = self.config
-        inputs, inner = (2, 4) if c.activation == "swiglu" else (1, 2)
-        return self.width * (inputs * c.d_model * self.casts + inner * c.d_ff)
+        inputs, inner = (2, 3 if self.on_cpu else 4) if c.activation == "swiglu" else (1, 2)
+        return self.width * (inputs * c.d_model * self.casts_inputs + inner * c.d_ff)
 
     def _norms(self) -> int:
         c = self.config
         if c.norm == "none":
             return 0
         count = 2 * c.num_layers + (c.norm == "pre")
-        outputs = 1 if self.casts else count  # the others exist as the copies that autocast makes
-        before_gain = count if self.on_cpu else 0
-        return (before_gain + outputs) * self.stream + _FLOAT * count * self.tokens
+        inverses = _FLOAT * count * self.tokens
+        if self.casts_inputs:
+            return self.stream + inverses  # the other outputs exist as the copies that autocast makes
+        return count * self.stream * self.width // _FLOAT + inverses
 
     def _residual_stream(self) -> int:
         c, layers = self.config, self.config.num_layers
@@ -131,21 +134,23 @@ class _StepFormula:
         """Logits and copies while the loss goes through a chunk; those of the chunk before are still there."""
         logits = self.rows * self.config.vocab_size
         chunks = 2 if self.tokens > self.rows else 1
-        capped = _FLOAT * (2 if self.config.logit_soft_cap else 1)  # the logits, and their shares of the cap
+        has_cap = bool(self.config.logit_soft_cap)
+        exact = _FLOAT * (chunks + has_cap)  # the logits, and their shares of the cap
         if not self.casts:
-            return logits * capped * chunks
-        copies = self.width * (self.tokens * self.config.d_model + self.counts.embedding)
-        exact = capped * chunks
-        narrow = self.width * (chunks - 1 if self.config.logit_soft_cap else chunks)  # those of this chunk are freed
-        last = logits * (self.width + capped) + self.width * self.counts.embedding
-        return copies + max(logits * (exact + narrow), last)
+            return logits * exact
+        copies = self.width * (self.tokens * self.config.d_model * self.casts_inputs + self.counts.embedding)
+        narrow = self.width * chunks
+        if self.on_cpu and not has_cap:  # the kernel works in the precision of the logits
+            exact = 0
+        last = logits * (self.width + exact // chunks) + self.width * self.counts.embedding
+        return copies + max(logits * (exact or narrow), last)
 
     def _layer_backward(self) -> int:
         """What the backward pass of a layer adds at its peak, less the activations that are freed by then."""
         c = self.config
         inner = self.tokens * self.width * c.d_ff
         gradients = (1 if c.activation == "silu" else 2) * inner - self.stream + _FLOAT * c.d_ff * c.d_model
-        sizes = [gradients, (3 if self.on_cpu else 0) * self.stream]  # the latter in a norm
+        sizes = [gradients, 0]
         if self.keeps_scores:
             scores = self.tokens * _FLOAT * c.num_heads * c.context_length
             sizes.append(scores - self.tokens * self._feed_forward() - 3 * self.stream)

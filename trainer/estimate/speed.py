@@ -2,12 +2,13 @@
 
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
-from torch import nn
+from torch import Tensor, nn
 
 from shared.lm import ModelConfig
 from shared.lm.linear import fast_product, has_fast_product
@@ -18,11 +19,12 @@ from trainer.components.optimizer import build_optimizer
 from trainer.compute.device import Device
 from trainer.settings.train import TrainSettings
 
-_UTILIZATION_ON_CPU = {torch.float32: 0.7, torch.bfloat16: 0.5}
 _UTILIZATION_ON_GPU = 0.4
+_BYTES_A_SECOND = 10e9
+"""What a core moves in the parts of a step that are no products: kernels, casts, the update."""
 
 _ROWS = 2048  # of a measured product at most: more are not faster
-_SECONDS = 0.04  # for each shape
+_SECONDS = 0.02  # for each product
 _WARMUP_STEPS, _STEPS = 1, 3
 
 
@@ -39,13 +41,31 @@ class MeasuredSteps:
     peak_bytes: int
 
 
-def usual_utilization(device: Device) -> float:
+def usual_utilization(settings: TrainSettings, config: ModelConfig, device: Device, rate: float, flops: float) -> float:
     """The share of the rate of its matrix products that a training step reaches; small models reach less.
 
-    CPU: docs/lab/log.md; in bfloat16 less, since products are faster and all else is not. GPUs: what nanochat and llm.c
-    report for dense models of 100 million parameters and more.
+    GPUs: what nanochat and llm.c report for dense models of 100 million parameters and more. CPUs: products take their
+    time, and all else that of the bytes it moves.
+
+    Args:
+        settings: The run's.
+        config: The model's.
+        device: Where.
+        rate: Of the device's products, operations a second.
+        flops: Of a step.
     """
-    return _UTILIZATION_ON_CPU[device.dtype] if device.torch_device.type == "cpu" else _UTILIZATION_ON_GPU
+    if device.torch_device.type != "cpu":
+        return _UTILIZATION_ON_GPU
+    rest = _bytes_beside_products(settings, config, device) / (_BYTES_A_SECOND * torch.get_num_threads())
+    return flops / (flops + rate * rest)
+
+
+def _bytes_beside_products(settings: TrainSettings, config: ModelConfig, device: Device) -> int:
+    """About what a step reads and writes outside of products: how often each number passes is counted in its code."""
+    c = config
+    layer = 30 * c.d_model + 12 * c.d_ff + 10 * c.num_heads * c.context_length
+    tokens = settings.tokens_per_step * (c.num_layers * layer + 6 * c.vocab_size)
+    return device.dtype.itemsize * (tokens + 13 * c.num_parameters)
 
 
 @lru_cache(maxsize=16)
@@ -74,20 +94,30 @@ def matmul_rate(config: ModelConfig, tokens: int, device: Device) -> float:
 
 
 def _rate(rows: int, inputs: int, outputs: int, device: Device) -> float:
-    """Operations a second of one product: the best of several measurements."""
-    left = torch.ones(rows, inputs, device=device.torch_device, dtype=device.dtype)
-    right = torch.ones(outputs, inputs, device=device.torch_device, dtype=device.dtype)
-    multiply = fast_product if has_fast_product(left, right) else F.linear
+    """Operations a second of a product and of those of its backward pass, as a step computes them."""
+    x, weight, by_output = (
+        torch.ones(shape, device=device.torch_device, dtype=device.dtype)
+        for shape in ((rows, inputs), (outputs, inputs), (rows, outputs))
+    )
+    multiply = fast_product if has_fast_product(x, weight) else F.linear
+    seconds = _best_time(lambda: multiply(x, weight), device)
+    seconds += _best_time(lambda: multiply(by_output, weight.t()), device)
+    seconds += _best_time(lambda: by_output.t() @ x, device)
+    return 6.0 * rows * inputs * outputs / seconds
+
+
+def _best_time(multiply: Callable[[], Tensor], device: Device) -> float:
+    """Seconds of a product: the least of several measurements."""
     best, begin = float("inf"), time.perf_counter()
     for repeat in range(20):
         start = time.perf_counter()
-        multiply(left, right)
+        multiply()
         _wait_for(device)
         if repeat:  # the first warms up
             best = min(best, time.perf_counter() - start)
             if time.perf_counter() - begin > _SECONDS:
                 break
-    return 2.0 * rows * inputs * outputs / best
+    return best
 
 
 def measure_steps(settings: TrainSettings, config: ModelConfig, device: Device) -> MeasuredSteps:

@@ -14,6 +14,7 @@ from shared.bpe import Tokenizer
 from shared.lm import ModelFolder, load_model_folder
 from shared.system.cpu_count import available_processors
 from trainer.compute.device import Device, choose_device
+from trainer.compute.threads import prepare_threads
 from trainer.console.progress import NewBar
 from trainer.errors import TrainerError, UsageError
 from trainer.evaluation.documents import DocumentReader, Part
@@ -152,8 +153,7 @@ def evaluate_inputs(
         TrainerError: If there is no token to score, or the model gives no finite probabilities.
     """
     machine, reading = settings.machine, settings.reading
-    if machine.threads is not None:
-        torch.set_num_threads(machine.threads)
+    prepare_threads(machine.threads)
     device = choose_device(machine.device, machine.dtype)
     folder = load_model_folder(model, device=device.torch_device, dtype=torch.float32, research=True)
     rules = _rules(settings.scoring, folder)

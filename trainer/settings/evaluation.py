@@ -74,7 +74,7 @@ class ScoringMachineSettings(Settings):
     that are to agree to more than two decimals with those of another machine."""
 
     threads: int | None = setting(None, minimum=1)
-    """CPU threads. Default: torch's choice, one for each core."""
+    """CPU threads. Default: one for each core, or as many as a container may use."""
 
 
 @Parameter(name="*")

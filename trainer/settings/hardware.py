@@ -26,8 +26,8 @@ class HardwareSettings(Settings):
     19.5e12: the data sheet's figure without sparsity."""
 
     utilization: float | None = None
-    """Share of the peak that training reaches (MFU), above 0 and at most 1. Default: 0.4 on GPUs; on CPUs 0.7 in
-    float32 and 0.5 in bfloat16."""
+    """Share of the peak that training reaches (MFU), above 0 and at most 1. Default: 0.4 on GPUs; on CPUs
+    computed from the model."""
 
     devices: int = setting(1, minimum=1)
     """How many such devices train together, one process each (--parallel); what they exchange is not counted."""

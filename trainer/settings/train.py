@@ -220,7 +220,8 @@ class MachineSettings(Settings, affects="machine"):
     CPU it always is, with the same number of threads."""
 
     threads: int | None = setting(None, minimum=1, maximum=MAX_THREADS)
-    """CPU threads of each process. Default: torch's choice, one for each core; several processes share the cores."""
+    """CPU threads of each process. Default: one for each core, or as many as a container may use; several processes
+    share the cores."""
 
 
 @Parameter(name="*", group=Group("Folders", sort_key=0))

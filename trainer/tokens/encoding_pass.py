@@ -99,6 +99,7 @@ class EncodingPass:
     def finish(self) -> None:
         """When all has been taken: hold out the end of the text if no document was, and end the last document."""
         if len(self._writers) == 2 and not self._writers[1].documents:
+            self._save()
             with self._stage("hold out the end"):
                 self._hold_out_end()
         if self.finished.is_open:
@@ -185,5 +186,6 @@ class EncodingPass:
         source = Source(str(given.path), size, digest.hexdigest(), current.documents, ends_with_separator)
         self.finished.sources.append(source)
         self._current = _Current()
-        if time.monotonic() - self._saved > _SAVE_SECONDS:
+        # After the last one, `finish` saves.
+        if len(self.finished.sources) < len(self._inputs) and time.monotonic() - self._saved > _SAVE_SECONDS:
             self._save()

@@ -2,21 +2,23 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import accumulate, chain, pairwise
+from itertools import chain, islice, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from shared.bpe.encoding.text_memory import locate, utf8_at
 from shared.bpe.kernels.boundaries import SpecialTokens, next_cut
 from shared.bpe.kernels.classes import character_classes
-from shared.bpe.kernels.encoding import SLACK, Texts, encode_pretokens, encode_text, encode_texts
+from shared.bpe.kernels.encoding import NOT_DONE, SLACK, Texts, encode_pretokens, encode_string, encode_texts
 from shared.bpe.kernels.pretoken_cache import Cache, move_pretokens, new_cache
 from shared.bpe.kernels.pretoken_merging import NO_MEMORY
 from shared.bpe.kernels.scanner import PATTERN_IDS, Scanner
 from shared.bpe.kernels.tables import Tables, build_tables
 from shared.bpe.patterns.named import PATTERNS, TimeBudget, split
 from shared.bpe.vocabulary import Vocabulary
+from shared.kernels.intrinsics import BLOCK
 from shared.system.cpu_count import available_processors
 from shared.system.thread_pool import in_order
 
@@ -25,12 +27,11 @@ Ids = npt.NDArray[np.uint32]
 # Entries of the cache, and 64-bit words of its store. A full cache is replaced by the next: 0.2, 1.3, 10 and 48 MB.
 _CACHE_SIZES = ((1 << 12, 1 << 12), (1 << 15, 1 << 15), (1 << 18, 1 << 18), (1 << 20, 1 << 21))
 _CUTS = 1 << 11
-# Bytes of short texts that are encoded by one call, and that make another thread worth starting.
-_SHARE = 3 << 18
+# Characters of short texts that are encoded by one call, and that make another thread worth starting; and texts that
+# are counted at once.
+_SHARE, _COUNTED = 3 << 18, 64
 # Bytes of a long text that are encoded by one call.
 _PART = 1 << 18
-# Bytes up to which a text is encoded with the least overhead.
-MAX_SHORT = 1 << 16
 # Ids for which a buffer is reused: new memory costs more than the copy out of the buffer.
 _SMALL = 1 << 20
 
@@ -43,8 +44,7 @@ class _Workspace:
         self.scanner = Scanner(pattern, character_classes(), np.empty(_CUTS, np.int64))
         self._level = -1
         self.cache: Cache
-        self._text = np.empty(MAX_SHORT + SLACK, np.uint8)
-        self._view = self._text.data
+        self.text = np.empty(2 * _SHARE + BLOCK, np.uint8)
         self.out = np.empty(_SMALL + SLACK, np.uint32)
         self.grow()
 
@@ -58,23 +58,8 @@ class _Workspace:
         if self._level > 0:
             move_pretokens(self.cache, cache)
         self.cache = cache
-        self._call = encode_text.prepare(self._tables, self.cache, self.scanner, self._text, 0, 0, self.out, 0)
-        self._arguments, self._results = self._call.arguments, self._call.results
-
-    def encode_short(self, data: bytes) -> Ids:
-        """The ids of at most MAX_SHORT bytes, in memory that the next call overwrites."""
-        length = len(data)
-        self._view[:length] = data
-        start = count = 0
-        while start < length:
-            arguments, results = self._arguments, self._results
-            arguments.start, arguments.end, arguments.filled = start, length, count
-            self._call.run_only()
-            start, count = results.reached, results.filled
-            if start < length:
-                _check_memory(count, length)
-                self.grow()
-        return self.out[:count]
+        self._call = encode_string.prepare(0, self._tables, cache, self.scanner, self.text, self.out)
+        self.encode_string = self._call.builtin
 
 
 class Encoder:
@@ -88,30 +73,49 @@ class Encoder:
         self._expression = vocabulary.pattern
         names = {expression: name for name, expression in PATTERNS.items()}
         self._pattern = PATTERN_IDS.get(names.get(vocabulary.pattern, ""), -1)
-        self._tables = build_tables(vocabulary.tokens, vocabulary.merges, whole_tokens_first=vocabulary.ignore_merges)
+        self._tables = build_tables(vocabulary)
         self._idle: list[_Workspace] = []
 
-    def encode_short(self, data: bytes) -> Ids:
-        """The ids of at most MAX_SHORT bytes of UTF-8, by a named pattern, with the least overhead."""
-        workspace = self._take_workspace()
-        ids = workspace.encode_short(data).copy()
-        self._idle.append(workspace)
-        return ids
+    def encode_short(self, text: str) -> Ids:
+        """The ids of a short text, by a named pattern, with the least overhead; it keeps the interpreter lock.
 
-    def encode_each(self, texts: Iterable[bytes], *, max_threads: int | None = None) -> Iterator[Ids]:
+        Raises:
+            SurrogateError: The text holds a lone surrogate.
+        """
+        workspace = self._take_workspace()
+        try:
+            count = workspace.encode_string(text)
+            if count != NOT_DONE:
+                return workspace.out[:count].copy()
+        except UnicodeEncodeError:  # below it is raised again, and says where
+            pass
+        finally:
+            self._idle.append(workspace)
+        return next(self.encode_each([text], max_threads=1))
+
+    def encode_each(self, texts: Iterable[str], *, max_threads: int | None = None) -> Iterator[Ids]:
         """The ids of each text, in order; few of the texts are held at a time, and all share one `TimeBudget`.
 
         Args:
-            texts: UTF-8.
+            texts: Plain text.
             max_threads: The most threads; never more than there are processors.
+
+        Raises:
+            SurrogateError: A text holds a lone surrogate.
         """
         threads = available_processors() if max_threads is None else min(available_processors(), max_threads)
         budget = TimeBudget()
-        work = (partial(self._encode_share, share, budget) for share in _shares(texts))
+        work = (partial(self._encode_share, *share, budget) for share in _shares(texts))
         return chain.from_iterable(in_order(work, threads))
 
-    def encode_long(self, data: npt.NDArray[np.uint8]) -> Ids:
-        """The ids of a long text, UTF-8, by a named pattern, on all processors."""
+    def encode_long(self, text: str) -> Ids:
+        """The ids of a long text, by a named pattern, on all processors.
+
+        Raises:
+            SurrogateError: It holds a lone surrogate.
+        """
+        located = locate([text])
+        data = utf8_at(int(located.addresses[0]), int(located.ends[0]))
         bounds = [0]
         nothing = SpecialTokens(np.empty(0, np.uint8), np.zeros(1, np.int64))
         while bounds[-1] < len(data):
@@ -150,26 +154,36 @@ class Encoder:
             budget: Processor time of a custom pattern for these texts and others; None for these alone.
         """
         array = np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
-        size = len(array) + len(ends) + SLACK
         workspace = self._take_workspace()
+        texts = Texts(array, starts, ends, terminator)
+        encoded = self._encode(workspace, texts, dtype, budget or TimeBudget())
+        self._idle.append(workspace)
+        return encoded
+
+    def _encode_share(self, first: int, texts: Sequence[str], budget: TimeBudget) -> list[Ids]:
+        """The ids of texts, of which the first is that of this index."""
+        located = locate(texts, first)
+        workspace = self._take_workspace()
+        bounds = np.concatenate([np.zeros(1, np.int64), located.ends])
+        data = located.joined(workspace.text, BLOCK)
+        ids, id_ends = self._encode(workspace, Texts(data, bounds[:-1], bounds[1:], -1), np.uint32, budget)
+        self._idle.append(workspace)
+        return [ids[start:end] for start, end in pairwise([0, *id_ends.tolist()])]
+
+    def _encode(
+        self, workspace: _Workspace, texts: Texts, dtype: npt.DTypeLike, budget: TimeBudget
+    ) -> tuple["npt.NDArray[np.unsignedinteger[Any]]", npt.NDArray[np.int64]]:
+        """As `encode_parts`."""
+        size = int((texts.ends - texts.starts).sum()) + len(texts.ends) + SLACK
         is_small = size <= len(workspace.out)
         out = workspace.out if is_small else np.empty(size, np.uint32)
-        texts = Texts(array, starts, ends, terminator)
-        id_ends = self._encode(workspace, texts, out, budget or TimeBudget())
+        id_ends = self._fill(workspace, texts, out, budget)
         count = int(id_ends[-1]) if len(id_ends) else 0
         if not is_small:
             out.resize(count, refcheck=False)
-        ids = out[:count].astype(dtype, copy=is_small)
-        self._idle.append(workspace)
-        return ids, id_ends
+        return out[:count].astype(dtype, copy=is_small), id_ends
 
-    def _encode_share(self, texts: Sequence[bytes], budget: TimeBudget) -> list[Ids]:
-        bounds = np.fromiter(accumulate(map(len, texts), initial=0), np.int64, len(texts) + 1)
-        data = texts[0] if len(texts) == 1 else b"".join(texts)
-        ids, id_ends = self.encode_parts(data, bounds[:-1], bounds[1:], budget=budget)
-        return [ids[start:end] for start, end in pairwise([0, *id_ends.tolist()])]
-
-    def _encode(self, workspace: _Workspace, texts: Texts, out: Ids, budget: TimeBudget) -> npt.NDArray[np.int64]:
+    def _fill(self, workspace: _Workspace, texts: Texts, out: Ids, budget: TimeBudget) -> npt.NDArray[np.int64]:
         """Write the ids of texts to `out`; returns where those of each text end."""
         id_ends = np.empty(len(texts.ends), np.int64)
         if self._pattern < 0:
@@ -213,15 +227,17 @@ def _check_memory(filled: int, length: int) -> None:
         raise MemoryError(f"a text of {length:,} bytes has a pretoken too long for the available memory")
 
 
-def _shares(texts: Iterable[bytes]) -> Iterator[Sequence[bytes]]:
-    """Groups of consecutive texts, of about _SHARE bytes each."""
-    share: list[bytes] = []
-    size = 0
-    for text in texts:
-        share.append(text)
-        size += len(text)
+def _shares(texts: Iterable[str]) -> Iterator[tuple[int, Sequence[str]]]:
+    """Groups of consecutive texts, of about _SHARE characters each, after the index of the first in each."""
+    texts = iter(texts)
+    share: list[str] = []
+    first = size = 0
+    while counted := [*islice(texts, _COUNTED)]:
+        share += counted
+        size += sum(map(len, counted))
         if size >= _SHARE:
-            yield share
+            yield first, share
+            first += len(share)
             share, size = [], 0
     if share:
-        yield share
+        yield first, share

@@ -121,25 +121,25 @@ class Segmenter:
             for _, part, added in matchers.normalized.split(nfc(verbatim) if self._nfc else verbatim):
                 yield part, added
 
-    def split_plain(self, text: str, matchers: Matchers) -> tuple[list[bytes], Layout]:
-        """The plain segments of a text as UTF-8, and the layout of all its segments.
+    def split_plain(self, text: str, matchers: Matchers) -> tuple[list[str], Layout]:
+        """The plain segments of a text, and the layout of all its segments.
 
         Raises:
-            TokenizerError: The text holds a lone surrogate, or a character with a byte without a token.
+            TokenizerError: A text that is split holds a lone surrogate, or a character with a byte without a token.
         """
-        data = encode_utf8(text)
         if self.keeps_text and not matchers.verbatim.may_occur_in(text):
-            return [data], _PLAIN
-        plain: list[bytes] = []
+            return [text], _PLAIN
+        encode_utf8(text)  # raises for a lone surrogate
+        plain: list[str] = []
         layout: Layout = []
         for segment in self.segments(text, matchers, with_origins=False):
             layout.append(None if segment.token is None else segment.token.id)
             if segment.token is None:
-                plain.append(segment.text.encode())
+                plain.append(segment.text)
         return plain, layout
 
-    def split_plain_of_each(self, texts: Iterable[str], matchers: Matchers, layouts: list[Layout]) -> Iterator[bytes]:
-        """The plain segments of all texts as UTF-8; the layout of each text is appended to `layouts`."""
+    def split_plain_of_each(self, texts: Iterable[str], matchers: Matchers, layouts: list[Layout]) -> Iterator[str]:
+        """The plain segments of all texts; the layout of each text is appended to `layouts`."""
         for index, text in enumerate(texts):
             try:
                 plain, layout = self.split_plain(text, matchers)

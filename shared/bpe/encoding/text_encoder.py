@@ -1,8 +1,9 @@
 """Text to ids: added tokens, plain text between them, and the ids that stand around it."""
 
-import re
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from shared.bpe.encoding.chunks import Chunker
 from shared.bpe.encoding.offsets import TokenColumns, columns_of, with_template
 from shared.bpe.encoding.segments import AllowedSpecial, Layout, Segmenter, join_segments
 from shared.bpe.encoding.template import Ids, Template
-from shared.bpe.encoding.text_memory import utf8_of
+from shared.bpe.errors import SurrogateError, TokenizerError
 from shared.bpe.patterns.named import is_named
 from shared.bpe.vocabulary import Vocabulary, encode_utf8
 
@@ -20,7 +21,7 @@ from shared.bpe.vocabulary import Vocabulary, encode_utf8
 if TYPE_CHECKING:
     from shared.bpe.encoding.encoder import Encoder
 
-_SHORT = 1 << 14  # characters; with at most four bytes each, they stay within `encoder.MAX_SHORT`
+_SHORT = 1 << 14  # characters that are encoded while no other thread may run Python: for less than 0.2 ms
 _LONG = 3 << 18  # characters from which a text is divided among threads
 
 
@@ -40,13 +41,13 @@ class TextEncoder:
         all_special = all(token.special for token in vocabulary.added)
         self._is_plain = self.segmenter.keeps_text and all_special and self._has_named_pattern
 
-    def encode(self, text: str, allowed_special: AllowedSpecial, *, add_special_tokens: bool) -> Ids:
+    def encode(self, text: str, allowed_special: AllowedSpecial, add_special_tokens: bool) -> Ids:
         """As `Tokenizer.encode_to_numpy`."""
         if not allowed_special and not add_special_tokens and len(text) <= _SHORT and self._is_plain:
-            return self._encoder.encode_short(encode_utf8(text))
+            return self._encoder.encode_short(text)
         matchers = self.segmenter.matchers(allowed_special)
         if len(text) > _LONG and self.can_split_bytes and not matchers.verbatim.may_occur_in(text):
-            ids = self._encoder.encode_long(utf8_of(text))
+            ids = self._encoder.encode_long(text)
         else:
             plain, layout = self.segmenter.split_plain(text, matchers)
             ids = join_segments(layout, self._encoder.encode_each(plain, max_threads=1))
@@ -62,9 +63,18 @@ class TextEncoder:
     ) -> list[Ids]:
         """As `Tokenizer.encode_batch_to_numpy`."""
         layouts: list[Layout] = []
-        plain = self.segmenter.split_plain_of_each(texts, self.segmenter.matchers(allowed_special), layouts)
-        encoded = iter([*self._encoder.encode_each(plain, max_threads=max_threads)])
-        batch = [join_segments(layout, encoded) for layout in layouts]
+        plain = texts
+        if allowed_special or not self._is_plain:
+            plain = self.segmenter.split_plain_of_each(texts, self.segmenter.matchers(allowed_special), layouts)
+        try:
+            batch = [*self._encoder.encode_each(plain, max_threads=max_threads)]
+        except SurrogateError as error:
+            segments = accumulate(layout.count(None) for layout in layouts)
+            index = bisect_right([*segments], error.index) if layouts else error.index
+            raise TokenizerError(f"text {index}: {error}") from None
+        if layouts:
+            encoded = iter(batch)
+            batch = [join_segments(layout, encoded) for layout in layouts]
         return [self._template.wrap(ids) for ids in batch] if add_special_tokens else batch
 
     def encode_documents(
@@ -75,13 +85,10 @@ class TextEncoder:
         if not self.can_split_bytes:
             return self.encode(str(data, "utf-8"), allowed, add_special_tokens=False).astype(dtype)
         self.segmenter.matchers(allowed)  # raises for an unknown separator
-        bounds = [0]
-        if separator is not None:
-            for match in re.finditer(re.escape(separator.encode()), data):
-                bounds += match.span()
-        places = np.array([*bounds, len(data)], np.int64)
+        spelling = b"" if separator is None else separator.encode()
         terminator = -1 if separator is None else self.segmenter.special_tokens[separator]
-        starts, ends = places[::2].copy(), places[1::2].copy()
+        ends = np.array([*_places(bytes(data), spelling), len(data)], np.int64)
+        starts = np.concatenate([np.zeros(1, np.int64), ends[:-1] + len(spelling)])
         return self._encoder.encode_parts(data, starts, ends, terminator=terminator, dtype=dtype)[0]
 
     def encode_to_columns(
@@ -90,7 +97,7 @@ class TextEncoder:
         """As `Tokenizer.encode_to_columns`; `tokens` are all of them, by id."""
         encode_utf8(text)  # raises for a lone surrogate
         segments = [*self.segmenter.segments(text, self.segmenter.matchers(allowed_special), with_origins=True)]
-        plain = (segment.text.encode() for segment in segments if segment.token is None)
+        plain = (segment.text for segment in segments if segment.token is None)
         columns = columns_of(segments, self._encoder.encode_each(plain, max_threads=1), tokens)
         return with_template(columns, len(text), self._template, tokens) if add_special_tokens else columns
 
@@ -117,3 +124,11 @@ class TextEncoder:
         from shared.bpe.encoding.encoder import Encoder
 
         return Encoder(self._vocabulary)
+
+
+def _places(data: bytes, spelling: bytes) -> Iterator[int]:
+    """Where a special token is spelled; nowhere if it is empty."""
+    place = data.find(spelling) if spelling else -1
+    while place >= 0:
+        yield place
+        place = data.find(spelling, place + len(spelling))

@@ -5,6 +5,7 @@ and `padding` are ignored: they shape batches, not tokens, and transformers sets
 """
 
 from collections.abc import Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -260,8 +261,8 @@ def _to_hf(vocabulary: Vocabulary) -> dict[str, Any]:
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": vocabulary.ignore_merges,
-            "vocab": dict(sorted(vocab.items(), key=lambda entry: entry[1])),
-            "merges": [[texts[left], texts[right]] for left, right in vocabulary.merges],
+            "vocab": dict(sorted(vocab.items(), key=itemgetter(1))),
+            "merges": [(texts[left], texts[right]) for left, right in vocabulary.merges],
         },
     }
 

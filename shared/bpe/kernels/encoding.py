@@ -25,12 +25,13 @@ from shared.bpe.kernels.pretoken_keys import SHORT_BYTES, Key, key_of
 from shared.bpe.kernels.pretoken_merging import NO_MEMORY, SHORT, merge_long, merge_short
 from shared.bpe.kernels.scanner import Scanner, scan
 from shared.bpe.kernels.tables import Tables, whole_token
-from shared.kernels.compiling import compiled, inlined
-from shared.kernels.intrinsics import load_word, prefetch, store_word
-from shared.kernels.types import Bytes, Int64Array, Uint32Array, int64
+from shared.kernels.compiling import calling_python, compiled, inlined
+from shared.kernels.intrinsics import BLOCK, copy_bytes, find_utf8, load_word, prefetch, store_word
+from shared.kernels.types import Bytes, Int64Array, Uint8Array, Uint32Array, int64
 
 # Entries that an output array needs beyond one for each byte, since ids are written several at a time.
 SLACK = 16
+NOT_DONE = 1 << 62
 
 
 @inlined
@@ -206,6 +207,40 @@ def encode_text(
             break
         start = scanner.cuts[num_pretokens - 1]
     return Encoded(start, filled)
+
+
+@calling_python
+def encode_string(
+    string: int64, tables: Tables, cache: Cache, scanner: Scanner, text: Uint8Array, out: Uint32Array
+) -> int64:
+    """Write the ids of a short Python string to `out`; returns their number.
+
+    Args:
+        string: The address of the object.
+        tables: As in `encode_text`.
+        cache: As in `encode_text`.
+        scanner: As in `encode_text`.
+        text: Room for its UTF-8, and BLOCK more.
+        out: One entry for each byte, and SLACK more.
+
+    Returns:
+        NOT_DONE if another cache is needed first, or more memory; -1 if the string has no UTF-8.
+    """
+    address = find_utf8(string, scanner.cuts, 0)
+    if address == 0:
+        return -1
+    end = scanner.cuts[0]
+    if cache.counters[0] >= cache.counters[1] or end + BLOCK > text.size or end + SLACK > out.size:
+        return NOT_DONE
+    copy_bytes(address, text, 0, end)
+    start = filled = 0
+    while start < end:
+        num_pretokens = scan(scanner, text, start, end)
+        filled = encode_pretokens(tables, cache, text, start, scanner.cuts, num_pretokens, out, filled)
+        if filled == NO_MEMORY:
+            return NOT_DONE
+        start = scanner.cuts[num_pretokens - 1]
+    return filled
 
 
 class Texts(NamedTuple):

@@ -20,6 +20,7 @@ where one comparison finds them.
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shared.bpe.kernels.pretoken_keys import SHORT_BYTES, SPREAD_HIGH, SPREAD_LOW, Key, bytes_as_word
 from shared.bpe.kernels.pretoken_merging import SCRATCH
@@ -38,6 +39,8 @@ AHEAD = 64
 # What the second word of an entry or a key is instead of bytes and a length, which is never 0.
 STORED, NO_KEY = np.uint64(2), np.uint64(1)
 COUNT_SHIFT = np.uint64(60)
+
+_LINE = 64
 
 _IGNORE_COUNT = np.uint64(4)
 _WITHOUT_COUNT = np.uint64((1 << 60) - 1)
@@ -59,13 +62,20 @@ class Cache(NamedTuple):
 def new_cache(num_entries: int, store_words: int) -> Cache:
     """An empty cache; both sizes are powers of two, of 8 entries and KEPT_WORDS words at least."""
     return Cache(
-        entries=np.zeros(num_entries * ENTRY, np.uint64),
+        entries=_aligned_zeros(num_entries * ENTRY),
         store=np.zeros(store_words, np.uint64),
         counters=np.array([0, num_entries // 2, 0], np.int64),
         keys=np.empty(3 * AHEAD, np.uint64),
         ids=np.empty(SCRATCH, np.uint32),
         candidates=np.empty(SCRATCH, np.uint32),
     )
+
+
+def _aligned_zeros(words: int) -> NDArray[np.uint64]:
+    """Words that begin at a cache line; NumPy's begin 16 bytes behind one, and every second entry would lie in two."""
+    memory = np.zeros(words + _LINE // 8, np.uint64)
+    first = -memory.ctypes.data % _LINE // 8
+    return memory[first : first + words]
 
 
 @inlined

@@ -23,15 +23,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.bpe.kernels.classes import CASELESS, NUMBER, SPACE, UPPER
+from shared.bpe.kernels.classes import CASELESS, LOWER, NUMBER, SPACE, UPPER
 from shared.bpe.kernels.utf8 import character_length, code_point
 from shared.kernels.compiling import compiled, inlined
-from shared.kernels.intrinsics import BLOCK, byte_range_mask, trailing_zeros
+from shared.kernels.intrinsics import BLOCK, byte_range_mask, store_set_bits, trailing_zeros
 from shared.kernels.types import Bytes, Int64Array, int64, uint8, uint64
 
 NONE = np.uint64(0)
 ONE = np.uint64(1)
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+_LETTERS = np.uint64(1 << UPPER | 1 << LOWER | 1 << CASELESS)
 
 
 class WideMasks(NamedTuple):
@@ -95,12 +96,12 @@ def wide_masks(data: Bytes, base: int64, begin: int64, end: int64, wide: uint64,
             shift -= 1
     while True:
         length = character_length(data[base + shift])
-        character_class = classes[code_point(data, base + shift, end)]
+        character_class = np.uint64(classes[code_point(data, base + shift, end)])
         bits = (ONE << length) - ONE
         bits = bits << shift if shift >= 0 else bits >> -shift
-        if UPPER <= character_class <= CASELESS:
-            letters |= bits
-        elif character_class == NUMBER:
+        # Without a branch where letters and marks alternate, as in the scripts of India.
+        letters |= bits & (NONE - (_LETTERS >> character_class & ONE))
+        if character_class == NUMBER:
             numbers |= bits
         elif character_class == SPACE:
             spaces |= bits
@@ -180,10 +181,7 @@ def scan_gpt2(data: Bytes, begin: int64, end: int64, classes: Bytes, cuts: Int64
         begins &= text
         if base == begin:
             begins &= ~ONE
-        while begins:
-            cuts[count] = base + trailing_zeros(begins)
-            begins &= begins - ONE
-            count += 1
+        count += store_set_bits(cuts, count, begins, base)
         if count > room:
             return count
         after_letter, after_number, after_other = letters >> 63, numbers >> 63, others >> 63

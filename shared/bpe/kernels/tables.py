@@ -8,16 +8,18 @@ merged        the id that a merge of this rank gives; only that of the first whe
 byte_ids      the id of each single byte, NO_TOKEN where it has none: no text has such bytes
 whole_slots   token id + 1 (0: empty), by the hash of the token's bytes; only where a pretoken that is a token as a
               whole needs no merges, else one empty slot
-token_bytes   the bytes of all tokens, end to end; token `id` is token_bytes[token_starts[id]:token_starts[id + 1]]
+token_bytes   the bytes of all tokens, end to end; token `id` is token_bytes[token_starts[id]:token_starts[id + 1]];
+              as whole_slots
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from shared.bpe.vocabulary import MAX_ID
+from shared.bpe.vocabulary import MAX_ID, Vocabulary
 from shared.kernels.compiling import compiled, compiled_and_inlined, inlined
 from shared.kernels.intrinsics import leading_zeros
 from shared.kernels.types import Bytes, Int64Array, Uint32Array, Uint64Array, boolean, int64, uint32, uint64
@@ -156,22 +158,22 @@ def whole_token(tables: Tables, text: Bytes, start: int64, end: int64) -> int64:
     return -1
 
 
-def build_tables(tokens: Mapping[int, bytes], merges: Sequence[tuple[int, int]], *, whole_tokens_first: bool) -> Tables:
-    """Lay out a vocabulary: tokens by id (holes are allowed), merges in order of rank."""
-    ids = {token: token_id for token_id, token in tokens.items()}
-    byte_ids = np.array([ids.get(bytes([byte]), NO_TOKEN) for byte in range(256)], dtype=np.uint32)
-    pair_slots = _pair_slots(np.array(merges, dtype=np.uint32).reshape(-1, 2))
+def build_tables(vocabulary: Vocabulary) -> Tables:
+    """Lay out a vocabulary."""
+    byte_ids = np.array([vocabulary.ids.get(bytes([byte]), NO_TOKEN) for byte in range(256)], dtype=np.uint32)
+    merges = vocabulary.merges
+    pair_slots = _pair_slots(np.fromiter(chain.from_iterable(merges), np.uint32, 2 * len(merges)).reshape(-1, 2))
     byte_ranks = np.empty(1 << 16, np.uint32)
     fill_byte_ranks(pair_slots, byte_ids, byte_ranks)
-    token_bytes, token_starts = join_tokens(tokens)
-    whole_slots = np.zeros(_power_of_two(2 * len(tokens)) if whole_tokens_first else 1, np.uint32)
-    if whole_tokens_first:
-        fill_whole_tokens(whole_slots, token_bytes, token_starts, np.array(list(tokens), dtype=np.uint32))
+    whole_tokens = vocabulary.tokens if vocabulary.ignore_merges else {}
+    token_bytes, token_starts = join_tokens(whole_tokens)
+    whole_slots = np.zeros(_power_of_two(2 * len(whole_tokens)) if whole_tokens else 1, np.uint32)
+    fill_whole_tokens(whole_slots, token_bytes, token_starts, np.fromiter(whole_tokens, np.uint32, len(whole_tokens)))
     return Tables(
         byte_ids=byte_ids,
         pair_slots=pair_slots,
         byte_ranks=byte_ranks,
-        merged=_merged([ids[tokens[left] + tokens[right]] for left, right in merges]),
+        merged=_merged(vocabulary.merged),
         whole_slots=whole_slots,
         token_bytes=token_bytes,
         token_starts=token_starts,
@@ -180,7 +182,7 @@ def build_tables(tokens: Mapping[int, bytes], merges: Sequence[tuple[int, int]],
 
 def _merged(ids: Sequence[int]) -> npt.NDArray[np.uint32]:
     merged = np.array(ids, dtype=np.uint32)
-    return merged[:1] if np.all(np.diff(ids) == 1) else merged
+    return merged[:1] if np.all(merged[1:] == merged[:-1] + 1) else merged
 
 
 def _pair_slots(pairs: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint64]:
@@ -195,7 +197,7 @@ def _pair_slots(pairs: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint64]:
 
 def join_tokens(tokens: Mapping[int, bytes]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     """The bytes of all tokens end to end in order of id, and where each begins; an id without a token has none."""
-    by_id = [tokens.get(token_id, b"") for token_id in range(max(tokens) + 1)]
+    by_id = [tokens.get(token_id, b"") for token_id in range(max(tokens, default=-1) + 1)]
     starts = np.zeros(len(by_id) + 1, np.int64)
     np.cumsum([len(token) for token in by_id], out=starts[1:])
     return np.frombuffer(b"".join(by_id), np.uint8), starts

@@ -17,7 +17,9 @@ def judged(job: str, packages: dict[str, Measurement], *, quick: bool = True) ->
 
 @pytest.mark.parametrize(("peer", "met"), [(0.9, False), (1.0, True), (1.1, True)])
 def test_ours_is_to_be_ahead(peer: float, met: bool):
-    (verdict,) = judged("stories", {"ownlm": measured(1.0), "gigatoken": measured(peer), "tokenizers": measured(9.0)})
+    (verdict,) = judged(
+        "training stories", {"ownlm": measured(1.0), "gigatoken": measured(peer), "tokenizers": measured(9.0)}
+    )
     assert verdict.met is met
     assert verdict.measured == f"{peer:.2f} times gigatoken"
 
@@ -30,19 +32,19 @@ def test_a_full_run_asks_for_the_whole_factor():
 
 def test_rates_are_compared_where_a_peer_had_less_text():
     slice_of_it = Measurement(seconds={"first": 0.5}, num_bytes=2 * 10**5)
-    (verdict,) = judged("stories", {"ownlm": measured(1.0), "tokenizers": slice_of_it})
+    (verdict,) = judged("training stories", {"ownlm": measured(1.0), "tokenizers": slice_of_it})
     assert verdict.met
     assert verdict.measured == "2.50 times tokenizers"
 
 
 def test_peers_with_other_ids_do_not_count():
     packages = {"ownlm": measured(1.0), "tokie": measured(0.1, equal=False), "gigatoken": measured(2.0, equal=True)}
-    (verdict,) = judged("stories", packages)
+    (verdict,) = judged("training stories", packages)
     assert verdict.met
 
 
 def test_peers_that_failed_do_not_count():
-    assert judged("stories", {"ownlm": measured(1.0), "gigatoken": Measurement(failure="no such call")}) == []
+    assert judged("training stories", {"ownlm": measured(1.0), "gigatoken": Measurement(failure="no such call")}) == []
 
 
 def test_one_call_of_a_peer_stands_for_the_second():
@@ -55,7 +57,8 @@ def test_some_peers_have_a_target_of_their_own():
     packages = {"ownlm": measured(1.0), "tiktoken": measured(9.0), "tokenizers": measured(5.0)}
     verdicts = judged("documents", packages, quick=False)
     assert [(v.target, v.met) for v in verdicts] == [
-        ("documents, first: level with the fastest peer", True),
+        ("documents, first: 1.1 times the fastest peer", True),
+        ("documents, again: level with the fastest peer", True),
         ("documents, first: 10 times tiktoken", False),
     ]
 

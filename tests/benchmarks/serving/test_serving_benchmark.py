@@ -59,12 +59,12 @@ def result(name: str, clients: int, rate: float, first: float, between: float, p
 
 def test_verdicts_are_those_of_the_targets() -> None:
     results = [
-        result("ownlm float32", 8, rate=150, first=51, between=1, p99=1.9),
+        result("ownlm float32", 8, rate=250, first=51, between=1, p99=1.9),
         result("llama.cpp f32", 8, rate=100, first=100, between=1, p99=9),
     ]
     verdicts = judge(results)
     assert [(verdict.measured, verdict.met) for verdict in verdicts] == [
-        ("1.50 times", True),
+        ("2.50 times", True),
         ("0.51 times", False),
         ("1.90 times", True),
     ]
@@ -75,4 +75,4 @@ def test_verdicts_are_those_of_the_targets() -> None:
         "results": results,
         "verdicts": [verdict._asdict() for verdict in verdicts],
     }
-    assert "| ownlm float32 | 8 | 150 | 150 | 150 | 51.0 | 1.0 | 1.9 | 1 |" in render(report)
+    assert "| ownlm float32 | 8 | 250 | 250 | 250 | 51.0 | 1.0 | 1.9 | 1 |" in render(report)

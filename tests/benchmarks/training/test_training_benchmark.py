@@ -14,6 +14,7 @@ def result(trainer: str, tokens_per_second: float, utilization: float = 0.9) -> 
         "trainer": trainer,
         "batch": 8,
         "compiled": False,
+        "dtype": "float32",
         "tokens_per_second": tokens_per_second,
         "utilization": utilization,
     }

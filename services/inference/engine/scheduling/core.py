@@ -6,6 +6,7 @@ import structlog
 
 from services.inference.engine.errors import NO_DISTRIBUTION
 from services.inference.engine.runner.protocol import Runner, RunnerLostError, Segment, StepResult
+from services.inference.engine.scheduling.prefill import TokensBeside
 from services.inference.engine.scheduling.recovery import BatchSplitter, RunnerProbe
 from services.inference.engine.scheduling.scheduler import ScheduledBatch, Scheduler
 from services.inference.engine.scheduling.sequence import ScheduledSequence, Sequence, SequenceId, Status
@@ -36,12 +37,21 @@ class EngineCore:
         min_prefill_tokens: While sequences decode, a step takes as many prompt tokens as sequences, in whole blocks, so
             that it lasts about twice as long as without; and at least this many. Raise it where a step of few tokens
             costs as much as one of many.
+        tokens_beside: How many prompt tokens a step of so many decoding sequences has time for; where it knows, it
+            decides instead. Once in 200 tokens of all decoding sequences, a step may be long nevertheless.
 
     Raises:
         ValueError: The runner's steps have no room for one prompt token beside all slots.
     """
 
-    def __init__(self, runner: Runner, *, prefill_tokens: int, min_prefill_tokens: int = BLOCK_SIZE) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        *,
+        prefill_tokens: int,
+        min_prefill_tokens: int = BLOCK_SIZE,
+        tokens_beside: TokensBeside = lambda _: None,
+    ) -> None:
         room = runner.max_step_tokens - runner.num_slots
         if min(room, prefill_tokens) < 1:
             raise ValueError(
@@ -49,7 +59,7 @@ class EngineCore:
                 f"decoding, and prefill_tokens is {prefill_tokens}"
             )
         self._runner = runner
-        self._scheduler = Scheduler(runner, min(room, prefill_tokens), min_prefill_tokens)
+        self._scheduler = Scheduler(runner, min(room, prefill_tokens), min_prefill_tokens, tokens_beside)
         self._splitter = BatchSplitter(runner.num_slots)
         self._probe = RunnerProbe(runner, self._scheduler)
         self._sequences: dict[SequenceId, Sequence] = {}  # those that are not finished

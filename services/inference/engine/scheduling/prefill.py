@@ -1,8 +1,16 @@
 """How the prompts share a step. See docs/explanation/engine.md for the policy."""
 
+from collections.abc import Callable
+
 from services.inference.engine.scheduling.block_pool import BlockPool
 from services.inference.engine.scheduling.sequence import ScheduledSequence, Sequence
 from services.inference.engine.types import BLOCK_SIZE, num_blocks_of
+
+_LEAST_TOKENS = BLOCK_SIZE // 2
+_TOKENS_BETWEEN_DELAYS = 200
+
+TokensBeside = Callable[[int], int | None]
+"""How many prompt tokens a step of so many decoding sequences has time for; None for unknown."""
 
 
 class PrefillScheduler:
@@ -12,26 +20,30 @@ class PrefillScheduler:
         pool: The KV cache.
         prefill_tokens: The most prompt tokens of a step.
         min_prefill_tokens: As many are allowed in any step, however few sequences decode.
+        tokens_beside: Where known, decides instead of the number of sequences.
     """
 
-    def __init__(self, pool: BlockPool, prefill_tokens: int, min_prefill_tokens: int) -> None:
+    def __init__(
+        self, pool: BlockPool, prefill_tokens: int, min_prefill_tokens: int, tokens_beside: TokensBeside
+    ) -> None:
         self._pool = pool
         self._prefill_tokens = prefill_tokens
         self._min_prefill_tokens = min_prefill_tokens
+        self._tokens_beside = tokens_beside
 
-    def schedule(self, sequences: list[Sequence], num_decoding: int) -> list[ScheduledSequence]:
-        """Return the chunks of a step in which `num_decoding` sequences decode.
+    def schedule(self, sequences: list[Sequence], decoding: list[Sequence]) -> list[ScheduledSequence]:
+        """Return the chunks of a step.
 
         Args:
             sequences: Those within their prompt, the oldest first.
-            num_decoding: How many tokens of other sequences the step has.
+            decoding: Those that the step has a token of.
         """
         if not sequences:
             return []
         for sequence in sequences:
             self._use_cache_hits(sequence)
         left = {sequence: sequence.num_left for sequence in sequences}
-        budget = self._budget(num_decoding)
+        budget = self._budget(decoding, sum(left.values()))
         oldest, *others = sequences
         others.sort(key=left.__getitem__)
         half = -(-budget // 2)
@@ -47,12 +59,20 @@ class PrefillScheduler:
         ends[oldest] = _chunk_end(oldest, ends[oldest] - oldest.num_computed + budget)
         return [ScheduledSequence(sequence, sequence.num_computed, end) for sequence, end in ends.items()]
 
-    def _budget(self, num_decoding: int) -> int:
-        """Prompt tokens of the step: where sequences wait for their next token, about as many as they are."""
-        if num_decoding == 0:
+    def _budget(self, decoding: list[Sequence], wanted: int) -> int:
+        """Prompt tokens of the step: all where no stream waits; else what delays streams little, or all but rarely."""
+        if not decoding:
             return self._prefill_tokens
-        share = num_blocks_of(num_decoding) * BLOCK_SIZE
-        return min(self._prefill_tokens, max(share, self._min_prefill_tokens))
+        tokens = self._tokens_beside(len(decoding))
+        if tokens is None:
+            share = num_blocks_of(len(decoding)) * BLOCK_SIZE
+            return min(self._prefill_tokens, max(share, self._min_prefill_tokens))
+        tokens = min(self._prefill_tokens, max(tokens, _LEAST_TOKENS))
+        if wanted <= tokens or any(one.num_tokens < one.undelayed_until for one in decoding):
+            return tokens
+        for one in decoding:
+            one.undelayed_until = one.num_tokens + _TOKENS_BETWEEN_DELAYS
+        return self._prefill_tokens
 
     def _use_cache_hits(self, sequence: Sequence) -> None:
         """Use blocks that another sequence has filled since this one was admitted."""

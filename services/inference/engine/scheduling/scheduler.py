@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from services.inference.engine.runner.protocol import Runner
 from services.inference.engine.scheduling.block_pool import BlockPool
-from services.inference.engine.scheduling.prefill import PrefillScheduler
+from services.inference.engine.scheduling.prefill import PrefillScheduler, TokensBeside
 from services.inference.engine.scheduling.sequence import PrefillKey, ScheduledSequence, Sequence, Status
 from services.inference.engine.scheduling.waiting import WaitingQueue
 from services.inference.engine.types import BLOCK_SIZE, num_blocks_of
@@ -32,16 +32,19 @@ class Scheduler:
         runner: Opens and closes slots; its sizes are the limits.
         prefill_tokens: The most prompt tokens of a step.
         min_prefill_tokens: As many are allowed in any step, however few sequences decode.
+        tokens_beside: See `PrefillScheduler`.
     """
 
-    def __init__(self, runner: Runner, prefill_tokens: int, min_prefill_tokens: int) -> None:
+    def __init__(
+        self, runner: Runner, prefill_tokens: int, min_prefill_tokens: int, tokens_beside: TokensBeside
+    ) -> None:
         self.pool = BlockPool(runner.num_blocks, runner.block_memory)
         self.waiting = WaitingQueue()
         self.running: dict[Sequence, None] = {}  # the oldest first
         self.free_slots = list(range(runner.num_slots - 1, -1, -1))
         self.num_preemptions = 0
         self._runner = runner
-        self._prefills = PrefillScheduler(self.pool, prefill_tokens, min_prefill_tokens)
+        self._prefills = PrefillScheduler(self.pool, prefill_tokens, min_prefill_tokens, tokens_beside)
         self._leaders: dict[PrefillKey, Sequence] = {}  # sequences within their prompt, for others to follow
         self._num_admitted = 0
 
@@ -55,7 +58,7 @@ class Scheduler:
         batch = ScheduledBatch(decoding)
         self._admit(batch)
         prefilling = [one for one in self.running if one.leader is None and not one.is_decoding]
-        batch.scheduled += self._prefills.schedule(prefilling, len(decoding))
+        batch.scheduled += self._prefills.schedule(prefilling, [one.sequence for one in decoding])
         self.pool.grow_ahead()
         return batch
 

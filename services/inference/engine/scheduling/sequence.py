@@ -47,6 +47,7 @@ class Sequence:
         prompt_reported: Whether its `PromptEvent` was emitted.
         leader: The sequence whose prefill it shares.
         followers: The sequences that share its prefill: their first tokens are sampled from the same logits.
+        undelayed_until: With fewer tokens, it has waited for a long step lately, and is to wait for no other.
     """
 
     id: SequenceId
@@ -63,6 +64,7 @@ class Sequence:
     prompt_reported: bool = False
     leader: "Sequence | None" = None
     followers: list["Sequence"] = field(default_factory=list)
+    undelayed_until: int = 0
 
     @property
     def num_tokens(self) -> int:

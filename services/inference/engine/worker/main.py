@@ -103,7 +103,10 @@ def serve(
         raise
     try:
         core = EngineCore(
-            model.runner, prefill_tokens=model.prefill_tokens, min_prefill_tokens=model.min_prefill_tokens
+            model.runner,
+            prefill_tokens=model.prefill_tokens,
+            min_prefill_tokens=model.min_prefill_tokens,
+            tokens_beside=model.tokens_beside,
         )
         _send(connection, model.ready)
         reason = EngineLoop(connection, inbox, core).run()

@@ -19,6 +19,7 @@ from services.inference.engine.runner.cpu.weights import pack_weights
 from services.inference.engine.runner.protocol import Runner
 from services.inference.engine.sampler import CpuSampler
 from services.inference.engine.sampler import kernels as sampler_kernels
+from services.inference.engine.scheduling.prefill import TokensBeside
 from services.inference.engine.types import BLOCK_SIZE
 from services.inference.engine.worker.cache_size import CacheError, num_blocks, served_context
 from shared.bpe import Tokenizer
@@ -53,6 +54,7 @@ class LoadedModel:
     ready: Ready
     prefill_tokens: int
     min_prefill_tokens: int
+    tokens_beside: TokensBeside = lambda _: None
 
 
 def load_model(config: EngineConfig) -> LoadedModel:
@@ -129,7 +131,7 @@ def _load_on_cpu(config: EngineConfig) -> LoadedModel:
         thread_counts=[threads] if config.threads else numbers_to_choose_from(threads),
     )
     ready = _ready_message(config, folder.tokenizer, model, runner, device="cpu", dtype=dtype, kv_dtype=kv_dtype)
-    return LoadedModel(runner, ready, prefill_tokens, min_prefill_tokens=_CPU_MIN_PREFILL_TOKENS)
+    return LoadedModel(runner, ready, prefill_tokens, _CPU_MIN_PREFILL_TOKENS, runner.rows_beside)
 
 
 def _load_on_cuda(config: EngineConfig, device: str) -> LoadedModel:

@@ -40,9 +40,11 @@ class Answer:
 class Driver:
     """A core, the answers of its sequences by request and index, and its invariants."""
 
-    def __init__(self, runner: FakeRunner, prefill_tokens: int = 32, min_prefill_tokens: int = 16) -> None:
+    def __init__(
+        self, runner: FakeRunner, prefill_tokens: int = 32, min_prefill_tokens: int = 16, **options: Any
+    ) -> None:
         self.runner = runner
-        self.core = EngineCore(runner, prefill_tokens=prefill_tokens, min_prefill_tokens=min_prefill_tokens)
+        self.core = EngineCore(runner, prefill_tokens=prefill_tokens, min_prefill_tokens=min_prefill_tokens, **options)
         self.answers: dict[tuple[int, int], Answer] = {}
         self.log: list[Any] = []
 

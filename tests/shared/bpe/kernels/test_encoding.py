@@ -1,5 +1,7 @@
 """The compiled encoder against the plain core: every pretoken by scanning, the lowest rank first."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,10 +11,11 @@ from shared.bpe import PATTERNS, Tokenizer, train_bpe
 from shared.bpe.encoding.decoder import Decoder
 from shared.bpe.encoding.encoder import Encoder
 from shared.bpe.encoding.merging import merge_by_scanning
+from shared.bpe.errors import SurrogateError
 from shared.bpe.kernels.decoding import SLACK as DECODING_SLACK
 from shared.bpe.kernels.decoding import copy_tokens, measure
 from shared.bpe.kernels.encoding import SLACK, encode_pretokens
-from shared.bpe.kernels.pretoken_cache import KEPT_BYTES, move_pretokens, new_cache
+from shared.bpe.kernels.pretoken_cache import ENTRY, KEPT_BYTES, move_pretokens, new_cache
 from shared.bpe.kernels.pretoken_merging import SCRATCH, SHORT, merge_long, merge_short
 from shared.bpe.kernels.tables import (
     NO_RANK,
@@ -52,7 +55,7 @@ def encode_slowly(vocabulary: Vocabulary, text: str) -> list[int]:
 
 
 def tables_of(vocabulary: Vocabulary, *, whole_tokens_first: bool = False):
-    return build_tables(vocabulary.tokens, vocabulary.merges, whole_tokens_first=whole_tokens_first)
+    return build_tables(replace(vocabulary, ignore_merges=whole_tokens_first))
 
 
 @settings(max_examples=300, deadline=None)
@@ -144,6 +147,26 @@ def test_a_cache_that_fills_is_replaced_midway(tokenizer: Tokenizer, monkeypatch
     assert fresh.encode(text) == encode_slowly(tokenizer.vocabulary, text)
 
 
+def test_short_texts_take_larger_caches_between_them(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.bpe.encoding.encoder._CACHE_SIZES", ((8, 128), (16, 128), (256, 512)))
+    fresh = Tokenizer(tokenizer.vocabulary)
+    for number in range(300):
+        text = f"word{number}x the cat's été {number * number} "
+        assert fresh.encode(text) == encode_slowly(tokenizer.vocabulary, text)
+    (workspace,) = fresh._text_encoder._encoder._idle
+    assert len(workspace.cache.entries) == 256 * ENTRY
+
+
+def test_what_is_no_short_text_is_refused_and_changes_nothing(tokenizer: Tokenizer) -> None:
+    for _ in range(3):
+        with pytest.raises(SurrogateError, match="at character 2"):
+            tokenizer.encode("ab\ud800")
+        with pytest.raises(TypeError):
+            tokenizer.encode(b"ab")  # type: ignore[arg-type]
+        assert tokenizer.encode("the cat") == encode_slowly(tokenizer.vocabulary, "the cat")
+    assert tokenizer.encode("") == []
+
+
 def test_terminators_stand_after_every_text_but_the_last(tokenizer: Tokenizer) -> None:
     data = b"the cat|the hat|"
     starts, ends = np.array([0, 8, 16]), np.array([7, 15, 16])
@@ -189,7 +212,7 @@ def test_pairs_that_find_no_place_need_a_larger_table() -> None:
     vocabulary = {byte: bytes([byte]) for byte in range(256)}
     merges = [(left, right) for left in range(97, 123) for right in range(97, 123)]
     tokens = vocabulary | {256 + rank: bytes(pair) for rank, pair in enumerate(merges)}
-    tables = build_tables(tokens, merges, whole_tokens_first=False)
+    tables = build_tables(Vocabulary(tokens, tuple(merges), (), PATTERNS["gpt2"]))
     assert [rank_of_pair(tables.pair_slots, *pair) for pair in merges] == list(range(len(merges)))
 
 

@@ -46,6 +46,8 @@ from shared.lm import ModelConfig
 
 assert BLOCK_SIZE == LANES, "a block of the KV cache is a vector of positions"
 
+_LONGER = 1.8  # so that, with all that is not the model, the time between two tokens less than doubles
+
 
 class CpuRunner:
     """A model, its KV cache, and room for one step that is allocated once; a `Runner`.
@@ -123,7 +125,7 @@ class CpuRunner:
         self._layers = _ParallelCall(kernels.run_layers, thread_pool, self._tickets, step)
         self._head = _ParallelCall(kernels.run_head, thread_pool, self._tickets, step)
         self._logits = self._work.logits.values.reshape(num_slots, -1)[:, : config.vocab_size]
-        self._step_threads.measure(self._run_idle, min(num_slots, max_step_tokens))
+        self._step_threads.measure(self._run_idle, max_step_tokens)
 
     def open_slot(self, slot: int, request: SequenceRequest, output: Sequence[int] = ()) -> None:
         """See `Runner`."""
@@ -149,6 +151,14 @@ class CpuRunner:
         for segment, end in zip(segments, ends, strict=True):
             result.prompt_logprobs.append(self._score(segment, end - len(segment.tokens)))
         return result
+
+    def rows_beside(self, num_rows: int) -> int | None:
+        """How many rows a step of `num_rows` has time for besides, by measured times, if it may take 1.8 times as long.
+
+        None where nothing is known of longer steps.
+        """
+        rows = self._step_threads.rows_within(num_rows, _LONGER)
+        return None if rows is None else rows - num_rows
 
     def forward(self, segments: Sequence[Segment]) -> list[int]:
         """Run all layers; returns where each segment's tokens end among those of the step."""
@@ -179,7 +189,9 @@ class CpuRunner:
     def _run_idle(self, num_rows: int, num_threads: int) -> float:
         """Run tokens 0 at the first position of block 0, which is no sequence's yet; returns the layers' seconds."""
         seconds = self._run_layers(num_rows, num_threads)
-        self._run_head(num_rows, num_threads)  # its weights take the layers' place in the cache, as in any step
+        self._run_head(
+            min(num_rows, self.num_slots), num_threads
+        )  # its weights take the layers' place in the cache, as in any step
         return seconds
 
     def _lay_out(self, segments: Sequence[Segment]) -> tuple[int, list[int]]:

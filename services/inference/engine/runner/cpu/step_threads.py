@@ -5,7 +5,7 @@ that has taken the processor of one of them; a step of few rows is bound by memo
 """
 
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -15,6 +15,7 @@ _SIZES = [1, *(size for power in range(1, 32) for size in (2**power, 3 * 2 ** (p
 
 _WINDOW = 7  # times that are kept: one that was disturbed does not decide
 _TRIALS, _TRIAL_SECONDS = 5, 0.1  # in loading; fewer where they take longer, but two
+_LONGEST_TRIAL_SECONDS = 0.02
 _STEPS_BETWEEN_TRIALS = 200
 _RARE = 8  # one trial of so many is of a number of threads that took twice as long
 _LONG_SECONDS = 0.01  # steps as long as this are not tried with other numbers
@@ -52,27 +53,44 @@ class StepThreads:
         """Take into account how long a step took."""
         self._times(num_rows).add(num_threads, seconds)
 
+    def rows_within(self, num_rows: int, factor: float) -> int | None:
+        """The most rows of a step that takes at most `factor` times as long as one of `num_rows`.
+
+        By the times so far, and a line between two of them; None where nothing is known of longer steps.
+        """
+        last_rows, last_seconds = num_rows, self._times(num_rows).seconds
+        limit = factor * last_seconds
+        for size in sorted(self._sizes):
+            rows, seconds = _SIZES[size], self._sizes[size].seconds
+            if rows <= num_rows or not seconds or not last_seconds:
+                continue
+            if seconds > limit:
+                return last_rows + int((limit - last_seconds) / (seconds - last_seconds) * (rows - last_rows))
+            last_rows, last_seconds = rows, seconds
+        return last_rows if last_rows > num_rows else None
+
     def measure(self, run: Callable[[int, int], float], max_rows: int) -> None:
-        """Time steps of one row and more, up to the least number of rows that all threads are best for.
+        """Time steps of one row and more, with all numbers of threads until the largest is best, and then with that.
 
         Args:
             run: Runs a step of so many rows in so many threads, and returns its time in seconds.
-            max_rows: The most rows that it takes.
+            max_rows: The most rows that it takes. Fewer are run where a step takes longer than 20 ms.
         """
-        if len(self._counts) == 1:
-            return
-        for rows in [*_SIZES[: bisect_left(_SIZES, max_rows)], max_rows]:
+        counts = self._counts
+        for rows in _SIZES[: bisect_right(_SIZES, max_rows)]:
             times = self._times(rows)
             end = time.perf_counter() + _TRIAL_SECONDS
             for trial in range(_TRIALS + 1):  # the first is not counted: what it reads is in no cache
-                for count in self._counts:
+                for count in counts:
                     seconds = run(rows, count)
                     if trial:
                         times.add(count, seconds)
                 if trial >= 2 and time.perf_counter() > end:
                     break
             if times.chosen == self._counts[-1]:
-                return
+                counts = self._counts[-1:]
+                if times.seconds > _LONGEST_TRIAL_SECONDS:
+                    return
 
     def _times(self, num_rows: int) -> "_Times":
         size = bisect_left(_SIZES, num_rows)
@@ -86,6 +104,7 @@ class _Times:
 
     Attributes:
         chosen: The number that is best by these.
+        seconds: The median of its times, 0 before the first.
     """
 
     def __init__(self, counts: Sequence[int]):
@@ -94,12 +113,14 @@ class _Times:
         self._medians = [0.0] * len(counts)  # 0 for unknown
         self._steps = self._trials = 0
         self.chosen = counts[-1]
+        self.seconds = 0.0
 
     def add(self, count: int, seconds: float) -> None:
         number = self._counts.index(count)
         self._seconds[number].append(seconds)
         self._medians[number] = median(self._seconds[number])
-        self.chosen = self._counts[self._best()]
+        best = self._best()
+        self.chosen, self.seconds = self._counts[best], self._medians[best]
 
     def next(self) -> int:
         self._steps += 1
@@ -108,9 +129,8 @@ class _Times:
         self._trials += 1
         number = self._counts.index(self.chosen)
         number += 1 if (self._trials % 2 or number == 0) and number + 1 < len(self._counts) else -1
-        seconds = self._medians[self._counts.index(self.chosen)]
-        is_slow = self._medians[number] > 2 * seconds and self._trials % _RARE
-        return self.chosen if number < 0 or is_slow or seconds > _LONG_SECONDS else self._counts[number]
+        is_slow = self._medians[number] > 2 * self.seconds and self._trials % _RARE
+        return self.chosen if number < 0 or is_slow or self.seconds > _LONG_SECONDS else self._counts[number]
 
     def _best(self) -> int:
         known = [number for number, seconds in enumerate(self._medians) if seconds]

@@ -63,6 +63,45 @@ def test_a_long_prompt_delays_running_streams_by_a_chunk_a_step(min_prefill_toke
     assert driver.tokens(4) == [reference(request(1000, 3))]
 
 
+@pytest.mark.parametrize(("tokens", "chunk"), [(12, 12), (1, 8), (1000, PREFILL)])
+def test_prompts_get_as_many_tokens_as_there_is_time_for_and_rarely_more(tokens: int, chunk: int) -> None:
+    """A stream waits for a long step once in 200 tokens at most; all steps but those are as long as time allows."""
+    asked: list[int] = []
+
+    def tokens_beside(num_decoding: int) -> int:
+        asked.append(num_decoding)
+        return tokens
+
+    driver = Driver(FakeRunner(num_blocks=2000, num_slots=8, max_step_tokens=72), PREFILL, tokens_beside=tokens_beside)
+    for request_id in range(4):
+        driver.submit(request_id, request(3, 600, seed=request_id))
+    for _ in range(3):
+        driver.step()
+    driver.submit(4, request(5000, 3))
+    chunks = []
+    while driver.answers[4, 0].prompt is None and driver.answers[3, 0].finish_reason is None:
+        driver.step()
+        assert driver.runner.steps[-1][:4] == [1] * 4
+        chunks.append(sum(driver.runner.steps[-1][4:]))
+    assert set(asked) == {4}
+    long = [step for step, size in enumerate(chunks) if size > chunk]
+    assert long == ([] if chunk == PREFILL else [0, 200, 400])
+    assert max(chunks) == PREFILL
+    assert sum(chunks) >= min(5000, chunk // 2 * len(chunks))
+
+
+def test_where_no_time_is_known_prompts_get_what_they_get_by_count() -> None:
+    sizes = []
+    for options in ({}, {"tokens_beside": lambda _: None}):
+        driver = Driver(FakeRunner(num_blocks=2000, num_slots=8, max_step_tokens=72), PREFILL, **options)
+        driver.submit(0, request(3, 90))
+        driver.step()
+        driver.submit(1, request(500, 3))
+        driver.run()
+        sizes.append(driver.runner.steps)
+    assert sizes[0] == sizes[1]
+
+
 def test_a_short_prompt_overtakes_a_long_one_which_keeps_half_of_each_step() -> None:
     driver = wide()
     driver.submit(0, request(1000, 3))

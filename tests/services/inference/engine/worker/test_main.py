@@ -26,7 +26,9 @@ from tests.services.inference.engine.fake_runner import FakeRunner
 @contextmanager
 def served(runner: FakeRunner) -> Iterator[socket.socket]:
     ours, theirs = socket.socketpair()
-    model: Any = SimpleNamespace(runner=runner, ready="ready", prefill_tokens=32, min_prefill_tokens=16)
+    model: Any = SimpleNamespace(
+        runner=runner, ready="ready", prefill_tokens=32, min_prefill_tokens=16, tokens_beside=lambda _: None
+    )
     thread = threading.Thread(target=serve, args=(theirs, lambda _config: model))
     with ours, theirs, capture_logs():
         thread.start()

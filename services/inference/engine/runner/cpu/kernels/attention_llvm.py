@@ -18,17 +18,14 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     FLOAT,
     ZERO,
     Loop,
-    exponential,
-    fold,
     for_kind,
-    lanes_below,
     load,
     offset,
-    splat,
     store,
     word,
 )
 from shared.kernels.llvm import SECOND_CACHE, address, broadcast, multiply_add, prefetch
+from shared.kernels.vector_code import exponential, fold, lanes_below, splat
 
 
 @intrinsic

@@ -23,11 +23,11 @@ from services.inference.engine.runner.cpu.kernels.intrinsics import (
     panel_product_8,
     panel_product_12,
     swiglu,
-    take_ticket,
 )
 from services.inference.engine.runner.cpu.kernels.layout import Panel, Rows, Threads, Weights
 from services.inference.engine.runner.cpu.kernels.tiles import tile_panel
 from shared.kernels.compiling import compiled
+from shared.kernels.intrinsics import take_ticket
 from shared.kernels.types import Float32Array, Int64Array, boolean, int64
 
 

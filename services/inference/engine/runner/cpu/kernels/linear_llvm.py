@@ -21,18 +21,16 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     FLOAT,
     ZERO,
     Loop,
-    exponential,
-    fold,
     for_kind,
     has_feature,
     load,
     offset,
-    splat,
     store,
     store_or_add,
     word,
 )
 from shared.kernels.llvm import SECOND_CACHE, address, broadcast, multiply_add, prefetch
+from shared.kernels.vector_code import exponential, fold, splat
 
 _VECTORS = PANEL // LANES  # of a panel
 _AHEAD_BYTES = 4096  # how far ahead weights are prefetched: processors' own prefetching stops at the end of a page

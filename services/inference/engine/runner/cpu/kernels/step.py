@@ -19,17 +19,11 @@ from services.inference.engine.runner.cpu.kernels.attention import (
     whole_vectors,
     write_mixed,
 )
-from services.inference.engine.runner.cpu.kernels.intrinsics import (
-    LANES,
-    TILE,
-    barrier,
-    softmax,
-    take_ticket,
-    write_numbers,
-)
+from services.inference.engine.runner.cpu.kernels.intrinsics import LANES, TILE, barrier, softmax, write_numbers
 from services.inference.engine.runner.cpu.kernels.layout import Shape, Step, Threads
 from services.inference.engine.runner.cpu.kernels.linear import gated_linear, linear
 from shared.kernels.compiling import compiled
+from shared.kernels.intrinsics import take_ticket
 from shared.kernels.types import int64
 
 MATRICES = 4

@@ -17,17 +17,6 @@ _SPINS = 4000  # polls before the core is yielded to another thread
 
 
 @intrinsic
-def take_ticket(typing_context, tickets, index):
-    """See `intrinsics`."""
-
-    def generate(context, builder, signature, arguments):
-        counter = address(context, builder, signature.args[0], arguments[0], arguments[1], WORD)
-        return builder.atomic_rmw("add", counter, word(1), "monotonic")
-
-    return types.int64(tickets, types.int64), generate
-
-
-@intrinsic
 def barrier(typing_context, state, num_threads):
     """See `intrinsics`.
 

@@ -3,8 +3,6 @@
 # Numba's extension interface is untyped.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
-import math
-import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,7 +11,7 @@ from llvmlite import ir
 from numba.core.registry import cpu_target
 
 from services.inference.engine.runner.cpu.kernels.intrinsics import BFLOAT16, FLOAT16, FLOAT32, LANES
-from shared.kernels.llvm import broadcast, multiply_add
+from shared.kernels.vector_code import splat
 
 BYTE, HALF_WORD, WORD, BIT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.IntType(1)
 FLOAT = ir.FloatType()
@@ -47,12 +45,6 @@ def store(builder, vector, pointer):
 
 def _integers(value: int):
     return ir.Constant(INTEGERS, [ir.Constant(HALF_WORD, value)] * LANES)
-
-
-def splat(value: float, lanes: int = LANES):
-    """A constant vector."""
-    rounded = struct.unpack("<f", struct.pack("<f", value))[0]
-    return ir.Constant(ir.VectorType(FLOAT, lanes), [ir.Constant(FLOAT, rounded)] * lanes)
 
 
 def store_or_add(builder, vector, pointer, add):
@@ -172,54 +164,6 @@ def for_kind(builder, kind, generate, among=tuple(NUMBERS)):
     for value, block in results:
         result.add_incoming(value, block)
     return result
-
-
-def lanes_below(builder, count):
-    """Bits of the lanes whose number is below `count` (of 64 bits)."""
-    limit = broadcast(builder, builder.trunc(count, HALF_WORD), LANES)
-    numbers = ir.Constant(INTEGERS, [ir.Constant(HALF_WORD, lane) for lane in range(LANES)])
-    return builder.icmp_signed("<", numbers, limit)
-
-
-def fold(builder, vector, combine):
-    """One number of all lanes: the upper half is combined with the lower, until one lane is left."""
-    width = LANES
-    while width > 1:
-        width //= 2
-        half = ir.VectorType(HALF_WORD, width)
-        lower = ir.Constant(half, [ir.Constant(HALF_WORD, lane) for lane in range(width)])
-        upper = ir.Constant(half, [ir.Constant(HALF_WORD, lane + width) for lane in range(width)])
-        vector = combine(
-            builder.shuffle_vector(vector, vector, lower),
-            builder.shuffle_vector(vector, vector, upper),
-        )
-    return builder.extract_element(vector, ir.Constant(HALF_WORD, 0))
-
-
-def exponential(builder, x):
-    """Exp of each lane to about one unit in the last place; below -87 it is 0, above 88 it stays exp(88).
-
-    Cody and Waite's reduction by multiples of ln 2, and the polynomial of Cephes' `expf` (Moshier 1992).
-    """
-    low, high = splat(-87.0), splat(88.0)
-    is_zero = builder.fcmp_ordered("<", x, low)
-    is_number = builder.fcmp_ordered("ord", x, x)
-    x = builder.select(builder.fcmp_ordered(">", x, high), high, builder.select(is_zero, low, x))
-    # Adding 1.5 * 2**23 rounds to a whole number, which then stands in the low bits.
-    magic = splat(1.5 * (1 << 23))
-    shifted = multiply_add(builder, x, splat(1 / math.log(2)), magic)
-    whole = builder.fsub(shifted, magic)
-    rest = multiply_add(builder, whole, splat(-0.693359375), x)
-    rest = multiply_add(builder, whole, splat(2.12194440e-4), rest)
-    coefficients = (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
-    power = splat(1.9875691500e-4)
-    for coefficient in coefficients:
-        power = multiply_add(builder, power, rest, splat(coefficient))
-    result = multiply_add(builder, power, builder.fmul(rest, rest), builder.fadd(rest, splat(1.0)))
-    mantissa_bits = ir.Constant(INTEGERS, [ir.Constant(HALF_WORD, 23)] * LANES)
-    exponent = builder.shl(builder.bitcast(shifted, INTEGERS), mantissa_bits)
-    result = builder.bitcast(builder.add(builder.bitcast(result, INTEGERS), exponent), VECTOR)
-    return builder.select(is_number, builder.select(is_zero, ZERO, result), x)
 
 
 class Loop:

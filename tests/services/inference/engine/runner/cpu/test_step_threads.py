@@ -39,7 +39,10 @@ def memory_bound(rows: int, count: int) -> float:
 def test_each_number_of_rows_gets_the_number_of_threads_that_is_fast_for_it() -> None:
     chosen, runs = measured([1, 2], memory_bound)
     assert [chosen.best(rows) for rows in (1, 4, 5, 8, 9, 16, 33, 1000)] == [1, 1, 1, 1, 2, 2, 2, 2]
-    assert {rows for rows, _ in runs} == {1, 2, 3, 4, 6, 8, 12}, "nothing beyond what all gain from"
+    assert {rows for rows, count in runs if count == 1} == {1, 2, 3, 4, 6, 8, 12}, (
+        "one thread no further than it may win"
+    )
+    assert {rows for rows, _ in runs} == {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}
 
 
 def test_more_threads_have_to_be_worth_their_processors() -> None:
@@ -74,9 +77,24 @@ def test_trials_are_few_and_never_of_long_steps() -> None:
     assert 1 not in serve(chosen, 30, lambda _, count: 30e-3 / count, 4000)
 
 
-def test_one_number_of_threads_needs_no_measuring() -> None:
-    chosen, runs = measured([3], lambda *_: 1.0)
-    assert (runs, serve(chosen, 1, lambda *_: 1e-3, 1000)) == ([], [3] * 1000)
+def test_of_one_number_of_threads_only_times_are_learned() -> None:
+    chosen, runs = measured([3], lambda rows, _: rows * 1e-3)
+    assert {count for _, count in runs} == set(serve(chosen, 1, lambda *_: 1e-3, 1000)) == {3}
+    assert max(rows for rows, _ in runs) == 24, "steps of more than 20 ms are not run for their time"
+
+
+def test_how_many_rows_fit_into_a_time() -> None:
+    """A step takes 2 ms and 0.1 for each row beyond four."""
+    seconds = lambda rows, _: 2e-3 + 1e-4 * max(rows - 4, 0)  # noqa: E731
+    chosen, _ = measured([1], seconds, max_rows=100)
+    for rows, factor, most in ((1, 1.8, 20), (4, 1.8, 20), (8, 1.5, 20), (32, 1.2, 41), (16, 1.0, 16)):
+        assert chosen.rows_within(rows, factor) in {most - 1, most}
+    assert chosen.rows_within(64, 10) == 96, "the longest of which anything is known"
+    assert chosen.rows_within(200, 1.5) is None
+    assert StepThreads([1]).rows_within(1, 1.5) is None
+    for _ in range(7):
+        chosen.record(24, 1, 8e-3)
+    assert chosen.rows_within(8, 1.5) == 16, "what is measured in service counts"
 
 
 @pytest.mark.parametrize(

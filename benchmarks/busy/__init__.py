@@ -1,0 +1,1 @@
+"""Speed beside other processes that compute: `python -m benchmarks.busy`."""
