@@ -7,7 +7,6 @@ OMP_WAIT_POLICY, GOMP_SPINCOUNT and KMP_BLOCKTIME are passed on: set them to com
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -97,7 +96,7 @@ def _worker(name: str, folder: str) -> Iterator["subprocess.Popen[str]"]:
         [sys.executable, "-m", "benchmarks.busy.worker", name, folder],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL if "BUSY_DEBUG" not in os.environ else None,
+        stderr=subprocess.DEVNULL,
         text=True,
     )
     try:

@@ -28,14 +28,13 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     VECTOR,
     ZERO,
     Loop,
-    from_bfloat16,
     has_feature,
     offset,
     store_or_add,
     word,
 )
 from shared.kernels.llvm import address, broadcast, call, multiply_add
-from shared.kernels.vector_code import splat
+from shared.kernels.vector_code import from_bfloat16, splat
 
 _VECTORS = PANEL // LANES  # of a panel
 _ROUNDING = 1.5 * 2**23  # added to a small float, it leaves the nearest whole number in the low bits

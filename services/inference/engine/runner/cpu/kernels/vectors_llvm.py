@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba.core.registry import cpu_target
 
 from services.inference.engine.runner.cpu.kernels.intrinsics import BFLOAT16, FLOAT16, FLOAT32, LANES
-from shared.kernels.vector_code import splat
+from shared.kernels.vector_code import from_bfloat16, integers, splat, to_bfloat16
 
 BYTE, HALF_WORD, WORD, BIT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.IntType(1)
 FLOAT = ir.FloatType()
@@ -43,10 +43,6 @@ def store(builder, vector, pointer):
     builder.store(vector, builder.bitcast(pointer, VECTOR.as_pointer()), align=4)
 
 
-def _integers(value: int):
-    return ir.Constant(INTEGERS, [ir.Constant(HALF_WORD, value)] * LANES)
-
-
 def store_or_add(builder, vector, pointer, add):
     """Write a vector from the address of its first number on, or add it to what is there."""
     with builder.if_else(add) as (then, otherwise):
@@ -61,34 +57,18 @@ def _halves(builder, pointer):
     return builder.load(builder.bitcast(pointer, HALVES.as_pointer()), align=2)
 
 
-def from_bfloat16(builder, halves):
-    """The numbers whose upper halves a vector holds."""
-    bits = builder.shl(builder.zext(halves, INTEGERS), _integers(16))
-    return builder.bitcast(bits, VECTOR)
-
-
 def _from_float16(builder, halves):
     """A vector of numbers of 16 bits in 32; what is not finite is NaN where there is no instruction for it."""
     if _has_half_conversion():
         return builder.fpext(builder.bitcast(halves, ir.VectorType(ir.HalfType(), LANES)), VECTOR)
     # Exponent and fraction moved to their places are the number over 2**112, for subnormal ones too.
     wide = builder.zext(halves, INTEGERS)
-    sign = builder.shl(builder.and_(wide, _integers(0x8000)), _integers(16))
-    magnitude = builder.and_(wide, _integers(0x7FFF))
-    scaled = builder.fmul(builder.bitcast(builder.shl(magnitude, _integers(13)), VECTOR), splat(2.0**112))
-    is_finite = builder.icmp_unsigned("<", magnitude, _integers(0x7C00))
-    number = builder.select(is_finite, builder.bitcast(scaled, INTEGERS), _integers(_NAN))
+    sign = builder.shl(builder.and_(wide, integers(0x8000)), integers(16))
+    magnitude = builder.and_(wide, integers(0x7FFF))
+    scaled = builder.fmul(builder.bitcast(builder.shl(magnitude, integers(13)), VECTOR), splat(2.0**112))
+    is_finite = builder.icmp_unsigned("<", magnitude, integers(0x7C00))
+    number = builder.select(is_finite, builder.bitcast(scaled, INTEGERS), integers(_NAN))
     return builder.bitcast(builder.or_(number, sign), VECTOR)
-
-
-def _to_bfloat16(builder, vector):
-    """The upper halves of the nearest numbers that have no others, of two the even one; NaN stays NaN."""
-    bits = builder.bitcast(vector, INTEGERS)
-    is_odd = builder.and_(builder.lshr(bits, _integers(16)), _integers(1))
-    nearest = builder.add(bits, builder.add(is_odd, _integers(0x7FFF)))
-    is_number = builder.fcmp_ordered("ord", vector, vector)
-    halves = builder.lshr(builder.select(is_number, nearest, _integers(_NAN)), _integers(16))
-    return builder.trunc(halves, HALVES)
 
 
 def _to_float16(builder, vector):
@@ -97,18 +77,18 @@ def _to_float16(builder, vector):
     In whole numbers (after F. Giesen, "float->half variants", 2016), since not every processor has an instruction.
     """
     bits = builder.bitcast(vector, INTEGERS)
-    sign = builder.and_(builder.lshr(bits, _integers(16)), _integers(0x8000))
-    magnitude = builder.and_(bits, _integers(0x7FFFFFFF))
-    is_odd = builder.and_(builder.lshr(magnitude, _integers(13)), _integers(1))
+    sign = builder.and_(builder.lshr(bits, integers(16)), integers(0x8000))
+    magnitude = builder.and_(bits, integers(0x7FFFFFFF))
+    is_odd = builder.and_(builder.lshr(magnitude, integers(13)), integers(1))
     # The exponent's offset is 15 instead of 127, and 13 bits of the fraction are rounded away.
-    normal = builder.lshr(builder.add(magnitude, builder.add(is_odd, _integers(0xFFF - (112 << 23)))), _integers(13))
+    normal = builder.lshr(builder.add(magnitude, builder.add(is_odd, integers(0xFFF - (112 << 23)))), integers(13))
     # Below 2**-14 the sum with 0.5 rounds to a multiple of 2**-24, which then stands in the low bits.
-    half = _integers(126 << 23)
+    half = integers(126 << 23)
     sum_ = builder.fadd(builder.bitcast(magnitude, VECTOR), builder.bitcast(half, VECTOR))
     subnormal = builder.sub(builder.bitcast(sum_, INTEGERS), half)
-    is_normal = builder.icmp_unsigned(">=", magnitude, _integers(113 << 23))
-    is_held = builder.icmp_unsigned("<", magnitude, _integers(_BEYOND_FLOAT16))
-    halves = builder.select(is_held, builder.select(is_normal, normal, subnormal), _integers(_NAN >> 16))
+    is_normal = builder.icmp_unsigned(">=", magnitude, integers(113 << 23))
+    is_held = builder.icmp_unsigned("<", magnitude, integers(_BEYOND_FLOAT16))
+    halves = builder.select(is_held, builder.select(is_normal, normal, subnormal), integers(_NAN >> 16))
     return builder.trunc(builder.or_(halves, sign), HALVES)
 
 
@@ -137,7 +117,7 @@ class NumberKind(NamedTuple):
 
 NUMBERS = {
     FLOAT32: NumberKind(4, load, lambda _, vector: vector),
-    BFLOAT16: NumberKind(2, lambda builder, pointer: from_bfloat16(builder, _halves(builder, pointer)), _to_bfloat16),
+    BFLOAT16: NumberKind(2, lambda builder, pointer: from_bfloat16(builder, _halves(builder, pointer)), to_bfloat16),
     FLOAT16: NumberKind(2, lambda builder, pointer: _from_float16(builder, _halves(builder, pointer)), _to_float16),
 }
 
