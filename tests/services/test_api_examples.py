@@ -20,8 +20,13 @@ def examples(language: str) -> list[str]:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
-def test_every_example_runs(process: Callable[..., Any], model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = {"model_dir": model_dir, "model_name": "demo"}
+def test_every_example_runs(
+    process: Callable[..., Any], model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(model_dir, tmp_path / "demo")
+    template = "{% for message in messages %}{{ message.role }}: {{ message.content }}<|e|>{% endfor %}assistant:"
+    (tmp_path / "demo" / "chat_template.jinja").write_text(template)
+    settings = {"model_dir": tmp_path / "demo", "model_name": "demo"}
     services = [
         process("-m", "services.inference", threads=1, **settings),
         process("-m", "services.tokenizer", **settings),

@@ -25,7 +25,12 @@ COMMON = {"info", "livez", "metrics", "readyz"}
 @pytest.mark.parametrize(
     ("service", "names"),
     [
-        ("inference", COMMON | {"generate", "completions", "list_models", "retrieve_model", "training"}),
+        (
+            "inference",
+            COMMON
+            | {"generate", "completions", "chat_completions", "tokenize", "detokenize"}
+            | {"list_models", "retrieve_model", "training"},
+        ),
         ("tokenizer", COMMON | {"encode", "decode", "vocabulary", "vocabulary_token"}),
     ],
 )

@@ -92,11 +92,17 @@ def test_a_process_that_ends_is_replaced(renderer: Make) -> None:
     ours._process.kill()
     ours._process.wait()
     assert ours.render(CONVERSATIONS["question"]) == first
-    with pytest.raises(ChatTemplateError, match="its process ended"):
-        ours._exchange(b"not JSON\n")
-    assert ours.render(CONVERSATIONS["question"]) == first
     ours.close()
     assert ours.render(CONVERSATIONS["question"]) == first
+
+
+def test_a_process_that_ends_while_it_renders_is_an_error(renderer: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = renderer(CHATML)
+    monkeypatch.setattr("shared.chat.renderer._COMMAND", ("sh", "-c", "read templates; read request"))
+    with pytest.raises(ChatTemplateError, match="its process ended"):
+        ours.render(CONVERSATIONS["question"])
+    monkeypatch.undo()
+    assert ours.render(CONVERSATIONS["question"]) == theirs(CHATML, CONVERSATIONS["question"])
 
 
 def test_threads_take_turns(renderer: Make) -> None:
