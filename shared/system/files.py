@@ -3,6 +3,8 @@
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,20 +54,28 @@ def write_text(path: Path, content: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a whole file or nothing: under a temporary name, synced to the disk, then renamed."""
+    """Write a whole file or nothing, as `replaced_file`."""
+    with replaced_file(path) as temporary:
+        temporary.write_bytes(content)
+
+
+@contextmanager
+def replaced_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary sibling to write, which becomes `path`, synced to the disk, unless the body raises."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    temporary = Path(name)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
+        yield temporary
+        with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         # mkstemp makes private files; a model folder is read by other users too.
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
+        temporary.chmod(0o644)
+        temporary.replace(path)
     except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:  # a failed write does not name the file
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, name):  # a failed write does not name the file
             error.filename = str(path)
         raise
 

@@ -4,10 +4,8 @@ The package `gguf` writes the bytes; https://github.com/ggml-org/ggml/blob/maste
 """
 
 import logging
-import os
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +22,7 @@ from shared.lm.description import ModelDescription, read_description
 from shared.lm.rope_config import Llama3Scaling, RopeConfig, rope_frequencies
 from shared.lm.stored_weights import StoredWeights
 from shared.lm.weight_shapes import EMBEDDING, OUTPUT, weight_shapes
+from shared.system.files import replaced_file
 from trainer.errors import TrainerError
 from trainer.export.gguf_architecture import add_architecture, architecture_of
 from trainer.export.gguf_tokenizer import add_tokenizer
@@ -86,7 +85,7 @@ def write_gguf(folder: Path, path: Path, dtype: Dtype) -> list[str]:
         TrainerError: llama.cpp cannot run the model exactly, or the file cannot be written.
     """
     model = read_description(folder)
-    with _whole_file(path) as temporary, closing(GGUFWriter(temporary, architecture_of(model.config))) as writer:
+    with replaced_file(path) as temporary, closing(GGUFWriter(temporary, architecture_of(model.config))) as writer:
         writer.add_name(folder.resolve().parent.name if folder.name == "model" else folder.resolve().name)
         writer.add_file_type(_TYPES[dtype][1])
         add_architecture(writer, model.config)
@@ -160,20 +159,3 @@ def _add_chat_template(writer: GGUFWriter, model: ModelDescription) -> None:
     file = read_templates(model.path)
     if file is not None:
         writer.add_chat_template(file.templates[file.choose(with_tools=False)])
-
-
-@contextmanager
-def _whole_file(path: Path) -> Iterator[Path]:
-    """A temporary sibling of `path`, which becomes it, synced to the disk, unless the body raises."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

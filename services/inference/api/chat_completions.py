@@ -226,12 +226,7 @@ class ChatResponseBuilder:
         """See `ResponseBuilder.chunk`."""
         added = {"content": delta.text} if delta.index in self._begun else _message(delta.text)
         self._begun.add(delta.index)
-        content = self._chunk([self._choice(delta, "delta", added)])
-        if self._options.continuous_usage_stats:
-            content["usage"] = usage
-        elif self._options.include_usage:
-            content["usage"] = None
-        return content
+        return {**self._chunk([self._choice(delta, "delta", added)]), **self._options.usage_field(usage)}
 
     def usage_chunk(self, usage: JsonObject) -> JsonObject | None:
         """The event that `include_usage` requests."""

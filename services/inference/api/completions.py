@@ -182,12 +182,7 @@ class CompletionResponseBuilder:
 
     def chunk(self, delta: Delta, usage: JsonObject, *, is_last: bool) -> JsonObject:  # noqa: ARG002 - see `usage_chunk`
         """See `ResponseBuilder.chunk`."""
-        content = {**self._constant, "choices": [self._choice(delta)]}
-        if self._options.continuous_usage_stats:
-            content["usage"] = usage
-        elif self._options.include_usage:
-            content["usage"] = None
-        return content
+        return {**self._constant, "choices": [self._choice(delta)], **self._options.usage_field(usage)}
 
     def usage_chunk(self, usage: JsonObject) -> JsonObject | None:
         """The event that `include_usage` requests."""

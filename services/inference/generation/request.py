@@ -138,6 +138,12 @@ class StreamOptions(NullIsAbsent):
     continuous_usage_stats: bool | None = Field(None, description="vLLM's: `usage` so far in each event")
     include_obfuscation: bool | None = Field(None, description="OpenAI's; accepted and ignored")
 
+    def usage_field(self, usage: dict[str, Any]) -> dict[str, Any]:
+        """The field `usage` of an event with choices: that so far, null, or none at all."""
+        if self.continuous_usage_stats:
+            return {"usage": usage}
+        return {"usage": None} if self.include_usage else {}
+
 
 class GenerationRequest(CompatibilityFields):
     """How to generate. A field that is absent or null has its default."""

@@ -31,7 +31,7 @@ class BlockPool:
         memory: Where it comes from; None if all of it is there.
 
     Attributes:
-        num_ready: Blocks that there is memory for, as far as the pool has been told.
+        num_ready: Blocks that have memory; `has_room` and `grow_ahead` update it.
     """
 
     def __init__(self, num_blocks: int, memory: BlockMemory | None = None) -> None:

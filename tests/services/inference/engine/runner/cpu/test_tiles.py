@@ -25,7 +25,7 @@ from tests.services.inference.engine.runner.cpu.bfloat16_jit import compiled_pro
 from tests.services.inference.engine.runner.cpu.test_bfloat16 import numbers, product, reference, rounded, same_bits
 
 is_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="AMX is x86's")
-_PROCESSORS = {  # by LLVM's names, with what Numba is told that they have
+_PROCESSORS = {  # by LLVM's names, with the features that Numba compiles for
     "x86-64-v3": "+sse4.2,+avx,+avx2,+fma,+f16c,+bmi,+bmi2",
     "skylake-avx512": "+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl",
     "sapphirerapids": "+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl,"
