@@ -101,6 +101,10 @@ class Vocabulary:
         Raises:
             TokenizerError: One of them is there already, or has the spelling of an ordinary token.
         """
+        there = {token.content for token in self.added}
+        for number, content in enumerate(contents):
+            if content in there or content in contents[:number]:
+                raise TokenizerError(f"{content!r} is a special token already")
         first = max((*self.tokens, *(token.id for token in self.added))) + 1
         new = (AddedToken(first + number, content) for number, content in enumerate(contents))
         return replace(self, added=(*self.added, *new))

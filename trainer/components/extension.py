@@ -1,6 +1,7 @@
 """Special tokens that are added to a tokenizer."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from shared.bpe import Tokenizer, TokenizerError
 from trainer.errors import UsageError
@@ -18,6 +19,11 @@ def extend_tokenizer(tokenizer: Tokenizer, tokens: Sequence[str]) -> Tokenizer:
         return Tokenizer(tokenizer.vocabulary.with_special_tokens(tokens))
     except TokenizerError as error:
         raise UsageError(f"extend_tokens: {error}") from error
+
+
+def open_tokenizer(path: Path, extend_tokens: Sequence[str]) -> Tokenizer:
+    """Open a tokenizer, as `Tokenizer.from_files` does, and add special tokens to it."""
+    return extend_tokenizer(Tokenizer.from_files(path), extend_tokens)
 
 
 def added_contents(before: Tokenizer, after: Tokenizer) -> list[str]:

@@ -1,6 +1,7 @@
 """The model folder that a run starts from (`--init`): its architecture, its tokenizer, and its weights."""
 
 import logging
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -132,10 +133,9 @@ def check_tokenizer(parent: Parent, data: Path, tokenizer: Tokenizer) -> None:
     original = parent.description.tokenizer
     more = added_contents(original, tokenizer)
     if more and extend_tokenizer(original, more).fingerprint == tokenizer.fingerprint:
-        advice = f"it has more special tokens: give --extend-tokens {' '.join(more)}"
+        advice = f"it has more special tokens: give{_options(more)}"
     else:
-        option = f" --extend-tokens {' '.join(parent.added)}" if parent.added else ""
-        advice = f"encode the text again with --tokenizer {parent.folder}{option}"
+        advice = f"encode the text again with --tokenizer {parent.folder}{_options(parent.added)}"
     raise UsageError(
         f"{data} was encoded with the tokenizer {tokenizer.fingerprint}, but the model in {parent.folder} has "
         f"{parent.tokenizer.fingerprint}: {advice}"
@@ -182,6 +182,10 @@ def starting_from(settings: TrainSettings, folder: Path, extend_tokens: Sequence
         model=replace(settings.model, **architecture_settings(parent.config)),
         watch=watch,
     )
+
+
+def _options(tokens: Sequence[str]) -> str:
+    return "".join(f" --extend-tokens {shlex.quote(token)}" for token in tokens)
 
 
 def _rows(rows: int, tokens_before: int, tokens_after: int) -> int:

@@ -38,8 +38,8 @@ class ScalingOptions:
             for argument in arguments
             if argument.parse and argument.tokens
         }
-        if given.get("depth") is None and given.get("preset") is None:
-            return
+        if given.get("init") is not None or (given.get("depth") is None and given.get("preset") is None):
+            return  # with both, the settings refuse them
         options = {name for argument in arguments for name in argument.names}
         vocab_size, data_tokens = _sizes(given, options) if needs_vocabulary(given) else (None, None)
         derived = derive(given, vocab_size=vocab_size, data_tokens=data_tokens)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from cyclopts import App, ArgumentCollection
 
 from shared.lm import GenerationDefaults, read_config
+from shared.lm.description import check_model_folder
 from shared.lm.json_file import read_json
 from trainer.components.architecture import architecture_settings, generation_settings
 from trainer.settings.file import SettingsFile
@@ -27,6 +28,7 @@ class ParentOptions:
         if init is None or not init.tokens:
             return
         folder: Path = init.convert()
+        check_model_folder(folder)
         config = read_config(folder, research=True)
         defaults = GenerationDefaults.from_hf(
             read_json(folder / "generation_config.json", optional=True), eos_token_ids=()

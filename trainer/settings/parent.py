@@ -22,8 +22,9 @@ class ParentSettings(Settings):
     rate that the model was trained with is a good start. The folder is only read, and no longer needed to --resume."""
 
     extend_tokens: Annotated[tuple[str, ...], Parameter(negative=())] = ()
-    """Special tokens that the run adds to the tokenizer of --init, as `encode --extend-tokens` did for --data. Their
-    rows of the embedding (and output projection) begin as the mean of the others; padding rows are used first."""
+    """A special token that the run adds to the tokenizer of --init, as `encode --extend-tokens` did for --data; repeat
+    it for more. Their rows of the embedding (and output projection) begin as the mean of the others; padding rows are
+    used first."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
