@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from shared.bpe import Tokenizer
-from shared.lm import GenerationDefaults, ModelConfig, ModelFolderError, Transformer, save_model_folder
+from shared.lm import GenerationDefaults, ModelConfig, ModelFolderError, Transformer, read_config, save_model_folder
+from trainer.components.architecture import FOLDER_SETTINGS, architecture_settings, generation_settings
 from trainer.components.parent import starting_from
 from trainer.recipes.options import parse_train_settings
 from trainer.settings.train import TrainSettings, to_table
@@ -33,6 +34,8 @@ def test_what_is_left_open_is_that_of_the_folder(folder: Path, settings: TrainSe
     assert filled == starting_from(expected, folder)
     assert (filled.model.num_layers, filled.model.context_length, filled.watch.temperature) == (2, 64, 0.3)
     assert filled.model.initialization == "folder"
+    decided = set(architecture_settings(read_config(folder))) | set(generation_settings(GenerationDefaults()))
+    assert decided == set(FOLDER_SETTINGS)
 
 
 def test_what_is_given_stays(folder: Path, settings: TrainSettings) -> None:
@@ -42,9 +45,9 @@ def test_what_is_given_stays(folder: Path, settings: TrainSettings) -> None:
     found = to_table(filled)
     assert {name: found[name] for name in given} == given
     assert filled.parent.extend_tokens == ("<|a|>", "<|b|>")
-    # The file of a run that is resumed has all of them.
+    # The file of a run that is resumed has all of them, and the folder may be gone.
     whole = {name: value for name, value in found.items() if value is not None}
-    assert parse_train_settings(whole, source="test") == filled
+    assert parse_train_settings({**whole, "init": "gone"}, source="test").model == filled.model
 
 
 def test_a_path_that_is_no_model_folder_is_named(settings: TrainSettings, tmp_path: Path) -> None:

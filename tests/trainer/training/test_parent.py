@@ -223,6 +223,10 @@ def test_another_tokenizer_is_refused(
     encode_files([text_file], open_tokenizer(token_folder, ["<|a|>", "it's"]), tokens, EncodeSettings())
     with pytest.raises(UsageError, match=r"give --extend-tokens '<\|a\|>' --extend-tokens 'it'\"'\"'s'$"):
         train(change(starting_from(settings, plain), data=tokens))
+    roles = json.loads((tokens / "tokenizer_config.json").read_text())
+    (tokens / "tokenizer_config.json").write_text(json.dumps({**roles, "eos_token": "<|a|>"}))
+    with pytest.raises(UsageError, match=r"end with the id 290, but those of the model in .* with 289: encode"):
+        train(starting_from(change(settings, data=tokens), plain, ("<|a|>", "it's")))
     assert not settings.output.exists()
 
 
