@@ -86,15 +86,20 @@ def json_values(path: Path, open_file: Callable[[], BinaryIO], memory: int) -> I
     Raises:
         CorpusError: If a line is not JSON or takes more memory; names the line.
     """
+    for number, line in numbered_lines(path, open_file, memory):
+        try:
+            value: Any = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise CorpusError(f"{path}, line {number}, is not JSON: {error}") from None
+        yield number, value
+
+
+def numbered_lines(path: Path, open_file: Callable[[], BinaryIO], memory: int) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that are not empty, each with its number; arguments and errors as of `json_values`."""
     with _decompression_errors(path), open_file() as file:
         for number, line in enumerate(_lines(path, file, memory), start=1):
-            if not line.strip():
-                continue
-            try:
-                value: Any = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise CorpusError(f"{path}, line {number}, is not JSON: {error}") from None
-            yield number, value
+            if line.strip():
+                yield number, line
 
 
 def too_large(what: str, size: str) -> CorpusError:
