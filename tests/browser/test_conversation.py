@@ -140,7 +140,8 @@ def test_continue_regenerate_and_back(page: Page, chat_url: str) -> None:
 
 def test_another_token_and_another_text(page: Page, chat_url: str) -> None:
     open_chat(page, chat_url, **PARAMETERS)
-    answer = send(page)
+    send(page)
+    answer = turns(page).nth(1)
     entries = ask(chat_url, message("user", QUESTION))["logprobs"]["content"]
     before = bytes(entries[0]["bytes"]).decode()
     answer.locator(".t").nth(1).click()
@@ -155,6 +156,10 @@ def test_another_token_and_another_text(page: Page, chat_url: str) -> None:
     given = [message("user", QUESTION), message("assistant", before + other["token"])]
     rest = ask(chat_url, *given, continue_final_message=True)["message"]["content"]
     assert text_of(answer) == before + other["token"] + rest
+    page.reload()
+    expect(answer.locator(".t")).to_have_count(10)
+    wait_answered(page)
+    assert text_of(answer) == before + other["token"] + rest, "the link asks for one token, not for eight"
     answer.get_by_role("button", name="Edit").click()
     field = answer.get_by_role("textbox", name="Text of Assistant, message 2")
     field.fill("It was")

@@ -11,8 +11,7 @@ export const bytesOf = (id) => bytesById.get(id) ?? [];
  *   `logprob` is null while it is not known, as of tokens that a link gave, or for the reason in `note`
  */
 
-/** A token as a service reports it. @returns {Token} */
-export const tokenOf = ({ id, bytes, logprob, top_logprobs: top }) => {
+const tokenOf = ({ id, bytes, logprob, top_logprobs: top }) => {
   bytesById.set(id, bytes);
   for (const other of top) if (!bytesById.has(other.id)) bytesById.set(other.id, other.bytes);
   return { id, logprob, alternatives: top.map((other) => ({ id: other.id, logprob: other.logprob })) };
@@ -107,10 +106,13 @@ export class Answer {
   }
 }
 
+/** The parameters of what was cut after some tokens, which may be fewer than were asked for. */
+export const cutAfter = (parameters, count) =>
+  ({ ...parameters, max_tokens: count, ...(parameters.min_tokens > count && { min_tokens: count }) });
+
 /** The body of the request for answers that begin alike, as its choices. @param {Answer[]} answers */
 export const bodyOf = ([answer, ...others]) => ({
-  ...answer.request,
-  ...(answer.maxTokens !== undefined && { max_tokens: answer.maxTokens }),
+  ...(answer.maxTokens === undefined ? answer.request : cutAfter(answer.request, answer.maxTokens)),
   ...(answer.seed !== undefined && { seed: answer.seed }),
   ...(others.length && { n: others.length + 1 }),
   ...(answer.tokens.length && { continue_tokens: answer.ids }),

@@ -1,5 +1,5 @@
 // A message of the assistant: parts that were generated, each by a request of its own, and texts that were written.
-import { Answer, bytesOf, given, tokenOf } from "./answer.js";
+import { Answer, bytesOf, cutAfter, given } from "./answer.js";
 import { events } from "./events.js";
 import { request } from "./service.js";
 import { waitAfter } from "./waiting.js";
@@ -46,7 +46,7 @@ export class ChatAnswer extends Answer {
       if (count <= 0) return [];
       if (count === part.count) return [part];
       const text = this.textOf(this.tokens.slice(start, index));
-      return [{ text, count, body: { ...part.body, max_tokens: count } }];
+      return [{ text, count, body: part.body && cutAfter(part.body, count) }];
     });
     this.tokens.length = index;
     this.isChanged = this.isRedrawn = true;
@@ -92,7 +92,7 @@ export class ChatAnswer extends Answer {
   end(state) {
     Object.assign(this, { state, isChanged: true });
     const part = this.parts.at(-1);
-    if (part.count) part.body = { ...part.body, max_tokens: part.count };
+    if (part.count) part.body = cutAfter(part.body, part.count);
     else this.parts.pop();
   }
 

@@ -62,6 +62,7 @@ export const readFields = () => {
     check(input, validity.valid && !isLow, `${label}: ${byId(`${name}-hint`).textContent}. ${input.validationMessage}`);
     if (value !== "") values[name] = Number(value);
   }
+  check(byId("min_tokens"), !(values.min_tokens > values.max_tokens), "Min tokens: at most max tokens");
   const lines = byId("stop-strings").value.split("\n").filter(Boolean).map(unescape);
   if (lines.length) values.stop = lines;
   const bias = byId("logit_bias").value.split(/[\s,]+/).filter(Boolean).map((entry) => entry.split("="));

@@ -10,7 +10,6 @@ import pytest
 from trainer.demo.plots import load_plots
 from trainer.demo.questions import Example, examples, majority_accuracy
 
-
 COLORS = {"red", "blue", "green", "yellow", "orange", "purple", "silver", "white"}
 
 
