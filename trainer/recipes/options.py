@@ -7,6 +7,7 @@ from typing import Any
 from cyclopts import App, ArgumentCollection, CycloptsError, Parameter
 
 from trainer.errors import UsageError
+from trainer.recipes.parent import ParentOptions
 from trainer.recipes.scaling import Derived, derive, needs_vocabulary
 from trainer.settings.file import SettingsFile
 from trainer.settings.train import TrainSettings
@@ -88,7 +89,7 @@ def parse_train_settings(table: Mapping[str, Any], *, source: str) -> TrainSetti
     Raises:
         UsageError: a key or a value is invalid.
     """
-    config = (SettingsFile(table, source), refuse_fractions, ScalingOptions(verbose=False))
+    config = (SettingsFile(table, source), refuse_fractions, ParentOptions(), ScalingOptions(verbose=False))
     app = App(config=config, default_parameter=Parameter(negative_iterable=()))
 
     @app.default
