@@ -9,6 +9,7 @@ import torch
 
 from shared.lm import GenerationDefaults, ModelFolderError, Transformer, save_model_folder
 from shared.lm.training_file import TRAINING_FILE
+from trainer.card.model_card import write_model_card
 from trainer.checkpoints.checkpoint import Checkpoint, save_checkpoint
 from trainer.checkpoints.folders import (
     checkpoint_path,
@@ -138,7 +139,7 @@ class Saver:
                 tokenizer=self.data.tokenizer,
                 generation=self.generation,
                 provenance=self._provenance(state),
-                extra_files=lambda folder: self._add_files(folder, state),
+                extra_files=lambda folder: self._add_files(folder, model, state),
                 overwrite=True,
                 dtype=None if self.inherited is None else self.inherited.dtype,
             )
@@ -151,12 +152,13 @@ class Saver:
         newest = next(iter(list_checkpoints(self.run.checkpoints)), None)
         return f"the last good checkpoint is {newest}" if newest else "no checkpoint was saved yet"
 
-    def _add_files(self, folder: Path, state: RunState) -> None:
-        """What is taken over, and `training.json` of the run as it is now, whose metrics are written already."""
+    def _add_files(self, folder: Path, model: Transformer, state: RunState) -> None:
+        """What is taken over, the record of the run as it is now, whose metrics are written already, and the card."""
         if self.inherited is not None:
             self.inherited.write(folder)
         run = read_run(self.run.path)
         (folder / TRAINING_FILE).write_bytes(training_file(run, self.settings, self.data, state))
+        write_model_card(folder, model.config, self.data.tokenizer, replaces=self.run.model)
 
     def _provenance(self, state: RunState) -> dict[str, Any]:
         """How the model was trained, for its folder; without paths, which are meaningless elsewhere."""
