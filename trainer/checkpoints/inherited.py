@@ -68,7 +68,7 @@ def inherit(parent: ModelDescription, tokenizer: Tokenizer, dtype: torch.dtype) 
         raise ModelFolderError(f"{error.filename}: cannot be read: {error.strerror}") from error
     identity = {
         "name": _name(parent.path),
-        "sha256": digests,
+        "weights_sha256": digests,
         "dtype": str(dtype).removeprefix("torch."),
         "tokenizer_fingerprint": parent.tokenizer.fingerprint,
         "training": {key: training[key] for key in _LINEAGE if key in training},

@@ -112,7 +112,7 @@ def test_a_run_begins_with_the_folder(written: WrittenVariant, settings: TrainSe
         torch.testing.assert_close(peer(written.prompt).logits[0], written.logits, rtol=0, atol=1e-4)
     parent = json.loads((model / "ownlm.json").read_text())["training"]["parent"]
     assert parent["name"] == "parent"
-    assert parent["sha256"] == {name: digest for name, digest in before.items() if name.endswith(".safetensors")}
+    assert parent["weights_sha256"] == {name: digest for name, digest in before.items() if name.endswith(".safetensors")}
     assert digests(written.folder) == before
 
 
@@ -187,7 +187,7 @@ def test_the_lineage_of_a_model_is_kept(settings: TrainSettings, change: Change,
     parent = training["parent"]
     assert (parent["name"], parent["dtype"], parent["training"]["steps"]) == ("second/model", "float32", 3)
     digest = hashlib.sha256((second / "model.safetensors").read_bytes()).hexdigest()
-    assert parent["sha256"] == {"model.safetensors": digest}
+    assert parent["weights_sha256"] == {"model.safetensors": digest}
     assert parent["training"]["parent"]["name"] == f"{settings.output.name}/model"
     assert "parent" not in parent["training"]["parent"]["training"]
 
