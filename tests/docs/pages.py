@@ -54,7 +54,8 @@ if "trainer" in arguments and ("train" in arguments or "sweep" in arguments):
     small = {{"d-model": 32, "num-layers": 2, "num-heads": 2, "d-ff": 48, "context-length": 96}}
     if "--init" in arguments:  # whose architecture it is
         small = {{}}
-    for name, value in {{**small, "batch-size": 2, "eval-tokens": 500, "sample-tokens": 8, "threads": 1, "device": "cpu"}}.items():
+    small |= {{"batch-size": 2, "eval-tokens": 500, "sample-tokens": 8, "threads": 1, "device": "cpu"}}
+    for name, value in small.items():
         put("--" + name, str(value))
 os.execv({python!r}, [{python!r}, *arguments])
 """

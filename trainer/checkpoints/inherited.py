@@ -14,6 +14,7 @@ from shared.lm import ModelDescription, ModelFolderError
 from shared.lm.json_file import read_json, write_json
 from shared.lm.weight_files import find_weight_files
 from shared.system.checksums import file_sha256
+from trainer.runs.folder import RunFolder
 
 PARENT = "parent"
 """Its key in the provenance of the run's folders."""
@@ -90,13 +91,10 @@ def inherit_again(checkpoint: ModelDescription) -> Inherited:
 
 
 def _name(folder: Path) -> str:
-    """The folder's name; for the model of a run, with that of the run."""
+    """The folder's name; for one of a run, with the name of the run."""
     path = folder.resolve()
-    for _ in range(2):
-        if path.name not in {"model", "checkpoints"} and not path.name.startswith("step-"):
-            break
-        path = path.parent
-    return "/".join((path.name, *folder.resolve().relative_to(path).parts))
+    run = next((place for place in list(path.parents)[:2] if RunFolder(place).settings_file.is_file()), path)
+    return path.relative_to(run.parent).as_posix()
 
 
 def _values(folder: Path, tokenizer: Tokenizer) -> dict[str, dict[str, Any]]:
@@ -117,6 +115,8 @@ def _tokenizer_values(folder: Path, tokenizer: Tokenizer) -> Iterator[tuple[str,
         content = value.get("content") if isinstance(value, dict) else value
         if key.endswith("_token") and isinstance(content, str) and content in added:
             yield key, content
+        elif key in {"additional_special_tokens", "extra_special_tokens"} and isinstance(value, list):
+            yield key, [name for name in value if isinstance(name, str) and name in added]
         elif key in {"model_max_length", "padding_side", "truncation_side"}:
             yield key, value
     if (found := read_templates(folder)) is not None:

@@ -169,7 +169,7 @@ def initial_model(
     if parent.resumed:
         return Transformer(config), inherit_again(parent.description)
     model, dtype = parent.load_model()
-    return model.train(), inherit(parent.description, parent.tokenizer, dtype)
+    return model, inherit(parent.description, parent.tokenizer, dtype)
 
 
 def prepare_folder(folder: RunFolder, settings: CheckpointSettings) -> None:

@@ -112,7 +112,9 @@ def test_a_run_begins_with_the_folder(written: WrittenVariant, settings: TrainSe
         torch.testing.assert_close(peer(written.prompt).logits[0], written.logits, rtol=0, atol=1e-4)
     parent = json.loads((model / "ownlm.json").read_text())["training"]["parent"]
     assert parent["name"] == "parent"
-    assert parent["weights_sha256"] == {name: digest for name, digest in before.items() if name.endswith(".safetensors")}
+    assert parent["weights_sha256"] == {
+        name: digest for name, digest in before.items() if name.endswith(".safetensors")
+    }
     assert digests(written.folder) == before
 
 
@@ -129,7 +131,13 @@ def chat(tokenizer_folder: Path, tmp_path: Path) -> Path:
     tokenizer = open_tokenizer(folder, ["<|pad|>"])
     tokenizer.save(folder)
     config = json.loads((folder / "tokenizer_config.json").read_text())
-    config |= {"pad_token": "<|pad|>", "unk_token": "<absent>", "model_max_length": 512, "tokenizer_class": "X"}
+    config |= {
+        "pad_token": "<|pad|>",
+        "unk_token": "<absent>",
+        "extra_special_tokens": ["<|pad|>"],
+        "model_max_length": 512,
+        "tokenizer_class": "X",
+    }
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     generation = {"top_k": 20, "temperature": 0.6, "eos_token_id": [288, 290], "pad_token_id": 290, "do_sample": True}
     (folder / "generation_config.json").write_text(json.dumps({**generation, "max_new_tokens": 64}))
