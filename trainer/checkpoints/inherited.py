@@ -22,6 +22,7 @@ PARENT = "parent"
 _TOKENIZER, _GENERATION, _MODEL = "tokenizer_config.json", "generation_config.json", "config.json"
 # What has settings of its own, or says which program wrote the file.
 _WRITTEN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "do_sample", "transformers_version")
+_TEMPLATE = "chat_template"
 _LINEAGE = ("steps", "tokens", "data", PARENT)
 
 
@@ -45,9 +46,11 @@ class Inherited:
 
     def write(self, folder: Path) -> None:
         """Add the values to a folder that is being written; those that it has itself take precedence."""
+        has_template = read_templates(folder) is not None
         for name, values in self.values.items():
             own = {key: value for key, value in read_json(folder / name).items() if value is not None}
-            write_json(folder / name, {**values, **own})
+            added = {key: value for key, value in values.items() if not (has_template and key == _TEMPLATE)}
+            write_json(folder / name, {**added, **own})
 
 
 def inherit(parent: ModelDescription, tokenizer: Tokenizer, dtype: torch.dtype) -> Inherited:
@@ -121,4 +124,4 @@ def _tokenizer_values(folder: Path, tokenizer: Tokenizer) -> Iterator[tuple[str,
             yield key, value
     if (found := read_templates(folder)) is not None:
         named = [{"name": name, "template": source} for name, source in found.templates.items()]
-        yield "chat_template", found.templates[DEFAULT] if list(found.templates) == [DEFAULT] else named
+        yield _TEMPLATE, found.templates[DEFAULT] if list(found.templates) == [DEFAULT] else named
