@@ -311,3 +311,17 @@ def test_a_folder_that_cannot_be_used_is_refused(
         train(started)
     assert not settings.output.exists()
     assert digests(folder) == before
+
+
+def test_a_model_that_does_not_fit_is_refused_before_its_weights_are_read(
+    settings: TrainSettings, tokenizer_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no other architecture is advised."""
+    folder = tmp_path / "parent"
+    write("smollm2", folder, tokenizer_folder)
+    started = starting_from(settings, folder)
+    (folder / "model.safetensors").unlink()
+    monkeypatch.setattr("trainer.training.run.available_memory", lambda _: 1 << 20)
+    with pytest.raises(UsageError, match="does not fit into memory: .*; the model is too large for this device"):
+        train(started)
+    assert not settings.output.exists()
