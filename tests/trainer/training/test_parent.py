@@ -322,6 +322,6 @@ def test_a_model_that_does_not_fit_is_refused_before_its_weights_are_read(
     started = starting_from(settings, folder)
     (folder / "model.safetensors").unlink()
     monkeypatch.setattr("trainer.training.run.available_memory", lambda _: 1 << 20)
-    with pytest.raises(UsageError, match="does not fit into memory: .*; the model is too large for this device"):
+    with pytest.raises(UsageError, match=r"does not fit into memory: .*; the model is too large for this device"):
         train(started)
     assert not settings.output.exists()
