@@ -14,6 +14,7 @@ from shared.lm import ModelDescription, ModelFolderError
 from shared.lm.json_file import read_json, write_json
 from shared.lm.weight_files import find_weight_files
 from shared.system.checksums import file_sha256
+from trainer.errors import UsageError
 from trainer.runs.folder import RunFolder
 
 PARENT = "parent"
@@ -84,12 +85,12 @@ def inherit_again(checkpoint: ModelDescription) -> Inherited:
     """What a resumed run has taken over: its checkpoints hold all of it.
 
     Raises:
-        ModelFolderError: the checkpoint is not one of a run with a parent.
+        UsageError: the run did not start from a model folder.
         ChatTemplateError: the chat template cannot be read.
     """
     identity = checkpoint.provenance.get("training", {}).get(PARENT)
     if not isinstance(identity, dict) or identity.get("dtype") not in {"float64", "float32", "bfloat16", "float16"}:
-        raise ModelFolderError(f"{checkpoint.path}: its ownlm.json does not name the model that the run started from")
+        raise UsageError(f"{checkpoint.path} is of a run that did not start from a model folder: omit --init")
     return Inherited(identity, _values(checkpoint.path, checkpoint.tokenizer))
 
 

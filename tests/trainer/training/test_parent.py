@@ -169,6 +169,12 @@ def test_a_run_that_is_resumed_needs_no_parent(chat_run: TrainSettings, change: 
     assert ours == theirs
 
 
+def test_a_run_that_had_no_parent_cannot_be_resumed_with_one(settings: TrainSettings, change: Change) -> None:
+    model = train(change(settings, max_steps=5))
+    with pytest.raises(UsageError, match="is of a run that did not start from a model folder: omit --init"):
+        train(change(starting_from(settings, model), resume=True))
+
+
 def test_what_only_the_parent_s_files_hold_is_in_the_result(chat_run: TrainSettings, chat: Path) -> None:
     expected = AutoTokenizer.from_pretrained(chat, tokenizer_class="PreTrainedTokenizerFast")
     model = train(chat_run)
