@@ -331,3 +331,23 @@ def test_a_model_that_does_not_fit_is_refused_before_its_weights_are_read(
     with pytest.raises(UsageError, match=r"does not fit into memory: .*; the model is too large for this device"):
         train(started)
     assert not settings.output.exists()
+
+
+@pytest.mark.parametrize("dtypes", [(torch.float32, torch.bfloat16), (torch.float64, torch.float64)])
+def test_a_folder_of_other_dtypes_is_written_in_float32(
+    settings: TrainSettings,
+    change: Change,
+    tokenizer_folder: Path,
+    tmp_path: Path,
+    dtypes: tuple[torch.dtype, torch.dtype],
+) -> None:
+    folder = tmp_path / "parent"
+    write("smollm2", folder, tokenizer_folder)
+    weights = {name: weight.to(dtypes["norm" not in name]) for name, weight in stored(folder).items()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    started = change(starting_from(settings, folder), learning_rate=0.0, max_steps=3, context_length=16)
+    model = train(change(started, checkpoint_interval=0))
+    widest = json.loads((model / "ownlm.json").read_text())["training"]["parent"]["dtype"]
+    assert widest == str(torch.promote_types(*dtypes)).removeprefix("torch.")
+    assert_bitwise_equal(stored(model), {name: weight.float() for name, weight in weights.items()})
+    assert json.loads((model / "config.json").read_text())["dtype"] == "float32"
