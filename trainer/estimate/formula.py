@@ -12,6 +12,8 @@ from trainer.settings.train import OptimizationSettings
 
 PARAMETERS, GRADIENTS, OPTIMIZER, TEMPORARY = "parameters", "gradients", "optimizer state", "temporary"
 
+_STREAM = "residual stream"
+
 _FLOAT = 4  # bytes of float32: of weights, gradients, optimizer state, residual stream and norms
 
 
@@ -19,7 +21,7 @@ def formula_peak(o: OptimizationSettings, config: ModelConfig, device: Device, p
     """Bytes at the peak of a step of `passes` passes, by component.
 
     Args:
-        o: Batch size, optimizer, dropout and document mask.
+        o: Batch size, optimizer, dropout, document mask and checkpointing.
         config: The model's configuration.
         device: Where the run computes.
         passes: 1, or 2 where gradients are accumulated.
@@ -52,37 +54,68 @@ class _StepFormula:
         counts, layers = self.counts, self.config.num_layers
         weights, vocabulary = _FLOAT * counts.total, _FLOAT * counts.embedding
         blocks = _FLOAT * (counts.attention + counts.feed_forward + counts.norms)
-        kept = self.activations()
-        all_kept = sum(kept.values())
+        layer, outside = self._layer(), self._outside()
+        if self.settings.checkpoint_activations:
+            kept = outside | {_STREAM: outside[_STREAM] + layers * self.stream}  # the inputs of blocks
+            again = layer | {_STREAM: layer[_STREAM] - self.stream}  # what is computed again has its input already
+        else:
+            kept = {name: layers * layer[name] + outside[name] for name in outside}
+            again = dict.fromkeys(kept, 0)
+        last = {name: kept[name] + again[name] for name in kept}
+        first = {name: kept[name] // layers + again[name] for name in kept}
+        nothing = dict.fromkeys(kept, 0)
         outputs = self.tokens * self.config.d_model * self.width + vocabulary  # gradients of the output projection
         moments = [  # activations, gradients, and what else exists at the moment
-            (all_kept, 0, outputs + self._loss_chunk()),
-            (all_kept, 0, 3 * outputs),  # the loss's backward pass: saved gradients, scaled ones, zeros
-            (all_kept, 0, vocabulary + self._layer_backward()),  # the last layer
-            (all_kept // layers, blocks * (layers - 1) // layers, vocabulary + self._layer_backward()),  # the first
-            (0, blocks, 3 * vocabulary + self.stream),  # the embedding's backward pass
-            (0, weights, self._update()),
+            (kept, 0, outputs + self._loss_chunk()),
+            (kept, 0, 3 * outputs),  # the loss's backward pass: saved gradients, scaled ones, zeros
+            (last, 0, vocabulary + self._layer_backward()),  # the last layer
+            (first, blocks * (layers - 1) // layers, vocabulary + self._layer_backward()),  # the first
+            (nothing, blocks, 3 * vocabulary + self.stream),  # the embedding's backward pass
+            (nothing, weights, self._update()),
         ]
         if passes > 1:
             moments = [(activations, weights, rest) for activations, _, rest in moments]
-        activations, gradients, rest = max(moments, key=sum)
+        activations, gradients, rest = max(moments, key=lambda moment: sum(moment[0].values()) + sum(moment[1:]))
         return {
             PARAMETERS: weights + (_FLOAT * self.config.head_dim // 2 if self.config.position == "rope" else 0),
             OPTIMIZER: self._state(),
             GRADIENTS: gradients,
-            **{name: size * activations // all_kept for name, size in kept.items()},
+            **activations,
             TEMPORARY: rest,
         }
 
-    def activations(self) -> dict[str, int]:
-        """What the forward pass of all layers keeps for the backward pass."""
-        layers, copies = self.config.num_layers, self.width if self.casts else 0
+    def _layer(self) -> dict[str, int]:
+        """What the forward pass of one layer keeps for the backward pass."""
+        c, layers, copies = self.config, self.config.num_layers, self.width if self.casts else 0
+        norms = 0 if c.norm == "none" else 2 * self._norm()
+        stream = 0 if c.norm == "none" and self.casts else 2 * self.stream
+        if self.settings.dropout:  # a mask for each sublayer
+            stream += 2 * self.stream * (self.width if self.on_cpu else 1) // _FLOAT
+        return {
+            "embedding": 0,
+            "attention": self.tokens * self._attention() + copies * self.counts.attention // layers,
+            "feed-forward": self.tokens * self._feed_forward() + copies * self.counts.feed_forward // layers,
+            "norms": norms,
+            _STREAM: stream,
+        }
+
+    def _outside(self) -> dict[str, int]:
+        """What the forward pass keeps outside of the layers, or once for all of them."""
+        c = self.config
+        norms = self._norm() if c.norm == "pre" else 0
+        if self.casts_inputs and c.norm != "none":
+            norms += self.stream  # of the last norm; the outputs of others exist as the copies that autocast makes
+        stream = _FLOAT * c.context_length * c.head_dim if c.position == "rope" else 0
+        if c.norm == "none" and self.casts:
+            stream += self.stream
+        if self.settings.dropout:  # the embedding's mask, and its product
+            stream += 2 * self.stream
         return {
             "embedding": 0 if self.settings.dropout else self.stream,
-            "attention": layers * self.tokens * self._attention() + copies * self.counts.attention + self._values(),
-            "feed-forward": layers * self.tokens * self._feed_forward() + copies * self.counts.feed_forward,
-            "norms": self._norms(),
-            "residual stream": self._residual_stream(),
+            "attention": self._values(),
+            "feed-forward": 0,
+            "norms": norms,
+            _STREAM: stream,
         }
 
     def _attention(self) -> int:
@@ -101,9 +134,15 @@ class _StepFormula:
         return size + (self.width * c.context_length if self.settings.document_mask else 0)
 
     def _values(self) -> int:
-        """With value residuals, the values of all layers but the first before they are mixed with the first's."""
+        """With value residuals, the values of all layers but the first before they are mixed with the first's.
+
+        With checkpointing, those of the first layer, and of the one that is computed again.
+        """
         c = self.config
-        return (c.num_layers - 1) * self.tokens * self.width * c.num_kv_heads * c.head_dim if c.value_residual else 0
+        if not c.value_residual:
+            return 0
+        layers = 2 if self.settings.checkpoint_activations else c.num_layers - 1
+        return layers * self.tokens * self.width * c.num_kv_heads * c.head_dim
 
     def _feed_forward(self) -> int:
         """Of one token in one layer."""
@@ -111,24 +150,9 @@ class _StepFormula:
         inputs, inner = (2, 3 if self.on_cpu else 4) if c.activation == "swiglu" else (1, 2)
         return self.width * (inputs * c.d_model * self.casts_inputs + inner * c.d_ff)
 
-    def _norms(self) -> int:
-        c = self.config
-        if c.norm == "none":
-            return 0
-        count = 2 * c.num_layers + (c.norm == "pre")
-        inverses = _FLOAT * count * self.tokens
-        if self.casts_inputs:
-            return self.stream + inverses  # the other outputs exist as the copies that autocast makes
-        return count * self.stream * self.width // _FLOAT + inverses
-
-    def _residual_stream(self) -> int:
-        c, layers = self.config, self.config.num_layers
-        size = self.stream * (1 if c.norm == "none" and self.casts else 2 * layers)
-        if c.position == "rope":
-            size += _FLOAT * c.context_length * c.head_dim
-        if self.settings.dropout:  # a mask for each sublayer; the embedding's, and its product
-            size += 2 * layers * self.stream * (self.width if self.on_cpu else 1) // _FLOAT + 2 * self.stream
-        return size
+    def _norm(self) -> int:
+        """Of one norm: its output, if that is not what autocast copies, and a number for each token."""
+        return (0 if self.casts_inputs else self.stream * self.width // _FLOAT) + _FLOAT * self.tokens
 
     def _loss_chunk(self) -> int:
         """Logits and copies while the loss goes through a chunk; those of the chunk before are still there."""

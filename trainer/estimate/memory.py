@@ -16,6 +16,8 @@ Peak = Callable[[OptimizationSettings, ModelConfig, Device, int], dict[str, int]
 # glibc leaves gaps where aligned blocks of many sizes come and go: what a step takes beside weights, gradients and
 # optimizer state grows to this much of itself within ten steps (docs/lab/log.md has the measurements).
 _GLIBC_GAPS = 0.75
+# Of a step that computes blocks again: little is alive at once, and the inputs of blocks lie in between.
+_GLIBC_GAPS_OF_CHECKPOINTING = 2.9
 
 _ERROR = 0.1  # how far off the estimate may be on a CPU (docs/lab/log.md)
 
@@ -84,6 +86,7 @@ def step_memory(
         dropout=o.dropout,
         document_mask=o.document_mask,
         z_loss=o.z_loss,
+        checkpoint_activations=o.checkpoint_activations,
     )
     sizes = peak(plain, config, device, passes)
     parameters, gradients, state = (sizes.pop(name, 0) for name in (PARAMETERS, GRADIENTS, OPTIMIZER))
@@ -91,7 +94,10 @@ def step_memory(
         parameters, gradients, state = (size // processes for size in (parameters, gradients, state))
     temporary = sizes.pop(TEMPORARY, 0)
     on_cpu = device.torch_device.type == "cpu"
-    gaps = int(_GLIBC_GAPS * (sum(sizes.values()) + temporary)) if on_cpu and platform.libc_ver()[0] == "glibc" else 0
+    gaps = 0
+    if on_cpu and platform.libc_ver()[0] == "glibc":
+        share = _GLIBC_GAPS_OF_CHECKPOINTING if o.checkpoint_activations else _GLIBC_GAPS
+        gaps = int(share * (sum(sizes.values()) + temporary))
     return StepMemory(parameters, gradients, state, sizes, temporary, gaps, resident_memory() if on_cpu else 0)
 
 

@@ -55,6 +55,11 @@ class OptimizationSettings(Settings):
     """Windows for each optimizer step, a multiple of batch_size: more than batch_size are accumulated over several
     passes, or shared by several processes, with the same result as one large batch. Default: batch_size."""
 
+    checkpoint_activations: bool = setting(False, affects="machine")
+    """Keep only the input of each block for the backward pass, which computes the rest again (gradient checkpointing,
+    Chen et al. 2016, arXiv 1604.06174): the same result in a fraction of the memory for activations, for a third more
+    time. For models or contexts that do not fit otherwise, after --batch-size 1."""
+
     learning_rate: float = setting(2e-3, minimum=0)
     """Peak learning rate. 1e-3 to 4e-3 for models of a few million parameters, 6e-4 around 100 million. Halve it if
     the loss jumps."""

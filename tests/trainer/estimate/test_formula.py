@@ -41,6 +41,9 @@ SMALL = {"d_model": 128, "num_layers": 4, "context_length": 128}
         (4096, SMALL | {"norm": "none", "position": "none", "qk_norm": False}, {"batch_size": 16}),
         (1024, {"d_model": 512, "num_layers": 2, "context_length": 256}, {"batch_size": 16, "optimizer": "muon"}),
         (1024, {"d_model": 64, "num_layers": 12, "context_length": 64}, {"batch_size": 2}),
+        (4096, SMALL, {"batch_size": 16, "checkpoint_activations": True}),
+        (300, SMALL | {"num_layers": 8, "value_residual": True}, {"batch_size": 16, "checkpoint_activations": True}),
+        (300, SMALL | {"norm": "post"}, {"batch_size": 16, "checkpoint_activations": True, "dropout": 0.1}),
     ],
 )
 def test_the_formula_gives_what_tracing_records(
