@@ -68,6 +68,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_page(TUTORIAL, folder, small=True, until="trainer train")
     stories = (folder / "stories.txt").read_text(encoding="utf-8")[:20_000].split("<|endoftext|>\n")[:-1]
     (folder / "web.txt").write_text("\n".join(stories), encoding="utf-8")
+    play = "First Citizen:\nBefore we proceed any further, hear me speak.\n\nAll:\nSpeak, speak.\n\n"
+    (folder / "shakespeare.txt").write_text(play * 14_000, encoding="utf-8")
     records = [{"text": text, "source": "ab"[number % 2]} for number, text in enumerate(stories)]
     (folder / "web.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     for name in ("corpus/one.txt", "corpus/two.txt"):
