@@ -71,10 +71,12 @@ def adapter_sizes(config: ModelConfig, lora: LoraSettings) -> dict[str, tuple[in
     return sizes
 
 
-def adapter_parameters(config: ModelConfig, lora: LoraSettings) -> int:
-    """The number of trained parameters."""
+def trained_parameters(config: ModelConfig, lora: LoraSettings) -> int:
+    """The number of parameters that are trained: all of a model's, or those of its adapters."""
+    if lora.lora_rank is None:
+        return config.num_parameters
     sides = sum(outputs + inputs for outputs, inputs in adapter_sizes(config, lora).values())
-    return config.num_layers * sides * (lora.lora_rank or 0)
+    return config.num_layers * sides * lora.lora_rank
 
 
 def add_adapters(model: Transformer, lora: LoraSettings) -> None:

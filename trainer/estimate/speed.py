@@ -14,6 +14,7 @@ from shared.lm import ModelConfig, Transformer
 from shared.lm.accounting import forward_flops
 from shared.lm.linear import fast_product, has_fast_product
 from shared.system.memory import peak_memory
+from trainer.components.lora import add_adapters
 from trainer.components.loss import TrainingLoss
 from trainer.components.model import apply_recipe
 from trainer.components.optimizer import build_optimizer
@@ -133,7 +134,9 @@ def measure_steps(settings: TrainSettings, config: ModelConfig, device: Device) 
     """
     o = settings.optimization
     torch.manual_seed(o.seed)
-    model = Transformer(config).to(device.torch_device).train()
+    model = Transformer(config)
+    add_adapters(model, settings.lora)
+    model = model.to(device.torch_device).train()
     apply_recipe(model, o, end_of_text_id=0)
     optimizer = build_optimizer(
         model,

@@ -44,7 +44,8 @@ class LoraSettings(Settings):
         wrong = [name for name in self._names if name not in LINEAR_LAYERS]
         if wrong:
             raise UsageError(
-                f"lora_targets must be {_ALL}, or some of {','.join(LINEAR_LAYERS)} with commas between; got {wrong[0]!r}"
+                f"lora_targets must be {_ALL}, or some of {','.join(LINEAR_LAYERS)} with commas between; "
+                f"got {wrong[0]!r}"
             )
 
     @property
@@ -65,3 +66,7 @@ class LoraSettings(Settings):
     def scale(self) -> float:
         """What the product of an adapter's matrices counts."""
         return self.lora_alpha / (self.lora_rank or 1)
+
+
+ALL_WEIGHTS = LoraSettings()
+"""Without LoRA."""

@@ -16,7 +16,7 @@ from trainer.checkpoints.checkpoint import Checkpoint, load_newest_checkpoint
 from trainer.checkpoints.folders import link_best, list_checkpoints
 from trainer.checkpoints.inherited import Inherited, inherit, inherit_again
 from trainer.checkpoints.resume import check_same_base, check_same_run, warn_of_other_machine
-from trainer.components.lora import adapter_parameters, adapter_sizes, add_adapters
+from trainer.components.lora import adapter_sizes, add_adapters, trained_parameters
 from trainer.components.model import apply_recipe, model_config, new_model
 from trainer.components.parent import Parent, check_architecture, check_tokenizer, read_parent, windowed
 from trainer.compute.device import Device, choose_device, compute_deterministically
@@ -74,9 +74,7 @@ class Run:
     @property
     def trained_parameters(self) -> int:
         """Of the model, or of its adapters."""
-        if self.settings.lora.lora_rank is None:
-            return self.config.num_parameters
-        return adapter_parameters(self.config, self.settings.lora)
+        return trained_parameters(self.config, self.settings.lora)
 
 
 def prepare_run(settings: TrainSettings, processes: Processes = ONE_PROCESS, device: Device | None = None) -> Run:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from shared.lm import Transformer, load_model_folder, save_model_folder
-from trainer.components.lora import AdaptedLinear, adapter_parameters, merged_model
+from trainer.components.lora import AdaptedLinear, merged_model, trained_parameters
 from trainer.components.parent import starting_from
 from trainer.errors import UsageError
 from trainer.settings.train import TrainSettings
@@ -90,7 +90,7 @@ def test_it_begins_as_the_base_and_trains_the_adapters_alone(
     expected = plain.state_dict()
     assert all(torch.equal(p, expected[name]) and p.grad is None for name, p in frozen.items())
     number = 2 * 4 * (2 * 64 + 2 * 48 + 3 * 80)  # layers, rank, sides of q and o, k and v, and the feed-forward's
-    assert sum(p.numel() for p in trained.values()) == number == adapter_parameters(plain.config, lora.lora)
+    assert sum(p.numel() for p in trained.values()) == number == trained_parameters(plain.config, lora.lora)
     assert f"LoRA: {number:,} parameters are trained, {100 * number / plain.config.num_parameters:.2f} %" in caplog.text
     record = json.loads((lora.output / "run.json").read_text())
     assert (record["parameters"], record["trained_parameters"]) == (plain.config.num_parameters, number)
