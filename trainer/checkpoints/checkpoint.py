@@ -2,7 +2,7 @@
 
 import logging
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -72,8 +72,9 @@ def save_checkpoint(
     settings: Mapping[str, Any],
     data: Mapping[str, Any],
     machine: Mapping[str, Any],
+    write_templates: Callable[[Path], None] = lambda _: None,
 ) -> Path:
-    """Write `folder`/step-NNNNNNNN, whole or not at all.
+    """Write `folder`/step-NNNNNNNN, whole or not at all; `write_templates` adds the chat templates to the folder.
 
     Raises:
         TypeError: the model is not a Transformer, or is wrapped.
@@ -88,6 +89,10 @@ def save_checkpoint(
         "random": random_state(),
     }
 
+    def write_more(temporary: Path) -> None:
+        write_templates(temporary)
+        _write_state(state, temporary / STATE_FILE)
+
     path = checkpoint_path(folder, run.step)
     save_model_folder(
         path,
@@ -95,7 +100,7 @@ def save_checkpoint(
         tokenizer=tokenizer,
         generation=generation,
         provenance=dict(provenance),
-        extra_files=lambda temporary: _write_state(state, temporary / STATE_FILE),
+        extra_files=write_more,
         overwrite=True,
     )
     return path

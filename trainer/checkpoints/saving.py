@@ -81,6 +81,7 @@ class Saver:
                 settings=to_table(self.settings),
                 data=self.data.identity(),
                 machine=machine(self.settings, self.device, self.processes),
+                write_templates=self.data.write_templates,
             )
         except ModelFolderError as error:
             raise TrainerError(f"{error}; {self.kept()}") from error
@@ -134,7 +135,7 @@ class Saver:
                 tokenizer=self.data.tokenizer,
                 generation=self.generation,
                 provenance=self._provenance(state),
-                extra_files=lambda folder: self._write_training_file(folder, state),
+                extra_files=lambda folder: self._write_more(folder, state),
                 overwrite=True,
             )
         except ModelFolderError as error:
@@ -146,8 +147,9 @@ class Saver:
         newest = next(iter(list_checkpoints(self.run.checkpoints)), None)
         return f"the last good checkpoint is {newest}" if newest else "no checkpoint was saved yet"
 
-    def _write_training_file(self, folder: Path, state: RunState) -> None:
-        """Of the run as it is now, whose metrics are written already."""
+    def _write_more(self, folder: Path, state: RunState) -> None:
+        """The chat templates, and the record of the run as it is now, whose metrics are written already."""
+        self.data.write_templates(folder)
         run = read_run(self.run.path)
         (folder / TRAINING_FILE).write_bytes(training_file(run, self.settings, self.data, state))
 

@@ -1,6 +1,7 @@
 """Reading parquet files, as many rows at a time as fit into memory."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +21,57 @@ def parquet_rows(path: Path, column: str, label: str | None, memory: int) -> Ite
         CorpusError: If it is not a parquet file, lacks one of the columns, has values other than text in the first, or
             takes more memory.
     """
+
+    def columns_of(there: Sequence[str]) -> list[str]:
+        _check_columns(path, there, column, label)
+        return [*dict.fromkeys([column, label or column])]
+
+    number = 0
+    for batch in _batches(path, columns_of, memory):
+        labels = [""] * len(batch) if label is None else map(str, batch.column(label).to_pylist())
+        for text, value in zip(_values(path, number, column, batch), labels, strict=True):
+            number += 1
+            if not isinstance(text, str):
+                found = type(text).__name__
+                raise CorpusError(f"{path}, row {number}, column {column!r}: expected text, found {found}")
+            yield text, value
+
+
+def parquet_records(path: Path, columns: Sequence[str], memory: int) -> Iterator[tuple[str, str]]:
+    """As `json_lines`: the rows of a parquet file as JSON, with those of the columns that it has.
+
+    Raises:
+        CorpusError: If it is not a parquet file, has none of the columns, or takes more memory.
+    """
+
+    def columns_of(there: Sequence[str]) -> list[str]:
+        found = [column for column in columns if column in there]
+        if not found:
+            raise CorpusError(f"{path} has none of the columns {listed(columns)} (it has {listed(there)})")
+        return found
+
+    number = 0
+    for batch in _batches(path, columns_of, memory):
+        try:
+            rows = batch.to_pylist()
+        except UnicodeDecodeError as error:
+            at = f"rows {number + 1:,} to {number + len(batch):,}"
+            raise CorpusError(f"{path}, {at}: not UTF-8: {error.reason}") from None
+        for row in rows:
+            number += 1
+            yield json.dumps(row, default=str), f"{path}, row {number}"
+
+
+def _batches(path: Path, columns_of: Callable[[Sequence[str]], list[str]], memory: int) -> Iterator[Any]:
+    """Record batches of those columns that a function picks of the file's."""
     import pyarrow
     from pyarrow import parquet
 
-    columns = [*dict.fromkeys([column, label or column])]
-    number = 0
     try:
         with parquet.ParquetFile(path, buffer_size=_BLOCK_BYTES, page_checksum_verification=True) as file:
-            _check_columns(path, file.schema_arrow.names, column, label)
+            columns = columns_of(file.schema_arrow.names)
             for group, rows in enumerate(_rows_at_once(path, columns, memory // _SHARE_OF_A_PAGE)):
-                for batch in file.iter_batches(rows, row_groups=[group], columns=columns):
-                    labels = [""] * len(batch) if label is None else map(str, batch.column(label).to_pylist())
-                    for text, value in zip(_values(path, number, column, batch), labels, strict=True):
-                        number += 1
-                        if not isinstance(text, str):
-                            found = type(text).__name__
-                            raise CorpusError(f"{path}, row {number}, column {column!r}: expected text, found {found}")
-                        yield text, value
+                yield from file.iter_batches(rows, row_groups=[group], columns=columns)
     except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: damaged pages and names
         raise CorpusError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
 
