@@ -154,9 +154,7 @@ class Saver:
         return f"the last good checkpoint is {newest}" if newest else "no checkpoint was saved yet"
 
     def _add_files(self, folder: Path, model: Transformer, state: RunState) -> None:
-        """What is taken over, the chat templates of the data, the record of the run as it is now, whose metrics are
-        written already, and the card.
-        """
+        """What is taken over, the data's chat templates, the run's record, whose metrics are written, and the card."""
         if self.inherited is not None:
             self.inherited.write(folder)
         self.data.write_templates(folder)

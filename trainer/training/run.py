@@ -93,10 +93,8 @@ def prepare_run(settings: TrainSettings, processes: Processes = ONE_PROCESS, dev
         device = choose_device(settings.machine.device, settings.machine.dtype, d_model=settings.model.d_model)
     check_batch(settings, processes)
     data = open_training_data(settings.data)
-    folder, o = (
-        RunFolder(settings.output),
-        settings.optimization.for_data(has_mask=data.train.manifest.mask is not None),
-    )
+    folder = RunFolder(settings.output)
+    o = settings.optimization.for_data(has_mask=data.train.manifest.mask is not None)
     settings = replace(settings, optimization=o)
     assert o.data_order is not None
     windows = open_windows(o.data_order, data.train, settings.model.context_length, o.seed)
