@@ -39,9 +39,8 @@ def show(
     from trainer.tokens.token_file import TokenFile
 
     if min(documents, most_tokens) < 1 or start < 0:
-        raise UsageError(
-            f"documents and most_tokens must be at least 1 and start at least 0; got {documents}, {most_tokens}, {start}"
-        )
+        got = f"{documents}, {most_tokens} and {start}"
+        raise UsageError(f"documents and most_tokens must be at least 1, and start at least 0; got {got}")
     path = tokens / "train.bin" if tokens.is_dir() else tokens
     if path.suffix != ".bin":
         raise UsageError(f"{path} is not a token file, NAME.bin; `tokens` shows those of a text")

@@ -69,7 +69,8 @@ class EvaluationReport:
         """The sum of the sources."""
         parts = self.sources.values()
         evaluation = sum((part.evaluation for part in parts), Evaluation())
-        return SourceEvaluation(evaluation, sum(part.documents for part in parts))
+        answers_only = all(part.answers_only for part in parts)
+        return SourceEvaluation(evaluation, sum(part.documents for part in parts), answers_only)
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ def _caption(report: EvaluationReport) -> str:
     last = ", the last one full" if rules.fill_last else ""
     first = "" if rules.max_tokens is None else f"; the first {rules.max_tokens:,} tokens of each file"
     speed = report.total.evaluation.tokens / report.seconds
-    if all(source.answers_only for source in report.sources.values()):
+    if report.total.answers_only:
         documents, begin = "each conversation by itself, as it is served", "the assistant's answers scored"
     elif any(source.answers_only for source in report.sources.values()):
         begin += "; of conversations only the assistant's answers scored"
