@@ -41,7 +41,7 @@ MODELS = {
     "qwen3": replace(LLAMA, qk_norm=True, rope=RopeConfig(1e6)),
     "qwen3, biases": replace(LLAMA, qk_norm=True, attention_bias="qkvo"),
 }
-# As docs/reference/files.md states.
+# As docs/reference/transformers.md states.
 FIRST = {"llama": (4, 45), "qwen2": (4, 45), "qwen3": (4, 51), "yarn": (4, 51), "conversations": (4, 47)}
 PATTERNS = ("gpt2", "llama3", "qwen", "o200k")
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
