@@ -156,10 +156,12 @@ def _joined(folder: Path, parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Te
 
 
 def _config(folder: Path, params: Mapping[str, Any], tensors: Mapping[str, Tensor], context_length: int) -> ModelConfig:
-    needed = ("tok_embeddings.weight", "layers.0.feed_forward.w1.weight")
+    needed = ("tok_embeddings.weight", "layers.0.feed_forward.w1.weight", "layers.0.attention.wq.weight")
     if missing := [name for name in needed if name not in tensors or tensors[name].ndim != 2]:
         raise TrainerError(f"{folder}: the weights lack {some(missing)}")
     embedding, dim, num_heads = tensors[needed[0]], params["dim"], params["n_heads"]
+    if (rows := len(tensors[needed[2]])) < dim:
+        raise TrainerError(f"{folder}: parts are missing: those there have {rows} of {dim} rows of {needed[2]}")
     if (vocab := params.get("vocab_size", -1)) not in (-1, len(embedding)):
         raise TrainerError(
             f'{folder / PARAMS}: "vocab_size" is {shown(vocab)}, but the embedding has {len(embedding)} rows'

@@ -2,8 +2,8 @@
 
 Its model (https://github.com/karpathy/nanochat, nanochat/gpt.py) became another one on 2026-01-11, with learned factors
 of the residual stream, value embeddings, windows and more; those are refused by name. The earlier one differs from a
-Llama: norms without weights, one of them on the embedding; the square of ReLU without a gate; a norm on queries and keys
-after RoPE; and capped logits. Here, that is a research model.
+Llama: norms without weights, one of them on the embedding; the square of ReLU without a gate; a norm on queries and
+keys after RoPE; and capped logits. Here, that is a research model.
 """
 
 import re

@@ -1,5 +1,6 @@
 """Which format a file or folder has, and what to do with those that cannot be imported."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
@@ -25,6 +26,10 @@ def format_of_path(source: Path) -> tuple[Format | None, Path]:
         return "litgpt", source.parent
     if source.match("consolidated.*.pth"):
         return "meta", source.parent
+    if (number := re.fullmatch(r"model_(\d+)\.pt", source.name)) and source.with_name(
+        f"meta_{number[1]}.json"
+    ).exists():
+        return "nanochat", source
     try:
         with open_regular(source) as file:
             start = file.read(8)
