@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from torch import Tensor
@@ -126,13 +125,6 @@ def test_meta_in_bfloat16_and_scaled(run: Run, tmp_path: Path) -> None:
     assert load_file(folder / "model.safetensors")["model.norm.weight"].dtype == torch.bfloat16
 
 
-def write_litgpt(folder: Path, weights: dict[str, Tensor], **settings: Any) -> Path:
-    folder.mkdir()
-    torch.save(weights, folder / "lit_model.pth")
-    (folder / "model_config.yaml").write_text(yaml.safe_dump(w.LITGPT | settings))
-    return folder
-
-
 @pytest.mark.parametrize(
     ("kind", "family", "settings"),
     [
@@ -145,7 +137,7 @@ def write_litgpt(folder: Path, weights: dict[str, Tensor], **settings: Any) -> P
 )
 def test_litgpt(run: Run, tmp_path: Path, kind: dict[str, bool], family: str, settings: dict[str, Any]) -> None:
     weights = w.litgpt_weights(**kind)
-    folder = run(write_litgpt(tmp_path / "lit", weights, **settings))
+    folder = run(w.write_litgpt(tmp_path / "lit", weights, **settings))
     assert json.loads((folder / "config.json").read_text())["model_type"] == family
     assert difference(folder, w.litgpt_logits(weights, IDS)) < 1e-5
 
@@ -153,7 +145,7 @@ def test_litgpt(run: Run, tmp_path: Path, kind: dict[str, bool], family: str, se
 def test_litgpt_tied_and_scaled(run: Run, tmp_path: Path) -> None:
     weights = w.litgpt_weights()
     weights["lm_head.weight"] = weights["transformer.wte.weight"]
-    folder = run(write_litgpt(tmp_path / "lit", weights, rope_condense_ratio=4))
+    folder = run(w.write_litgpt(tmp_path / "lit", weights, rope_condense_ratio=4))
     assert json.loads((folder / "config.json").read_text())["tie_word_embeddings"] is True
     assert difference(folder, w.litgpt_logits(weights, IDS, FREQUENCIES / 4)) < 1e-5
 
@@ -217,9 +209,9 @@ def test_options_that_the_files_answer_are_refused(run: Run, tokenizer: Path, tm
     w.write_meta(tmp_path / "llama", w.llama_weights())
     refused(run, tmp_path / "llama", "pass --context-length", UsageError)
     refused(run, tmp_path / "llama", "--rope-theta: ", UsageError, context_length=8, rope_theta=1e4)
-    train_bpe(["ab"], 400, special_tokens=[f"<|{n}|>" for n in range(100)]).tokenizer.save(tmp_path / "large")
+    train_bpe(["ab"], 600, special_tokens=[f"<|{n}|>" for n in range(300)]).tokenizer.save(tmp_path / "large")
     settings = ImportSettings(tokenizer=tmp_path / "large")
-    with pytest.raises(UsageError, match=r"has ids up to 35\d, but the model has 320 tokens"):
+    with pytest.raises(UsageError, match=r"has ids up to 55\d, but the model has 448 tokens"):
         import_model(tmp_path / "model.bin", tmp_path / "out", settings=settings)
 
 
@@ -240,14 +232,14 @@ def test_options_that_the_files_answer_are_refused(run: Run, tokenizer: Path, tm
         ({"head_size": 10**9}, "head_dim"),
         ({"n_layer": 3}, "the file lacks transformer.h.2."),
         ({"n_layer": 1}, "the file holds transformer.h.1."),
-        ({"padded_vocab_size": 384}, "transformer.wte.weight has the shape [320, 32], expected [384, 32]"),
+        ({"padded_vocab_size": 512}, "transformer.wte.weight has the shape [448, 32], expected [512, 32]"),
         ({"intermediate_size": 10**6}, "has the shape"),
         ({"n_query_groups": 4}, "rows of queries"),
         ({"attention_scores_scalar": 3}, "attention_scores_scalar"),
     ],
 )
 def test_what_litgpt_has_beyond_a_llama(run: Run, tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
-    refused(run, write_litgpt(tmp_path / "lit", w.litgpt_weights(), **changes), reason)
+    refused(run, w.write_litgpt(tmp_path / "lit", w.litgpt_weights(), **changes), reason)
 
 
 def test_metas_damaged_folders(run: Run, tmp_path: Path) -> None:
@@ -260,7 +252,7 @@ def test_metas_damaged_folders(run: Run, tmp_path: Path) -> None:
 
     is_refused(folder("quantized", quantization_args={"group_size": 32}), '"quantization_args"')
     is_refused(folder("moe", moe={"num_experts": 8}), '"moe"')
-    is_refused(folder("vocab", vocab_size=99), "the embedding has 320 rows")
+    is_refused(folder("vocab", vocab_size=99), "the embedding has 448 rows")
     is_refused(folder("layers", n_layers=1), "the file holds layers.1.")
     is_refused(folder("heads", n_heads=0), '"n_heads" must be')
     is_refused(folder("text", norm_eps="a"), "params.json")

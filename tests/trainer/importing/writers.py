@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+import yaml
 from torch import Tensor
 
-VOCABULARY, CONTEXT, WIDTH, LAYERS, HEADS, KV_HEADS, HIDDEN = 320, 40, 32, 2, 4, 2, 48
+VOCABULARY, CONTEXT, WIDTH, LAYERS, HEADS, KV_HEADS, HIDDEN = 448, 40, 32, 2, 4, 2, 48
 HEAD = WIDTH // HEADS
 EPS = 1e-5
 
@@ -171,13 +172,13 @@ def scaled(frequencies: Tensor) -> Tensor:
 
 
 NANOCHAT = {
-    "sequence_len": CONTEXT, "vocab_size": 310, "n_layer": LAYERS, "n_head": HEADS, "n_kv_head": KV_HEADS,
+    "sequence_len": CONTEXT, "vocab_size": 440, "n_layer": LAYERS, "n_head": HEADS, "n_kv_head": KV_HEADS,
     "n_embd": WIDTH,
 }  # fmt: skip
 
 
 def nanochat_weights() -> dict[str, Tensor]:
-    """Random weights of nanochat before 2026-01-11; 310 tokens and ten rows of padding."""
+    """Random weights of nanochat before 2026-01-11; 440 tokens and eight rows of padding."""
     torch.manual_seed(0)
     weights = {"transformer.wte.weight": torch.randn(VOCABULARY, WIDTH).bfloat16()}
     weights["lm_head.weight"] = torch.randn(VOCABULARY, WIDTH)
@@ -252,6 +253,14 @@ def litgpt_weights(*, biases: bool = False, norms: bool = False, older: bool = F
         if norms:
             weights |= {f"{p}attn.norm_{letter}.weight": torch.rand(HEAD) + 0.5 for letter in "qk"}
     return weights
+
+
+def write_litgpt(folder: Path, weights: dict[str, Tensor], **settings: Any) -> Path:
+    """`lit_model.pth` and `model_config.yaml`."""
+    folder.mkdir()
+    torch.save(weights, folder / "lit_model.pth")
+    (folder / "model_config.yaml").write_text(yaml.safe_dump(LITGPT | settings))
+    return folder
 
 
 def litgpt_logits(weights: dict[str, Tensor], ids: Tensor, frequencies: Tensor | None = None) -> Tensor:
