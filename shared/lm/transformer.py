@@ -97,11 +97,25 @@ class Decoder(nn.Module):
         self.rotary = RotaryEmbedding(config.rope, config.head_dim) if config.position == "rope" else None
         self.dropout = 0.0  # see Transformer.set_dropout
 
-    def forward(self, tokens: Tensor, window: CacheWindow | None, mask: Tensor | None = None) -> Tensor:
-        """Map tokens [B, T] to the normalized residual stream [B, T, d_model]; `mask` as in `attend`."""
+    def forward(
+        self,
+        tokens: Tensor,
+        window: CacheWindow | None,
+        mask: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """Map tokens [B, T] to the normalized residual stream [B, T, d_model].
+
+        Args:
+            tokens: int64 [B, T].
+            window: A view of the KV cache, which has positions and a mask of its own.
+            mask: As in `attend`.
+            positions: int64 [B, T]; from 0 on if None.
+        """
         rotation = None
         if self.rotary is not None:
-            positions = torch.arange(tokens.shape[1], device=tokens.device) if window is None else window.positions
+            if positions is None:
+                positions = torch.arange(tokens.shape[1], device=tokens.device) if window is None else window.positions
             rotation = self.rotary(positions)
         x = F.dropout(self.embed_tokens(tokens), self.dropout if self.training and window is None else 0.0)
         first_values = None
@@ -207,6 +221,23 @@ class Transformer(nn.Module):
         rows = list(range(batch)) if slots is None else slots.tolist()
         starts = [0] * batch if positions is None else positions.tolist()
         return self.model(tokens, cache.open(rows, starts, num_tokens))  # type: ignore[no-any-return]
+
+    def hidden_of_branches(self, tokens: Tensor, branches: Tensor, positions: Tensor) -> Tensor:
+        """Return the final residual stream of texts that begin alike, whose common beginning is in a row only once.
+
+        Args:
+            tokens: int64 [B, T]: the beginning, then what follows it in each of the texts.
+            branches: int64 [B, T]: 0 for the beginning, else the number of the text. A token attends to those before it
+                that belong to the beginning or to its own text.
+            positions: int64 [B, T]: of each token in its text; below the context length.
+
+        Returns:
+            [B, T, d_model].
+        """
+        rows, columns = branches.unsqueeze(2), branches.unsqueeze(1)
+        seen = (columns == 0) | (rows == columns)
+        mask = (seen & torch.ones_like(seen[0]).tril()).unsqueeze(1)
+        return self.model(tokens, None, mask, positions)  # type: ignore[no-any-return] # nn.Module returns Any
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Map [..., d_model] to [..., vocab_size]."""

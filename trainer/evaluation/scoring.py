@@ -1,7 +1,7 @@
 """Scoring windows of tokens with a model."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -143,12 +143,16 @@ def _stack(windows: Sequence[Window]) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(inputs), torch.from_numpy(targets)
 
 
-def _token_nats(hidden: Tensor, model: Transformer, targets: Tensor) -> Tensor:
-    """Negative log-likelihood of targets [N] given hidden [N, d_model], a chunk of logits at a time."""
+def logits_of(hidden: Tensor, model: Transformer, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Logits of hidden [N, d_model] in float32, as many rows at once as is fast, [rows, vocab_size]; their targets."""
     rows = _ROWS_ON_CPU if hidden.device.type == "cpu" else _ROWS_ELSEWHERE
-    parts = zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True)
-    logits = ((model.cap(_product(some, model.output_weight).float()), of) for some, of in parts)
-    return torch.cat([F.cross_entropy(some, of, reduction="none") for some, of in logits])
+    for some, of in zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True):
+        yield model.cap(_product(some, model.output_weight).float()), of
+
+
+def _token_nats(hidden: Tensor, model: Transformer, targets: Tensor) -> Tensor:
+    """Negative log-likelihood of targets [N] given hidden [N, d_model]."""
+    return torch.cat([F.cross_entropy(some, of, reduction="none") for some, of in logits_of(hidden, model, targets)])
 
 
 def _product(hidden: Tensor, weight: Tensor) -> Tensor:
