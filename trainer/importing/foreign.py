@@ -21,8 +21,10 @@ from trainer.errors import TrainerError
 from trainer.importing.names import some
 
 _CHECKED_TOKENS = 32
-# Of the largest logit: ours are computed in the weights' own type, the definition's in float64.
 _TOLERANCES = {torch.float32: 1e-3, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+"""Of the largest logit, by the type that ours are computed in; the definition's are computed in float64."""
+_IN_FLOAT32 = 1 << 30
+"""The most weights for which a copy in float32 is made for the comparison."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,8 @@ class ImportedModel:
     def check(self) -> str:
         """What the comparison gave, in words."""
         return (
-            f"Logits of {_CHECKED_TOKENS} random tokens equal those of {self.foreign.format}'s own definition, "
-            f"computed apart in float64, to {self.largest_difference:.0e} of the largest"
+            f"Logits of {_CHECKED_TOKENS} random tokens equal the format's own definition, computed apart in float64, "
+            f"to {self.largest_difference:.0e} of the largest"
         )
 
 
@@ -79,11 +81,8 @@ def build(foreign: ForeignModel) -> ImportedModel:
         if (found := tuple(foreign.weights[name].shape)) != shape:
             raise TrainerError(f"{foreign.theirs(name)} has the shape {list(found)}, expected {list(shape)}")
     dtype = _common_dtype(foreign)
-    with torch.device("meta"):
-        model = Transformer(config).eval()
-    weights = {name: foreign.weights[name].to(dtype).contiguous() for name in expected}
-    model.load_state_dict(weights, assign=True)
-    return ImportedModel(model, foreign, _difference(model, foreign, dtype))
+    model = _with_weights(config, {name: foreign.weights[name].to(dtype).contiguous() for name in expected})
+    return ImportedModel(model, foreign, _difference(model, foreign))
 
 
 def save(folder: Path, imported: ImportedModel, tokenizer: Tokenizer, source: Path) -> None:
@@ -130,9 +129,19 @@ def _common_dtype(foreign: ForeignModel) -> torch.dtype:
     return common if common in _TOLERANCES else torch.float32
 
 
-def _difference(model: Transformer, foreign: ForeignModel, dtype: torch.dtype) -> float:
+def _with_weights(config: ModelConfig, weights: Mapping[str, Tensor]) -> Transformer:
+    with torch.device("meta"):
+        model = Transformer(config).eval()
+    model.load_state_dict(weights, assign=True)
+    return model
+
+
+def _difference(model: Transformer, foreign: ForeignModel) -> float:
     """The largest difference of logits, relative to the largest logit."""
     config = model.config
+    if config.num_parameters <= _IN_FLOAT32:
+        model = _with_weights(config, {name: weight.float() for name, weight in model.state_dict().items()})
+    tolerance = _TOLERANCES[model.output_weight.dtype]
     length = min(_CHECKED_TOKENS, config.context_length)
     ids = torch.randint(config.vocab_size, (length,), generator=torch.Generator().manual_seed(0))
     with np.errstate(all="ignore"):
@@ -140,10 +149,10 @@ def _difference(model: Transformer, foreign: ForeignModel, dtype: torch.dtype) -
         with torch.no_grad():
             found = model(ids[None])[0, :, : expected.shape[1]].double().numpy()
         difference = float(abs(found - expected).max() / abs(expected).max())
-    if not difference <= _TOLERANCES[dtype]:  # also for NaN
+    if not difference <= tolerance:  # also for NaN
         raise TrainerError(
-            f"the model's logits differ from those of {foreign.format}'s own definition by {difference:.1e} of the "
-            f"largest one ({_TOLERANCES[dtype]:g} is allowed): nothing was written"
+            f"the model's logits differ from the definition of its format ({foreign.format}) by {difference:.1e} "
+            f"of the largest one ({tolerance:g} is allowed): nothing was written"
         )
     return difference
 

@@ -20,6 +20,7 @@ from shared.lm import load_model_folder
 from tests.trainer.importing import writers as w
 from trainer.commands.import_model import ImportSettings, import_model
 from trainer.errors import TrainerError, UsageError
+from trainer.importing import foreign
 
 IDS = torch.from_numpy(np.random.default_rng(1).integers(0, 300, w.CONTEXT))
 FREQUENCIES = 10_000.0 ** -(torch.arange(0, w.HEAD, 2).double() / w.HEAD)
@@ -116,13 +117,20 @@ def test_meta(run: Run, tmp_path: Path, parts: int, params: dict[str, Any], *, r
     assert difference(folder, w.llama_logits(weights, IDS)) < 1e-5
 
 
-def test_meta_in_bfloat16_and_scaled(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_large", [False, True])
+def test_meta_in_bfloat16_and_scaled(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_large: bool
+) -> None:
+    if is_large:  # then, the logits are compared in bfloat16
+        monkeypatch.setattr(foreign, "_IN_FLOAT32", 0)
     weights = w.llama_weights(dtype=torch.bfloat16)
     w.write_meta(tmp_path / "llama", weights, use_scaled_rope=True, rope_theta=5e5)
     folder = run(tmp_path / "llama" / "consolidated.00.pth", context_length=131_072)
     frequencies = w.scaled(5e5 ** -(torch.arange(0, w.HEAD, 2).double() / w.HEAD))
     assert difference(folder, w.llama_logits(weights, IDS, frequencies)) < 1e-5
     assert load_file(folder / "model.safetensors")["model.norm.weight"].dtype == torch.bfloat16
+    imported = json.loads((folder / "ownlm.json").read_text())["training"]["imported"]
+    assert imported["check"].endswith("e-02 of the largest" if is_large else "e-07 of the largest")
 
 
 @pytest.mark.parametrize(
