@@ -38,9 +38,9 @@ class TaskSettings(Settings):
     stop: Annotated[tuple[str, ...], Parameter(negative=())] = ("\n",)
     """A text that ends such an answer, as end-of-text does; may be repeated."""
 
-    max_answer_tokens: int = setting(256, minimum=1)
+    max_answer_tokens: int | None = setting(None, minimum=1)
     """The most tokens of such an answer. Of a prompt that does not fit into the model's context with them, the
-    beginning is cut."""
+    beginning is cut. Default: 256, but at most half of the context."""
 
     extract: str | None = None
     """A regular expression: its first occurrence in what the model wrote is the answer, or the first group of it that

@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 _GROUP_ITEMS, _GROUP_CHARACTERS = 1024, 1 << 22
 _BATCH_TOKENS_ON_CPU = 1024
 _BATCH_TOKENS_ELSEWHERE = 32768
+_ANSWER_TOKENS = 256  # where none are given: as in lm-evaluation-harness
 # Of answers, whose keys and values are kept.
 _CACHE_TOKENS_ON_CPU = 8192
 _CACHE_TOKENS_ELSEWHERE = 131072
@@ -181,7 +182,8 @@ class _Asking:
         on_cpu = self._device.torch_device.type == "cpu"
         if file_format.kind == "answer":
             tokens = _CACHE_TOKENS_ON_CPU if on_cpu else _CACHE_TOKENS_ELSEWHERE
-            rules = AnswerRules(questions.max_answer_tokens, questions.stop, batch_size, tokens)
+            longest = questions.max_answer_tokens or min(_ANSWER_TOKENS, self._folder.config.context_length // 2)
+            rules = AnswerRules(longest, questions.stop, batch_size, tokens)
             return AnswerRunner(self._folder, rules, AnswerTally(_matching(questions)))
         tokens = _BATCH_TOKENS_ON_CPU if on_cpu else _BATCH_TOKENS_ELSEWHERE
         tally = LastWordTally() if file_format.kind == "last word" else ChoiceTally()
