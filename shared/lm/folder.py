@@ -93,7 +93,7 @@ def save_model_folder(
     """Write a model folder that this package and transformers open.
 
     It is written to a temporary folder beside `path`, synced, and renamed: a crash leaves the old folder or the new.
-    `checksums.json` holds the SHA-256 of every other file; every reader of the folder verifies them.
+    `checksums.json` holds the SHA-256 of every other file but `README.md`; every reader of the folder verifies them.
 
     Args:
         path: The folder.
@@ -101,7 +101,7 @@ def save_model_folder(
         tokenizer: The one that the model was trained with.
         generation: Defaults for generating.
         provenance: How the model was made, as JSON values; written as `"training"` to `ownlm.json`.
-        extra_files: Called with the temporary folder, to add files (a checkpoint's training state).
+        extra_files: Called with the temporary folder, to add files (a checkpoint's training state, a card).
         overwrite: Whether to replace a folder that this function wrote earlier.
 
     Raises:

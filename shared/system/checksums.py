@@ -12,6 +12,8 @@ from pathlib import Path
 from shared.system.regular_file import open_regular, read_regular
 
 CHECKSUMS_FILE = "checksums.json"
+CARD_FILE = "README.md"
+"""The only file of a folder that is not checked: it decides nothing, and its reader may edit it."""
 
 _BLOCK_BYTES = 1 << 20
 _LARGEST_SMALL = 256 << 20  # bytes of a file that is read whole
@@ -94,8 +96,9 @@ class Checksums:
 
 
 def write_checksums(folder: Path) -> None:
-    """Write the checksums of all files in a folder, as the last of its files."""
-    files = (path for path in sorted(folder.iterdir()) if path.is_file() and path.name != CHECKSUMS_FILE)
+    """Write the checksums of all files in a folder but `README.md`, as the last of its files."""
+    unlisted = (CHECKSUMS_FILE, CARD_FILE)
+    files = (path for path in sorted(folder.iterdir()) if path.is_file() and path.name not in unlisted)
     text = json.dumps({"sha256": {path.name: _sha256(path) for path in files}}, indent=2)
     (folder / CHECKSUMS_FILE).write_text(text + "\n", encoding="utf-8")
 

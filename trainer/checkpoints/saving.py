@@ -9,6 +9,7 @@ import torch
 
 from shared.lm import GenerationDefaults, ModelFolderError, Transformer, save_model_folder
 from shared.lm.training_file import TRAINING_FILE
+from trainer.card.model_card import write_model_card
 from trainer.checkpoints.checkpoint import Checkpoint, save_checkpoint
 from trainer.checkpoints.folders import (
     checkpoint_path,
@@ -134,7 +135,7 @@ class Saver:
                 tokenizer=self.data.tokenizer,
                 generation=self.generation,
                 provenance=self._provenance(state),
-                extra_files=lambda folder: self._write_training_file(folder, state),
+                extra_files=lambda folder: self._describe_model(folder, model, state),
                 overwrite=True,
             )
         except ModelFolderError as error:
@@ -146,10 +147,11 @@ class Saver:
         newest = next(iter(list_checkpoints(self.run.checkpoints)), None)
         return f"the last good checkpoint is {newest}" if newest else "no checkpoint was saved yet"
 
-    def _write_training_file(self, folder: Path, state: RunState) -> None:
-        """Of the run as it is now, whose metrics are written already."""
+    def _describe_model(self, folder: Path, model: Transformer, state: RunState) -> None:
+        """Write the training record of the run as it is now, whose metrics are written already, and the card."""
         run = read_run(self.run.path)
         (folder / TRAINING_FILE).write_bytes(training_file(run, self.settings, self.data, state))
+        write_model_card(folder, model.config, self.data.tokenizer, replaces=self.run.model)
 
     def _provenance(self, state: RunState) -> dict[str, Any]:
         """How the model was trained, for its folder; without paths, which are meaningless elsewhere."""
