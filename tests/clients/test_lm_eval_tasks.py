@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.skipif(not importlib.util.find_spec("lm_eval"), reason="lm-eval is not installed: ownlm[clients]"),
 ]
 
-CONTEXT = 64
+CONTEXT = 48
 WORDS = [
     "red",
     "blue",
