@@ -1,0 +1,211 @@
+"""Files of questions are put to a model; what became of them is printed, listed and recorded."""
+
+import json
+import math
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from services.inference.description import read_origin
+from shared.lm import SamplingParams, generate, load_model_folder, read_description
+from shared.lm.evaluations_file import read_evaluations
+from tests.trainer.evaluation.tasks.conftest import CONTEXT, Evaluate
+from tests.trainer.evaluation.tasks.test_formats import ARC, HELLASWAG, WIKIHOW, write
+from trainer.card.model_card import MARK
+from trainer.commands.evaluate import evaluate as command
+from trainer.errors import TrainerError, UsageError
+from trainer.evaluation.tasks import evaluate as driver
+from trainer.settings.evaluation import EvaluateSettings, ReadingSettings, ScoringMachineSettings, ScoringSettings
+from trainer.settings.tasks import TaskSettings
+from trainer.text.utf8 import CorpusError
+
+PASSAGES = [{"text": text} for text in ("the old cat sees", "a dog likes the red cat", "the cat", "fox")]
+QUESTIONS = [
+    {"question": text, "answer": "?"} for text in ("the old cat", "a dog likes the red " * 9, "red", "blue cat")
+]
+
+
+def samples(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def command_settings(*paths: Path, **options: Any) -> EvaluateSettings:
+    machine = ScoringMachineSettings(device="cpu", dtype="float32", threads=1)
+    return EvaluateSettings(machine=machine, questions=TaskSettings(tasks=paths, **options))
+
+
+@pytest.mark.parametrize("group_items", [1, 2, 1024])
+def test_groups_and_batches_change_nothing(
+    evaluate: Evaluate, group_items: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [
+        write(tmp_path / "h.jsonl", HELLASWAG, WIKIHOW, HELLASWAG),
+        write(tmp_path / "l.jsonl", *PASSAGES),
+        write(tmp_path / "q.jsonl", *QUESTIONS),
+    ]
+    expected = evaluate(*paths, samples=tmp_path / "expected.jsonl")
+    monkeypatch.setattr(driver, "_GROUP_ITEMS", group_items)
+    found = evaluate(*paths, batch_size=2, samples=tmp_path / "found.jsonl")
+    for one, other in zip(found, expected, strict=True):
+        assert one["questions"] == other["questions"]
+        for name, metric in one["metrics"].items():
+            assert metric == pytest.approx(other["metrics"][name], rel=1e-4)
+    for one, other in zip(samples(tmp_path / "found.jsonl"), samples(tmp_path / "expected.jsonl"), strict=True):
+        assert one.pop("log_likelihood", 0) == pytest.approx(other.pop("log_likelihood", 0), abs=1e-4)
+        assert one.pop("log_likelihoods", []) == pytest.approx(other.pop("log_likelihoods", []), abs=1e-4)
+        assert one == other
+
+
+def greedy(model: Path, prompt: str, max_tokens: int, stop: Sequence[str]) -> str:
+    folder = load_model_folder(model)
+    ids = folder.tokenizer.encode(prompt)[-(CONTEXT - max_tokens) :]
+    end = folder.generation.eos_token_ids
+    params = SamplingParams(temperature=0.0)
+    written = generate(
+        folder.model, ids, params, max_tokens=max_tokens, eos_token_ids=end, valid_tokens=folder.valid_tokens
+    )
+    text = folder.tokenizer.decode(list(written))
+    for each in stop:
+        text = text.split(each)[0]
+    return text
+
+
+@pytest.mark.parametrize("stop", [(), ("t",), ("a", "ed")])
+def test_answers_are_those_of_each_prompt_alone(
+    evaluate: Evaluate, model_folder: Path, stop: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = write(tmp_path / "q.jsonl", *QUESTIONS)
+    expected = [greedy(model_folder, f"Q {each['question']}", 15, stop) for each in QUESTIONS]
+    assert len(set(expected)) > 1
+    asked = {"prompt": "Q {question}", "stop": stop, "max_answer_tokens": 15}
+    [result] = evaluate(path, samples=tmp_path / "s.jsonl", **asked)
+    assert [sample["written"] for sample in samples(tmp_path / "s.jsonl")] == expected
+    assert result["cut"] == 1
+    right = [{**each, "answer": ["x", text]} for each, text in zip(QUESTIONS[:2], expected, strict=False)]
+    [result] = evaluate(write(path, *right, *QUESTIONS[2:]), **asked)
+    assert result["metrics"]["exact_match"]["value"] == 0.5
+
+
+def test_the_command_prints_json_and_a_table(
+    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = command_settings(write(tmp_path / "arc.jsonl", ARC, ARC))
+    command(model_folder, settings=settings, json_output=True)
+    [task] = json.loads(capsys.readouterr().out)["tasks"]
+    assert (task["format"], task["questions"], [*task["metrics"]]) == ("ARC", 2, ["acc", "acc_norm", "acc_bytes"])
+    command(model_folder, settings=settings)
+    assert "acc_norm" in capsys.readouterr().out
+
+
+def test_what_is_wrong_is_found_before_anything_is_scored(evaluate: Evaluate, tmp_path: Path) -> None:
+    good, bad = write(tmp_path / "good.jsonl", *PASSAGES), write(tmp_path / "bad.jsonl", HELLASWAG, {"text": "a"})
+    with pytest.raises(CorpusError, match=r"bad\.jsonl, line 2: has the fields of LAMBADA"):
+        evaluate(good, bad, samples=tmp_path / "samples.jsonl")
+    assert not (tmp_path / "samples.jsonl").exists()
+    with pytest.raises(TrainerError, match=r"empty\.jsonl has no questions"):
+        evaluate(good, write(tmp_path / "empty.jsonl"))
+
+
+def test_a_diverged_model_is_named(evaluate: Evaluate, model_folder: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    model = tmp_path / "model"
+    shutil.copytree(model_folder, model)
+    (model / "checksums.json").unlink()
+    weights = load_file(model / "model.safetensors")
+    weights["model.norm.weight"] = torch.full_like(weights["model.norm.weight"], 1e38)
+    save_file(weights, model / "model.safetensors", {"format": "pt"})
+    for name, some in (("a.jsonl", PASSAGES), ("q.jsonl", QUESTIONS)):
+        with pytest.raises(TrainerError, match="NaN or infinite"):
+            evaluate(write(tmp_path / name, *some), model=model)
+
+
+def test_options_that_have_no_meaning_are_refused(model_folder: Path, tmp_path: Path) -> None:
+    tasks = TaskSettings(tasks=(write(tmp_path / "a.jsonl", *PASSAGES),))
+    with pytest.raises(UsageError, match="with --tasks, window has no meaning"):
+        EvaluateSettings(questions=tasks, scoring=ScoringSettings(window=8))
+    with pytest.raises(UsageError, match="with --tasks, by has no meaning"):
+        EvaluateSettings(questions=tasks, reading=ReadingSettings(by="file"))
+    with pytest.raises(UsageError, match="limit is for questions, whose files are named with --tasks"):
+        EvaluateSettings(questions=TaskSettings(limit=3))
+    with pytest.raises(UsageError, match=r"leave out a\.txt"):
+        command(model_folder, [Path("a.txt")], settings=EvaluateSettings(questions=tasks))
+    with pytest.raises(UsageError, match=r"must contain \{question\}"):
+        TaskSettings(prompt="Answer:")
+    with pytest.raises(UsageError, match=r"extract is not a regular expression: '\('"):
+        TaskSettings(extract="(")
+    with pytest.raises(UsageError, match=r"ignore is not a regular expression"):
+        TaskSettings(ignore=("a", "["))
+    with pytest.raises(UsageError, match="a text that ends an answer is empty"):
+        TaskSettings(stop=("",))
+
+
+def test_answers_must_leave_room_for_a_prompt(evaluate: Evaluate, tmp_path: Path) -> None:
+    path = write(tmp_path / "q.jsonl", *QUESTIONS)
+    with pytest.raises(UsageError, match="max_answer_tokens must be less than 40"):
+        evaluate(path, max_answer_tokens=CONTEXT)
+    evaluate(path, max_answer_tokens=CONTEXT - 1)
+
+
+def test_results_are_recorded_for_the_page_and_the_card(model_folder: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(model_folder, model)
+    (model / "README.md").write_text(f"{MARK}\nlicense: mine\n\n## Run it\n\nso\n", encoding="utf-8")
+    first, second = write(tmp_path / "arc.jsonl", ARC, ARC, ARC), write(tmp_path / "lambada.jsonl", *PASSAGES)
+    command(model, settings=command_settings(first, second, record=True))
+    command(model, settings=command_settings(first, limit=2, record=True))
+    found = {(each.file, each.metric): each for each in read_evaluations(model)}
+    names = [f"{tmp_path.name}/{name}" for name in ("arc.jsonl", "lambada.jsonl")]
+    assert {name for name, _ in found} == set(names)
+    assert found[names[0], "acc"].questions == 2
+    assert found[names[1], "perplexity"].questions == 4
+
+    card = (model / "README.md").read_text(encoding="utf-8")
+    assert card.count("## Questions") == 1
+    assert (
+        card.index("license: mine") < card.index(f"| `{names[0]}` | ARC | 2 | acc |") < card.index("## Run it\n\nso\n")
+    )
+    load_model_folder(model)  # which verifies the checksums
+    origin = read_origin(read_description(model))
+    assert [(each.file, each.metric) for each in origin.evaluations] == [*found]
+
+
+def test_a_card_that_is_not_ours_stays(model_folder: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(model_folder, model)
+    (model / "README.md").write_text("mine", encoding="utf-8")
+    command(model, settings=command_settings(write(tmp_path / "arc.jsonl", ARC), record=True))
+    assert (model / "README.md").read_text(encoding="utf-8") == "mine"
+
+
+ENTRY = {"file": "a", "format": "b", "questions": 1, "metrics": {"c": {"value": 0.5}}}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        '{"format_version": 2, "tasks": []}',
+        '{"format_version": 1, "tasks": 3}',
+        '{"format_version": 1, "tasks": [3, {}]}',
+        *(
+            json.dumps({"format_version": 1, "tasks": [ENTRY | change]})
+            for change in (
+                {"file": 1}, {"file": "a\x1b"}, {"format": None}, {"questions": True}, {"questions": 0.5},
+                {"metrics": []},
+                *({"metrics": {"c": value}} for value in (1, {}, {"value": math.nan}, {"value": True})),
+                {"metrics": {"c": {"value": 1, "stderr": "1"}}},
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_a_record_from_anywhere_may_hold_anything(content: str, tmp_path: Path) -> None:
+    (tmp_path / "evaluations.json").write_text(content, encoding="utf-8")
+    assert read_evaluations(tmp_path) == []
+    (tmp_path / "evaluations.json").write_text(json.dumps({"format_version": 1, "tasks": [3, ENTRY]}))
+    assert read_evaluations(tmp_path) == [("a", "b", 1, "c", 0.5, None)]
