@@ -83,7 +83,7 @@ const evaluations = ({ origin: { evaluations: results } }) => {
     element("td", { class: "number" }, `${formatNumber(value)}${stderr === null ? "" : ` ± ${formatNumber(stderr)}`}`));
   const heading = (text) => element("th", { scope: "col", class: "number" }, text);
   return results.length === 0 ? null : card("Questions", element("p", {}, "With the standard error of the result"),
-    element("table", { class: "parts" },
+    element("table", { class: "parts results" },
       element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "File"),
         element("th", { scope: "col" }, "Metric"), heading("Questions"), heading("Result"))),
       element("tbody", {}, ...results.map(row))));

@@ -17,7 +17,7 @@ from shared.system.cpu_count import available_processors
 from trainer.compute.device import Device, choose_device
 from trainer.compute.threads import prepare_threads
 from trainer.console.progress import NewBar, Report
-from trainer.errors import TrainerError
+from trainer.errors import TrainerError, UsageError
 from trainer.evaluation.tasks.formats import Format
 from trainer.evaluation.tasks.generation import AnswerRules
 from trainer.evaluation.tasks.items import Item
@@ -95,6 +95,8 @@ def evaluate_tasks(model: Path, settings: EvaluateSettings, new_bar: NewBar) -> 
     """
     machine, questions = settings.machine, settings.questions
     paths = [path for named in questions.tasks for path in expand(named)]
+    if questions.samples is not None and questions.samples.resolve() in {path.resolve() for path in paths}:
+        raise UsageError(f"{questions.samples} is a file of questions: --samples would overwrite it; name another file")
     memory = EncodingMemory(settings.reading.memory_bytes, available_processors()).record
     files = [TaskFile.open(path, memory=memory, limit=questions.limit, prompt=questions.prompt) for path in paths]
     prepare_threads(machine.threads)

@@ -209,3 +209,12 @@ def test_a_record_from_anywhere_may_hold_anything(content: str, tmp_path: Path) 
     assert read_evaluations(tmp_path) == []
     (tmp_path / "evaluations.json").write_text(json.dumps({"format_version": 1, "tasks": [3, ENTRY]}))
     assert read_evaluations(tmp_path) == [("a", "b", 1, "c", 0.5, None)]
+
+
+def test_what_cannot_be_read_twice_or_would_be_overwritten(evaluate: Evaluate, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="questions are read twice, which standard input cannot be"):
+        evaluate(Path("-"))
+    path = write(tmp_path / "a.jsonl", *PASSAGES)
+    with pytest.raises(UsageError, match="--samples would overwrite it"):
+        evaluate(path, samples=tmp_path / "." / "a.jsonl")
+    assert len(samples(path)) == len(PASSAGES)
