@@ -58,10 +58,7 @@ def read_description(path: str | Path, *, research: bool = False) -> ModelDescri
 
 
 def _read(path: Path, *, research: bool) -> ModelDescription:
-    if not path.is_dir():
-        raise ModelFolderError(f"{path}: no such folder")
-    if not (path / "config.json").exists():
-        raise ModelFolderError(f"{path}: not a model folder, since it has no config.json{_suggestion(path)}")
+    check_model_folder(path)
     _verify(path)
     raw_config = read_json(path / "config.json")
     config = read_config(path, research=research)
@@ -71,6 +68,18 @@ def _read(path: Path, *, research: bool) -> ModelDescription:
     provenance = read_json(path / "ownlm.json", optional=True)
     _check_provenance(path / "ownlm.json", provenance, tokenizer)
     return ModelDescription(path, config, tokenizer, generation, provenance)
+
+
+def check_model_folder(path: Path) -> None:
+    """Refuse a path that is no model folder, and suggest one inside.
+
+    Raises:
+        ModelFolderError: It does not exist, or has no config.json.
+    """
+    if not path.is_dir():
+        raise ModelFolderError(f"{path}: no such folder")
+    if not (path / "config.json").exists():
+        raise ModelFolderError(f"{path}: not a model folder, since it has no config.json{_suggestion(path)}")
 
 
 def read_config(path: str | Path, *, research: bool = False) -> ModelConfig:

@@ -25,7 +25,9 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [..., in_features] to [..., out_features]."""
-        if not torch.is_inference_mode_enabled() and has_fast_product(x, self.weight):
+        # torch.compile cannot trace the question whether the mode is on, and no compiled model generates.
+        inference = not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()
+        if not inference and has_fast_product(x, self.weight):
             output: Tensor = _FastLinear.apply(x, self.weight)  # type: ignore[no-untyped-call]
             return output if self.bias is None else output + self.bias
         return F.linear(x, self.weight, self.bias)

@@ -14,6 +14,7 @@ from shared.bpe import Tokenizer
 from shared.lm import GenerationDefaults, ModelFolderError, Transformer, load_model_folder, save_model_folder
 from shared.system.checksums import ChecksumError
 from trainer.checkpoints.folders import checkpoint_path, checkpoint_step, list_checkpoints, verify_checkpoint
+from trainer.checkpoints.inherited import Inherited
 from trainer.checkpoints.run_state import RunState
 from trainer.compute.processes import ONE_PROCESS, Processes
 from trainer.errors import TrainerError
@@ -72,6 +73,7 @@ def save_checkpoint(
     settings: Mapping[str, Any],
     data: Mapping[str, Any],
     machine: Mapping[str, Any],
+    inherited: Inherited | None = None,
 ) -> Path:
     """Write `folder`/step-NNNNNNNN, whole or not at all.
 
@@ -88,6 +90,11 @@ def save_checkpoint(
         "random": random_state(),
     }
 
+    def add_files(temporary: Path) -> None:
+        if inherited is not None:
+            inherited.write(temporary)
+        _write_state(state, temporary / STATE_FILE)
+
     path = checkpoint_path(folder, run.step)
     save_model_folder(
         path,
@@ -95,7 +102,7 @@ def save_checkpoint(
         tokenizer=tokenizer,
         generation=generation,
         provenance=dict(provenance),
-        extra_files=lambda temporary: _write_state(state, temporary / STATE_FILE),
+        extra_files=add_files,
         overwrite=True,
     )
     return path

@@ -16,8 +16,8 @@ from trainer.settings.train import TrainSettings, to_table
 
 logger = logging.getLogger(__name__)
 
-# Not the data's folder, which may have moved: data is compared by its content.
-_RESULT = names_affecting(TrainSettings, "result") - {"data"}
+# Not folders, which may have moved: data is compared by its content, and a resumed run has the weights of its own.
+_RESULT = names_affecting(TrainSettings, "result") - {"data", "init"}
 
 
 def result_settings(settings: TrainSettings) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from trainer.checkpoints.folders import (
     make_way,
     move_aside,
 )
+from trainer.checkpoints.inherited import PARENT, Inherited
 from trainer.checkpoints.resume import machine, result_settings
 from trainer.checkpoints.run_state import RunState
 from trainer.checkpoints.training_file import training_file
@@ -47,6 +48,7 @@ class Saver:
         generation: Defaults for generating, saved in model folders.
         device: Where it computes.
         processes: Those that train; all of them call these methods, and the first one writes.
+        inherited: What its folders take over from the model that the run started from, if there is one.
     """
 
     run: RunFolder
@@ -55,6 +57,7 @@ class Saver:
     generation: GenerationDefaults
     device: Device
     processes: Processes = ONE_PROCESS
+    inherited: Inherited | None = None
 
     def save_checkpoint(self, model: Transformer, optimizer: torch.optim.Optimizer, state: RunState) -> Path:
         """Write a checkpoint of this state, then delete those beyond the ones to keep.
@@ -82,6 +85,7 @@ class Saver:
                 settings=to_table(self.settings),
                 data=self.data.identity(),
                 machine=machine(self.settings, self.device, self.processes),
+                inherited=self.inherited,
             )
         except ModelFolderError as error:
             raise TrainerError(f"{error}; {self.kept()}") from error
@@ -135,8 +139,9 @@ class Saver:
                 tokenizer=self.data.tokenizer,
                 generation=self.generation,
                 provenance=self._provenance(state),
-                extra_files=lambda folder: self._describe_model(folder, model, state),
+                extra_files=lambda folder: self._add_files(folder, model, state),
                 overwrite=True,
+                dtype=None if self.inherited is None else self.inherited.dtype,
             )
         except ModelFolderError as error:
             raise TrainerError(f"{error}; {self.kept()}") from error
@@ -147,8 +152,10 @@ class Saver:
         newest = next(iter(list_checkpoints(self.run.checkpoints)), None)
         return f"the last good checkpoint is {newest}" if newest else "no checkpoint was saved yet"
 
-    def _describe_model(self, folder: Path, model: Transformer, state: RunState) -> None:
-        """Write the training record of the run as it is now, whose metrics are written already, and the card."""
+    def _add_files(self, folder: Path, model: Transformer, state: RunState) -> None:
+        """What is taken over, the record of the run as it is now, whose metrics are written already, and the card."""
+        if self.inherited is not None:
+            self.inherited.write(folder)
         run = read_run(self.run.path)
         (folder / TRAINING_FILE).write_bytes(training_file(run, self.settings, self.data, state))
         write_model_card(folder, model.config, self.data.tokenizer, replaces=self.run.model)
@@ -162,4 +169,5 @@ class Saver:
             "bits_per_byte": state.bits_per_byte,
             "data": self.data.identity(),
             "settings": result_settings(self.settings),
+            **({} if self.inherited is None else {PARENT: dict(self.inherited.identity)}),
         }

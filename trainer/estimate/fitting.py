@@ -122,6 +122,8 @@ def _nearest(settings: TrainSettings, config: ModelConfig, device: Device, room:
     length = largest_that_fits(room, lambda length: takes(1, context_length=length), config.context_length)
     if length >= _SHORTEST_CONTEXT:
         return f"not even one window fits; one fits with --context-length {length} {rest}"
+    if settings.parent.init is not None:
+        return "the model is too large for this device"
     layers = largest_that_fits(room, lambda layers: takes(1, num_layers=layers), config.num_layers)
     if layers:
         return f"the model is too large; it fits with --num-layers {layers} {rest}"

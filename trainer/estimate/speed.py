@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
 
-from shared.lm import ModelConfig
+from shared.lm import ModelConfig, Transformer
 from shared.lm.linear import fast_product, has_fast_product
 from shared.system.memory import peak_memory
 from trainer.components.loss import TrainingLoss
-from trainer.components.model import apply_recipe, new_model
+from trainer.components.model import apply_recipe
 from trainer.components.optimizer import build_optimizer
 from trainer.compute.device import Device
 from trainer.settings.train import TrainSettings
@@ -126,7 +126,8 @@ def measure_steps(settings: TrainSettings, config: ModelConfig, device: Device) 
     Accumulated passes are equal: two are measured, and the time of the others is computed from the second.
     """
     o = settings.optimization
-    model = new_model(settings.model, config.vocab_size, o.seed).to(device.torch_device).train()
+    torch.manual_seed(o.seed)
+    model = Transformer(config).to(device.torch_device).train()
     apply_recipe(model, o, end_of_text_id=0)
     optimizer = build_optimizer(
         model,

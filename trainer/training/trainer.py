@@ -67,7 +67,9 @@ class Trainer:
             head_learning_rate=rates.head_learning_rate,
         )
         self.loss_function = parallel_loss(loss, run.settings, run.processes, device)
-        self.saver = Saver(run.folder, run.settings, run.data, run.watcher.generation, run.device, run.processes)
+        self.saver = Saver(
+            run.folder, run.settings, run.data, run.watcher.generation, run.device, run.processes, run.inherited
+        )
         self.metrics = MetricsFile(run.folder.metrics_file) if run.processes.is_first else None
         self.state = RunState()
         self.saved_step: int | None = None
@@ -102,6 +104,8 @@ class Trainer:
             if self.settings.divergence.on_divergence == "rollback" and self.state.step == 0:
                 self._save_checkpoint()  # so that there is always a checkpoint to return to
             with stop_on_signals() as stop, progress(shown=self.processes.is_first) as new_bar:
+                if self.state.step == 0 and self.run.inherited is not None and self.settings.watch.eval_interval:
+                    self._evaluate_start()
                 while not self._reach_the_end(new_bar, stop):
                     pass
             if self._is_done:
@@ -240,6 +244,11 @@ class Trainer:
                 logger.info("step %d: %s", step.number, text)
                 self._record(sample=text)
         if is_best or _is_due(step.number, self.settings.checkpoints.checkpoint_interval):
+            self._save_checkpoint()
+
+    def _evaluate_start(self) -> None:
+        """Score the model that the run starts from; it may stay the best."""
+        if self._evaluate():
             self._save_checkpoint()
 
     def _evaluate(self) -> bool:

@@ -31,7 +31,10 @@ class Watcher:
         settings: TrainSettings,
         device: Device,
         processes: Processes = ONE_PROCESS,
+        *,
+        generation: GenerationDefaults | None = None,
     ) -> None:
+        """`generation`: that of the model that the run starts from, if there is one."""
         watch = settings.watch
         self._prompt: list[int] = []
         if 0 < watch.sample_interval < settings.optimization.max_steps:  # else it is never used, and may be too long
@@ -39,7 +42,7 @@ class Watcher:
         self._model, self._data, self._settings = model, data, settings
         self._device, self._processes = device, processes
         end_of_text = data.tokenizer.end_of_text_id
-        self.generation = GenerationDefaults(
+        self.generation = generation or GenerationDefaults(
             temperature=watch.temperature,
             top_p=watch.top_p,
             eos_token_ids=() if end_of_text is None else (end_of_text,),
