@@ -3,6 +3,7 @@
 What a template writes may be special tokens; what is in a message never is.
 """
 
+from shared.chat.answers import find_end_of_turn
 from shared.chat.errors import ChatTemplateError
 from shared.chat.files import TemplateFile, read_templates
 from shared.chat.protection import Protection, encode_rendered
@@ -14,5 +15,6 @@ __all__ = [
     "Protection",
     "TemplateFile",
     "encode_rendered",
+    "find_end_of_turn",
     "read_templates",
 ]

@@ -50,6 +50,10 @@ WORDS = [
     " [title]",
 ]
 ANSWER_TOKENS = 12
+TEMPLATE = (
+    "{% for m in messages %}the {{ m.role }}:\n{{ m.content }}<|endoftext|>{% endfor %}"
+    "{% if add_generation_prompt %}the assistant:\n{% endif %}"
+)
 
 # What the harness' own task is given besides our file: the names of its parts, the split to use, all metrics.
 HARNESS = {
@@ -90,7 +94,14 @@ def model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Pat
     weights = Transformer(ModelConfig(tokenizer.vocab_size, CONTEXT, **shape, initializer_range=0.3))
     folder = tmp_path_factory.mktemp("models") / "model"
     defaults = GenerationDefaults(eos_token_ids=(tokenizer.special_tokens["<|endoftext|>"],))
-    save_model_folder(folder, model=weights, tokenizer=tokenizer, generation=defaults, provenance={})
+    save_model_folder(
+        folder,
+        model=weights,
+        tokenizer=tokenizer,
+        generation=defaults,
+        provenance={},
+        extra_files=lambda path: (path / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8"),
+    )
     return folder
 
 
@@ -139,7 +150,7 @@ def samples(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def harness(model: Path, folder: Path, files: dict[str, Path]) -> dict[str, Any]:
+def harness(model: Path, folder: Path, files: dict[str, Path], *more: str) -> dict[str, Any]:
     """Its results, and its samples under the same names."""
     import lm_eval
 
@@ -159,7 +170,7 @@ def harness(model: Path, folder: Path, files: dict[str, Path]) -> dict[str, Any]
     command = [
         sys.executable, "-m", "lm_eval", "--model", "hf", "--model_args", f"pretrained={model},dtype=float32",
         "--device", "cpu", "--batch_size", "4", "--tasks", ",".join(f"our_{name}" for name in files),
-        "--include_path", str(folder), "--output_path", str(folder / "results"), "--log_samples",
+        "--include_path", str(folder), "--output_path", str(folder / "results"), "--log_samples", *more,
     ]  # fmt: skip
     done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -171,9 +182,10 @@ def harness(model: Path, folder: Path, files: dict[str, Path]) -> dict[str, Any]
     return found
 
 
-def test_the_figures_are_the_harness_own(model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("chat", [False, True])
+def test_the_figures_are_the_harness_own(model: Path, chat: bool, tmp_path: Path) -> None:
     files = {name: write(tmp_path / f"{name}.jsonl", some) for name, some in records(random.Random(1)).items()}
-    answering = {"max_answer_tokens": ANSWER_TOKENS, "stop": ("\n", "dog")}
+    answering = {"max_answer_tokens": ANSWER_TOKENS, "stop": ("\n", "dog"), "chat": chat}
 
     # The right answers of every second question are what the model writes, spelled in another way.
     ours(model, files["questions"], samples=tmp_path / "written.jsonl", **answering)
@@ -184,7 +196,7 @@ def test_the_figures_are_the_harness_own(model: Path, tmp_path: Path) -> None:
     ]
     write(files["questions"], asked)
 
-    theirs = harness(model, tmp_path, files)
+    theirs = harness(model, tmp_path, files, *(["--apply_chat_template"] if chat else []))
     found = ours(model, *files.values(), samples=tmp_path / "samples.jsonl", **answering)
     for name, result in zip(files, found, strict=True):
         if name == "questions":

@@ -32,6 +32,9 @@ class TaskSettings(Settings):
     """Write the results into the model folder too, to its evaluations.json, which the page /model and the model card
     show. Results of other files stay."""
 
+    chat: bool = False
+    """Ask as a user does in a conversation, by the model's chat template; choices and answers are the assistant's."""
+
     prompt: str = "Question: {question}\nAnswer:"
     """What the model reads of a question that it answers in its own words."""
 

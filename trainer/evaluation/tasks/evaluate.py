@@ -18,6 +18,7 @@ from trainer.compute.device import Device, choose_device
 from trainer.compute.threads import prepare_threads
 from trainer.console.progress import NewBar, Report
 from trainer.errors import TrainerError, UsageError
+from trainer.evaluation.tasks.chat import ChatPrompts, open_chat
 from trainer.evaluation.tasks.formats import Format
 from trainer.evaluation.tasks.generation import AnswerRules
 from trainer.evaluation.tasks.items import Item
@@ -102,11 +103,12 @@ def evaluate_tasks(model: Path, settings: EvaluateSettings, new_bar: NewBar) -> 
     prepare_threads(machine.threads)
     device = choose_device(machine.device, machine.dtype)
     folder = load_model_folder(model, device=device.torch_device, dtype=torch.float32, research=True)
-    asking = [_Asking(file, folder, device, settings) for file in files]
-    for each in asking:
-        each.check()
-    report_progress = new_bar("scoring", sum(each.work.tokens for each in asking))
     with ExitStack() as stack:
+        chat = stack.enter_context(open_chat(folder)) if questions.chat else None
+        asking = [_Asking(file, folder, device, settings, chat) for file in files]
+        for each in asking:
+            each.check()
+        report_progress = new_bar("scoring", sum(each.work.tokens for each in asking))
         samples = None
         if questions.samples is not None:
             samples = stack.enter_context(questions.samples.open("w", encoding="utf-8"))
@@ -124,7 +126,10 @@ class _Asking:
         work: What they take; known after `check`.
     """
 
-    def __init__(self, file: TaskFile, folder: ModelFolder, device: Device, settings: EvaluateSettings) -> None:
+    def __init__(
+        self, file: TaskFile, folder: ModelFolder, device: Device, settings: EvaluateSettings, chat: ChatPrompts | None
+    ) -> None:
+        self._chat = chat
         self._file = file
         self._folder = folder
         self._device = device
@@ -171,7 +176,7 @@ class _Asking:
         group: list[Item] = []
         size = 0
         for file_format, item in self._file.items():
-            group.append(item)
+            group.append(item if self._chat is None else self._chat.ask(item, file_format.kind))
             size += len(item.context)
             if len(group) == _GROUP_ITEMS or size >= _GROUP_CHARACTERS:
                 yield file_format, group
@@ -185,7 +190,10 @@ class _Asking:
         if file_format.kind == "answer":
             tokens = _CACHE_TOKENS_ON_CPU if on_cpu else _CACHE_TOKENS_ELSEWHERE
             longest = questions.max_answer_tokens or min(_ANSWER_TOKENS, self._folder.config.context_length // 2)
-            rules = AnswerRules(longest, questions.stop, batch_size, tokens)
+            ends = set(self._folder.generation.eos_token_ids)
+            if self._chat is not None and self._chat.end_of_turn is not None:
+                ends.add(self._chat.end_of_turn)
+            rules = AnswerRules(longest, questions.stop, ends, batch_size, tokens)
             return AnswerRunner(self._folder, rules, AnswerTally(_matching(questions)))
         tokens = _BATCH_TOKENS_ON_CPU if on_cpu else _BATCH_TOKENS_ELSEWHERE
         tally = LastWordTally() if file_format.kind == "last word" else ChoiceTally()

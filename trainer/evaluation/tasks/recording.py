@@ -40,6 +40,8 @@ def _entry(report: TaskReport, number: int) -> dict[str, Any]:
         "device": str(report.device),
         "evaluated": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+    if settings.chat:
+        entry["chat"] = True
     if result.format.kind == "answer":
         names = ("prompt", "stop", "max_answer_tokens", "extract", "ignore", "ignore_case", "ignore_punctuation")
         entry["settings"] = {name: getattr(settings, name) for name in names}

@@ -218,3 +218,54 @@ def test_what_cannot_be_read_twice_or_would_be_overwritten(evaluate: Evaluate, t
     with pytest.raises(UsageError, match="--samples would overwrite it"):
         evaluate(path, samples=tmp_path / "." / "a.jsonl")
     assert len(samples(path)) == len(PASSAGES)
+
+
+TEMPLATE = (
+    "{% for m in messages %}<|endoftext|>{{ m.role }}\n{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<|endoftext|>assistant\n{% endif %}"
+)
+
+
+@pytest.fixture
+def chat_model(model_folder: Path, tmp_path: Path) -> Path:
+    shutil.copytree(model_folder, tmp_path / "chat")
+    (tmp_path / "chat" / "checksums.json").unlink()
+    (tmp_path / "chat" / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
+    return tmp_path / "chat"
+
+
+def test_questions_by_a_chat_template(evaluate: Evaluate, chat_model: Path, tmp_path: Path) -> None:
+    """As the template rendered by hand, whose special tokens are control and whose question is text."""
+    choices = {"text": ["red", "a<|endoftext|>"], "label": ["A", "B"]}
+    arc = {"question": "the <|endoftext|> cat", "choices": choices, "answerKey": "A"}
+    paths = [write(tmp_path / "arc.jsonl", arc), write(tmp_path / "q.jsonl", QUESTIONS[0])]
+    evaluate(
+        *paths, model=chat_model, chat=True, prompt="{question}", samples=tmp_path / "s.jsonl", max_answer_tokens=8
+    )
+    of_choices, of_answer = samples(tmp_path / "s.jsonl")
+    assert of_choices["context"] == (
+        "<|endoftext|>user\nQuestion: the <|endoftext|> cat\nAnswer:<|endoftext|>assistant\n"
+    )
+    folder = load_model_folder(chat_model)
+    encode, end = folder.tokenizer.encode, folder.tokenizer.special_tokens["<|endoftext|>"]
+    user = encode("user\nQuestion: the <|endoftext|> cat\nAnswer:")
+    for choice, found in zip(choices["text"], of_choices["log_likelihoods"], strict=True):
+        before, whole = encode("assistant"), encode(f"assistant\n{choice}")
+        ids = torch.tensor([end, *user, end, *before, *whole[len(before) :]])[-CONTEXT - 1 :]
+        count = len(whole) - len(before)
+        with torch.no_grad():
+            logits = folder.model(ids[None, :-1])[0].log_softmax(-1)[-count:]
+        assert found == pytest.approx(logits.gather(1, ids[-count:, None]).sum().item(), abs=1e-4)
+    assert of_answer["prompt"] == "<|endoftext|>user\nthe old cat<|endoftext|>assistant\n"
+
+
+def test_a_model_without_a_template_cannot_chat(evaluate: Evaluate, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has no chat template for --chat"):
+        evaluate(write(tmp_path / "q.jsonl", *QUESTIONS), chat=True)
+
+
+def test_a_template_that_refuses_names_the_question(evaluate: Evaluate, chat_model: Path, tmp_path: Path) -> None:
+    refusing = "{% if 'red' in messages[0].content %}{{ raise_exception('no red') }}{% endif %}"
+    (chat_model / "chat_template.jinja").write_text(refusing + TEMPLATE, encoding="utf-8")
+    with pytest.raises(CorpusError, match=r"q\.jsonl, line 2: .*no red"):
+        evaluate(write(tmp_path / "q.jsonl", *QUESTIONS), model=chat_model, chat=True)
