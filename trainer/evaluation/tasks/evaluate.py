@@ -18,6 +18,7 @@ from trainer.compute.device import Device, choose_device
 from trainer.compute.threads import prepare_threads
 from trainer.console.progress import NewBar, Report
 from trainer.errors import TrainerError, UsageError
+from trainer.evaluation.scoring import default_batch_tokens
 from trainer.evaluation.tasks.chat import ChatPrompts, open_chat
 from trainer.evaluation.tasks.formats import Format
 from trainer.evaluation.tasks.generation import AnswerRules
@@ -36,8 +37,6 @@ logger = logging.getLogger(__name__)
 
 # Questions that are put together, so that those of similar length share a batch: so many, or so many characters.
 _GROUP_ITEMS, _GROUP_CHARACTERS = 1024, 1 << 22
-_BATCH_TOKENS_ON_CPU = 1024
-_BATCH_TOKENS_ELSEWHERE = 32768
 _ANSWER_TOKENS = 256  # where none are given: as in lm-evaluation-harness
 # Of answers, whose keys and values are kept.
 _CACHE_TOKENS_ON_CPU = 8192
@@ -177,7 +176,7 @@ class _Asking:
         size = 0
         for file_format, item in self._file.items():
             group.append(item if self._chat is None else self._chat.ask(item, file_format.kind))
-            size += len(item.context)
+            size += len(item.context) + sum(map(len, item.choices))
             if len(group) == _GROUP_ITEMS or size >= _GROUP_CHARACTERS:
                 yield file_format, group
                 group, size = [], 0
@@ -186,18 +185,16 @@ class _Asking:
 
     def _runner(self, file_format: Format) -> Runner:
         questions, batch_size = self._settings.questions, self._settings.machine.batch_size
-        on_cpu = self._device.torch_device.type == "cpu"
         if file_format.kind == "answer":
-            tokens = _CACHE_TOKENS_ON_CPU if on_cpu else _CACHE_TOKENS_ELSEWHERE
+            tokens = _CACHE_TOKENS_ON_CPU if self._device.torch_device.type == "cpu" else _CACHE_TOKENS_ELSEWHERE
             longest = questions.max_answer_tokens or min(_ANSWER_TOKENS, self._folder.config.context_length // 2)
             ends = set(self._folder.generation.eos_token_ids)
             if self._chat is not None and self._chat.end_of_turn is not None:
                 ends.add(self._chat.end_of_turn)
             rules = AnswerRules(longest, questions.stop, ends, batch_size, tokens)
             return AnswerRunner(self._folder, rules, AnswerTally(_matching(questions)))
-        tokens = _BATCH_TOKENS_ON_CPU if on_cpu else _BATCH_TOKENS_ELSEWHERE
         tally = LastWordTally() if file_format.kind == "last word" else ChoiceTally()
-        return LikelihoodRunner(self._folder, self._device, batch_size, tokens, tally)
+        return LikelihoodRunner(self._folder, self._device, batch_size, default_batch_tokens(self._device), tally)
 
 
 def _matching(questions: TaskSettings) -> Matching:
