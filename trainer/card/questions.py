@@ -37,14 +37,14 @@ def renew_questions(folder: Path) -> None:
 
 def _section(metrics: Sequence[RecordedMetric]) -> str:
     rows = [
-        (code(each.file), each.format, f"{each.questions:,}", each.metric, f"{each.value:.4f}", _stderr(each.stderr))
+        (*map(code, (each.file, each.format, each.metric)), f"{each.questions:,}", f"{each.value:.4f}", _stderr(each))
         for each in metrics
     ]
-    lines = table(("file", "format", "questions", "metric", "value", "standard error"), rows)
+    lines = table(("file", "format", "metric", "questions", "value", "standard error"), rows)
     return "\n".join(
         [_HEADING, "", "By `python -m trainer evaluate --tasks`, without examples in the prompt.", "", *lines, "", ""]
     )
 
 
-def _stderr(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
+def _stderr(metric: RecordedMetric) -> str:
+    return "" if metric.stderr is None else f"{metric.stderr:.4f}"

@@ -167,7 +167,9 @@ def test_results_are_recorded_for_the_page_and_the_card(model_folder: Path, tmp_
     card = (model / "README.md").read_text(encoding="utf-8")
     assert card.count("## Questions") == 1
     assert (
-        card.index("license: mine") < card.index(f"| `{names[0]}` | ARC | 2 | acc |") < card.index("## Run it\n\nso\n")
+        card.index("license: mine")
+        < card.index(f"| `{names[0]}` | `ARC` | `acc` | 2 |")
+        < card.index("## Run it\n\nso\n")
     )
     load_model_folder(model)  # which verifies the checksums
     origin = read_origin(read_description(model))
@@ -178,8 +180,18 @@ def test_a_card_that_is_not_ours_stays(model_folder: Path, tmp_path: Path) -> No
     model = tmp_path / "model"
     shutil.copytree(model_folder, model)
     (model / "README.md").write_text("mine", encoding="utf-8")
+    (model / "evaluations.json").write_text('{"tasks": 3}', encoding="utf-8")
     command(model, settings=command_settings(write(tmp_path / "arc.jsonl", ARC), record=True))
     assert (model / "README.md").read_text(encoding="utf-8") == "mine"
+    assert len(read_evaluations(model)) == 3
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_at_once(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)  # root may write anywhere
+    with pytest.raises(UsageError, match="cannot be written to"):
+        command(model_folder, settings=command_settings(write(tmp_path / "arc.jsonl", ARC), record=True))
 
 
 ENTRY = {"file": "a", "format": "b", "questions": 1, "metrics": {"c": {"value": 0.5}}}
