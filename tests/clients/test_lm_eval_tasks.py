@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.skipif(not importlib.util.find_spec("lm_eval"), reason="lm-eval is not installed: ownlm[clients]"),
 ]
 
-CONTEXT = 48
+SHORT = 48  # a context that many questions do not fit into
 WORDS = [
     "red",
     "blue",
@@ -65,8 +65,10 @@ CHOICE_METRICS = "metric_list: [{metric: acc}, {metric: acc_norm}, {metric: acc_
 QUESTIONS = """
 task: our_questions
 dataset_path: json
-dataset_kwargs: {{data_files: {{test: {path}}}}}
+dataset_kwargs: {{data_files: {{test: {path}, train: {train}}}}}
 test_split: test
+fewshot_split: train
+fewshot_config: {{sampler: first_n}}
 output_type: generate_until
 doc_to_text: "Question: {{{{question}}}}\\nAnswer:"
 doc_to_target: answer
@@ -87,12 +89,17 @@ def tokenizer() -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random model whose guesses are far from even."""
+def models(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Random models whose guesses are far from even, by their context lengths."""
+    return {
+        length: make_model(tokenizer, tmp_path_factory.mktemp("models") / "model", length) for length in (SHORT, 200)
+    }
+
+
+def make_model(tokenizer: Tokenizer, folder: Path, context_length: int) -> Path:
     torch.manual_seed(0)
     shape = {"d_model": 32, "num_layers": 2, "num_heads": 2, "num_kv_heads": 1, "head_dim": 16, "d_ff": 48}
-    weights = Transformer(ModelConfig(tokenizer.vocab_size, CONTEXT, **shape, initializer_range=0.3))
-    folder = tmp_path_factory.mktemp("models") / "model"
+    weights = Transformer(ModelConfig(tokenizer.vocab_size, context_length, **shape, initializer_range=0.3))
     defaults = GenerationDefaults(eos_token_ids=(tokenizer.special_tokens["<|endoftext|>"],))
     save_model_folder(
         folder,
@@ -156,13 +163,15 @@ def harness(model: Path, folder: Path, files: dict[str, Path], *more: str) -> di
 
     own_tasks = Path(lm_eval.__file__).parent / "tasks"
     for name, path in files.items():
+        train = path.with_name(f"train_{name}.jsonl")
         if name == "questions":
-            task = QUESTIONS.format(path=path, max_tokens=ANSWER_TOKENS)
+            task = QUESTIONS.format(path=path, train=train, max_tokens=ANSWER_TOKENS)
         else:
-            yaml, split, more = HARNESS[name]
+            yaml, split, more_yaml = HARNESS[name]
             task = (
                 f"include: {own_tasks / yaml}\ntask: our_{name}\ntag: null\ndataset_path: json\ndataset_name: null\n"
-                f"dataset_kwargs: {{data_files: {{{split}: {path}}}}}\n{more}\n"
+                f"dataset_kwargs: {{data_files: {{{split}: {path}, train: {train}}}}}\n{more_yaml}\n"
+                "fewshot_split: train\nfewshot_config: {sampler: first_n}\n"
                 f"{'' if name == 'lambada' else CHOICE_METRICS}\n"
             )
         (folder / f"our_{name}.yaml").write_text(task, encoding="utf-8")
@@ -182,13 +191,22 @@ def harness(model: Path, folder: Path, files: dict[str, Path], *more: str) -> di
     return found
 
 
-@pytest.mark.parametrize("chat", [False, True])
-def test_the_figures_are_the_harness_own(model: Path, chat: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["plain", "chat", "examples", "chat with examples"])
+def test_the_figures_are_the_harness_own(models: dict[int, Path], mode: str, tmp_path: Path) -> None:
+    chat, shots = "chat" in mode, 2 if "examples" in mode else 0
+    model = models[200 if shots else SHORT]
     files = {name: write(tmp_path / f"{name}.jsonl", some) for name, some in records(random.Random(1)).items()}
     answering = {"max_answer_tokens": ANSWER_TOKENS, "stop": ("\n", "dog"), "chat": chat}
+    train = {name: write(tmp_path / f"train_{name}.jsonl", some) for name, some in records(random.Random(2)).items()}
+    write(train["questions"], [{**each, "answer": ["cat", "dog"]} for each in samples(train["questions"])])
+
+    def found_by_us(name: str, **options: Any) -> dict[str, Any]:
+        more = {"shots": shots, "shots_from": train[name]} if shots else {}
+        [result] = ours(model, files[name], **more, **answering, **options)
+        return result
 
     # The right answers of every second question are what the model writes, spelled in another way.
-    ours(model, files["questions"], samples=tmp_path / "written.jsonl", **answering)
+    found_by_us("questions", samples=tmp_path / "written.jsonl")
     written = [sample["answer"] for sample in samples(tmp_path / "written.jsonl")]
     asked = [
         {**record, "answer": [f"THE, {text.upper()}!".replace("THE, ", "the ") if number % 2 else "no", "neither"]}
@@ -196,30 +214,26 @@ def test_the_figures_are_the_harness_own(model: Path, chat: bool, tmp_path: Path
     ]
     write(files["questions"], asked)
 
-    theirs = harness(model, tmp_path, files, *(["--apply_chat_template"] if chat else []))
-    found = ours(model, *files.values(), samples=tmp_path / "samples.jsonl", **answering)
-    for name, result in zip(files, found, strict=True):
-        if name == "questions":
-            continue
+    more = [*(["--apply_chat_template"] if chat else []), *(["--num_fewshot", str(shots)] if shots else [])]
+    theirs = harness(model, tmp_path, files, *more)
+    for name in ("hellaswag", "arc", "lambada"):
+        result = found_by_us(name, samples=tmp_path / f"samples_{name}.jsonl")
         for metric, (value, stderr) in ((key, each.values()) for key, each in result["metrics"].items()):
             print(
                 f"{name} {metric}: {value:.6f} ± {stderr:.6f}, by the harness {theirs[f'our_{name}'][metric + ',none']}"
             )
             assert value == pytest.approx(theirs[f"our_{name}"][f"{metric},none"], rel=1e-6, abs=1e-4)
             assert stderr == pytest.approx(theirs[f"our_{name}"][f"{metric}_stderr,none"], rel=1e-6, abs=1e-4)
-    assert found[0]["cut"] > 10
-    assert 0.1 < found[0]["metrics"]["acc"]["value"] < 0.6
-
-    own = iter(samples(tmp_path / "samples.jsonl"))
-    for name in ("hellaswag", "arc", "lambada"):
-        for sample in theirs[f"our_{name}"]["samples"]:
-            scored = next(own)
+        assert 0.1 < result["metrics"].get("acc_norm", {"value": 0.5})["value"] < 0.6
+        assert shots or name != "hellaswag" or result["cut"] > 10
+        own = samples(tmp_path / f"samples_{name}.jsonl")
+        for sample, scored in zip(theirs[f"our_{name}"]["samples"], own, strict=True):
             responses = [float(response[0]) for response in sample["filtered_resps"]]
             assert scored.get("log_likelihoods", [scored.get("log_likelihood")]) == pytest.approx(responses, abs=1e-4)
 
-    normal = {"ignore_case": True, "ignore_punctuation": True, "ignore": ("the ",), **answering}
+    normal = {"ignore_case": True, "ignore_punctuation": True, "ignore": ("the ",)}
     for filtered, extract in (("whole", None), ("word", "(c)at|([a-z]+)")):
-        [result] = ours(model, files["questions"], samples=tmp_path / "answers.jsonl", extract=extract, **normal)
+        result = found_by_us("questions", samples=tmp_path / "answers.jsonl", extract=extract, **normal)
         value, stderr = result["metrics"]["exact_match"].values()
         print(f"exact match, {filtered}: {value} ± {stderr}")
         assert value == theirs["our_questions"][f"exact_match,{filtered}"]

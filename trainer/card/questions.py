@@ -42,7 +42,7 @@ def _section(metrics: Sequence[RecordedMetric]) -> str:
     ]
     lines = table(("file", "format", "metric", "questions", "value", "standard error"), rows)
     return "\n".join(
-        [_HEADING, "", "By `python -m trainer evaluate --tasks`, without examples in the prompt.", "", *lines, "", ""]
+        [_HEADING, "", "By `python -m trainer evaluate --tasks`; how is in `evaluations.json`.", "", *lines, "", ""]
     )
 
 

@@ -20,7 +20,7 @@ class TaskSettings(Settings):
     """Files of questions with known answers, as they are published: HellaSwag, ARC and LAMBADA as .jsonl or .parquet
     (LAMBADA also as .txt, a passage on each line), and questions for the model to answer in its own words: a
     `question` and an `answer`, or a list of right ones, on each line. The format is recognized from the fields; the
-    figures are those of lm-evaluation-harness without examples in the prompt."""
+    figures are those of lm-evaluation-harness."""
 
     limit: int | None = setting(None, minimum=1)
     """Only the first questions of each file, this many."""
@@ -31,6 +31,12 @@ class TaskSettings(Settings):
     record: bool = False
     """Write the results into the model folder too, to its evaluations.json, which the page /model and the model card
     show. Results of other files stay."""
+
+    shots: int = setting(0, minimum=0)
+    """Examples before each question, answered: the first ones of --shots-from, this many."""
+
+    shots_from: Path | None = None
+    """The file of the examples, of the same format: such as the training set of the questions."""
 
     chat: bool = False
     """Ask as a user does in a conversation, by the model's chat template; choices and answers are the assistant's."""
@@ -60,6 +66,8 @@ class TaskSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if bool(self.shots) != (self.shots_from is not None):
+            raise UsageError("--shots and --shots-from belong together: how many examples, and the file of them")
         if "{question}" not in self.prompt:
             raise UsageError("the prompt must contain {question}, which stands for the question")
         if not all(self.stop):

@@ -1,8 +1,9 @@
 """Questions as conversations, as with lm-evaluation-harness' `--apply_chat_template`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain, cycle
 
 from shared.chat import ChatRenderer, ChatTemplateError, Protection, find_end_of_turn, read_templates
 from shared.lm import ModelFolder
@@ -24,13 +25,21 @@ class ChatPrompts:
         end_of_turn = find_end_of_turn(renderer.render, folder.tokenizer)
         self.end_of_turn = None if end_of_turn is None else end_of_turn.id
 
-    def ask(self, item: Item, kind: Kind) -> Item:
+    def ask(self, item: Item, kind: Kind, turns: Sequence[tuple[str, str]]) -> Item:
         """The item with a conversation as its context; a choice is an answer as it is, without a space before it.
+
+        Args:
+            item: The question.
+            kind: Its kind.
+            turns: Questions and answers before it.
 
         Raises:
             CorpusError: If the template refuses the question or fails; names the place.
         """
-        messages = [{"role": "user", "content": item.context}]
+        said = [*chain.from_iterable(turns), item.context]
+        messages = [
+            {"role": role, "content": text} for role, text in zip(cycle(("user", "assistant")), said, strict=False)
+        ]
         protection = Protection(self._special_tokens, [messages, item.choices], self._sources)
         try:
             context = self._renderer.render(protection.protect(messages), add_generation_prompt=True)

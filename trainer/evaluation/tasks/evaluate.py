@@ -19,12 +19,13 @@ from trainer.compute.threads import prepare_threads
 from trainer.console.progress import NewBar, Report
 from trainer.errors import TrainerError, UsageError
 from trainer.evaluation.scoring import default_batch_tokens
-from trainer.evaluation.tasks.chat import ChatPrompts, open_chat
+from trainer.evaluation.tasks.chat import open_chat
 from trainer.evaluation.tasks.formats import Format
 from trainer.evaluation.tasks.generation import AnswerRules
 from trainer.evaluation.tasks.items import Item
 from trainer.evaluation.tasks.matching import Matching
 from trainer.evaluation.tasks.metrics import Metric
+from trainer.evaluation.tasks.prompting import Examples, Prompting
 from trainer.evaluation.tasks.reading import TaskFile
 from trainer.evaluation.tasks.runners import AnswerRunner, LikelihoodRunner, Runner, Work
 from trainer.evaluation.tasks.tallies import AnswerTally, ChoiceTally, LastWordTally, Sample
@@ -99,12 +100,17 @@ def evaluate_tasks(model: Path, settings: EvaluateSettings, new_bar: NewBar) -> 
         raise UsageError(f"{questions.samples} is a file of questions: --samples would overwrite it; name another file")
     memory = EncodingMemory(settings.reading.memory_bytes, available_processors()).record
     files = [TaskFile.open(path, memory=memory, limit=questions.limit, prompt=questions.prompt) for path in paths]
+    examples = None
+    if questions.shots_from is not None:
+        file = TaskFile.open(questions.shots_from, memory=memory, limit=questions.shots, prompt=questions.prompt)
+        examples = Examples.read(file, questions.shots)
     prepare_threads(machine.threads)
     device = choose_device(machine.device, machine.dtype)
     folder = load_model_folder(model, device=device.torch_device, dtype=torch.float32, research=True)
     with ExitStack() as stack:
         chat = stack.enter_context(open_chat(folder)) if questions.chat else None
-        asking = [_Asking(file, folder, device, settings, chat) for file in files]
+        prompting = Prompting(examples, chat)
+        asking = [_Asking(file, prompting, folder, device, settings) for file in files]
         for each in asking:
             each.check()
         report_progress = new_bar("scoring", sum(each.work.tokens for each in asking))
@@ -126,9 +132,9 @@ class _Asking:
     """
 
     def __init__(
-        self, file: TaskFile, folder: ModelFolder, device: Device, settings: EvaluateSettings, chat: ChatPrompts | None
+        self, file: TaskFile, prompting: Prompting, folder: ModelFolder, device: Device, settings: EvaluateSettings
     ) -> None:
-        self._chat = chat
+        self._prompting = prompting
         self._file = file
         self._folder = folder
         self._device = device
@@ -175,8 +181,9 @@ class _Asking:
         group: list[Item] = []
         size = 0
         for file_format, item in self._file.items():
-            group.append(item if self._chat is None else self._chat.ask(item, file_format.kind))
-            size += len(item.context) + sum(map(len, item.choices))
+            asked = self._prompting.ask(item, file_format)
+            group.append(asked)
+            size += len(asked.context) + sum(map(len, item.choices))
             if len(group) == _GROUP_ITEMS or size >= _GROUP_CHARACTERS:
                 yield file_format, group
                 group, size = [], 0
@@ -189,8 +196,9 @@ class _Asking:
             tokens = _CACHE_TOKENS_ON_CPU if self._device.torch_device.type == "cpu" else _CACHE_TOKENS_ELSEWHERE
             longest = questions.max_answer_tokens or min(_ANSWER_TOKENS, self._folder.config.context_length // 2)
             ends = set(self._folder.generation.eos_token_ids)
-            if self._chat is not None and self._chat.end_of_turn is not None:
-                ends.add(self._chat.end_of_turn)
+            chat = self._prompting.chat
+            if chat is not None and chat.end_of_turn is not None:
+                ends.add(chat.end_of_turn)
             rules = AnswerRules(longest, questions.stop, ends, batch_size, tokens)
             return AnswerRunner(self._folder, rules, AnswerTally(_matching(questions)))
         tally = LastWordTally() if file_format.kind == "last word" else ChoiceTally()

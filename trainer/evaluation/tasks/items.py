@@ -37,6 +37,11 @@ class Item:
     protection: Protection | None = None
 
     @property
+    def answer(self) -> str:
+        """The right answer, or the first of several."""
+        return self.choices[self.gold] if self.choices else self.answers[0]
+
+    @property
     def text(self) -> str:
         """What the model reads, without the marks of the protection."""
         return self.context if self.protection is None else self.context.replace(self.protection.mark, "")

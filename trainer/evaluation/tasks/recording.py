@@ -57,6 +57,8 @@ def _entry(report: TaskReport, number: int) -> dict[str, Any]:
     }
     if settings.chat:
         entry["chat"] = True
+    if settings.shots:
+        entry["shots"] = settings.shots
     if result.format.kind == "answer":
         names = ("prompt", "stop", "max_answer_tokens", "extract", "ignore", "ignore_case", "ignore_punctuation")
         entry["settings"] = {name: getattr(settings, name) for name in names}

@@ -281,3 +281,23 @@ def test_a_template_that_refuses_names_the_question(evaluate: Evaluate, chat_mod
     (chat_model / "chat_template.jinja").write_text(refusing + TEMPLATE, encoding="utf-8")
     with pytest.raises(CorpusError, match=r"q\.jsonl, line 2: .*no red"):
         evaluate(write(tmp_path / "q.jsonl", *QUESTIONS), model=chat_model, chat=True)
+
+
+def test_examples_come_before_each_question(evaluate: Evaluate, chat_model: Path, tmp_path: Path) -> None:
+    shots = write(tmp_path / "train.jsonl", *({"question": text, "answer": ["x", "y"]} for text in ("a", "b", "c")))
+    path = write(tmp_path / "q.jsonl", QUESTIONS[0])
+    asked = {"shots": 2, "shots_from": shots, "prompt": "Q {question} A", "samples": tmp_path / "s.jsonl"}
+    evaluate(path, **asked)
+    assert [sample["prompt"] for sample in samples(tmp_path / "s.jsonl")] == ["Q a A x\n\nQ b A x\n\nQ the old cat A"]
+    evaluate(path, model=chat_model, chat=True, **asked)
+    said = [("user", "Q a A"), ("assistant", "x"), ("user", "Q b A"), ("assistant", "x"), ("user", "Q the old cat A")]
+    expected = "".join(f"<|endoftext|>{role}\n{text}" for role, text in said) + "<|endoftext|>assistant\n"
+    assert [sample["prompt"] for sample in samples(tmp_path / "s.jsonl")] == [expected]
+
+    with pytest.raises(UsageError, match=r"has 3 questions; --shots 4 needs as many"):
+        evaluate(path, shots=4, shots_from=shots)
+    with pytest.raises(UsageError, match="the examples of --shots-from are questions, the questions ARC"):
+        evaluate(write(tmp_path / "arc.jsonl", ARC), shots=1, shots_from=shots)
+    for half in ({"shots": 1}, {"shots_from": shots}):
+        with pytest.raises(UsageError, match="--shots and --shots-from belong together"):
+            TaskSettings(**half)  # type: ignore[arg-type]
