@@ -68,9 +68,14 @@ def _tasks(
     model: Path, inputs: list[Path], settings: EvaluateSettings, new_bar: "NewBar"
 ) -> "tuple[dict[str, Any], RenderableType]":
     from trainer.evaluation.tasks.evaluate import evaluate_tasks
+    from trainer.evaluation.tasks.recording import check_recordable, record
     from trainer.evaluation.tasks.tables import to_json, to_table
 
     if inputs:
         raise UsageError(f"--tasks takes questions instead of texts: leave out {inputs[0]}, or evaluate it by itself")
+    if settings.questions.record:
+        check_recordable(model)
     report = evaluate_tasks(model, settings, new_bar)
+    if settings.questions.record:
+        record(report)
     return to_json(report), to_table(report)
