@@ -19,6 +19,8 @@ if sys.platform == "linux":
 class KernelThreadPool:
     """`num_threads` threads, of which the caller is one. Between two runs the others sleep.
 
+    The caller never waits for a thread that has not begun, since others have its processor: it takes over its call.
+
     On Linux they avoid the caller's processor. The system often wakes them there, since another processor is busy for a
     moment (with HTTP, say), and there they would wait for the caller, which spins while it waits for them.
 
@@ -36,7 +38,7 @@ class KernelThreadPool:
         self._callers_processor = -1
 
     def run(self, calls: Sequence[Call]) -> None:
-        """Run each call in a thread, the first in the caller's, and wait for all. They may wait for each other.
+        """Run each call, the first in the caller's thread; the others in threads of their own, or behind it.
 
         Args:
             calls: At most `num_threads`; the other threads sleep on.
@@ -47,8 +49,11 @@ class KernelThreadPool:
         for worker, call in zip(workers, calls[1:], strict=True):
             worker.start(call)
         calls[0].run_only()
-        for worker in workers:
-            worker.join()
+        for worker, call in zip(workers, calls[1:], strict=True):
+            if worker.take_back():
+                call.run_only()
+            else:
+                worker.join()
 
     def close(self) -> None:
         """End the threads."""
@@ -93,6 +98,10 @@ class _Worker:
     def start(self, call: Call) -> None:
         self._call = call
         self._wanted.release()
+
+    def take_back(self) -> bool:
+        """Whether it has not begun, and will not."""
+        return self._wanted.acquire(blocking=False)
 
     def join(self) -> None:
         self._done.acquire()

@@ -34,14 +34,36 @@ def test_each_call_runs_in_a_thread_of_its_own(thread_pool: KernelThreadPool) ->
     assert threading.get_ident() in threads
 
 
+def test_the_caller_runs_what_no_other_thread_has_begun(thread_pool: KernelThreadPool) -> None:
+    """The others have no processor: here, the interpreter lock is never given up to them."""
+    order: list[tuple[int, int]] = []
+    calls: list[Any] = [
+        SimpleNamespace(run_only=lambda number=number: order.append((number, threading.get_ident())))
+        for number in range(3)
+    ]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(60)
+    try:
+        thread_pool.run(calls)
+    finally:
+        sys.setswitchinterval(interval)
+    assert order == [(number, threading.get_ident()) for number in range(3)]
+
+
 @pytest.mark.skipif(
     sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="needs Linux and two processors"
 )
 def test_the_others_keep_off_the_processor_of_the_caller(thread_pool: KernelThreadPool) -> None:
     """There they would wait for the caller, who waits for them."""
     allowed = os.sched_getaffinity(0)
+    together = threading.Barrier(3)
     places: list[set[int]] = []
-    calls: list[Any] = [SimpleNamespace(run_only=lambda: places.append(os.sched_getaffinity(0)))] * 3
+
+    def run() -> None:
+        together.wait(60)
+        places.append(os.sched_getaffinity(0))
+
+    calls: list[Any] = [SimpleNamespace(run_only=run)] * 3
     try:
         for processor in sorted(allowed)[:2]:
             os.sched_setaffinity(0, {processor})
