@@ -146,7 +146,9 @@ def load_model(config: EngineConfig) -> "LoadedModel":
     """See `model_loader.load_model`. Its imports take seconds: by then the inbox watches for the other side's end."""
     from services.inference.engine.worker import model_loader
 
-    return model_loader.load_model(config)
+    model = model_loader.load_model(config)
+    model.keep_off(os.getppid())  # the HTTP process
+    return model
 
 
 def main(connection: socket.socket, load: "Callable[[EngineConfig], LoadedModel]" = load_model) -> NoReturn:

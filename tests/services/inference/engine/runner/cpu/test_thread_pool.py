@@ -1,9 +1,11 @@
 """Threads that run side by side, and where they do."""
 
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,20 +36,21 @@ def test_each_call_runs_in_a_thread_of_its_own(thread_pool: KernelThreadPool) ->
     assert threading.get_ident() in threads
 
 
-def test_the_caller_runs_what_no_other_thread_has_begun(thread_pool: KernelThreadPool) -> None:
-    """The others have no processor: here, the interpreter lock is never given up to them."""
-    order: list[tuple[int, int]] = []
-    calls: list[Any] = [
-        SimpleNamespace(run_only=lambda number=number: order.append((number, threading.get_ident())))
-        for number in range(3)
-    ]
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(60)
-    try:
+def test_the_caller_runs_what_no_other_thread_has_begun(
+    thread_pool: KernelThreadPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others have no processor: here, they wait for something else than what wakes them."""
+    for worker in thread_pool._workers:
+        lock = threading.Lock()
+        lock.acquire()
+        monkeypatch.setattr(worker, "_wanted", lock)
+    for _ in range(2):
+        threads: list[int] = []
+        calls: list[Any] = [SimpleNamespace(run_only=lambda seen=threads: seen.append(threading.get_ident()))] * 3
         thread_pool.run(calls)
-    finally:
-        sys.setswitchinterval(interval)
-    assert order == [(number, threading.get_ident()) for number in range(3)]
+        assert threads == [threading.get_ident()] * 3
+    monkeypatch.undo()
+    test_each_call_runs_in_a_thread_of_its_own(thread_pool)
 
 
 @pytest.mark.skipif(
@@ -73,6 +76,35 @@ def test_the_others_keep_off_the_processor_of_the_caller(thread_pool: KernelThre
             assert places.count(allowed - {processor}) == 2
     finally:
         os.sched_setaffinity(0, allowed)
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="needs Linux and two processors"
+)
+def test_another_process_keeps_off_the_processor_of_the_caller() -> None:
+    """All of its threads do, without threads of our own too, until it has ended."""
+    allowed = os.sched_getaffinity(0)
+    thread_pool = KernelThreadPool(1)
+    code = "import threading; threading.Thread(target=input, daemon=True).start(); print(flush=True); input()"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        threads = [int(task.name) for task in Path(f"/proc/{process.pid}/task").iterdir()]
+        assert len(threads) == 2
+        thread_pool.keep_off(process.pid)
+        calls: list[Any] = [SimpleNamespace(run_only=lambda: None)]
+        try:
+            for processor in sorted(allowed)[:2]:
+                os.sched_setaffinity(0, {processor})
+                thread_pool.run(calls)
+                assert [os.sched_getaffinity(thread) for thread in threads] == [allowed - {processor}] * 2
+            process.kill()
+            process.wait()
+            os.sched_setaffinity(0, {min(allowed)})
+            thread_pool.run(calls)
+        finally:
+            os.sched_setaffinity(0, allowed)
 
 
 @pytest.mark.case("D30")
