@@ -37,7 +37,7 @@ _log = structlog.get_logger("ownlm.engine")
 _CPU_KV_DTYPES = {"float32": "float32", "float16": "float32", "bfloat16": "bfloat16", "int8": "bfloat16"}
 _CUDA_DTYPES = ("float32", "bfloat16", "float16")
 # On the CPU a chunk of a prompt delays others by the time of its tokens; on CUDA by that of its tiles (`TorchRunner`).
-_CPU_PREFILL_TOKENS, _CUDA_PREFILL_TOKENS = 128, 512
+_CPU_PREFILL_TOKENS, _CUDA_PREFILL_TOKENS = 256, 512
 _CPU_MIN_PREFILL_TOKENS = 2 * BLOCK_SIZE  # with one block, eight clients that begin together wait a third longer
 _CUDA_TILE_TOKENS = 64
 
