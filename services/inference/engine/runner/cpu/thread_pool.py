@@ -45,6 +45,7 @@ class KernelThreadPool:
         Where it is woken there, it stops the caller, and the other threads soon have to wait.
         """
         self._neighbor = process
+        self._callers_processor = -1  # as if it had moved
 
     def run(self, calls: Sequence[Call]) -> None:
         """Run each call, the first in the caller's thread; the others in threads of their own, or behind it.

@@ -81,10 +81,12 @@ def test_the_others_keep_off_the_processor_of_the_caller(thread_pool: KernelThre
 @pytest.mark.skipif(
     sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="needs Linux and two processors"
 )
-def test_another_process_keeps_off_the_processor_of_the_caller() -> None:
-    """All of its threads do, without threads of our own too, until it has ended."""
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_another_process_keeps_off_the_processor_of_the_caller(num_threads: int) -> None:
+    """All of its threads do, where the caller was before, until it has ended."""
     allowed = os.sched_getaffinity(0)
-    thread_pool = KernelThreadPool(1)
+    thread_pool = KernelThreadPool(num_threads)
+    calls: list[Any] = [SimpleNamespace(run_only=lambda: None)] * num_threads
     code = "import threading; threading.Thread(target=input, daemon=True).start(); print(flush=True); input()"
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -92,11 +94,11 @@ def test_another_process_keeps_off_the_processor_of_the_caller() -> None:
         process.stdout.readline()
         threads = [int(task.name) for task in Path(f"/proc/{process.pid}/task").iterdir()]
         assert len(threads) == 2
-        thread_pool.keep_off(process.pid)
-        calls: list[Any] = [SimpleNamespace(run_only=lambda: None)]
         try:
             for processor in sorted(allowed)[:2]:
                 os.sched_setaffinity(0, {processor})
+                thread_pool.run(calls)
+                thread_pool.keep_off(process.pid)
                 thread_pool.run(calls)
                 assert [os.sched_getaffinity(thread) for thread in threads] == [allowed - {processor}] * 2
             process.kill()
@@ -105,6 +107,7 @@ def test_another_process_keeps_off_the_processor_of_the_caller() -> None:
             thread_pool.run(calls)
         finally:
             os.sched_setaffinity(0, allowed)
+            thread_pool.close()
 
 
 @pytest.mark.case("D30")
