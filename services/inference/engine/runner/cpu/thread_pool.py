@@ -43,6 +43,9 @@ class KernelThreadPool:
         """Let a process, which this one wakes in each step, avoid the caller's processor too.
 
         Where it is woken there, it stops the caller, and the other threads soon have to wait.
+
+        Args:
+            process: Its id.
         """
         self._neighbor = process
         self._callers_processor = -1  # as if it had moved
