@@ -22,12 +22,12 @@ from shared.bpe.kernels.pretoken_merging import NO_MEMORY, SHORT, merge_long, me
 from shared.bpe.kernels.scanner import Scanner, scan
 from shared.bpe.kernels.tables import Tables, whole_token
 from shared.kernels.compiling import calling_python, compiled, inlined
-from shared.kernels.intrinsics import BLOCK, copy_bytes, find_utf8, load_word, prefetch, store_word
-from shared.kernels.types import Bytes, Int64Array, Uint8Array, Uint32Array, int64
+from shared.kernels.intrinsics import BLOCK, copy_bytes, find_utf8, load_word, new_array, none, prefetch, store_word
+from shared.kernels.numpy_api import NumPyApi
+from shared.kernels.types import Bytes, Int64Array, Uint8Array, Uint32Array, int64, python_object
 
 # Entries that an output array needs beyond one for each byte, since ids are written several at a time.
 SLACK = 16
-NOT_DONE = 1 << 62
 
 
 @inlined
@@ -177,36 +177,43 @@ def encode_text(
 
 @calling_python
 def encode_string(
-    string: int64, tables: Tables, cache: Cache, scanner: Scanner, text: Uint8Array, out: Uint32Array
-) -> int64:
-    """Write the ids of a short Python string to `out`; returns their number.
+    string: int64,
+    numpy_api: NumPyApi,
+    tables: Tables,
+    cache: Cache,
+    scanner: Scanner,
+    text: Uint8Array,
+    out: Uint32Array,
+) -> python_object:
+    """The ids of a short Python string, as a NumPy array.
 
     Args:
         string: The address of the object.
+        numpy_api: `numpy_api()`.
         tables: As in `encode_text`.
         cache: As in `encode_text`.
         scanner: As in `encode_text`.
         text: Room for its UTF-8, and BLOCK more.
-        out: One entry for each byte, and SLACK more.
+        out: Room for its ids: one for each byte, and SLACK more.
 
     Returns:
-        NOT_DONE if another cache is needed first, or more memory; -1 if the string has no UTF-8.
+        None if another cache is needed first, or more memory; 0 if the string has no UTF-8.
     """
     address = find_utf8(string, scanner.cuts, 0)
     if address == 0:
-        return -1
+        return 0
     end = scanner.cuts[0]
     if cache.table.counters[0] >= cache.table.counters[1] or end + BLOCK > text.size or end + SLACK > out.size:
-        return NOT_DONE
+        return none()
     copy_bytes(address, text, 0, end)
     start = filled = 0
     while start < end:
         num_pretokens = scan(scanner, text, start, end)
         filled = encode_pretokens(tables, cache, text, start, scanner.cuts, num_pretokens, out, filled)
         if filled == NO_MEMORY:
-            return NOT_DONE
+            return none()
         start = scanner.cuts[num_pretokens - 1]
-    return filled
+    return new_array(numpy_api, out, filled)
 
 
 class Texts(NamedTuple):

@@ -1,5 +1,6 @@
 """The compiled encoder against the plain core: every pretoken by scanning, the lowest rank first."""
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -179,6 +180,25 @@ def test_short_texts_take_larger_caches_between_them(tokenizer: Tokenizer, monke
         assert fresh.encode(text) == encode_slowly(tokenizer.vocabulary, text)
     table, _ = fresh._text_encoder._encoder._memory.tables
     assert len(table.entries) == 256 * ENTRY
+
+
+def test_the_ids_of_a_short_text_are_an_array_of_their_own(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode_to_numpy("the cat")
+    assert (ids.dtype, ids.flags.owndata, ids.flags.writeable, sys.getrefcount(ids)) == (np.uint32, True, True, 2)
+    tokenizer.encode_to_numpy("another text")
+    assert ids.tolist() == encode_slowly(tokenizer.vocabulary, "the cat")
+    assert tokenizer.encode_to_numpy("").shape == (0,)
+
+
+def test_a_short_text_may_outgrow_its_cache_any_number_of_times(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.bpe.encoding.pretoken_memory._SIZES", ((8, 128),))
+    fresh = Tokenizer(tokenizer.vocabulary)
+    references = sys.getrefcount(None)
+    for number in range(1000):
+        assert fresh.decode(fresh.encode(f"word{number} x{number}y")) == f"word{number} x{number}y"
+    assert abs(sys.getrefcount(None) - references) < 500
 
 
 def test_what_is_no_short_text_is_refused_and_changes_nothing(tokenizer: Tokenizer) -> None:
