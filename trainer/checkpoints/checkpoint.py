@@ -111,9 +111,9 @@ def save_checkpoint(
     }
 
     def add_files(temporary: Path) -> None:
+        write_templates(temporary)
         if inherited is not None:
             inherited.write(temporary)
-        write_templates(temporary)
         _write_state(state, temporary / STATE_FILE)
 
     path = checkpoint_path(folder, run.step)

@@ -179,10 +179,10 @@ class Saver:
         return f"the last good checkpoint is {newest}" if newest else "no checkpoint was saved yet"
 
     def _add_files(self, folder: Path, model: Transformer, state: RunState) -> None:
-        """What is taken over, the data's chat templates, the run's record, whose metrics are written, and the card."""
+        """The data's chat templates, what is taken over, the run's record, whose metrics are written, and the card."""
+        self.data.write_templates(folder)
         if self.inherited is not None:
             self.inherited.write(folder)
-        self.data.write_templates(folder)
         run = read_run(self.run.path)
         (folder / TRAINING_FILE).write_bytes(training_file(run, self.settings, self.data, state))
         write_model_card(folder, model.config, self.data.tokenizer, replaces=self.run.model)
