@@ -29,8 +29,10 @@ class Linear(nn.Linear):
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """`F.linear`, by oneDNN in training where that is faster; the weight may be frozen."""
-    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad) and has_fast_product(x, weight):
+    """`F.linear`, by oneDNN where that is faster, as in `Linear`; the weight may be frozen."""
+    # torch.compile cannot trace the question whether the mode is on, and no compiled model generates.
+    inference = not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()
+    if not inference and has_fast_product(x, weight):
         output: Tensor = _FastLinear.apply(x, weight)  # type: ignore[no-untyped-call]
         return output if bias is None else output + bias
     return F.linear(x, weight, bias)

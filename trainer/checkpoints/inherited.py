@@ -14,6 +14,7 @@ from shared.lm import ModelDescription, ModelFolderError
 from shared.lm.json_file import read_json, write_json
 from shared.lm.weight_files import find_weight_files
 from shared.system.checksums import file_sha256
+from trainer.errors import UsageError
 from trainer.runs.folder import RunFolder
 
 PARENT = "parent"
@@ -22,6 +23,7 @@ PARENT = "parent"
 _TOKENIZER, _GENERATION, _MODEL = "tokenizer_config.json", "generation_config.json", "config.json"
 # What has settings of its own, or says which program wrote the file.
 _WRITTEN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "do_sample", "transformers_version")
+_TEMPLATE = "chat_template"
 _LINEAGE = ("steps", "tokens", "data", PARENT)
 
 
@@ -45,9 +47,11 @@ class Inherited:
 
     def write(self, folder: Path) -> None:
         """Add the values to a folder that is being written; those that it has itself take precedence."""
+        has_template = read_templates(folder) is not None
         for name, values in self.values.items():
             own = {key: value for key, value in read_json(folder / name).items() if value is not None}
-            write_json(folder / name, {**values, **own})
+            added = {key: value for key, value in values.items() if not (has_template and key == _TEMPLATE)}
+            write_json(folder / name, {**added, **own})
 
 
 def inherit(parent: ModelDescription, tokenizer: Tokenizer, dtype: torch.dtype) -> Inherited:
@@ -81,12 +85,12 @@ def inherit_again(checkpoint: ModelDescription) -> Inherited:
     """What a resumed run has taken over: its checkpoints hold all of it.
 
     Raises:
-        ModelFolderError: the checkpoint is not one of a run with a parent.
+        UsageError: the run did not start from a model folder.
         ChatTemplateError: the chat template cannot be read.
     """
     identity = checkpoint.provenance.get("training", {}).get(PARENT)
     if not isinstance(identity, dict) or identity.get("dtype") not in {"float64", "float32", "bfloat16", "float16"}:
-        raise ModelFolderError(f"{checkpoint.path}: its ownlm.json does not name the model that the run started from")
+        raise UsageError(f"{checkpoint.path} is of a run that did not start from a model folder: omit --init")
     return Inherited(identity, _values(checkpoint.path, checkpoint.tokenizer))
 
 
@@ -121,4 +125,4 @@ def _tokenizer_values(folder: Path, tokenizer: Tokenizer) -> Iterator[tuple[str,
             yield key, value
     if (found := read_templates(folder)) is not None:
         named = [{"name": name, "template": source} for name, source in found.templates.items()]
-        yield "chat_template", found.templates[DEFAULT] if list(found.templates) == [DEFAULT] else named
+        yield _TEMPLATE, found.templates[DEFAULT] if list(found.templates) == [DEFAULT] else named

@@ -4,9 +4,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App, ArgumentCollection
 
-from shared.lm import GenerationDefaults, read_config
-from shared.lm.description import check_model_folder
-from shared.lm.json_file import read_json
+from shared.lm import read_description
 from trainer.components.architecture import FOLDER_SETTINGS, architecture_settings, generation_settings
 from trainer.settings.file import SettingsFile
 
@@ -30,10 +28,6 @@ class ParentOptions:
         if init is None or not init.tokens or not left_open:
             return  # a run that is resumed has all of them in its file, and needs the folder no more
         folder: Path = init.convert()
-        check_model_folder(folder)
-        config = read_config(folder, research=True)
-        defaults = GenerationDefaults.from_hf(
-            read_json(folder / "generation_config.json", optional=True), eos_token_ids=()
-        )
-        values = architecture_settings(config) | generation_settings(defaults)
+        description = read_description(folder, research=True)
+        values = architecture_settings(description.config) | generation_settings(description.generation)
         SettingsFile({name: values[name] for name in left_open}, f"--init {folder}")(app, commands, arguments)

@@ -86,7 +86,7 @@ def merge_short(
         ids[place] = merged
         candidates[place] = (rank_of_pair(slots, merged, ids[after]) << _PLACE_BITS) | np.uint32(place)
         candidates[before] = (rank_of_pair(slots, ids[before], merged) << _PLACE_BITS) | np.uint32(before)
-        least = min(others, min(candidates[place], candidates[before]))
+        least = min(others, candidates[place], candidates[before])
     alive ^= _ONE | (_ONE << np.uint64(length + 1))
     while alive:
         out[filled] = ids[trailing_zeros(alive)]

@@ -169,6 +169,12 @@ def test_a_run_that_is_resumed_needs_no_parent(chat_run: TrainSettings, change: 
     assert ours == theirs
 
 
+def test_a_run_that_had_no_parent_cannot_be_resumed_with_one(settings: TrainSettings, change: Change) -> None:
+    model = train(change(settings, max_steps=5))
+    with pytest.raises(UsageError, match="is of a run that did not start from a model folder: omit --init"):
+        train(change(starting_from(settings, model), resume=True))
+
+
 def test_what_only_the_parent_s_files_hold_is_in_the_result(chat_run: TrainSettings, chat: Path) -> None:
     expected = AutoTokenizer.from_pretrained(chat, tokenizer_class="PreTrainedTokenizerFast")
     model = train(chat_run)
@@ -311,3 +317,37 @@ def test_a_folder_that_cannot_be_used_is_refused(
         train(started)
     assert not settings.output.exists()
     assert digests(folder) == before
+
+
+def test_a_model_that_does_not_fit_is_refused_before_its_weights_are_read(
+    settings: TrainSettings, tokenizer_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no other architecture is advised."""
+    folder = tmp_path / "parent"
+    write("smollm2", folder, tokenizer_folder)
+    started = starting_from(settings, folder)
+    (folder / "model.safetensors").unlink()
+    monkeypatch.setattr("trainer.training.run.available_memory", lambda _: 1 << 20)
+    with pytest.raises(UsageError, match=r"does not fit into memory: .*; the model is too large for this device"):
+        train(started)
+    assert not settings.output.exists()
+
+
+@pytest.mark.parametrize("dtypes", [(torch.float32, torch.bfloat16), (torch.float64, torch.float64)])
+def test_a_folder_of_other_dtypes_is_written_in_float32(
+    settings: TrainSettings,
+    change: Change,
+    tokenizer_folder: Path,
+    tmp_path: Path,
+    dtypes: tuple[torch.dtype, torch.dtype],
+) -> None:
+    folder = tmp_path / "parent"
+    write("smollm2", folder, tokenizer_folder)
+    weights = {name: weight.to(dtypes["norm" not in name]) for name, weight in stored(folder).items()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    started = change(starting_from(settings, folder), learning_rate=0.0, max_steps=3, context_length=16)
+    model = train(change(started, checkpoint_interval=0))
+    widest = json.loads((model / "ownlm.json").read_text())["training"]["parent"]["dtype"]
+    assert widest == str(torch.promote_types(*dtypes)).removeprefix("torch.")
+    assert_bitwise_equal(stored(model), {name: weight.float() for name, weight in weights.items()})
+    assert json.loads((model / "config.json").read_text())["dtype"] == "float32"
