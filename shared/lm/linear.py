@@ -29,7 +29,7 @@ class Linear(nn.Linear):
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """`F.linear`, by oneDNN where that is faster, as in `Linear`; the weight may be frozen."""
+    """`F.linear`, by oneDNN in training and evaluation where that is faster; the weight may be frozen."""
     # torch.compile cannot trace the question whether the mode is on, and no compiled model generates.
     inference = not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()
     if not inference and has_fast_product(x, weight):

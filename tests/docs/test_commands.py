@@ -14,6 +14,7 @@ import pytest
 
 from shared.bpe import Tokenizer
 from tests.docs.pages import DOCS, examples, pages, run_page
+from tests.trainer.importing import writers
 from trainer.cli import app
 from trainer.tokens.token_file import TokenFileError
 
@@ -79,7 +80,15 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("stories-tokenizer", "web-tokenizer"):
         shutil.copytree(folder / "tokenizer", folder / name)
     _finish_the_assignment(folder)
+    _write_models_of_others(folder)
     return folder
+
+
+def _write_models_of_others(folder: Path) -> None:
+    writers.write_llama2c(folder / "stories.bin", writers.llama_weights(), 1)
+    (folder / "checkpoints").mkdir()
+    writers.write_litgpt(folder / "checkpoints" / "litgpt", writers.litgpt_weights())
+    writers.write_meta(folder / "checkpoints" / "llama", writers.llama_weights(), parts=2)
 
 
 def _finish_the_assignment(folder: Path) -> None:

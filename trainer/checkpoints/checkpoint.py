@@ -2,7 +2,7 @@
 
 import logging
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -90,8 +90,9 @@ def save_checkpoint(
     machine: Mapping[str, Any],
     inherited: Inherited | None = None,
     adapter: Adapter | None = None,
+    write_templates: Callable[[Path], None] = lambda _: None,
 ) -> Path:
-    """Write `folder`/step-NNNNNNNN, whole or not at all.
+    """Write `folder`/step-NNNNNNNN, whole or not at all; `write_templates` adds the chat templates to the folder.
 
     With an adapter, the model is what a finished folder would be, in the parent's dtype: nothing goes on from it.
 
@@ -112,6 +113,7 @@ def save_checkpoint(
     def add_files(temporary: Path) -> None:
         if inherited is not None:
             inherited.write(temporary)
+        write_templates(temporary)
         _write_state(state, temporary / STATE_FILE)
 
     path = checkpoint_path(folder, run.step)

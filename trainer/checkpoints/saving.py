@@ -90,6 +90,7 @@ class Saver:
                 machine=machine(self.settings, self.device, self.processes),
                 inherited=self.inherited,
                 adapter=adapter,
+                write_templates=self.data.write_templates,
             )
         except ModelFolderError as error:
             raise TrainerError(f"{error}; {self.kept()}") from error
@@ -178,9 +179,10 @@ class Saver:
         return f"the last good checkpoint is {newest}" if newest else "no checkpoint was saved yet"
 
     def _add_files(self, folder: Path, model: Transformer, state: RunState) -> None:
-        """What is taken over, the record of the run as it is now, whose metrics are written already, and the card."""
+        """What is taken over, the data's chat templates, the run's record, whose metrics are written, and the card."""
         if self.inherited is not None:
             self.inherited.write(folder)
+        self.data.write_templates(folder)
         run = read_run(self.run.path)
         (folder / TRAINING_FILE).write_bytes(training_file(run, self.settings, self.data, state))
         write_model_card(folder, model.config, self.data.tokenizer, replaces=self.run.model)

@@ -5,7 +5,7 @@ Fields are options of the command line (`d_model` is `--d-model`) and keys of a 
 
 import dataclasses
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,6 +37,8 @@ __all__ = [
     "to_table",
     "to_toml",
 ]
+
+DataOrder = Literal["epochs", "uniform", "packed"]
 
 USUAL_WARMUP_STEPS = 100
 """Of a run of 500 steps or more; a shorter one has a fifth of its steps."""
@@ -121,9 +123,11 @@ class OptimizationSettings(Settings):
     """Let a token see its own document only, not the one before it in the window. Slower; helps most where documents
     are short and have nothing to do with each other."""
 
-    data_order: Literal["epochs", "uniform"] = "epochs"
+    data_order: DataOrder | None = None
     """epochs: every token once, then again in another order. uniform: windows from random places, with replacement, as
-    get_batch of nanoGPT and CS336 draws them; after as many tokens as there are, 63 % of them were seen."""
+    get_batch of nanoGPT and CS336 draws them; after as many tokens as there are, 63 % of them were seen. packed: whole
+    documents, several in a window where they fit, with the document mask. Default: packed for conversations
+    (`encode --chat`), else epochs."""
 
     seed: int = setting(0, minimum=0)
     """Determines the initial weights, the order of the data and the samples. The same seed gives the same run."""
@@ -151,6 +155,11 @@ class OptimizationSettings(Settings):
             raise UsageError(f"momentum must be below 1; got {self.momentum}")
         if self.momentum and self.optimizer != "sgd":
             raise UsageError(f"momentum is an option of optimizer sgd; got optimizer {self.optimizer}")
+
+    def for_data(self, *, has_mask: bool) -> "OptimizationSettings":
+        """The same with the order of the data decided, for token files with a mask or without."""
+        order = self.data_order or ("packed" if has_mask else "epochs")
+        return replace(self, data_order=order, document_mask=self.document_mask or order == "packed")
 
     @property
     def usual_warmup_steps(self) -> int:
@@ -236,6 +245,8 @@ class TrainSettings(Settings):
             raise UsageError(
                 "embedding_learning_rate and head_learning_rate follow learning_rate, which must be above 0"
             )
+        if self.optimization.data_order == "packed" and self.experiments.context_schedule:
+            raise UsageError("context_schedule cuts windows, which data_order packed does not: give one of them")
         if self.experiments.head_learning_rate is not None and self.model.tie_embeddings:
             raise UsageError(
                 "head_learning_rate: the output projection is the embedding; add --no-tie-embeddings, or give "

@@ -102,6 +102,25 @@ def numbered_lines(path: Path, open_file: Callable[[], BinaryIO], memory: int) -
                 yield number, line
 
 
+def json_lines(path: Path, open_file: Callable[[], BinaryIO], memory: int) -> Iterator[tuple[str, str]]:
+    """Each line of a file of JSON objects as it is, and which line it is; empty lines are skipped.
+
+    Raises:
+        CorpusError: If a line is not UTF-8, or takes more memory; names the line.
+    """
+    with _decompression_errors(path), open_file() as file:
+        for number, line in enumerate(_lines(path, file, memory), start=1):
+            if not line.strip():
+                continue
+            try:
+                text = line.decode()
+            except UnicodeDecodeError as error:
+                raise CorpusError(
+                    f"{path}, line {number}, is not UTF-8: {error.reason} at byte {error.start}"
+                ) from None
+            yield text, f"{path}, line {number}"
+
+
 def too_large(what: str, size: str) -> CorpusError:
     """The error for a part of a file that does not fit into the memory that reading may take."""
     return CorpusError(

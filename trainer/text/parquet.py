@@ -1,5 +1,6 @@
 """Reading parquet files, as many rows at a time as fit into memory."""
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,6 +46,23 @@ def parquet_values(path: Path, memory: int) -> Iterator[tuple[int, dict[str, Any
             columns = [_values(path, number, name, batch) for name in names]
             for row, values in enumerate(zip(*columns, strict=True), number):
                 yield row, dict(zip(names, values, strict=True))
+
+
+def parquet_records(path: Path, columns: Sequence[str], memory: int) -> Iterator[tuple[str, str]]:
+    """As `json_lines`: the rows of a parquet file as JSON, with those of the columns that it has.
+
+    Raises:
+        CorpusError: If it is not a parquet file, has none of the columns, or takes more memory.
+    """
+    with _open(path) as file:
+        there = file.schema_arrow.names
+        found = [column for column in columns if column in there]
+        if not found:
+            raise CorpusError(f"{path} has none of the columns {listed(columns)} (it has {listed(there)})")
+        for number, batch in _batches(path, file, found, memory):
+            values = [_values(path, number, column, batch) for column in found]
+            for row, row_values in enumerate(zip(*values, strict=True), number):
+                yield json.dumps(dict(zip(found, row_values, strict=True)), default=str), f"{path}, row {row}"
 
 
 @contextmanager

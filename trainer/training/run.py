@@ -31,7 +31,8 @@ from trainer.runs.trackers import require_trackers
 from trainer.settings.stages import Stage
 from trainer.settings.train import USUAL_WARMUP_STEPS, CheckpointSettings, TrainSettings
 from trainer.tokens.dataset import TrainingData, open_training_data
-from trainer.tokens.windows import Windows, open_windows
+from trainer.tokens.packed_windows import PackedWindows, open_windows
+from trainer.tokens.windows import Windows
 from trainer.training.watching import Watcher
 
 logger = logging.getLogger(__name__)
@@ -99,7 +100,10 @@ def prepare_run(settings: TrainSettings, processes: Processes = ONE_PROCESS, dev
         device = choose_device(settings.machine.device, settings.machine.dtype, d_model=settings.model.d_model)
     check_batch(settings, processes)
     data = open_training_data(settings.data)
-    o, folder = settings.optimization, RunFolder(settings.output)
+    folder = RunFolder(settings.output)
+    o = settings.optimization.for_data(has_mask=data.train.manifest.mask is not None)
+    settings = replace(settings, optimization=o)
+    assert o.data_order is not None
     windows = open_windows(o.data_order, data.train, settings.model.context_length, o.seed)
     parent = open_parent(settings, folder)
     if parent is not None:
@@ -111,7 +115,7 @@ def prepare_run(settings: TrainSettings, processes: Processes = ONE_PROCESS, dev
     available = available_memory(device.torch_device)
     memory = check_fit(settings, trained, device, available, processes.count)
     model, inherited = initial_model(settings, config, parent)
-    apply_recipe(model, o, data.tokenizer.end_of_text_id)
+    apply_recipe(model, o, data.train.manifest.end_of_text_id)
     defaults = None if parent is None else parent.generation(settings)
     watcher = Watcher(model, data, settings, device, processes, generation=defaults)
     if processes.is_first:
@@ -243,6 +247,12 @@ def log_plan(run: Run) -> None:
         )
     validation = f"{len(run.data.validation):,}" if run.data.validation else "none"
     logger.info("data: %s tokens for training, %s for validation", f"{tokens:,}", validation)
+    manifest = run.data.train.manifest
+    if manifest.mask is not None:
+        logger.info("conversations: the loss counts %s tokens, those of the answers", f"{manifest.mask.counted:,}")
+    if isinstance(run.windows, PackedWindows):
+        sizes = f"{manifest.documents:,}", f"{run.windows.per_epoch:,}", 100 * run.windows.fill
+        logger.info("packed: %s documents in %s windows, %.1f%% full", *sizes)
     logger.info(
         "plan: %s steps of %s tokens: %.1f times the data, %.1f tokens per parameter",
         *(f"{o.max_steps:,}", _range(shapes.stages, "tokens"), total / tokens, total / parameters),

@@ -283,6 +283,8 @@ class Trainer:
             return
         self.state.seconds = time.perf_counter() - self.started
         state = self.state
+        if self.run.data.train.manifest.mask is not None:
+            values["counted_tokens"] = state.counted_tokens
         try:
             with self.stage("logging"):
                 self.metrics.write(step=state.step, tokens=state.tokens, seconds=round(state.seconds, 3), **values)
