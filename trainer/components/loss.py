@@ -105,8 +105,7 @@ def chunked_loss(  # noqa: PLR0917 - an operator of torch has positional argumen
     with_gradients: bool,
     with_weight: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Loss, cross-entropy, and the loss's gradients by `hidden` [N, d] and `weight` [V, d] (empty where not asked: a frozen weight's
-    is not).
+    """Loss, cross-entropy, and the loss's gradients by `hidden` [N, d] and `weight` [V, d] (empty where not asked).
 
     One operator for torch.compile and autograd: nothing of a chunk outlives it.
     """
