@@ -107,8 +107,6 @@ def chunked_loss(  # noqa: PLR0917 - an operator of torch has positional argumen
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Loss, cross-entropy, and the loss's gradients by `hidden` [N, d] and `weight` [V, d] (empty where not asked).
 
-    Of the gradients, a frozen weight's is not asked.
-
     One operator for torch.compile and autograd: nothing of a chunk outlives it.
     """
     kept = _rows_that_count(targets)
