@@ -34,6 +34,7 @@ from trainer.console.program import PROGRAM
 from trainer.console.progress import set_up_logging
 from trainer.errors import InterruptedRunError, UsageError
 from trainer.recipes.options import ScalingOptions
+from trainer.recipes.parent import ParentOptions
 from trainer.settings.file import read_settings_file
 from trainer.settings.whole_numbers import refuse_fractions
 from trainer.sweep.studies import StudyDefaults
@@ -43,7 +44,7 @@ logger = logging.getLogger(__name__)
 _HYPHEN = "\0-"
 """Stands for a lone hyphen while cyclopts parses, which takes that for an option; no argument can contain it."""
 
-DERIVED_OPTIONS = (refuse_fractions, ScalingOptions(verbose=True), StudyDefaults())
+DERIVED_OPTIONS = (refuse_fractions, ParentOptions(), ScalingOptions(verbose=True), StudyDefaults())
 """What checks and fills the options after the command line and the file; each fills what those before left open."""
 
 app = App(

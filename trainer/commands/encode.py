@@ -2,6 +2,7 @@
 
 import logging
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,9 @@ from trainer.errors import UsageError
 from trainer.settings.encode import EncodeSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shared.bpe import Tokenizer
     from trainer.tokens.token_file import Manifest
 
 logger = logging.getLogger(__name__)
@@ -23,6 +27,7 @@ def encode(
     files: list[Path] | None = None,
     *,
     tokenizer: Path,
+    extend_tokens: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     output: Path | None = None,
     manifest_for: Path | None = None,
     dtype: str | None = None,
@@ -37,7 +42,9 @@ def encode(
     Args:
         files: UTF-8 text files, plain or compressed as .gz or .zst; .jsonl and .parquet files, each record of which is
             a document; directories of these; globs in quotes; or - for standard input. Read in order.
-        tokenizer: Directory that `vocab` wrote, or a tokenizer.json from elsewhere.
+        tokenizer: Directory that `vocab` wrote, a model folder, or a tokenizer.json from elsewhere.
+        extend_tokens: A special token to add to it, with the id after its last, for `train --init` with the same
+            option; repeat it for more.
         output: Directory for the token files.
         manifest_for: Instead of text: an array of token ids that another program wrote, as .npy (np.save) or flat .bin
             (np.memmap, tofile). Its ids are checked against the tokenizer, and its documents counted by their
@@ -48,22 +55,32 @@ def encode(
             --chat the files are conversations: .jsonl or .parquet.
         profile: Write where time and memory went to profile.txt and profile.json in the output directory.
     """
+    from trainer.components.extension import open_tokenizer
+
+    load = partial(open_tokenizer, tokenizer, extend_tokens)
     if manifest_for is not None:
         if settings.chat:
             raise UsageError("--manifest-for takes ids as they are; --chat is for files of conversations")
         if files:
             raise UsageError("--manifest-for takes an array instead of text files; give one or the other")
-        _adopt(manifest_for, dtype, tokenizer, output, settings, profile=profile)
+        _adopt(manifest_for, dtype, load, output, settings, profile=profile)
         return
     if dtype is not None:
         raise UsageError("--dtype is for an array of token ids that is named with --manifest-for")
     if output is None:
         raise UsageError("name the directory for the token files with --output")
-    _encode(files or [], tokenizer, output, settings, profile=profile)
+    _encode(files or [], tokenizer, load, output, settings, profile=profile)
 
 
-def _encode(files: list[Path], tokenizer: Path, output: Path, settings: EncodeSettings, *, profile: bool) -> None:
-    from shared.bpe import Tokenizer
+def _encode(
+    files: list[Path],
+    tokenizer: Path,
+    load: "Callable[[], Tokenizer]",
+    output: Path,
+    settings: EncodeSettings,
+    *,
+    profile: bool,
+) -> None:
     from trainer.console.progress import progress
     from trainer.conversations.template import choose_template
     from trainer.runs.profile import Profile
@@ -76,7 +93,7 @@ def _encode(files: list[Path], tokenizer: Path, output: Path, settings: EncodeSe
     with progress() as new_bar:
         bar = new_bar("encoding", total_size(files))
         with stage("load tokenizer"):
-            opened = Tokenizer.from_files(tokenizer)
+            opened = load()
         template = choose_template(settings.chat_template, tokenizer, opened) if settings.chat else None
         if template is not None:
             logger.info("chat template: %s", template.source)
@@ -101,13 +118,12 @@ def _encode(files: list[Path], tokenizer: Path, output: Path, settings: EncodeSe
 def _adopt(
     path: Path,
     dtype: str | None,
-    tokenizer: Path,
+    load: "Callable[[], Tokenizer]",
     output: Path | None,
     settings: EncodeSettings,
     *,
     profile: bool,
 ) -> None:
-    from shared.bpe import Tokenizer
     from trainer.console.progress import progress
     from trainer.runs.profile import Profile
     from trainer.tokens.adoption import adopt_array
@@ -119,7 +135,7 @@ def _adopt(
     with progress() as new_bar:
         bar = new_bar("checking", array.count)
         with stage("load tokenizer"):
-            opened = Tokenizer.from_files(tokenizer)
+            opened = load()
         manifest = adopt_array(array, opened, output, settings, stage=stage, progress=bar)
     folder = path.parent if output is None else output
     if measured:

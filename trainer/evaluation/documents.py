@@ -95,7 +95,9 @@ class DocumentReader:
         """
         if not named:
             raise UsageError(
-                "nothing to evaluate is given; name text or token files, a directory, or - for standard input"
+                "nothing to evaluate is given; name text or token files, a directory, - for standard input, or "
+                "questions with --tasks"
+                "with --tasks"
             )
         return [opened for given in named for opened in self._open(given)]
 

@@ -20,15 +20,11 @@ from trainer.console.progress import NewBar
 from trainer.conversations.template import choose_template
 from trainer.errors import TrainerError, UsageError
 from trainer.evaluation.documents import DocumentReader, Part
-from trainer.evaluation.scoring import Evaluation, score
+from trainer.evaluation.scoring import Evaluation, default_batch_tokens, score
 from trainer.evaluation.validation import token_byte_lengths
 from trainer.evaluation.windows import Ids, Window, WindowCutter, batches
 from trainer.settings.evaluation import EvaluateSettings, ReadingSettings, ScoringSettings
 from trainer.text.memory import EncodingMemory
-
-# Inputs of a batch where its size is not given: more are no faster, and fresh memory for them costs time on CPUs.
-_BATCH_TOKENS_ON_CPU = 1024
-_BATCH_TOKENS_ELSEWHERE = 32768
 
 
 @dataclass
@@ -211,8 +207,7 @@ def _scores(
     folder: ModelFolder, windows: Iterator[Window], device: Device, batch_size: int | None
 ) -> Iterator[dict[str, Evaluation]]:
     byte_lengths = token_byte_lengths(folder.tokenizer, folder.valid_tokens)
-    batch_tokens = _BATCH_TOKENS_ON_CPU if device.torch_device.type == "cpu" else _BATCH_TOKENS_ELSEWHERE
-    for batch in batches(windows, batch_size=batch_size, batch_tokens=batch_tokens):
+    for batch in batches(windows, batch_size=batch_size, batch_tokens=default_batch_tokens(device)):
         yield score(folder.model, batch, byte_lengths, device=device)
 
 

@@ -1,7 +1,7 @@
 """The windows in which a sequence of tokens is scored, each token once."""
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,22 @@ class Window(NamedTuple):
     scored: int
     source: str = ""
     mask: Mask | None = None
+
+    @property
+    def inputs(self) -> int:
+        """How many ids the model reads."""
+        return len(self.tokens) - 1
+
+
+class HasInputs(Protocol):
+    """What becomes a row of a batch."""
+
+    @property
+    def inputs(self) -> int:
+        """How many ids the model reads."""
+
+
+Rows = TypeVar("Rows", bound=HasInputs)
 
 
 class WindowCutter:
@@ -148,15 +164,16 @@ def batches(windows: Iterable[Window], *, batch_size: int | None, batch_tokens: 
         gathered.append(window)
         tokens += len(window.tokens)
         if tokens >= _GATHERED_TOKENS:
-            yield from _by_length(gathered, batch_size, batch_tokens)
+            yield from by_length(gathered, batch_size=batch_size, batch_tokens=batch_tokens)
             gathered, tokens = [], 0
-    yield from _by_length(gathered, batch_size, batch_tokens)
+    yield from by_length(gathered, batch_size=batch_size, batch_tokens=batch_tokens)
 
 
-def _by_length(windows: list[Window], batch_size: int | None, batch_tokens: int) -> Iterator[list[Window]]:
-    windows.sort(key=lambda window: len(window.tokens), reverse=True)
+def by_length(rows: list[Rows], *, batch_size: int | None, batch_tokens: int) -> Iterator[list[Rows]]:
+    """Rows of similar length together, the longest first; the list is sorted. Arguments as of `batches`."""
+    rows.sort(key=lambda row: row.inputs, reverse=True)
     first = 0
-    while first < len(windows):
-        size = batch_size or max(1, batch_tokens // (len(windows[first].tokens) - 1))
-        yield windows[first : first + size]
+    while first < len(rows):
+        size = batch_size or max(1, batch_tokens // rows[first].inputs)
+        yield rows[first : first + size]
         first += size

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from cyclopts import Group, Parameter
 
 from trainer.errors import UsageError
-from trainer.settings.fields import Settings, setting
+from trainer.settings.fields import Settings, changed_names, setting
+from trainer.settings.tasks import TaskSettings
 from trainer.settings.text import READING, DocumentSettings
 
 
@@ -99,8 +100,15 @@ class EvaluateSettings:
     scoring: ScoringSettings = field(default_factory=ScoringSettings)
     reading: ReadingSettings = field(default_factory=ReadingSettings)
     machine: ScoringMachineSettings = field(default_factory=ScoringMachineSettings)
+    questions: TaskSettings = field(default_factory=TaskSettings)
 
     def __post_init__(self) -> None:
+        groups: tuple[Settings, ...] = (self.scoring, self.reading) if self.questions.tasks else (self.questions,)
+        unused = [name for group in groups for name in changed_names(group) if name != "memory_limit"]
+        if unused and self.questions.tasks:
+            raise UsageError(f"with --tasks, {unused[0]} has no meaning: it is for texts; leave it out")
+        if unused:
+            raise UsageError(f"{unused[0]} is for questions, whose files are named with --tasks")
         if self.scoring.documents == "packed" and self.reading.by not in {"input", "file"}:
             raise UsageError(
                 f"a row for each {self.reading.by!r} needs --documents apart: packed documents share their windows"

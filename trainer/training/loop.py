@@ -169,8 +169,9 @@ def training_steps(
         fault = divergence(loss_value, norm_value, state.recent_losses, spike_threshold)
         if fault is None:
             set_learning_rate(optimizer, rate)
-            with stage("optimizer"):
-                optimizer.step()
+            if o.learning_rate:  # an update of 0 would still turn -0.0 into 0.0
+                with stage("optimizer"):
+                    optimizer.step()
             if counted:
                 remember(loss_value, state.recent_losses)
             state.skips_in_a_row = 0

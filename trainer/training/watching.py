@@ -1,6 +1,7 @@
 """Validation loss and samples of a model in training. Neither changes the training."""
 
 import logging
+from dataclasses import replace
 
 from shared.lm import GenerationDefaults, SamplingError, Transformer
 from shared.lm.folder import valid_token_mask
@@ -32,19 +33,23 @@ class Watcher:
         settings: TrainSettings,
         device: Device,
         processes: Processes = ONE_PROCESS,
+        *,
+        generation: GenerationDefaults | None = None,
     ) -> None:
+        """`generation`: that of the model that the run starts from, if there is one."""
         watch = settings.watch
         self._prompt: list[int] = []
         if 0 < watch.sample_interval < settings.optimization.max_steps:  # else it is never used, and may be too long
             self._prompt = encode_prompt(data.tokenizer, watch.sample_prompt, settings.model.context_length)
         self._model, self._data, self._settings = model, data, settings
         self._device, self._processes = device, processes
-        ends = dict.fromkeys([data.tokenizer.end_of_text_id, data.end_of_turn_id])
-        self.generation = GenerationDefaults(
-            temperature=watch.temperature,
-            top_p=watch.top_p,
-            eos_token_ids=tuple(end for end in ends if end is not None),
-        )
+        if generation is None:
+            end = data.tokenizer.end_of_text_id
+            ends = () if end is None else (end,)
+            generation = GenerationDefaults(temperature=watch.temperature, top_p=watch.top_p, eos_token_ids=ends)
+        if data.end_of_turn_id is not None and data.end_of_turn_id not in generation.eos_token_ids:
+            generation = replace(generation, eos_token_ids=(*generation.eos_token_ids, data.end_of_turn_id))
+        self.generation = generation
         self._valid_tokens = valid_token_mask(data.tokenizer, model.config)
         self._byte_lengths = token_byte_lengths(data.tokenizer, self._valid_tokens)
 
