@@ -112,11 +112,10 @@ def chunked_loss(  # noqa: PLR0917 - an operator of torch has positional argumen
     One operator for torch.compile and autograd: nothing of a chunk outlives it.
     """
     kept = _rows_that_count(targets)
+    options = scale, z_loss, soft_cap, with_gradients, with_weight
     if kept is None:
-        return _chunked_loss(hidden, weight, targets, scale, z_loss, soft_cap, with_gradients)
-    loss, nats, some, weight_gradient = _chunked_loss(
-        hidden[kept], weight, targets[kept], scale, z_loss, soft_cap, with_gradients
-    )
+        return _chunked_loss(hidden, weight, targets, *options)
+    loss, nats, some, weight_gradient = _chunked_loss(hidden[kept], weight, targets[kept], *options)
     hidden_gradient = torch.zeros_like(hidden if with_gradients else hidden[:0])
     if with_gradients:
         hidden_gradient[kept] = some
@@ -132,7 +131,14 @@ def _rows_that_count(targets: Tensor) -> Tensor | None:
 
 
 def _chunked_loss(  # noqa: PLR0917 - as above
-    hidden: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, z_loss: float, soft_cap: float, with_gradients: bool
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    scale: Tensor,
+    z_loss: float,
+    soft_cap: float,
+    with_gradients: bool,
+    with_weight: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     rows = chunk_rows(hidden.device)
     exact = torch.float64 if hidden.dtype == torch.float64 else torch.float32
