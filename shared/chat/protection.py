@@ -6,6 +6,7 @@ of one at a message's end is marked too: the next message could complete it. tra
 `sanitize_control_tokens`.
 """
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
@@ -22,7 +23,7 @@ class Protection:
 
     Args:
         special_tokens: The contents of the tokenizer's special tokens.
-        values: All that is protected: messages, tools, variables.
+        values: All that is protected, of JSON's types: messages, tools, variables.
         template: The template, which must not have the mark either.
 
     Attributes:
@@ -31,7 +32,7 @@ class Protection:
     """
 
     def __init__(self, special_tokens: Iterable[str], values: Any, template: str) -> None:
-        used = set(template).union(*map(set, _strings(values)))
+        used = {*template, *json.dumps(values, ensure_ascii=False)}
         unused = (chr(code) for code in chain(_NONCHARACTERS, _PRIVATE) if chr(code) not in used)
         self.mark = next(unused)
         self.answer_marks = (next(unused), next(unused))
@@ -84,13 +85,3 @@ def split_rendered(text: str, mark: str, tokenizer: Tokenizer) -> Iterator[str |
     """A rendered text, or a part of it, as the ids of special tokens and the text between them."""
     for part, token in tokenizer.split_added_tokens(text):
         yield part.replace(mark, "") if token is None else token.id
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from _strings([*value, *value.values()])
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _strings(item)

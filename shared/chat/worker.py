@@ -7,6 +7,7 @@ text leaves the process.
 """
 
 import json
+import os
 import resource
 import signal
 import sys
@@ -22,6 +23,7 @@ CPU_SECONDS = 2.0
 MEMORY_BYTES = 1 << 29
 MAX_CHARACTERS = 16 << 20
 _LONGEST_MESSAGE = 500
+_PIPE_BYTES = 1 << 16
 
 
 class _OutOfTimeError(BaseException):
@@ -46,10 +48,11 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes standard input
     signal.signal(signal.SIGPROF, _stop)
     templates = Templates(json.loads(sys.stdin.readline()))
-    for line in sys.stdin:
-        for answer in map(json.dumps, templates.answers(**json.loads(line))):
-            sys.stdout.write(answer + "\n")
-        sys.stdout.flush()
+    with os.fdopen(sys.stdout.fileno(), "wb", buffering=_PIPE_BYTES, closefd=False) as output:
+        for line in sys.stdin:
+            for answer in map(json.dumps, templates.answers(**json.loads(line))):
+                output.write(answer.encode() + b"\n")
+            output.flush()
 
 
 class Templates:

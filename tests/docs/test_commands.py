@@ -25,7 +25,7 @@ HOW_TO = sorted((DOCS / "how-to").glob("*.md"))
 def trainer_commands(text: str) -> list[list[str]]:
     """What follows `-m trainer` or `ownlm`, up to the end of the command."""
     joined = re.sub(r"\$\w+", "pre", text.replace("\\\n", " "))  # $norm, of a loop over architectures
-    found = re.findall(r"(?:-m trainer|^ownlm) ([^\n|;&]*)", joined, re.MULTILINE)
+    found = re.findall(r"""(?:-m trainer|^ownlm) ((?:"[^"\n]*"|'[^'\n]*'|[^\n|;&"'])*)""", joined, re.MULTILINE)
     return [shlex.split(command, comments=True) for command in found]
 
 

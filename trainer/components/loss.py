@@ -110,11 +110,10 @@ def chunked_loss(  # noqa: PLR0917 - an operator of torch has positional argumen
     One operator for torch.compile and autograd: nothing of a chunk outlives it.
     """
     kept = _rows_that_count(targets)
+    options = scale, z_loss, soft_cap, with_gradients, with_weight
     if kept is None:
-        return _chunked_loss(hidden, weight, targets, scale, z_loss, soft_cap, with_gradients, with_weight)
-    loss, nats, some, weight_gradient = _chunked_loss(
-        hidden[kept], weight, targets[kept], scale, z_loss, soft_cap, with_gradients, with_weight
-    )
+        return _chunked_loss(hidden, weight, targets, *options)
+    loss, nats, some, weight_gradient = _chunked_loss(hidden[kept], weight, targets[kept], *options)
     hidden_gradient = torch.zeros_like(hidden if with_gradients else hidden[:0])
     if with_gradients:
         hidden_gradient[kept] = some

@@ -77,10 +77,10 @@ def choose_template(given: Path | None, folder: Path, tokenizer: Tokenizer) -> C
         raise UsageError(f"{given} has no chat template")
     missing = [token for token in DEFAULT_SPECIAL_TOKENS if token not in tokenizer.special_tokens]
     if missing:
-        options = " ".join(f"--special-token '{token}'" for token in ("<|endoftext|>", *DEFAULT_SPECIAL_TOKENS))
+        options = " ".join(f"--extend-tokens '{token}'" for token in missing)
         raise UsageError(
             f"the default chat template needs the special tokens {', '.join(DEFAULT_SPECIAL_TOKENS)}, and the "
-            f"tokenizer lacks {', '.join(missing)}: train one that has them (vocab {options}), or name a template "
-            "that does without (--chat-template)"
+            f"tokenizer lacks {', '.join(missing)}: add them ({options}, also of train --init), train a tokenizer that "
+            "has them (vocab --special-token), or name a template that does without (--chat-template)"
         )
     return ChosenTemplate(TemplateFile({"default": DEFAULT_TEMPLATE}, role_variables(tokenizer)), "the default")

@@ -1,6 +1,7 @@
 """Encoding conversations: rendered by a chat template, with a mask of what the assistant says."""
 
 import itertools
+import logging
 import queue
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ from trainer.text.sources import Input, Records
 from trainer.text.utf8 import CorpusError
 from trainer.tokens.parallel_encoder import EncodedChunk, EndOfInput, Findings, Job, in_order, record_batches
 from trainer.tokens.token_file import Ids, Mask, dtype_for
+
+logger = logging.getLogger(__name__)
 
 _BATCH_BYTES = 3 << 18
 
@@ -70,9 +73,6 @@ class ConversationEncoder:
         memory: Limits of records.
         threads: How many threads encode.
         stage: Called for each stage of the work, from any thread.
-
-    Attributes:
-        end_of_turn: The special token that ends an answer; None where the template writes none.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class ConversationEncoder:
         for renderer in self._renderers:
             self._idle.put(renderer)
         self._dtype = dtype_for(tokenizer.vocab_size)
-        self.end_of_turn: AddedToken | None = find_end_of_turn(self._renderers[-1].render, tokenizer)
+        self._end_of_turn: AddedToken | None = None
 
     def encode(self, inputs: Sequence[Input]) -> Generator[EncodedChunk | EndOfInput, None, None]:
         """All chunks of the inputs, in order; whole conversations, and a mask.
@@ -110,15 +110,17 @@ class ConversationEncoder:
         """
         self._tokenizer.warm_up()
         try:
+            self._end_of_turn = find_end_of_turn(self._renderers[-1].render, self._tokenizer)
+            if self._end_of_turn is None:
+                logger.warning(
+                    "the chat template ends an answer with no special token that the tokenizer has: a model learns to "
+                    "end its answers only where a conversation ends"
+                )
             max_bytes = self._memory.part + 2 * self._threads * _BATCH_BYTES
             yield from in_order(self._jobs(inputs), self._threads, max_bytes, self._stage)
         finally:
-            self.close()
-
-    def close(self) -> None:
-        """End the renderers' processes."""
-        for renderer in self._renderers:
-            renderer.close()
+            for renderer in self._renderers:
+                renderer.close()
 
     def _jobs(self, inputs: Sequence[Input]) -> Iterator[Job]:
         for content in (each.content for each in inputs):
@@ -169,7 +171,7 @@ class ConversationEncoder:
             given = [{"messages": each.messages, "tools": each.tools} for each in conversations]
             protection = Protection(self._tokenizer.special_tokens, given, self._sources)
             protected = [Conversation(**protection.protect(each)) for each in given]
-            end_of_turn = None if self.end_of_turn is None else self.end_of_turn.content
+            end_of_turn = None if self._end_of_turn is None else self._end_of_turn.content
             try:
                 found = renderer.render_answers(protected, protection.answer_marks, end_of_turn)
             except ChatTemplateError as error:
@@ -234,7 +236,7 @@ class ConversationEncoder:
             if last.content != self._end_of_text_id:
                 parts.append(np.array([self._end_of_text_id], np.uint32))
                 # Where the template ends an answer with no token, this is what ends it.
-                counted.append(last.ends_answer and last.counted and self.end_of_turn is None)
+                counted.append(last.ends_answer and last.counted and self._end_of_turn is None)
         mask = np.repeat(np.array(counted, np.uint8), [len(part) for part in parts])
         return np.concatenate(parts).astype(self._dtype), mask
 

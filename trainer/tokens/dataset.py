@@ -20,7 +20,7 @@ class TrainingData:
         tokenizer: The tokenizer.
         train: The training tokens.
         validation: The validation tokens, if there are any.
-        templates: The chat templates beside them, if there are any.
+        templates: Those of conversations.
         end_of_turn_id: The special token that the template writes after an answer, if there is one.
     """
 
@@ -74,16 +74,18 @@ def open_training_data(folder: Path, *, verify: bool = True) -> TrainingData:
 
 
 def _open_templates(folder: Path, files: Sequence[TokenFile]) -> TemplateFile | None:
-    """The templates beside token files; those with a mask must have been encoded with them."""
+    """The templates that token files of conversations were encoded with, which are beside them."""
+    if all(file.manifest.mask is None for file in files):
+        return None
     try:
         templates = read_templates(folder)
     except ChatTemplateError as error:
         raise TrainerError(str(error)) from None
     for file in files:
         mask = file.manifest.mask
-        if mask is None and len(files) > 1 and files[0].manifest.mask is not None:
-            raise TokenFileError(f"{file.path} has no mask, but {files[0].path} has one; encode both with --chat")
-        if mask is not None and (templates is None or templates_sha256(templates) != mask.chat_template):
+        if mask is None:
+            raise TokenFileError(f"{file.path} has no mask, but that beside it has one: encode both with --chat")
+        if templates is None or templates_sha256(templates) != mask.chat_template:
             raise TokenFileError(
                 f"{file.path} was encoded with another chat template than that in {folder}; encode the conversations "
                 "again"

@@ -14,13 +14,15 @@ import pytest
 
 from shared.bpe import Tokenizer, train_bpe
 from shared.bpe.training import TextFile
+from shared.chat import DEFAULT_SPECIAL_TOKENS
 from shared.system.state_folder import StateError
+from trainer.conversations.template import choose_template
 from trainer.errors import InterruptedRunError
 from trainer.settings.encode import EncodeSettings
 from trainer.text import sources
 from trainer.tokens import encoding_pass, parallel_encoder
 from trainer.tokens.encode import encode_files
-from trainer.tokens.token_file import TokenFileError
+from trainer.tokens.token_file import TokenFile, TokenFileError
 from trainer.tokens.writer import TokenFileWriter, WriteError
 
 END = "<|endoftext|>"
@@ -301,3 +303,60 @@ def test_a_full_disk_is_not_a_loss(
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     encode_files(inputs, tokenizer, tmp_path / "out", EncodeSettings(resume=True))
     assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
+
+
+def test_conversations_that_are_interrupted(tmp_path: Path) -> None:
+    """Ids, masks, templates, manifests and what is reported are those of a run that was never interrupted."""
+    words = ["the cat", "sat on", "the mat"]
+    draw = random.Random(2)
+    paths = [tmp_path / f"{name}.jsonl" for name in "abc"]
+    for path in paths:
+        pairs = [(draw.choice([*words, ""]), draw.choice(words)) for _ in range(60)]
+        path.write_text("".join(json.dumps({"prompt": one, "response": two}) + "\n" for one, two in pairs))
+    specials = [END, *DEFAULT_SPECIAL_TOKENS]
+    tokenizer = train_bpe(["the cat sat on the mat.\n" * 9], 270, special_tokens=specials).tokenizer
+    template = choose_template(None, tmp_path, tokenizer)
+    settings = EncodeSettings(chat=True, val_fraction=0.3, threads=2)
+    whole = encode_files(paths, tokenizer, tmp_path / "whole", settings, template=template)
+    assert whole.findings["an empty message"][0] > 20
+    kept: list[str] = []
+    report = None
+    while report is None:
+        resumed = replace(settings, resume=bool(kept))
+        try:
+            report = encode_files(
+                paths, tokenizer, tmp_path / "out", resumed, template=template, progress=Interrupting(6)
+            )
+        except InterruptedRunError as error:
+            kept.append(str(error))
+    assert len(kept) == 2
+    assert all("of 3 inputs are finished" in message for message in kept)
+    assert report == replace(whole, manifests=report.manifests)
+    assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
+    assert {"train.mask", "val.mask", "chat_template.jinja"} < {*files_in(tmp_path / "out")}
+    assert not (tmp_path / STATE).exists()
+    other = choose_template(_written(tmp_path / "other.jinja", "{{ messages }}"), tmp_path, tokenizer)
+    again = replace(settings, overwrite=True)
+    with pytest.raises(InterruptedRunError):
+        encode_files(paths, tokenizer, tmp_path / "out", again, template=template, progress=Interrupting(6))
+    with pytest.raises(StateError, match="chat_template"):
+        encode_files(paths, tokenizer, tmp_path / "out", replace(settings, resume=True), template=other)
+
+
+def test_text_replaces_conversations_whole(tmp_path: Path) -> None:
+    specials = [END, *DEFAULT_SPECIAL_TOKENS]
+    tokenizer = train_bpe(["the cat sat on the mat.\n" * 9], 270, special_tokens=specials).tokenizer
+    chat = _written(tmp_path / "a.jsonl", '{"prompt": "the cat", "response": "sat"}')
+    template = choose_template(None, tmp_path, tokenizer)
+    encode_files([chat], tokenizer, tmp_path / "out", EncodeSettings(chat=True), template=template)
+    assert TokenFile.open(tmp_path / "out", "train").manifest.version == 2
+    with pytest.raises(TokenFileError, match="exists"):
+        encode_files([_written(tmp_path / "a.txt", "the cat")], tokenizer, tmp_path / "out")
+    encode_files([tmp_path / "a.txt"], tokenizer, tmp_path / "out", EncodeSettings(overwrite=True))
+    assert TokenFile.open(tmp_path / "out", "train").manifest.version == 1
+    assert not (tmp_path / "out/train.mask").exists()
+
+
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
