@@ -15,7 +15,7 @@ from pathlib import Path
 from shared.bpe import Tokenizer, TokenizerError
 from shared.bpe.vocabulary import AddedToken, Vocabulary
 from shared.system.errors import shown
-from shared.system.regular_file import read_regular
+from shared.system.regular_file import open_regular, read_regular
 from trainer.errors import TrainerError
 
 _ENTRY = struct.Struct("<fI")  # score and length, before the bytes of each piece
@@ -37,10 +37,10 @@ ENDS = (_BOS, _EOS)
 def is_llama2c_tokenizer(path: Path) -> bool:
     """Whether a file begins as a tokenizer.bin does."""
     try:
-        start = read_regular(path, _LARGEST)[:17] if path.is_file() else b""
-    except OSError:
+        with open_regular(path) as file:
+            return file.read(17)[8:] == b"\x05\0\0\0<unk>"
+    except OSError:  # a folder, or what the reader of tokenizers reports
         return False
-    return start[8:] == b"\x05\0\0\0<unk>"
 
 
 def read_llama2c_tokenizer(path: Path) -> Tokenizer:
