@@ -52,6 +52,7 @@ class Vocabulary:
         pattern: The regular expression that splits text into pretokens.
         nfc: Text is normalized to Unicode NFC first.
         prefix_space: A space is put before plain text that does not begin with one, also after an added token.
+        prepended_space: A space is put before plain text, even if it begins with one: SentencePiece's dummy prefix.
         ignore_merges: A pretoken that is itself a token is not merged (Llama 3, tiktoken).
         prefix: Ids put before a text with `add_special_tokens`, such as a begin-of-text id.
         suffix: Ids put after it.
@@ -68,6 +69,7 @@ class Vocabulary:
     pattern: str
     nfc: bool = False
     prefix_space: bool = False
+    prepended_space: bool = False
     ignore_merges: bool = False
     prefix: tuple[int, ...] = ()
     suffix: tuple[int, ...] = ()
@@ -115,7 +117,8 @@ class Vocabulary:
 
         A special token strips white space only where it is allowed.
         """
-        return self.nfc or self.prefix_space or any(not t.special and (t.lstrip or t.rstrip) for t in self.added)
+        adds_space = self.prefix_space or self.prepended_space
+        return self.nfc or adds_space or any(not t.special and (t.lstrip or t.rstrip) for t in self.added)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -129,6 +132,8 @@ class Vocabulary:
         # Only if it has an effect, since existing token files carry fingerprints that were made without it.
         if self.prefix_space:
             content["prefix_space"] = True
+        if self.prepended_space:
+            content["prepended_space"] = True
         normalized = [t.id for t in self.added if t.normalized]
         if normalized and (self.nfc or len(normalized) < len(self.added)):
             content["normalized"] = normalized

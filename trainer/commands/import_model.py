@@ -21,7 +21,8 @@ class ImportSettings:
     """What the files do not say."""
 
     tokenizer: Path
-    """The model's tokenizer: a folder with tokenizer.json, or with vocab.json and merges.txt."""
+    """The model's tokenizer: a folder with tokenizer.json, or with vocab.json and merges.txt; or llama2.c's
+    tokenizer.bin, where byte-level BPE can give the same ids."""
 
     num_heads: int | None = None
     """Attention heads of each layer; of CS336's state dicts."""
@@ -56,10 +57,13 @@ def import_model(source: Path, output: Path, *, settings: ImportSettings) -> Non
     """
     from shared.bpe import Tokenizer
     from trainer.importing.foreign import build, save
+    from trainer.importing.llama2c_tokenizer import ENDS, is_llama2c_tokenizer, read_llama2c_tokenizer
 
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise TrainerError(f"{output}: already exists; choose another folder")
-    tokenizer = Tokenizer.from_files(settings.tokenizer)
+    from_llama2c = is_llama2c_tokenizer(settings.tokenizer)
+    read = read_llama2c_tokenizer if from_llama2c else Tokenizer.from_files
+    tokenizer = read(settings.tokenizer)
     foreign = _read(source, settings)
     if tokenizer.vocab_size > foreign.config.vocab_size:
         raise UsageError(
@@ -67,7 +71,8 @@ def import_model(source: Path, output: Path, *, settings: ImportSettings) -> Non
             f"{foreign.config.vocab_size:,} tokens: it is another model's"
         )
     imported = build(foreign)
-    save(output, imported, tokenizer, source)
+    eos = tokenizer.end_of_text_id
+    save(output, imported, tokenizer, source, ends=ENDS if from_llama2c else () if eos is None else (eos,))
     for note in foreign.notes:
         logger.info("%s", note)
     logger.info("wrote %s: %s parameters. %s", output, f"{foreign.config.num_parameters:,}", imported.check)

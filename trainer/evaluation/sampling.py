@@ -12,18 +12,21 @@ from trainer.errors import UsageError
 
 
 def encode_prompt(tokenizer: Tokenizer, prompt: str, context_length: int) -> list[int]:
-    """The prompt's ids; an empty prompt becomes the end-of-text id, after which a document begins.
+    """The prompt's ids, with those that the tokenizer puts around a text, as the services encode it.
+
+    An empty prompt becomes the begin-of-text id, or else the end-of-text id, after which a document begins.
 
     Raises:
         UsageError: the prompt fills the context, or is empty and the tokenizer has no end-of-text id.
     """
     if not prompt:
-        if tokenizer.end_of_text_id is None:
+        start = tokenizer.end_of_text_id if tokenizer.bos_id is None else tokenizer.bos_id
+        if start is None:
             raise UsageError(
                 "the prompt is empty, and this tokenizer has no end-of-text token to start from: give a prompt"
             )
-        return [tokenizer.end_of_text_id]
-    ids = tokenizer.encode(prompt)
+        return [start]
+    ids = tokenizer.encode(prompt, add_special_tokens=True)
     if len(ids) >= context_length:
         raise UsageError(
             f"need a prompt of at most {context_length - 1} tokens, one less than the context; found {len(ids)}"

@@ -45,7 +45,7 @@ def _pretokenizer(tokenizer: Tokenizer) -> str:
         raise TrainerError(
             f"the tokenizer splits text by {shown}, which llama.cpp does not have: it has {', '.join(_PRETOKENIZERS)}"
         )
-    if vocabulary.prefix_space:
+    if vocabulary.prefix_space or vocabulary.prepended_space:
         raise TrainerError("the tokenizer puts a space before a text, which llama.cpp does not do for byte-level BPE")
     stripping = [token.content for token in vocabulary.added if token.lstrip or token.rstrip]
     if stripping:

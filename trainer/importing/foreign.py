@@ -85,19 +85,19 @@ def build(foreign: ForeignModel) -> ImportedModel:
     return ImportedModel(model, foreign, _difference(model, foreign))
 
 
-def save(folder: Path, imported: ImportedModel, tokenizer: Tokenizer, source: Path) -> None:
-    """Write the model folder.
+def save(folder: Path, imported: ImportedModel, tokenizer: Tokenizer, source: Path, *, ends: tuple[int, ...]) -> None:
+    """Write the model folder; `ends` are the ids that end a text.
 
     Raises:
         TrainerError: The tokenizer has more tokens than the model, or the folder exists.
     """
-    eos, foreign = tokenizer.end_of_text_id, imported.foreign
+    foreign = imported.foreign
     try:
         save_model_folder(
             folder,
             model=imported.model,
             tokenizer=tokenizer,
-            generation=GenerationDefaults(eos_token_ids=() if eos is None else (eos,)),
+            generation=GenerationDefaults(eos_token_ids=ends),
             provenance={"imported": {"file": source.resolve().name, "format": foreign.format, "check": imported.check}},
             extra_files=lambda made: write_model_card(made, foreign.config, tokenizer, replaces=folder),
         )

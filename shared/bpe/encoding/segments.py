@@ -68,10 +68,10 @@ class Segmenter:
     def __init__(self, vocabulary: Vocabulary):
         self._added = vocabulary.added
         self._nfc = vocabulary.nfc
-        self._prefix_space = vocabulary.prefix_space
+        self._prefix_space, self._prepended_space = vocabulary.prefix_space, vocabulary.prepended_space
         missing = vocabulary.missing_bytes
         self._missing = re.compile(b"[" + re.escape(missing) + b"]") if missing else None
-        self.keeps_text = not (self._nfc or self._prefix_space or missing)
+        self.keeps_text = not (self._nfc or self._prefix_space or self._prepended_space or missing)
         self.special_tokens: Mapping[str, int] = MappingProxyType({t.content: t.id for t in self._added if t.special})
         self._matchers = lru_cache(maxsize=64)(self._build_matchers)
 
@@ -161,7 +161,7 @@ class Segmenter:
         return Matchers(AddedTokenMatcher(t for t in recognized if not t.normalized), AddedTokenMatcher(normalized))
 
     def _plain(self, text: str, origins: Origins) -> Segment:
-        if self._prefix_space and not text.startswith(" "):
+        if self._prepended_space or (self._prefix_space and not text.startswith(" ")):
             text, origins = f" {text}", np.concatenate((origins[:1], origins))
         if self._missing is not None and (found := self._missing.search(text.encode())):
             byte = found.group()[0]

@@ -116,7 +116,8 @@ class TextEncoder:
             matchers.verbatim,
             nfc=vocabulary.nfc,
             prefix_space=vocabulary.prefix_space,
-            only_at_added=bool(matchers.normalized),
+            # A space put before a text would be put before every chunk of it.
+            only_at_added=bool(matchers.normalized) or vocabulary.prepended_space,
         )
 
     @cached_property

@@ -116,7 +116,7 @@ def _merges(ids: Mapping[bytes, int]) -> list[tuple[int, int]]:
 def _check_exportable(vocabulary: Vocabulary) -> None:
     tokens = vocabulary.tokens
     unsupported = [t for t in vocabulary.added if not t.special or t.lstrip or t.rstrip]
-    if unsupported or vocabulary.nfc or vocabulary.prefix_space:
+    if unsupported or vocabulary.nfc or vocabulary.prefix_space or vocabulary.prepended_space:
         what = "the NFC normalizer" if vocabulary.nfc else "the space before the text"
         if unsupported:
             what = f"the added token {unsupported[0].content!r} with its flags"

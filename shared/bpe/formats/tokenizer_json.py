@@ -61,7 +61,7 @@ def _parse(path: Path, content: dict[str, Any], bos: str | None, eos: str | None
     _check_model(model)
     _check_decoder(content.get("decoder"))
     vocab = parse_vocab(path, model.get("vocab"))
-    nfc = _parse_normalizer(content.get("normalizer"))
+    normalizer = _parse_normalizer(content.get("normalizer"))
     added = _parse_added(content.get("added_tokens") or [], vocab)
     if not isinstance(model.get("merges"), list):
         raise TokenizerError("model.merges must be a list")
@@ -74,8 +74,9 @@ def _parse(path: Path, content: dict[str, Any], bos: str | None, eos: str | None
         merges=tuple((ordinary[left], ordinary[right]) for left, right in merges),
         added=added,
         pattern=pattern,
-        nfc=nfc,
+        nfc=normalizer == "NFC",
         prefix_space=prefix_space,
+        prepended_space=normalizer == "Prepend",
         ignore_merges=bool(model.get("ignore_merges")),
         prefix=prefix,
         suffix=suffix,
@@ -99,11 +100,15 @@ def _check_decoder(decoder: Any) -> None:
         raise TokenizerError(f"decoder is {_names(steps)}; only ByteLevel is supported")
 
 
-def _parse_normalizer(normalizer: Any) -> bool:
-    names = [step["type"] for step in _steps(normalizer, "normalizer", "normalizers")]
-    if names not in ([], ["NFC"]):
-        raise TokenizerError(f"normalizer is {', '.join(names)}; only none or NFC is supported")
-    return bool(names)
+def _parse_normalizer(normalizer: Any) -> str:
+    """The name of the normalizer, empty if there is none."""
+    steps = _steps(normalizer, "normalizer", "normalizers")
+    names = [step["type"] for step in steps]
+    if names not in ([], ["NFC"], ["Prepend"]):
+        raise TokenizerError(f"normalizer is {', '.join(names)}; only none, NFC or Prepend is supported")
+    if names == ["Prepend"] and steps[0].get("prepend") != " ":
+        raise TokenizerError(f"normalizer Prepend has {shown(steps[0].get('prepend'))}; only a space is supported")
+    return names[0] if names else ""
 
 
 def _parse_pre_tokenizer(pre_tokenizer: Any) -> tuple[str, bool]:
@@ -248,7 +253,7 @@ def _to_hf(vocabulary: Vocabulary) -> dict[str, Any]:
             }
             for token in vocabulary.added
         ],
-        "normalizer": {"type": "NFC"} if vocabulary.nfc else None,
+        "normalizer": _normalizer(vocabulary),
         "pre_tokenizer": _pre_tokenizer(vocabulary.pattern, prefix_space=vocabulary.prefix_space),
         "post_processor": _post_processor(vocabulary),
         "decoder": _byte_level(use_regex=True),
@@ -265,6 +270,14 @@ def _to_hf(vocabulary: Vocabulary) -> dict[str, Any]:
             "merges": [(texts[left], texts[right]) for left, right in vocabulary.merges],
         },
     }
+
+
+def _normalizer(vocabulary: Vocabulary) -> dict[str, Any] | None:
+    if vocabulary.nfc and vocabulary.prepended_space:
+        raise TokenizerError("tokenizer.json cannot hold NFC with a space before every text")
+    if vocabulary.prepended_space:
+        return {"type": "Prepend", "prepend": " "}
+    return {"type": "NFC"} if vocabulary.nfc else None
 
 
 def _pre_tokenizer(pattern: str, *, prefix_space: bool) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from shared.bpe import Tokenizer
+from shared.bpe.vocabulary import AddedToken
 from shared.lm import ModelFolderError, load_model_folder
 from trainer.errors import UsageError
 from trainer.evaluation.sampling import encode_prompt, stream_text
@@ -55,6 +57,16 @@ def test_it_stops_at_an_end_of_text_id_of_the_folder(model: Path) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | {"eos_token_id": ids[-1]}))
     text = "".join(stream_text(model, "the", max_tokens=8, seed=0, temperature=0))
     assert text == "the" + Tokenizer.from_files(model).decode(ids[: ids.index(ids[-1])])
+
+
+def test_a_prompt_begins_as_the_tokenizer_says(tokenizer_folder: Path) -> None:
+    """As the services encode it: a model that was trained with a begin-of-text id goes wrong without."""
+    vocabulary = Tokenizer.from_files(tokenizer_folder).vocabulary
+    start = AddedToken(max(token.id for token in vocabulary.added) + 1, "<s>")
+    added = (*vocabulary.added, start)
+    tokenizer = Tokenizer(replace(vocabulary, added=added, prefix=(start.id,), bos="<s>"))
+    assert encode_prompt(tokenizer, "the", 16) == [start.id, *tokenizer.encode("the")]
+    assert encode_prompt(tokenizer, "", 16) == [start.id]
 
 
 def test_an_empty_prompt_begins_a_document(tokenizer_folder: Path) -> None:
