@@ -51,13 +51,16 @@ def encode(
             end-of-text id. Without --output the manifest is written beside the file, which then must be named SPLIT.bin
             and have our type; with it the ids are written to OUTPUT/SPLIT.bin.
         dtype: Type of the numbers in a flat array: uint16, uint32, int32, int64; >u2 and so on with swapped bytes.
-        settings: What is written, and how text is read. The separator must be a special token of the tokenizer.
+        settings: What is written, and how text is read. The separator must be a special token of the tokenizer. With
+            --chat the files are conversations: .jsonl or .parquet.
         profile: Write where time and memory went to profile.txt and profile.json in the output directory.
     """
     from trainer.components.extension import open_tokenizer
 
     load = partial(open_tokenizer, tokenizer, extend_tokens)
     if manifest_for is not None:
+        if settings.chat:
+            raise UsageError("--manifest-for takes ids as they are; --chat is for files of conversations")
         if files:
             raise UsageError("--manifest-for takes an array instead of text files; give one or the other")
         _adopt(manifest_for, dtype, load, output, settings, profile=profile)
@@ -66,13 +69,20 @@ def encode(
         raise UsageError("--dtype is for an array of token ids that is named with --manifest-for")
     if output is None:
         raise UsageError("name the directory for the token files with --output")
-    _encode(files or [], load, output, settings, profile=profile)
+    _encode(files or [], tokenizer, load, output, settings, profile=profile)
 
 
 def _encode(
-    files: list[Path], load: "Callable[[], Tokenizer]", output: Path, settings: EncodeSettings, *, profile: bool
+    files: list[Path],
+    tokenizer: Path,
+    load: "Callable[[], Tokenizer]",
+    output: Path,
+    settings: EncodeSettings,
+    *,
+    profile: bool,
 ) -> None:
     from trainer.console.progress import progress
+    from trainer.conversations.template import choose_template
     from trainer.runs.profile import Profile
     from trainer.text.sources import total_size
     from trainer.tokens.encode import encode_files
@@ -84,7 +94,10 @@ def _encode(
         bar = new_bar("encoding", total_size(files))
         with stage("load tokenizer"):
             opened = load()
-        report = encode_files(files, opened, output, settings, stage=stage, progress=bar)
+        template = choose_template(settings.chat_template, tokenizer, opened) if settings.chat else None
+        if template is not None:
+            logger.info("chat template: %s", template.source)
+        report = encode_files(files, opened, output, settings, template=template, stage=stage, progress=bar)
     if measured:
         logger.info("%s", measured.write(output, report.bytes_read))
     for name, manifest in report.manifests.items():
@@ -95,6 +108,8 @@ def _encode(
             "at a line break where there is one nearby",
             output / "val.bin",
         )
+    for kind, (count, first) in report.findings.items():
+        logger.warning("conversations: %s: %s (the first: %s)", f"{count:,}", kind, first)
     if report.replaced:
         logger.warning("%s U+FFFD characters replace bytes that are not UTF-8", f"{report.replaced:,}")
     logger.info("%s bytes in %.1f s", f"{report.bytes_read:,}", time.monotonic() - begin)
@@ -138,3 +153,6 @@ def _log(path: Path, manifest: "Manifest") -> None:
         f"{manifest.documents:,}",
         manifest.bytes / manifest.count,
     )
+    if manifest.mask is not None:
+        share = 100 * manifest.mask.counted / manifest.count
+        logger.info("the loss counts %s of them, %.1f%%: the answers", f"{manifest.mask.counted:,}", share)

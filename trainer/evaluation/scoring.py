@@ -145,10 +145,12 @@ def _stack(windows: Sequence[Window]) -> tuple[Tensor, Tensor]:
     longest = max(len(window.tokens) for window in windows) - 1
     inputs = np.zeros((len(windows), longest), np.int64)
     targets = np.full((len(windows), longest), IGNORED)
-    for row, (tokens, scored, _) in enumerate(windows):
+    for row, (tokens, scored, _, mask) in enumerate(windows):
         end = len(tokens) - 1
         inputs[row, :end] = tokens[:-1]
         targets[row, end - scored : end] = tokens[len(tokens) - scored :]
+        if mask is not None:
+            targets[row, :end][mask[1:] == 0] = IGNORED
     return torch.from_numpy(inputs), torch.from_numpy(targets)
 
 

@@ -5,7 +5,7 @@ Fields are options of the command line (`d_model` is `--d-model`) and keys of a 
 
 import dataclasses
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from trainer.settings.checkpoints import CheckpointSettings
 from trainer.settings.divergence import DivergenceSettings
 from trainer.settings.experiments import ExperimentSettings
 from trainer.settings.fields import MAX_THREADS, Settings, setting
+from trainer.settings.lora import LoraSettings
 from trainer.settings.model import ModelSettings, ScalingSettings
 from trainer.settings.parent import ParentSettings
 from trainer.settings.stages import StepShapes, step_shapes
@@ -25,6 +26,7 @@ __all__ = [
     "CheckpointSettings",
     "DivergenceSettings",
     "ExperimentSettings",
+    "LoraSettings",
     "MachineSettings",
     "ModelSettings",
     "OptimizationSettings",
@@ -35,6 +37,8 @@ __all__ = [
     "to_table",
     "to_toml",
 ]
+
+DataOrder = Literal["epochs", "uniform", "packed"]
 
 USUAL_WARMUP_STEPS = 100
 """Of a run of 500 steps or more; a shorter one has a fifth of its steps."""
@@ -57,6 +61,11 @@ class OptimizationSettings(Settings):
     total_batch_size: int | None = setting(None, minimum=1)
     """Windows for each optimizer step, a multiple of batch_size: more than batch_size are accumulated over several
     passes, or shared by several processes, with the same result as one large batch. Default: batch_size."""
+
+    checkpoint_activations: bool = setting(False, affects="machine")
+    """Keep only the input of each block for the backward pass, which computes the rest again (gradient checkpointing,
+    Chen et al. 2016, arXiv 1604.06174): the same result in a fraction of the memory for activations, for a third more
+    time. For models or contexts that do not fit otherwise, after --batch-size 1."""
 
     learning_rate: float = setting(2e-3, minimum=0)
     """Peak learning rate. 1e-3 to 4e-3 for models of a few million parameters, 6e-4 around 100 million. Halve it if
@@ -114,9 +123,11 @@ class OptimizationSettings(Settings):
     """Let a token see its own document only, not the one before it in the window. Slower; helps most where documents
     are short and have nothing to do with each other."""
 
-    data_order: Literal["epochs", "uniform"] = "epochs"
+    data_order: DataOrder | None = None
     """epochs: every token once, then again in another order. uniform: windows from random places, with replacement, as
-    get_batch of nanoGPT and CS336 draws them; after as many tokens as there are, 63 % of them were seen."""
+    get_batch of nanoGPT and CS336 draws them; after as many tokens as there are, 63 % of them were seen. packed: whole
+    documents, several in a window where they fit, with the document mask. Default: packed for conversations
+    (`encode --chat`), else epochs."""
 
     seed: int = setting(0, minimum=0)
     """Determines the initial weights, the order of the data and the samples. The same seed gives the same run."""
@@ -144,6 +155,11 @@ class OptimizationSettings(Settings):
             raise UsageError(f"momentum must be below 1; got {self.momentum}")
         if self.momentum and self.optimizer != "sgd":
             raise UsageError(f"momentum is an option of optimizer sgd; got optimizer {self.optimizer}")
+
+    def for_data(self, *, has_mask: bool) -> "OptimizationSettings":
+        """The same with the order of the data decided, for token files with a mask or without."""
+        order = self.data_order or ("packed" if has_mask else "epochs")
+        return replace(self, data_order=order, document_mask=self.document_mask or order == "packed")
 
     @property
     def usual_warmup_steps(self) -> int:
@@ -206,6 +222,7 @@ class TrainSettings(Settings):
     scaling: ScalingSettings = field(default_factory=ScalingSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
     optimization: OptimizationSettings = field(default_factory=OptimizationSettings)
+    lora: LoraSettings = field(default_factory=LoraSettings)
     experiments: ExperimentSettings = field(default_factory=ExperimentSettings)
     watch: WatchSettings = field(default_factory=WatchSettings)
     checkpoints: CheckpointSettings = field(default_factory=CheckpointSettings)
@@ -228,12 +245,31 @@ class TrainSettings(Settings):
             raise UsageError(
                 "embedding_learning_rate and head_learning_rate follow learning_rate, which must be above 0"
             )
+        if self.optimization.data_order == "packed" and self.experiments.context_schedule:
+            raise UsageError("context_schedule cuts windows, which data_order packed does not: give one of them")
         if self.experiments.head_learning_rate is not None and self.model.tie_embeddings:
             raise UsageError(
                 "head_learning_rate: the output projection is the embedding; add --no-tie-embeddings, or give "
                 "--embedding-learning-rate for both"
             )
         self._check_parent()
+        if self.lora.lora_rank is not None:
+            self._check_lora()
+
+    def _check_lora(self) -> None:
+        """Refuse what adapters beside frozen weights cannot be combined with."""
+        if self.parent.init is None:
+            raise UsageError("lora_rank adapts a model that exists: give its folder with --init")
+        if self.parent.extend_tokens:
+            raise UsageError(
+                "extend_tokens adds rows to the embedding, which LoRA would never train: omit --lora-rank, or begin "
+                "from a folder that has the tokens"
+            )
+        for name in ("embedding_learning_rate", "head_learning_rate"):
+            if getattr(self.experiments, name) is not None:
+                raise UsageError(f"{name} has no effect with --lora-rank, which freezes the embedding: omit it")
+        if self.machine.parallel == "fsdp":
+            raise UsageError("parallel fsdp shards weights that are trained; with --lora-rank use --parallel ddp")
 
     def _check_parent(self) -> None:
         """Refuse options that set what a model folder has, and those that need one."""

@@ -63,25 +63,15 @@ def json_rows(
     Raises:
         CorpusError: If a line is not a JSON object, lacks one of the fields, or takes more memory; names the line.
     """
-    with _decompression_errors(path), open_file() as file:
-        for number, line in enumerate(_lines(path, file, memory), start=1):
-            if not line.strip():
-                continue
-            try:
-                record: Any = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise CorpusError(f"{path}, line {number}, is not JSON: {error}") from None
-            text = record.get(field) if isinstance(record, dict) else None
-            if not isinstance(text, str):
-                there = f"it has {listed(record)}" if isinstance(record, dict) else "expected an object"
-                raise CorpusError(
-                    f"{path}, line {number}, has no text in the field {field!r} ({there}); name it with --text-field"
-                )
-            if label is not None and label not in record:
-                raise CorpusError(
-                    f"{path}, line {number}, has no field {label!r} to group by (it has {listed(record)})"
-                )
-            yield text, "" if label is None else str(record[label])
+    for line, place in json_lines(path, open_file, memory):
+        record = parse_json(line, place)
+        text = record.get(field) if isinstance(record, dict) else None
+        if not isinstance(text, str):
+            there = f"it has {listed(record)}" if isinstance(record, dict) else "expected an object"
+            raise CorpusError(f"{place}, has no text in the field {field!r} ({there}); name it with --text-field")
+        if label is not None and label not in record:
+            raise CorpusError(f"{place}, has no field {label!r} to group by (it has {listed(record)})")
+        yield text, "" if label is None else str(record[label])
 
 
 def json_lines(path: Path, open_file: Callable[[], BinaryIO], memory: int) -> Iterator[tuple[str, str]]:
@@ -101,6 +91,18 @@ def json_lines(path: Path, open_file: Callable[[], BinaryIO], memory: int) -> It
                     f"{path}, line {number}, is not UTF-8: {error.reason} at byte {error.start}"
                 ) from None
             yield text, f"{path}, line {number}"
+
+
+def parse_json(text: str, place: str) -> Any:
+    """A value of JSON.
+
+    Raises:
+        CorpusError: If it is none; names the place.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CorpusError(f"{place}, is not JSON: {error}") from None
 
 
 def too_large(what: str, size: str) -> CorpusError:

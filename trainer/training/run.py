@@ -11,10 +11,12 @@ import torch
 
 from shared.lm import ModelConfig, ModelFolderError, Transformer, read_description
 from shared.system.folder_swap import remove
+from trainer.checkpoints.adapter import ADAPTER_CONFIG
 from trainer.checkpoints.checkpoint import Checkpoint, load_newest_checkpoint
 from trainer.checkpoints.folders import link_best, list_checkpoints
 from trainer.checkpoints.inherited import Inherited, inherit, inherit_again
-from trainer.checkpoints.resume import check_same_run, warn_of_other_machine
+from trainer.checkpoints.resume import check_same_base, check_same_run, warn_of_other_machine
+from trainer.components.lora import adapter_sizes, add_adapters, trained_parameters
 from trainer.components.model import apply_recipe, model_config, new_model
 from trainer.components.parent import Parent, check_architecture, check_tokenizer, read_parent, windowed
 from trainer.compute.device import Device, choose_device, compute_deterministically
@@ -29,7 +31,8 @@ from trainer.runs.trackers import require_trackers
 from trainer.settings.stages import Stage
 from trainer.settings.train import USUAL_WARMUP_STEPS, CheckpointSettings, TrainSettings
 from trainer.tokens.dataset import TrainingData, open_training_data
-from trainer.tokens.windows import Windows, open_windows
+from trainer.tokens.packed_windows import PackedWindows, open_windows
+from trainer.tokens.windows import Windows
 from trainer.training.watching import Watcher
 
 logger = logging.getLogger(__name__)
@@ -69,6 +72,11 @@ class Run:
     watcher: Watcher
     checkpoint: Checkpoint | None
 
+    @property
+    def trained_parameters(self) -> int:
+        """Of the model, or of its adapters."""
+        return trained_parameters(self.config, self.settings.lora)
+
 
 def prepare_run(settings: TrainSettings, processes: Processes = ONE_PROCESS, device: Device | None = None) -> Run:
     """Check all that can be checked, open the data, initialize the model, and prepare the run's folder.
@@ -92,7 +100,10 @@ def prepare_run(settings: TrainSettings, processes: Processes = ONE_PROCESS, dev
         device = choose_device(settings.machine.device, settings.machine.dtype, d_model=settings.model.d_model)
     check_batch(settings, processes)
     data = open_training_data(settings.data)
-    o, folder = settings.optimization, RunFolder(settings.output)
+    folder = RunFolder(settings.output)
+    o = settings.optimization.for_data(has_mask=data.train.manifest.mask is not None)
+    settings = replace(settings, optimization=o)
+    assert o.data_order is not None
     windows = open_windows(o.data_order, data.train, settings.model.context_length, o.seed)
     parent = open_parent(settings, folder)
     if parent is not None:
@@ -100,10 +111,11 @@ def prepare_run(settings: TrainSettings, processes: Processes = ONE_PROCESS, dev
         data = replace(data, tokenizer=parent.tokenizer)
     config = model_config(settings.model, data.tokenizer.vocab_size) if parent is None else parent.config
     trained = windowed(config, settings)
+    adapter_sizes(trained, settings.lora)
     available = available_memory(device.torch_device)
     memory = check_fit(settings, trained, device, available, processes.count)
     model, inherited = initial_model(settings, config, parent)
-    apply_recipe(model, o, data.tokenizer.end_of_text_id)
+    apply_recipe(model, o, data.train.manifest.end_of_text_id)
     defaults = None if parent is None else parent.generation(settings)
     watcher = Watcher(model, data, settings, device, processes, generation=defaults)
     if processes.is_first:
@@ -113,6 +125,7 @@ def prepare_run(settings: TrainSettings, processes: Processes = ONE_PROCESS, dev
     if settings.checkpoints.resume:
         checkpoint = load_newest_checkpoint(folder.checkpoints, processes)
         check_same_run(checkpoint, settings, data.identity(), folder.settings_file)
+        check_same_base(checkpoint, settings.parent.init, inherited)
         warn_of_other_machine(checkpoint, settings, device, processes)
     found = (trained, memory, available, model, inherited, watcher, checkpoint)
     return Run(settings, processes, device, data, windows, folder, *found)
@@ -128,7 +141,9 @@ def open_parent(settings: TrainSettings, folder: RunFolder) -> Parent | None:
     init = settings.parent.init
     if init is None:
         return None
-    checkpoint = _readable_checkpoint(folder) if settings.checkpoints.resume else None
+    # Checkpoints of LoRA have the adapter merged into the weights: the frozen ones are in the folder only.
+    from_checkpoint = settings.checkpoints.resume and settings.lora.lora_rank is None
+    checkpoint = _readable_checkpoint(folder) if from_checkpoint else None
     if checkpoint is not None:
         parent = replace(read_parent(checkpoint), resumed=True)
     else:
@@ -169,7 +184,8 @@ def initial_model(
     if parent.resumed:
         return Transformer(config), inherit_again(parent.description)
     model, dtype = parent.load_model()
-    return model.train(), inherit(parent.description, parent.tokenizer, dtype)
+    add_adapters(model, settings.lora)
+    return model, inherit(parent.description, parent.tokenizer, dtype)
 
 
 def prepare_folder(folder: RunFolder, settings: CheckpointSettings) -> None:
@@ -205,6 +221,8 @@ def _delete_run(folder: RunFolder) -> None:
     link_best(folder.checkpoints, None)
     if (folder.model / "ownlm.json").is_file():  # any other folder of this name is not a run's
         remove(folder.model)
+    if (folder.adapter / ADAPTER_CONFIG).is_file():
+        remove(folder.adapter)
 
 
 def log_plan(run: Run) -> None:
@@ -220,8 +238,21 @@ def log_plan(run: Run) -> None:
         *(f"{parameters:,}", config.num_layers, config.d_model, config.num_heads, config.context_length),
         f"{config.vocab_size:,}",
     )
+    if run.settings.lora.lora_rank is not None:
+        lora, trained = run.settings.lora, run.trained_parameters
+        logger.info(
+            "LoRA: %s parameters are trained, %.2f %% of the model's: rank %d, alpha %g, beside %s",
+            *(f"{trained:,}", 100 * trained / parameters, lora.lora_rank, lora.lora_alpha),
+            ", ".join(adapter_sizes(config, lora)),
+        )
     validation = f"{len(run.data.validation):,}" if run.data.validation else "none"
     logger.info("data: %s tokens for training, %s for validation", f"{tokens:,}", validation)
+    manifest = run.data.train.manifest
+    if manifest.mask is not None:
+        logger.info("conversations: the loss counts %s tokens, those of the answers", f"{manifest.mask.counted:,}")
+    if isinstance(run.windows, PackedWindows):
+        sizes = f"{manifest.documents:,}", f"{run.windows.per_epoch:,}", 100 * run.windows.fill
+        logger.info("packed: %s documents in %s windows, %.1f%% full", *sizes)
     logger.info(
         "plan: %s steps of %s tokens: %.1f times the data, %.1f tokens per parameter",
         *(f"{o.max_steps:,}", _range(shapes.stages, "tokens"), total / tokens, total / parameters),

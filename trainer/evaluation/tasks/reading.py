@@ -1,6 +1,5 @@
 """Reading the files of tasks, one record at a time."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -10,7 +9,7 @@ from shared.bpe.training import changed, version_of
 from trainer.errors import UsageError
 from trainer.evaluation.tasks.formats import COLUMNS, Format, Record, recognize
 from trainer.evaluation.tasks.items import Item
-from trainer.text.formats import decompressor, json_lines
+from trainer.text.formats import decompressor, json_lines, parse_json
 from trainer.text.parquet import parquet_records
 from trainer.text.sources import STANDARD_INPUT
 from trainer.text.utf8 import CorpusError
@@ -75,10 +74,7 @@ class TaskFile:
             parquet_records(path, COLUMNS, self.memory) if is_parquet else json_lines(path, open_file, self.memory)
         )
         for text, place in records:
-            try:
-                fields = json.loads(text)
-            except (ValueError, RecursionError) as error:
-                raise CorpusError(f"{place}, is not JSON: {error}") from None
+            fields = parse_json(text, place)
             if not isinstance(fields, dict):
                 raise CorpusError(f"{place}: expected an object, found {type(fields).__name__}")
             yield Record(place, fields)
