@@ -75,7 +75,7 @@ def json_rows(
 
 
 def json_lines(path: Path, open_file: Callable[[], BinaryIO], memory: int) -> Iterator[tuple[str, str]]:
-    """Each line of a file of JSON objects as it is, and which line it is; empty lines are skipped.
+    """Each line of a file of JSON objects, and which line it is; empty lines and a byte order mark are skipped.
 
     Raises:
         CorpusError: If a line is not UTF-8, or takes more memory; names the line.
@@ -85,7 +85,7 @@ def json_lines(path: Path, open_file: Callable[[], BinaryIO], memory: int) -> It
             if not line.strip():
                 continue
             try:
-                text = line.decode()
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 raise CorpusError(
                     f"{path}, line {number}, is not UTF-8: {error.reason} at byte {error.start}"
