@@ -34,20 +34,6 @@ def parquet_rows(path: Path, column: str, label: str | None, memory: int) -> Ite
                 yield text, value
 
 
-def parquet_values(path: Path, memory: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The number of each row of a parquet file, from 1 on, and its columns.
-
-    Raises:
-        CorpusError: If it is not a parquet file, or takes more memory.
-    """
-    with _open(path) as file:
-        names = file.schema_arrow.names
-        for number, batch in _batches(path, file, names, memory):
-            columns = [_values(path, number, name, batch) for name in names]
-            for row, values in enumerate(zip(*columns, strict=True), number):
-                yield row, dict(zip(names, values, strict=True))
-
-
 def parquet_records(path: Path, columns: Sequence[str], memory: int) -> Iterator[tuple[str, str]]:
     """As `json_lines`: the rows of a parquet file as JSON, with those of the columns that it has.
 

@@ -239,7 +239,7 @@ def test_wrong_lines_are_named(tmp_path: Path, line: str) -> None:
 @pytest.mark.parametrize("data", [b'{"text": "\xff"}\n', '{"text": "a"}\n'.encode("utf-16"), b"\xef\xbb\xbf\xff\n"])
 def test_lines_that_are_not_utf8_are_named(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.jsonl").write_bytes(data)
-    with pytest.raises(CorpusError, match=r"a\.jsonl, line 1, is not JSON"):
+    with pytest.raises(CorpusError, match=r"a\.jsonl, line 1, is not UTF-8: invalid start byte at byte \d"):
         read_whole(tmp_path / "a.jsonl")
 
 

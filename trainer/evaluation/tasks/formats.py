@@ -160,3 +160,6 @@ FORMATS = (
     Format("LAMBADA", "last word", frozenset({"text"}), _lambada),
 )
 """More specific ones first."""
+
+COLUMNS = (*sorted({field for each in FORMATS for field in each.fields}), "label", "choices")
+"""Of parquet files: all that is read."""

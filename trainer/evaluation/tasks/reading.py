@@ -7,12 +7,12 @@ from pathlib import Path
 
 from shared.bpe.training import changed, version_of
 from trainer.errors import UsageError
-from trainer.evaluation.tasks.formats import Format, Record, recognize
+from trainer.evaluation.tasks.formats import COLUMNS, Format, Record, recognize
 from trainer.evaluation.tasks.items import Item
-from trainer.text.formats import decompressor, json_values, numbered_lines
-from trainer.text.parquet import parquet_values
+from trainer.text.formats import decompressor, json_lines, parse_json
+from trainer.text.parquet import parquet_records
 from trainer.text.sources import STANDARD_INPUT
-from trainer.text.utf8 import CorpusError, valid_utf8
+from trainer.text.utf8 import CorpusError
 
 
 @dataclass(frozen=True)
@@ -63,28 +63,29 @@ class TaskFile:
             raise changed(str(self.path))
 
     def _records(self) -> Iterator[Record]:
-        path, memory, kind = self.path, self.memory, _kind(self.path)
+        path, kind = self.path, _kind(self.path)
         open_file = decompressor(path) or (lambda: path.open("rb"))
-        if kind == ".parquet":
-            for number, fields in parquet_values(path, memory):
-                yield Record(f"{path}, row {number}", fields)
-        elif kind == ".txt":  # LAMBADA's original files have a passage on each line
-            for number, line in numbered_lines(path, open_file, memory):
-                text, _ = valid_utf8(line, f"{path}, line {number},", 0, "strict")
-                yield Record(f"{path}, line {number}", {"text": text.decode().rstrip("\r\n")})
-        else:
-            for number, fields in json_values(path, open_file, memory):
-                if not isinstance(fields, dict):
-                    raise CorpusError(f"{path}, line {number}: expected an object, found {type(fields).__name__}")
-                yield Record(f"{path}, line {number}", fields)
+        if kind == ".txt":  # LAMBADA's original files have a passage on each line
+            for line, place in json_lines(path, open_file, self.memory):
+                yield Record(place, {"text": line.rstrip("\r\n")})
+            return
+        is_parquet = kind == ".parquet"
+        records = (
+            parquet_records(path, COLUMNS, self.memory) if is_parquet else json_lines(path, open_file, self.memory)
+        )
+        for text, place in records:
+            fields = parse_json(text, place)
+            if not isinstance(fields, dict):
+                raise CorpusError(f"{place}: expected an object, found {type(fields).__name__}")
+            yield Record(place, fields)
 
 
 def _kind(path: Path) -> str:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     kind = "".join(suffixes[-2:-1] if decompressor(path) else suffixes[-1:])
-    if kind not in (".jsonl", ".ndjson", ".txt") and suffixes[-1:] != [".parquet"]:
-        raise UsageError(
-            f"{path}: expected a file of questions: .jsonl, .ndjson or .txt (LAMBADA's passages, one a line), plain or "
-            "compressed as .gz or .zst, or .parquet"
-        )
-    return kind
+    if kind in (".jsonl", ".ndjson", ".txt") or suffixes[-1:] == [".parquet"]:
+        return kind
+    raise UsageError(
+        f"{path}: expected a file of questions: .jsonl, .ndjson or .txt (LAMBADA's passages, one a line), plain or "
+        "compressed as .gz or .zst, or .parquet"
+    )

@@ -116,6 +116,13 @@ def test_compressed_lines_and_empty_ones(tmp_path: Path) -> None:
     assert found.place.endswith("x.jsonl.gz, line 2")
 
 
+@pytest.mark.parametrize("name", ["x.jsonl", "x.txt"])
+def test_a_byte_order_mark_is_no_text(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("a fox" if name == "x.txt" else '{"text": "a fox"}', encoding="utf-8-sig")
+    [found] = read(tmp_path / name)
+    assert (found.context, found.choices) == ("a", ("fox",))
+
+
 @pytest.mark.parametrize(
     ("record", "message"),
     [
@@ -169,7 +176,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_bytes(b"PAR1 no")
     for name, message in (
         ("broken.jsonl", "line 2, is not JSON"),
-        ("latin.txt", "line 2, is not UTF-8: byte 0xef at offset 2"),
+        ("latin.txt", "line 2, is not UTF-8: .* at byte 2"),
         ("x.parquet", "cannot be read"),
         ("missing.jsonl", "No such file"),
         ("", "it is a directory"),
