@@ -23,6 +23,7 @@ from trainer.commands.generate import generate
 from trainer.commands.import_model import import_model
 from trainer.commands.report import report
 from trainer.commands.schedule import schedule
+from trainer.commands.show import show
 from trainer.commands.sweep import sweep
 from trainer.commands.tokens import tokens
 from trainer.commands.train import train
@@ -57,7 +58,7 @@ app = App(
     default_parameter=Parameter(negative_iterable=()),
 )
 for _command in (
-    *(vocab, encode, tokens, estimate, schedule, train, sweep, watch, report),
+    *(vocab, encode, tokens, show, estimate, schedule, train, sweep, watch, report),
     *(evaluate, evaluate_tokenizers, generate, export, demo),
 ):
     app.command(_command)

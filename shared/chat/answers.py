@@ -16,6 +16,7 @@ Span = tuple[int, int]
 """The first character, and the one after the last."""
 
 _PROBE = "An answer."
+_ADVICE = "; give a template that marks the answers with {% generation %}"
 
 
 def marked_answers(text: str, marked: str, begin: str, end: str) -> list[Span]:
@@ -74,12 +75,10 @@ def rendered_answers(
         else:
             place = text.find(end_of_turn, len(prompt))
             end = -1 if place < 0 else place + len(end_of_turn)
-        before = spans[-1][1] if spans else 0
-        if not text.startswith(prompt) or not before <= len(prompt) < end:
-            raise TemplateError(
-                f"what it writes for message {number + 1} is not found in the whole conversation; give a template "
-                "that marks answers with {% generation %}"
-            )
+        if not text.startswith(prompt) or len(prompt) < (spans[-1][1] if spans else 0):
+            raise TemplateError(f"what it writes to ask for message {number + 1} is not in the conversation{_ADVICE}")
+        if end <= len(prompt):
+            raise TemplateError(f"it does not end message {number + 1} as the last one of a conversation{_ADVICE}")
         spans.append((len(prompt), end))
     return spans
 

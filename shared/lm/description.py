@@ -58,7 +58,10 @@ def read_description(path: str | Path, *, research: bool = False) -> ModelDescri
 
 
 def _read(path: Path, *, research: bool) -> ModelDescription:
-    check_model_folder(path)
+    if not path.is_dir():
+        raise ModelFolderError(f"{path}: no such folder")
+    if not (path / "config.json").exists():
+        raise ModelFolderError(f"{path}: not a model folder, since it has no config.json{_suggestion(path)}")
     _verify(path)
     raw_config = read_json(path / "config.json")
     config = read_config(path, research=research)
@@ -68,18 +71,6 @@ def _read(path: Path, *, research: bool) -> ModelDescription:
     provenance = read_json(path / "ownlm.json", optional=True)
     _check_provenance(path / "ownlm.json", provenance, tokenizer)
     return ModelDescription(path, config, tokenizer, generation, provenance)
-
-
-def check_model_folder(path: Path) -> None:
-    """Refuse a path that is no model folder, and suggest one inside.
-
-    Raises:
-        ModelFolderError: It does not exist, or has no config.json.
-    """
-    if not path.is_dir():
-        raise ModelFolderError(f"{path}: no such folder")
-    if not (path / "config.json").exists():
-        raise ModelFolderError(f"{path}: not a model folder, since it has no config.json{_suggestion(path)}")
 
 
 def read_config(path: str | Path, *, research: bool = False) -> ModelConfig:

@@ -25,12 +25,17 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [..., in_features] to [..., out_features]."""
-        # torch.compile cannot trace the question whether the mode is on, and no compiled model generates.
-        inference = not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()
-        if not inference and has_fast_product(x, self.weight):
-            output: Tensor = _FastLinear.apply(x, self.weight)  # type: ignore[no-untyped-call]
-            return output if self.bias is None else output + self.bias
-        return F.linear(x, self.weight, self.bias)
+        return linear(x, self.weight, self.bias)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """`F.linear`, by oneDNN in training and evaluation where that is faster; the weight may be frozen."""
+    # torch.compile cannot trace the question whether the mode is on, and no compiled model generates.
+    inference = not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()
+    if not inference and has_fast_product(x, weight):
+        output: Tensor = _FastLinear.apply(x, weight)  # type: ignore[no-untyped-call]
+        return output if bias is None else output + bias
+    return F.linear(x, weight, bias)
 
 
 def has_fast_product(x: Tensor, weight: Tensor) -> bool:
@@ -69,7 +74,7 @@ class _FastLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weight)
+        ctx.save_for_backward(x if weight.requires_grad else None, weight)
         return fast_product(x, weight)
 
     @staticmethod

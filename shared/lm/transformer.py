@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from shared.lm.attention import Attention, document_mask
 from shared.lm.config import ModelConfig
@@ -84,7 +85,11 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Embedding, blocks and final norm: everything but the output projection."""
+    """Embedding, blocks and final norm: everything but the output projection.
+
+    Attributes:
+        checkpoint_activations: Keep only the input of each block for the backward pass, which computes the rest again.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -96,6 +101,7 @@ class Decoder(nn.Module):
         self.norm = RMSNorm(config.d_model, config.norm_eps, for_products=True) if has_norm else nn.Identity()
         self.rotary = RotaryEmbedding(config.rope, config.head_dim) if config.position == "rope" else None
         self.dropout = 0.0  # see Transformer.set_dropout
+        self.checkpoint_activations = False
 
     def forward(
         self,
@@ -119,8 +125,14 @@ class Decoder(nn.Module):
             rotation = self.rotary(positions)
         x = F.dropout(self.embed_tokens(tokens), self.dropout if self.training and window is None else 0.0)
         first_values = None
+        recomputes = self.checkpoint_activations and torch.is_grad_enabled() and window is None
         for block in self.layers:
-            x, first_values = block(x, rotation, window, mask, first_values)
+            if recomputes:
+                random = self.training and self.dropout > 0
+                inputs = (x, rotation, None, mask, first_values)
+                x, first_values = checkpoint(block, *inputs, use_reentrant=False, preserve_rng_state=random)
+            else:
+                x, first_values = block(x, rotation, window, mask, first_values)
         return self.norm(x)  # type: ignore[no-any-return] # nn.Module returns Any
 
 

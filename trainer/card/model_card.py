@@ -18,7 +18,8 @@ from trainer.card.training import origin_lines, results, training_lines
 from trainer.card.usage import usage_lines
 
 MARK = "<!-- Written by ownlm. Without this line, the file is kept when the model is written again. -->"
-_LARGEST_CARD = 1 << 20  # bytes
+LARGEST_CARD = 1 << 20
+"""Bytes."""
 
 
 def write_model_card(folder: Path, config: ModelConfig, tokenizer: Tokenizer, *, replaces: Path) -> None:
@@ -61,7 +62,7 @@ def model_card(folder: Path, config: ModelConfig, tokenizer: Tokenizer) -> str:
 def _own_card(file: Path) -> str | None:
     """A card without our mark; None if there is none that can be kept."""
     try:
-        text = read_regular(file, _LARGEST_CARD).decode("utf-8")
+        text = read_regular(file, LARGEST_CARD).decode("utf-8")
     except (OSError, UnicodeDecodeError):
         return None
     return None if MARK in text else text

@@ -33,8 +33,11 @@ def origin_lines(provenance: Mapping[str, Any], record: Mapping[str, Any]) -> It
             yield f"{imported['check']}."
     elif isinstance(parent, Mapping):
         yield f"Trained by ownlm, going on from {code(str(parent.get('name')))}."
-        if isinstance(parent.get("weights_sha256"), str):
-            yield f"The SHA-256 of its weights is {code(parent['weights_sha256'])}."
+        sums = parent.get("weights_sha256")
+        if isinstance(sums, Mapping) and sums:
+            first, *others = sums
+            more = f" ({len(others)} more files are listed in `ownlm.json`)" if others else ""
+            yield f"The SHA-256 of its {code(first)} is {code(str(sums[first]))}{more}."
     elif record:
         yield "Trained from scratch by ownlm, on the text below."
     else:

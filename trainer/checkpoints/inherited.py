@@ -14,6 +14,7 @@ from shared.lm import ModelDescription, ModelFolderError
 from shared.lm.json_file import read_json, write_json
 from shared.lm.weight_files import find_weight_files
 from shared.system.checksums import file_sha256
+from trainer.runs.folder import RunFolder
 
 PARENT = "parent"
 """Its key in the provenance of the run's folders."""
@@ -21,6 +22,7 @@ PARENT = "parent"
 _TOKENIZER, _GENERATION, _MODEL = "tokenizer_config.json", "generation_config.json", "config.json"
 # What has settings of its own, or says which program wrote the file.
 _WRITTEN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "do_sample", "transformers_version")
+_TEMPLATE = "chat_template"
 _LINEAGE = ("steps", "tokens", "data", PARENT)
 
 
@@ -44,9 +46,11 @@ class Inherited:
 
     def write(self, folder: Path) -> None:
         """Add the values to a folder that is being written; those that it has itself take precedence."""
+        has_template = read_templates(folder) is not None
         for name, values in self.values.items():
             own = {key: value for key, value in read_json(folder / name).items() if value is not None}
-            write_json(folder / name, {**values, **own})
+            added = {key: value for key, value in values.items() if not (has_template and key == _TEMPLATE)}
+            write_json(folder / name, {**added, **own})
 
 
 def inherit(parent: ModelDescription, tokenizer: Tokenizer, dtype: torch.dtype) -> Inherited:
@@ -68,7 +72,7 @@ def inherit(parent: ModelDescription, tokenizer: Tokenizer, dtype: torch.dtype) 
         raise ModelFolderError(f"{error.filename}: cannot be read: {error.strerror}") from error
     identity = {
         "name": _name(parent.path),
-        "sha256": digests,
+        "weights_sha256": digests,
         "dtype": str(dtype).removeprefix("torch."),
         "tokenizer_fingerprint": parent.tokenizer.fingerprint,
         "training": {key: training[key] for key in _LINEAGE if key in training},
@@ -90,13 +94,10 @@ def inherit_again(checkpoint: ModelDescription) -> Inherited:
 
 
 def _name(folder: Path) -> str:
-    """The folder's name; for the model of a run, with that of the run."""
+    """The folder's name; for one of a run, with the name of the run."""
     path = folder.resolve()
-    for _ in range(2):
-        if path.name not in {"model", "checkpoints"} and not path.name.startswith("step-"):
-            break
-        path = path.parent
-    return "/".join((path.name, *folder.resolve().relative_to(path).parts))
+    run = next((place for place in list(path.parents)[:2] if RunFolder(place).settings_file.is_file()), path)
+    return path.relative_to(run.parent).as_posix()
 
 
 def _values(folder: Path, tokenizer: Tokenizer) -> dict[str, dict[str, Any]]:
@@ -117,8 +118,10 @@ def _tokenizer_values(folder: Path, tokenizer: Tokenizer) -> Iterator[tuple[str,
         content = value.get("content") if isinstance(value, dict) else value
         if key.endswith("_token") and isinstance(content, str) and content in added:
             yield key, content
+        elif key in {"additional_special_tokens", "extra_special_tokens"} and isinstance(value, list):
+            yield key, [name for name in value if isinstance(name, str) and name in added]
         elif key in {"model_max_length", "padding_side", "truncation_side"}:
             yield key, value
     if (found := read_templates(folder)) is not None:
         named = [{"name": name, "template": source} for name, source in found.templates.items()]
-        yield "chat_template", found.templates[DEFAULT] if list(found.templates) == [DEFAULT] else named
+        yield _TEMPLATE, found.templates[DEFAULT] if list(found.templates) == [DEFAULT] else named

@@ -10,7 +10,8 @@ import torch
 from shared.lm import GenerationDefaults, ModelFolderError, Transformer, save_model_folder
 from shared.lm.training_file import TRAINING_FILE
 from trainer.card.model_card import write_model_card
-from trainer.checkpoints.checkpoint import Checkpoint, save_checkpoint
+from trainer.checkpoints.adapter import write_adapter
+from trainer.checkpoints.checkpoint import Adapter, Checkpoint, save_checkpoint
 from trainer.checkpoints.folders import (
     checkpoint_path,
     checkpoints_by_step,
@@ -25,6 +26,7 @@ from trainer.checkpoints.inherited import PARENT, Inherited
 from trainer.checkpoints.resume import machine, result_settings
 from trainer.checkpoints.run_state import RunState
 from trainer.checkpoints.training_file import training_file
+from trainer.components.lora import adapter_weights, merged_model
 from trainer.compute.device import Device
 from trainer.compute.parallel import full_model, full_state
 from trainer.compute.processes import ONE_PROCESS, Processes
@@ -66,7 +68,8 @@ class Saver:
             DivergedError: a weight is NaN or infinite; such a checkpoint would replace good ones.
             TrainerError: writing failed; names the newest checkpoint.
         """
-        model = full_model(model)
+        adapter = self._adapter(model)
+        model = merged_model(full_model(model))
         optimizer_state = full_state(optimizer.state_dict(), keep=self.processes.is_first)
         self._check_finite(model, state)
         folder = self.run.checkpoints
@@ -86,6 +89,7 @@ class Saver:
                 data=self.data.identity(),
                 machine=machine(self.settings, self.device, self.processes),
                 inherited=self.inherited,
+                adapter=adapter,
                 write_templates=self.data.write_templates,
             )
         except ModelFolderError as error:
@@ -129,7 +133,8 @@ class Saver:
         Raises:
             TrainerError: writing failed; names the newest checkpoint, which holds the same model.
         """
-        model = full_model(model)
+        adapter = self._adapter(model)
+        model = merged_model(full_model(model))
         if not self.processes.is_first:
             return
         make_way(self.run.model)
@@ -147,6 +152,26 @@ class Saver:
         except ModelFolderError as error:
             raise TrainerError(f"{error}; {self.kept()}") from error
         logger.info("the model is in %s", self.run.model)
+        if adapter is not None:
+            self._save_adapter(adapter, state)
+
+    def _adapter(self, model: Transformer) -> Adapter | None:
+        weights = adapter_weights(model)
+        if not weights or self.inherited is None:
+            return None
+        return Adapter(weights, dict(self.inherited.identity["weights_sha256"]))
+
+    def _save_adapter(self, adapter: Adapter, state: RunState) -> None:
+        """Write the adapter of the finished model.
+
+        Raises:
+            TrainerError: writing failed.
+        """
+        try:
+            write_adapter(self.run.adapter, adapter.weights, self.settings, self._provenance(state))
+        except OSError as error:
+            raise TrainerError(f"{self.run.adapter}: writing the adapter failed ({error}); {self.kept()}") from error
+        logger.info("the adapter is in %s", self.run.adapter)
 
     def kept(self) -> str:
         """Which checkpoint there is to resume from, for messages."""

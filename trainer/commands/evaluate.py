@@ -36,7 +36,8 @@ def evaluate(
         model: A model directory: runs/first/model, any of a run's checkpoints, or one from elsewhere.
         inputs: UTF-8 text files, plain or compressed as .gz or .zst; .jsonl and .parquet files, each record of which is
             a document; directories of these; globs in quotes; - for standard input; or token files, such as
-            tokens/val.bin. None with --tasks.
+            tokens/val.bin. Of conversations (--chat, or token files of them) the assistant's answers are scored. None
+            with --tasks.
         settings: What is scored, and how.
         json_output: Print JSON instead of a table.
     """
@@ -67,9 +68,14 @@ def _tasks(
     model: Path, inputs: list[Path], settings: EvaluateSettings, new_bar: "NewBar"
 ) -> "tuple[dict[str, Any], RenderableType]":
     from trainer.evaluation.tasks.evaluate import evaluate_tasks
+    from trainer.evaluation.tasks.recording import check_recordable, record
     from trainer.evaluation.tasks.tables import to_json, to_table
 
     if inputs:
         raise UsageError(f"--tasks takes questions instead of texts: leave out {inputs[0]}, or evaluate it by itself")
+    if settings.questions.record:
+        check_recordable(model)
     report = evaluate_tasks(model, settings, new_bar)
+    if settings.questions.record:
+        record(report)
     return to_json(report), to_table(report)

@@ -128,18 +128,20 @@ def check_tokenizer(parent: Parent, data: Path, tokenizer: Tokenizer) -> None:
     Raises:
         UsageError: names both, and what would make them equal.
     """
-    if tokenizer.fingerprint == parent.tokenizer.fingerprint:
-        return
-    original = parent.description.tokenizer
-    more = added_contents(original, tokenizer)
-    if more and extend_tokenizer(original, more).fingerprint == tokenizer.fingerprint:
-        advice = f"it has more special tokens: give{_options(more)}"
-    else:
-        advice = f"encode the text again with --tokenizer {parent.folder}{_options(parent.added)}"
-    raise UsageError(
-        f"{data} was encoded with the tokenizer {tokenizer.fingerprint}, but the model in {parent.folder} has "
-        f"{parent.tokenizer.fingerprint}: {advice}"
-    )
+    original, ours = parent.description.tokenizer, parent.tokenizer
+    encode = f"encode the text again with --tokenizer {parent.folder}{_options(parent.added)}"
+    if tokenizer.fingerprint != ours.fingerprint:
+        more = added_contents(original, tokenizer)
+        has_more = bool(more) and extend_tokenizer(original, more).fingerprint == tokenizer.fingerprint
+        raise UsageError(
+            f"{data} was encoded with the tokenizer {tokenizer.fingerprint}, but the model in {parent.folder} has "
+            f"{ours.fingerprint}: {f'it has more special tokens: give{_options(more)}' if has_more else encode}"
+        )
+    if tokenizer.end_of_text_id != ours.end_of_text_id:
+        raise UsageError(
+            f"documents in {data} end with the id {tokenizer.end_of_text_id}, but those of the model in "
+            f"{parent.folder} with {ours.end_of_text_id}: {encode}"
+        )
 
 
 def trained_config(settings: TrainSettings, vocab_size: int | None) -> ModelConfig:

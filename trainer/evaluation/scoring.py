@@ -16,12 +16,21 @@ from trainer.components.loss import IGNORED
 from trainer.compute.device import Device
 from trainer.evaluation.windows import Window
 
+# Inputs of a batch where its size is not given: more are no faster, and fresh memory for them costs time on CPUs.
+_BATCH_TOKENS_ON_CPU = 1024
+_BATCH_TOKENS_ELSEWHERE = 32768
+
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 # Rows of logits computed at once: on a CPU they fit into the cache, GPUs need many to be fully used.
 _ROWS_ON_CPU = 256
 _ROWS_ELSEWHERE = 4096
+
+
+def default_batch_tokens(device: Device) -> int:
+    """How many inputs a batch has where its size is not given."""
+    return _BATCH_TOKENS_ON_CPU if device.torch_device.type == "cpu" else _BATCH_TOKENS_ELSEWHERE
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,8 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App, ArgumentCollection
 
-from shared.lm import GenerationDefaults, read_config
-from shared.lm.description import check_model_folder
-from shared.lm.json_file import read_json
-from trainer.components.architecture import architecture_settings, generation_settings
+from shared.lm import read_description
+from trainer.components.architecture import FOLDER_SETTINGS, architecture_settings, generation_settings
 from trainer.settings.file import SettingsFile
 
 if TYPE_CHECKING:
@@ -25,15 +23,11 @@ class ParentOptions:
         """
         named = {argument.name: argument for argument in arguments if argument.parse}
         init = named.get("--init")
-        if init is None or not init.tokens:
-            return
+        options = {name: f"--{name.replace('_', '-')}" for name in FOLDER_SETTINGS}
+        left_open = [name for name, option in options.items() if option in named and not named[option].tokens]
+        if init is None or not init.tokens or not left_open:
+            return  # a run that is resumed has all of them in its file, and needs the folder no more
         folder: Path = init.convert()
-        check_model_folder(folder)
-        config = read_config(folder, research=True)
-        defaults = GenerationDefaults.from_hf(
-            read_json(folder / "generation_config.json", optional=True), eos_token_ids=()
-        )
-        values = architecture_settings(config) | generation_settings(defaults)
-        options = {name for argument in arguments for name in argument.names}
-        known = {name: value for name, value in values.items() if f"--{name.replace('_', '-')}" in options}
-        SettingsFile(known, f"--init {folder}")(app, commands, arguments)
+        description = read_description(folder, research=True)
+        values = architecture_settings(description.config) | generation_settings(description.generation)
+        SettingsFile({name: values[name] for name in left_open}, f"--init {folder}")(app, commands, arguments)

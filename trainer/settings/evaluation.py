@@ -1,7 +1,8 @@
 """The options of an evaluation, with the advice that `--help` shows."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
@@ -58,6 +59,19 @@ class ReadingSettings(DocumentSettings):
     """The rows of the table: `input`, as named; `file`, each file of a directory; or the name of a field of JSON lines
     and parquet files, such as `source`, for a row for each of its values."""
 
+    chat: Annotated[bool, Parameter(negative="")] = False
+    """The files are conversations, as for `encode --chat`: each is rendered by the model's chat template and scored by
+    itself, as it is served, and only the assistant's answers count. So are token files of conversations, without this
+    option."""
+
+    chat_template: Path | None = None
+    """A file with another chat template, or a folder that has one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.chat_template is not None and not self.chat:
+            raise UsageError("chat_template is for conversations: add --chat")
+
 
 @Parameter(name="*", group=Group("Machine", sort_key=3))
 @dataclass(frozen=True, kw_only=True)
@@ -99,3 +113,5 @@ class EvaluateSettings:
             raise UsageError(
                 f"a row for each {self.reading.by!r} needs --documents apart: packed documents share their windows"
             )
+        if self.scoring.documents == "packed" and self.reading.chat:
+            raise UsageError("conversations are scored one by one: leave out --documents packed")

@@ -11,10 +11,12 @@ import torch
 
 from shared.lm import ModelConfig, ModelFolderError, Transformer, read_description
 from shared.system.folder_swap import remove
+from trainer.checkpoints.adapter import ADAPTER_CONFIG
 from trainer.checkpoints.checkpoint import Checkpoint, load_newest_checkpoint
 from trainer.checkpoints.folders import link_best, list_checkpoints
 from trainer.checkpoints.inherited import Inherited, inherit, inherit_again
-from trainer.checkpoints.resume import check_same_run, warn_of_other_machine
+from trainer.checkpoints.resume import check_same_base, check_same_run, warn_of_other_machine
+from trainer.components.lora import adapter_sizes, add_adapters, trained_parameters
 from trainer.components.model import apply_recipe, model_config, new_model
 from trainer.components.parent import Parent, check_architecture, check_tokenizer, read_parent, windowed
 from trainer.compute.device import Device, choose_device, compute_deterministically
@@ -70,6 +72,11 @@ class Run:
     watcher: Watcher
     checkpoint: Checkpoint | None
 
+    @property
+    def trained_parameters(self) -> int:
+        """Of the model, or of its adapters."""
+        return trained_parameters(self.config, self.settings.lora)
+
 
 def prepare_run(settings: TrainSettings, processes: Processes = ONE_PROCESS, device: Device | None = None) -> Run:
     """Check all that can be checked, open the data, initialize the model, and prepare the run's folder.
@@ -104,6 +111,7 @@ def prepare_run(settings: TrainSettings, processes: Processes = ONE_PROCESS, dev
         data = replace(data, tokenizer=parent.tokenizer)
     config = model_config(settings.model, data.tokenizer.vocab_size) if parent is None else parent.config
     trained = windowed(config, settings)
+    adapter_sizes(trained, settings.lora)
     available = available_memory(device.torch_device)
     memory = check_fit(settings, trained, device, available, processes.count)
     model, inherited = initial_model(settings, config, parent)
@@ -117,6 +125,7 @@ def prepare_run(settings: TrainSettings, processes: Processes = ONE_PROCESS, dev
     if settings.checkpoints.resume:
         checkpoint = load_newest_checkpoint(folder.checkpoints, processes)
         check_same_run(checkpoint, settings, data.identity(), folder.settings_file)
+        check_same_base(checkpoint, settings.parent.init, inherited)
         warn_of_other_machine(checkpoint, settings, device, processes)
     found = (trained, memory, available, model, inherited, watcher, checkpoint)
     return Run(settings, processes, device, data, windows, folder, *found)
@@ -132,7 +141,9 @@ def open_parent(settings: TrainSettings, folder: RunFolder) -> Parent | None:
     init = settings.parent.init
     if init is None:
         return None
-    checkpoint = _readable_checkpoint(folder) if settings.checkpoints.resume else None
+    # Checkpoints of LoRA have the adapter merged into the weights: the frozen ones are in the folder only.
+    from_checkpoint = settings.checkpoints.resume and settings.lora.lora_rank is None
+    checkpoint = _readable_checkpoint(folder) if from_checkpoint else None
     if checkpoint is not None:
         parent = replace(read_parent(checkpoint), resumed=True)
     else:
@@ -173,7 +184,8 @@ def initial_model(
     if parent.resumed:
         return Transformer(config), inherit_again(parent.description)
     model, dtype = parent.load_model()
-    return model.train(), inherit(parent.description, parent.tokenizer, dtype)
+    add_adapters(model, settings.lora)
+    return model, inherit(parent.description, parent.tokenizer, dtype)
 
 
 def prepare_folder(folder: RunFolder, settings: CheckpointSettings) -> None:
@@ -209,6 +221,8 @@ def _delete_run(folder: RunFolder) -> None:
     link_best(folder.checkpoints, None)
     if (folder.model / "ownlm.json").is_file():  # any other folder of this name is not a run's
         remove(folder.model)
+    if (folder.adapter / ADAPTER_CONFIG).is_file():
+        remove(folder.adapter)
 
 
 def log_plan(run: Run) -> None:
@@ -224,6 +238,13 @@ def log_plan(run: Run) -> None:
         *(f"{parameters:,}", config.num_layers, config.d_model, config.num_heads, config.context_length),
         f"{config.vocab_size:,}",
     )
+    if run.settings.lora.lora_rank is not None:
+        lora, trained = run.settings.lora, run.trained_parameters
+        logger.info(
+            "LoRA: %s parameters are trained, %.2f %% of the model's: rank %d, alpha %g, beside %s",
+            *(f"{trained:,}", 100 * trained / parameters, lora.lora_rank, lora.lora_alpha),
+            ", ".join(adapter_sizes(config, lora)),
+        )
     validation = f"{len(run.data.validation):,}" if run.data.validation else "none"
     logger.info("data: %s tokens for training, %s for validation", f"{tokens:,}", validation)
     manifest = run.data.train.manifest

@@ -16,6 +16,7 @@ from trainer.checkpoints.checkpoint import Checkpoint, load_newest_checkpoint, r
 from trainer.checkpoints.folders import checkpoint_path
 from trainer.checkpoints.run_state import RunState
 from trainer.checkpoints.saving import Saver
+from trainer.components.lora import load_adapter
 from trainer.components.loss import TrainingLoss
 from trainer.components.optimizer import build_optimizer
 from trainer.compute.device import Device
@@ -118,7 +119,10 @@ class Trainer:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Return to where the run was when a checkpoint was saved."""
-        load_weights(self.model, checkpoint.model.state_dict())
+        if checkpoint.adapter is None:
+            load_weights(self.model, checkpoint.model.state_dict())
+        else:
+            load_adapter(self.model, checkpoint.adapter.weights)
         self.optimizer.load_state_dict(checkpoint.optimizer)  # moves the state to the parameters' device
         shard_state(self.optimizer)
         if checkpoint.random is not None:
@@ -140,6 +144,7 @@ class Trainer:
                 settings=to_table(self.settings),
                 data=self.run.data.identity(),
                 parameters=self.model.config.num_parameters,
+                trained_parameters=self.run.trained_parameters,
                 tokens=self.settings.shapes.tokens(self.settings.optimization.max_steps),
                 step=self.state.step,
                 device=str(self.run.device),

@@ -107,7 +107,7 @@ def test_it_says_what_the_folder_says(write: Write) -> None:
 
 
 def test_where_it_comes_from(write: Write) -> None:
-    parent = {"name": "SmolLM2-135M", "weights_sha256": "ab12"}
+    parent = {"name": "SmolLM2-135M", "weights_sha256": {"model.safetensors": "ab12"}}
     path = write(provenance={"parent": parent}, training=record())
     assert ModelCard.load(path / "README.md").data.base_model == "SmolLM2-135M"
     text = (path / "README.md").read_text()

@@ -17,12 +17,15 @@ from shared.system.cpu_count import available_processors
 from trainer.compute.device import Device, choose_device
 from trainer.compute.threads import prepare_threads
 from trainer.console.progress import NewBar, Report
-from trainer.errors import TrainerError
+from trainer.errors import TrainerError, UsageError
+from trainer.evaluation.scoring import default_batch_tokens
+from trainer.evaluation.tasks.chat import open_chat
 from trainer.evaluation.tasks.formats import Format
 from trainer.evaluation.tasks.generation import AnswerRules
 from trainer.evaluation.tasks.items import Item
 from trainer.evaluation.tasks.matching import Matching
 from trainer.evaluation.tasks.metrics import Metric
+from trainer.evaluation.tasks.prompting import Examples, Prompting
 from trainer.evaluation.tasks.reading import TaskFile
 from trainer.evaluation.tasks.runners import AnswerRunner, LikelihoodRunner, Runner, Work
 from trainer.evaluation.tasks.tallies import AnswerTally, ChoiceTally, LastWordTally, Sample
@@ -35,8 +38,7 @@ logger = logging.getLogger(__name__)
 
 # Questions that are put together, so that those of similar length share a batch: so many, or so many characters.
 _GROUP_ITEMS, _GROUP_CHARACTERS = 1024, 1 << 22
-_BATCH_TOKENS_ON_CPU = 1024
-_BATCH_TOKENS_ELSEWHERE = 32768
+_ANSWER_TOKENS = 256  # where none are given: as in lm-evaluation-harness
 # Of answers, whose keys and values are kept.
 _CACHE_TOKENS_ON_CPU = 8192
 _CACHE_TOKENS_ELSEWHERE = 131072
@@ -94,16 +96,24 @@ def evaluate_tasks(model: Path, settings: EvaluateSettings, new_bar: NewBar) -> 
     """
     machine, questions = settings.machine, settings.questions
     paths = [path for named in questions.tasks for path in expand(named)]
+    if questions.samples is not None and questions.samples.resolve() in {path.resolve() for path in paths}:
+        raise UsageError(f"{questions.samples} is a file of questions: --samples would overwrite it; name another file")
     memory = EncodingMemory(settings.reading.memory_bytes, available_processors()).record
     files = [TaskFile.open(path, memory=memory, limit=questions.limit, prompt=questions.prompt) for path in paths]
+    examples = None
+    if questions.shots_from is not None:
+        file = TaskFile.open(questions.shots_from, memory=memory, limit=questions.shots, prompt=questions.prompt)
+        examples = Examples.read(file, questions.shots)
     prepare_threads(machine.threads)
     device = choose_device(machine.device, machine.dtype)
     folder = load_model_folder(model, device=device.torch_device, dtype=torch.float32, research=True)
-    asking = [_Asking(file, folder, device, settings) for file in files]
-    for each in asking:
-        each.check()
-    report_progress = new_bar("scoring", sum(each.work.tokens for each in asking))
     with ExitStack() as stack:
+        chat = stack.enter_context(open_chat(folder)) if questions.chat else None
+        prompting = Prompting(examples, chat)
+        asking = [_Asking(file, prompting, folder, device, settings) for file in files]
+        for each in asking:
+            each.check()
+        report_progress = new_bar("scoring", sum(each.work.tokens for each in asking))
         samples = None
         if questions.samples is not None:
             samples = stack.enter_context(questions.samples.open("w", encoding="utf-8"))
@@ -121,7 +131,10 @@ class _Asking:
         work: What they take; known after `check`.
     """
 
-    def __init__(self, file: TaskFile, folder: ModelFolder, device: Device, settings: EvaluateSettings) -> None:
+    def __init__(
+        self, file: TaskFile, prompting: Prompting, folder: ModelFolder, device: Device, settings: EvaluateSettings
+    ) -> None:
+        self._prompting = prompting
         self._file = file
         self._folder = folder
         self._device = device
@@ -168,8 +181,9 @@ class _Asking:
         group: list[Item] = []
         size = 0
         for file_format, item in self._file.items():
-            group.append(item)
-            size += len(item.context)
+            asked = self._prompting.ask(item, file_format)
+            group.append(asked)
+            size += len(asked.context) + sum(map(len, item.choices))
             if len(group) == _GROUP_ITEMS or size >= _GROUP_CHARACTERS:
                 yield file_format, group
                 group, size = [], 0
@@ -178,14 +192,17 @@ class _Asking:
 
     def _runner(self, file_format: Format) -> Runner:
         questions, batch_size = self._settings.questions, self._settings.machine.batch_size
-        on_cpu = self._device.torch_device.type == "cpu"
         if file_format.kind == "answer":
-            tokens = _CACHE_TOKENS_ON_CPU if on_cpu else _CACHE_TOKENS_ELSEWHERE
-            rules = AnswerRules(questions.max_answer_tokens, questions.stop, batch_size, tokens)
+            tokens = _CACHE_TOKENS_ON_CPU if self._device.torch_device.type == "cpu" else _CACHE_TOKENS_ELSEWHERE
+            longest = questions.max_answer_tokens or min(_ANSWER_TOKENS, self._folder.config.context_length // 2)
+            ends = set(self._folder.generation.eos_token_ids)
+            chat = self._prompting.chat
+            if chat is not None and chat.end_of_turn is not None:
+                ends.add(chat.end_of_turn)
+            rules = AnswerRules(longest, questions.stop, ends, batch_size, tokens)
             return AnswerRunner(self._folder, rules, AnswerTally(_matching(questions)))
-        tokens = _BATCH_TOKENS_ON_CPU if on_cpu else _BATCH_TOKENS_ELSEWHERE
         tally = LastWordTally() if file_format.kind == "last word" else ChoiceTally()
-        return LikelihoodRunner(self._folder, self._device, batch_size, tokens, tally)
+        return LikelihoodRunner(self._folder, self._device, batch_size, default_batch_tokens(self._device), tally)
 
 
 def _matching(questions: TaskSettings) -> Matching:

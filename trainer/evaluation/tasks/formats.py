@@ -109,7 +109,7 @@ def _index(record: Record, label: object, choices: int) -> int:
     if label in ("", None):
         raise record.error("has no label: the answers of this test set are not published; take the validation set")
     digits = label if isinstance(label, str) else str(label) if type(label) is int else ""
-    index = int(digits) if digits.isascii() and digits.isdecimal() else -1
+    index = int(digits) if len(digits) < 10 and digits.isascii() and digits.isdecimal() else -1
     if not 0 <= index < choices:
         raise record.error(f"expected a label from 0 to {choices - 1}, found {_shown(label)}")
     return index
@@ -132,9 +132,7 @@ def _arc(record: Record, _prompt: str) -> Item:
     if len(texts) != len(labels):
         raise record.error(f"has {len(texts)} choices, but {len(labels)} labels")
     if key not in labels:
-        raise record.error(
-            f"expected one of the labels {', '.join(labels)} in the field 'answerKey', found {_shown(key)}"
-        )
+        raise record.error(f"expected one of the labels {_shown(labels)} in the field 'answerKey', found {_shown(key)}")
     return Item(record.place, f"Question: {stem}\nAnswer:", texts, labels.index(key))
 
 

@@ -1,6 +1,6 @@
 """Answers that the model writes: its most likely token at each step, for many prompts at once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,13 +20,15 @@ class AnswerRules:
 
     Attributes:
         max_tokens: The most tokens of an answer.
-        stop: Texts that end it, and are not part of it. So do the end-of-text ids of the model.
+        stop: Texts that end it, and are not part of it.
+        end_ids: Ids that do the same.
         batch_size: Prompts at once; if None, as many as have `batch_tokens` with their answers.
         batch_tokens: Used if `batch_size` is None.
     """
 
     max_tokens: int
     stop: Sequence[str]
+    end_ids: Collection[int]
     batch_size: int | None
     batch_tokens: int
 
@@ -95,7 +97,7 @@ def _write(folder: ModelFolder, batch: Sequence[_Answer], rules: AnswerRules) ->
         rows = [batch[slot].sampled for slot in slots]
         ids = dict(zip(slots, sample(model.logits(hidden), rows, valid_tokens=folder.valid_tokens), strict=True))
         for slot, token in ids.items():
-            if _is_finished(folder, batch[slot], token, rules.stop):
+            if _is_finished(folder, batch[slot], token, rules):
                 yield batch[slot].number, _up_to_stop(batch[slot].text, rules.stop)
                 slots.remove(slot)
         if not slots:
@@ -109,18 +111,18 @@ def _write(folder: ModelFolder, batch: Sequence[_Answer], rules: AnswerRules) ->
         yield batch[slot].number, _up_to_stop(batch[slot].text + batch[slot].decoder.finish(), rules.stop)
 
 
-def _is_finished(folder: ModelFolder, answer: _Answer, token: int, stop: Sequence[str]) -> bool:
+def _is_finished(folder: ModelFolder, answer: _Answer, token: int, rules: AnswerRules) -> bool:
     """Take a token; whether the answer ends with it."""
     if token == NO_TOKEN:
         raise TrainerError(
             f"the logits of {folder.path} are NaN or infinite; its training has diverged, or it is damaged"
         )
-    if token in folder.generation.eos_token_ids:
+    if token in rules.end_ids:
         answer.text += answer.decoder.finish()
         return True
     answer.sampled.append(token)
     answer.text += answer.decoder.feed(token)
-    return any(each in answer.text for each in stop)
+    return any(each in answer.text for each in rules.stop)
 
 
 def _up_to_stop(text: str, stop: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from trainer.evaluation.tasks.formats import Format, Record, recognize
 from trainer.evaluation.tasks.items import Item
 from trainer.text.formats import decompressor, json_values, numbered_lines
 from trainer.text.parquet import parquet_values
+from trainer.text.sources import STANDARD_INPUT
 from trainer.text.utf8 import CorpusError, valid_utf8
 
 
@@ -40,6 +41,8 @@ class TaskFile:
             UsageError: If its name does not.
             CorpusError: If it is not a file, or cannot be read.
         """
+        if path in STANDARD_INPUT:
+            raise UsageError("questions are read twice, which standard input cannot be: write them to a file")
         if not path.is_file():
             there = "it is a directory; name the files in it" if path.is_dir() else "No such file"
             raise CorpusError(f"{path} cannot be read: {there}")

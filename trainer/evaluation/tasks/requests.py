@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shared.bpe import Tokenizer
-from trainer.evaluation.tasks.items import Item
+from trainer.evaluation.tasks.items import Item, encode_items
 from trainer.evaluation.windows import Ids
 
 
@@ -54,22 +54,18 @@ class RequestEncoder:
                 the place.
         """
         contexts = [item.context.rstrip() for item in items]
-        wholes = [
-            context + item.context[len(context) :] + " " + choice
+        texts = [
+            [context, *(item.context + continuation for continuation in item.continuations)] if context else []
             for item, context in zip(items, contexts, strict=True)
-            for choice in item.choices
         ]
-        ids = self._tokenizer.encode_batch_to_numpy(contexts + wholes, add_special_tokens=True)
-        of_wholes = iter(ids[len(items) :])
-        return [
-            self._request(item, of_context if context else None, [next(of_wholes) for _ in item.choices])
-            for item, context, of_context in zip(items, contexts, ids, strict=False)
-        ]
+        ids = encode_items(self._tokenizer, items, texts)
+        return [self._request(item, *some) for item, some in zip(items, ids, strict=True)]
 
-    def _request(self, item: Item, context: Ids | None, wholes: Sequence[Ids]) -> Request:
+    def _request(self, item: Item, context: Ids | None = None, *wholes: Ids) -> Request:
+        """A request of a context and it with each continuation, or of an item whose context is empty."""
         if context is None:
             context = self._begin(item)
-            texts = [item.context + " " + choice for choice in item.choices]
+            texts = [item.context + continuation for continuation in item.continuations]
             continuations: Sequence[Ids] = self._tokenizer.encode_batch_to_numpy(texts)
         else:
             continuations = [whole[len(context) :] for whole in wholes]

@@ -8,7 +8,7 @@ from shared.lm import ModelFolder
 from trainer.compute.device import Device
 from trainer.errors import TrainerError, UsageError
 from trainer.evaluation.tasks.generation import AnswerRules, write_answers
-from trainer.evaluation.tasks.items import Item
+from trainer.evaluation.tasks.items import Item, encode_items
 from trainer.evaluation.tasks.likelihood import score_requests
 from trainer.evaluation.tasks.requests import Request, RequestEncoder
 from trainer.evaluation.tasks.tallies import AnswerTally, ChoiceTally, LastWordTally, Sample, Tally, all_finite
@@ -140,8 +140,7 @@ class AnswerRunner:
         yield 0, [self.tally.add(item, text) for item, text in zip(items, texts, strict=True)]
 
     def _encode(self, items: Sequence[Item]) -> Sequence[Ids]:
-        texts = [item.context for item in items]
-        prompts = self.folder.tokenizer.encode_batch_to_numpy(texts, add_special_tokens=True)
+        prompts = [ids for [ids] in encode_items(self.folder.tokenizer, items, [[item.context] for item in items])]
         for item, ids in zip(items, prompts, strict=True):
             if not len(ids):
                 raise item.error(

@@ -20,6 +20,8 @@ def to_json(report: TaskReport) -> dict[str, Any]:
         "parameters": report.folder.config.num_parameters,
         "device": str(report.device),
         "limit": report.settings.limit,
+        "shots": report.settings.shots,
+        "chat": report.settings.chat,
         "tasks": [{"file": str(result.path), **result_to_json(result)} for result in report.results],
     }
 
@@ -52,7 +54,10 @@ def to_table(report: TaskReport) -> Group:
             heads = ("", "", "")
     seconds = sum(result.seconds for result in report.results)
     tokens = sum(result.work.tokens for result in report.results)
-    caption = f"{report.device}: {seconds:.1f} s, {tokens / max(seconds, 1e-9):,.0f} tokens/s"
+    rules = f"{report.settings.shots} examples before each question" + (
+        ", by the chat template" if report.settings.chat else ""
+    )
+    caption = f"{rules}\n{report.device}: {seconds:.1f} s, {tokens / max(seconds, 1e-9):,.0f} tokens/s"
     return Group(table, Text(caption, style="dim"))
 
 

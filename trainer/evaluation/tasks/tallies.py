@@ -34,7 +34,7 @@ class ChoiceTally:
         right = right_choices(scores.log_likelihoods, item.choices, item.gold)
         self.accuracy.add(right)
         return {
-            "context": item.context,
+            "context": item.text,
             "choices": item.choices,
             "gold": item.gold,
             "log_likelihoods": scores.log_likelihoods.tolist(),
@@ -59,7 +59,7 @@ class LastWordTally:
         [log_likelihood], [greedy] = scores.log_likelihoods.tolist(), scores.greedy.tolist()
         self.accuracy.add({"acc": greedy})
         self.log_likelihoods.append(log_likelihood)
-        return {"context": item.context, "word": item.choices[0], "log_likelihood": log_likelihood, "acc": greedy}
+        return {"context": item.text, "word": item.choices[0], "log_likelihood": log_likelihood, "acc": greedy}
 
     def metrics(self) -> dict[str, Metric]:
         """See `perplexity`."""
@@ -78,7 +78,7 @@ class AnswerTally:
         answer = self.matching.answer(text)
         right = {"exact_match": self.matching.is_right(answer, item.answers)}
         self.accuracy.add(right)
-        return {"prompt": item.context, "answers": item.answers, "written": text, "answer": answer, **right}
+        return {"prompt": item.text, "answers": item.answers, "written": text, "answer": answer, **right}
 
     def metrics(self) -> dict[str, Metric]:
         """The share of right ones."""
