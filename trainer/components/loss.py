@@ -113,9 +113,9 @@ def chunked_loss(  # noqa: PLR0917 - an operator of torch has positional argumen
     """
     kept = _rows_that_count(targets)
     if kept is None:
-        return _chunked_loss(hidden, weight, targets, scale, z_loss, soft_cap, with_gradients)
+        return _chunked_loss(hidden, weight, targets, scale, z_loss, soft_cap, with_gradients, with_weight)
     loss, nats, some, weight_gradient = _chunked_loss(
-        hidden[kept], weight, targets[kept], scale, z_loss, soft_cap, with_gradients
+        hidden[kept], weight, targets[kept], scale, z_loss, soft_cap, with_gradients, with_weight
     )
     hidden_gradient = torch.zeros_like(hidden if with_gradients else hidden[:0])
     if with_gradients:
@@ -132,7 +132,14 @@ def _rows_that_count(targets: Tensor) -> Tensor | None:
 
 
 def _chunked_loss(  # noqa: PLR0917 - as above
-    hidden: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, z_loss: float, soft_cap: float, with_gradients: bool
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    scale: Tensor,
+    z_loss: float,
+    soft_cap: float,
+    with_gradients: bool,
+    with_weight: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     rows = chunk_rows(hidden.device)
     exact = torch.float64 if hidden.dtype == torch.float64 else torch.float32
