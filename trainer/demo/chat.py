@@ -44,7 +44,7 @@ def make_chat_demo(demo: Path, *, keep: bool = False) -> None:
         InterruptedRunError: SIGINT or SIGTERM was received during training; a checkpoint was saved.
     """
     make_demo(demo, keep=keep)
-    output = demo.with_name(f"{demo.name}-chat")
+    output = demo.absolute().with_name(f"{demo.absolute().name}-chat")  # "." has no name
     if has_model(output):
         logger.info("%s already contains a model; nothing to do", output)
         return
