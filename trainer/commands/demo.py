@@ -23,7 +23,7 @@ def demo(
         output: Folder for the model.
         chat: Also train it to answer questions about stories, a few minutes more, and write that model to OUTPUT-chat.
             It reports how many questions about other stories are answered right before and after.
-        keep: Keep the work folder OUTPUT.work, with the stories, the tokens and the training run.
+        keep: Keep the work folders OUTPUT.work and OUTPUT-chat.work, with the texts, the tokens and the training run.
     """
     from trainer.demo.chat import make_chat_demo
     from trainer.demo.pipeline import make_demo

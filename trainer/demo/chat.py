@@ -8,7 +8,6 @@ from pathlib import Path
 import orjson
 import torch
 
-from shared.bpe import Tokenizer
 from shared.chat import DEFAULT_SPECIAL_TOKENS
 from shared.lm import load_model_folder
 from shared.system.files import to_json, write_bytes, write_text
@@ -45,7 +44,7 @@ def make_chat_demo(demo: Path, *, keep: bool = False) -> None:
         InterruptedRunError: SIGINT or SIGTERM was received during training; a checkpoint was saved.
     """
     make_demo(demo, keep=keep)
-    output = demo.with_name(f"{demo.name}-chat")
+    output = demo.absolute().with_name(f"{demo.absolute().name}-chat")  # "." has no name
     if has_model(output):
         logger.info("%s already contains a model; nothing to do", output)
         return
@@ -55,7 +54,7 @@ def make_chat_demo(demo: Path, *, keep: bool = False) -> None:
     training = [*islice(examples(_TRAINING_SEED, held_out=False), recipe.CONVERSATIONS)]
     asked, before = _ask_parent(parent, template)
     with progress() as new_bar:
-        tokens = _encode(work, {TRAIN: training, VALIDATION: asked}, parent.tokenizer, template, new_bar)
+        tokens = _encode(work, {TRAIN: training, VALIDATION: asked}, parent, template, new_bar)
     settings = starting_from(recipe.chat_settings(tokens, work / "run"), demo, DEFAULT_SPECIAL_TOKENS)
     model = train_to_the_end(settings)
     after = _ask_folder(model, template, asked)
@@ -95,7 +94,7 @@ def _ask(answerer: Answerer, asked: Sequence[Example], when: str) -> Accuracy:
 
 
 def _encode(
-    work: Path, splits: Mapping[str, Sequence[Example]], tokenizer: Tokenizer, template: ChosenTemplate, new_bar: NewBar
+    work: Path, splits: Mapping[str, Sequence[Example]], parent: Parent, template: ChosenTemplate, new_bar: NewBar
 ) -> Path:
     """Write conversations and their token files, where those are missing; gives the folder of these."""
     tokens = work / "tokens"
@@ -104,7 +103,8 @@ def _encode(
             continue
         file = work / f"{split}.jsonl"
         write_bytes(file, b"".join(orjson.dumps(each.conversation) + b"\n" for each in asked))
-        settings = EncodeSettings(chat=True, context_length=recipe.CONTEXT_LENGTH, split=split, overwrite=True)
+        length = parent.config.context_length
+        settings = EncodeSettings(chat=True, context_length=length, split=split, overwrite=True)
         bar = new_bar(f"encoding {split}", file.stat().st_size)
-        encode_files([file], tokenizer, tokens, settings, template=template, progress=bar)
+        encode_files([file], parent.tokenizer, tokens, settings, template=template, progress=bar)
     return tokens

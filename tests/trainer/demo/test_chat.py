@@ -34,7 +34,6 @@ def use_small_recipe(patch: pytest.MonkeyPatch) -> None:
         "CORPUS_BYTES": 100_000,
         "VOCAB_SIZE": 300,
         "VALIDATION_FRACTION": 0.1,
-        "CONTEXT_LENGTH": CONTEXT,
         "CONVERSATIONS": 20,
         "HELD_OUT_QUESTIONS": 3,
         "training_settings": lambda data, output: settings(data, output, steps=2),
