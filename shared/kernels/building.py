@@ -162,7 +162,7 @@ def _define_entry(context, module, kernel: KernelFunction, compilation) -> None:
     for value in results:
         builder.store(_as_word(builder, value), words.next_address())
     builder.ret_void()
-    if kernel.calls_python and results:
+    if isinstance(kernel.result, types.Scalar) and kernel.result.is_object:
         _define_builtin(module, entry, words.count - 1)
 
 
@@ -175,10 +175,7 @@ def _define_builtin(module, entry, result: int) -> None:
     words = llvm.call(builder, "PyCapsule_GetPointer", _WORD.as_pointer(), capsule, ir.Constant(thing, None))
     builder.store(builder.ptrtoint(argument, _WORD), words)
     builder.call(entry, [words])
-    value = builder.load(builder.gep(words, [_WORD(result)]))
-    with builder.if_then(builder.icmp_signed("<", value, _WORD(0)), likely=False):
-        builder.ret(ir.Constant(thing, None))
-    builder.ret(llvm.call(builder, "PyLong_FromSsize_t", thing, value))
+    builder.ret(builder.inttoptr(builder.load(builder.gep(words, [_WORD(result)])), thing))
 
 
 class _Words:

@@ -39,7 +39,7 @@ _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.argtypes = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
 _new_capsule.restype = ctypes.py_object
 _new_function = ctypes.pythonapi.PyCFunction_NewEx
-_new_function.argtypes = ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p
+_new_function.argtypes = ctypes.c_void_p, ctypes.py_object, ctypes.py_object
 _new_function.restype = ctypes.py_object
 
 
@@ -161,14 +161,15 @@ class Call:
         self.run_only = partial(kernel.machine_code, ctypes.byref(frame))
 
     @cached_property
-    def builtin(self) -> Callable[[object], int]:
+    def builtin(self) -> Callable[[object], Any]:
         """A function in C that runs a kernel made by `calling_python` in a tenth of the time that ctypes takes.
 
         The kernel's first argument is then the address of what the function is called with. Its only result is a
-        number, negative if an exception is set. Keep the call as long as the function.
+        `python_object`, which the function returns, or 0 if an exception is set.
         """
         capsule = _new_capsule(ctypes.addressof(self._frame), None, None)
-        function: Callable[[object], int] = _new_function(ctypes.byref(self._kernel.definition), capsule, None)
+        # The function keeps the call, and with it the frame, as what would be the name of its module.
+        function: Callable[[object], Any] = _new_function(ctypes.byref(self._kernel.definition), capsule, self)
         return function
 
     @cached_property

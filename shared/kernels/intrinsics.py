@@ -16,6 +16,9 @@ Indices are not checked; every caller stays inside its arrays.
                                                      returns their number
     find_utf8(object, data, index)                   the address of a Python string's UTF-8, whose size is written to
                                                      data[index]; 0 and an exception if it has none
+    new_array(numpy_api, data, count)                the address of a new NumPy array of data's first numbers; 0 and an
+                                                     exception if there is no memory for it
+    none()                                           the address of None, with a new reference
     copy_bytes(address, data, index, count)          copies so many bytes from an address to data[index] and after it
     take_ticket(tickets, index)                      add 1 to a counter that threads share, and return what it was
     allocate_like(data, count), release(data)        memory of the C library as an array of the type of another, not
@@ -53,6 +56,8 @@ store_word = Intrinsic("store_word")
 prefetch = Intrinsic("prefetch")
 store_set_bits = Intrinsic("store_set_bits")
 find_utf8 = Intrinsic("find_utf8")
+new_array = Intrinsic("new_array")
+none = Intrinsic("none")
 copy_bytes = Intrinsic("copy_bytes")
 trailing_zeros = Intrinsic("trailing_zeros")
 leading_zeros = Intrinsic("leading_zeros")

@@ -12,6 +12,7 @@ from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.np.numpy_support import as_dtype
 
 from shared.kernels import llvm
 from shared.kernels.intrinsics import BLOCK, LANES
@@ -21,6 +22,7 @@ _BYTES = ir.VectorType(_BYTE, BLOCK)
 _NUMBER = ir.IntType(32)
 _NUMBERS = ir.VectorType(_NUMBER, LANES)
 _WORDS = ir.VectorType(_WORD, LANES)
+_NONE = "_Py_NoneStruct"
 _PLACES = ir.Constant(_BYTES, list(range(BLOCK)))
 
 
@@ -124,6 +126,44 @@ def find_utf8(typing_context, string, sizes, index):
         return builder.ptrtoint(start, _WORD)
 
     return types.int64(types.int64, sizes, types.int64), generate
+
+
+@intrinsic
+def new_array(typing_context, numpy_api, data, count):
+    """A new NumPy array of the first numbers of another; 0 if there is no memory for it."""
+
+    def generate(context, builder, signature, arguments):
+        numpy_api, data, count = arguments
+        thing = _BYTE.as_pointer()
+        parameters = [thing, _NUMBER, _WORD.as_pointer(), _NUMBER, thing, thing, _NUMBER, _NUMBER, thing]
+        new = builder.inttoptr(builder.extract_value(numpy_api, 1), ir.FunctionType(thing, parameters).as_pointer())
+        kind = builder.inttoptr(builder.extract_value(numpy_api, 0), thing)
+        dtype, nothing = as_dtype(signature.args[1].dtype), ir.Constant(thing, None)
+        shape = cgutils.alloca_once_value(builder, count)
+        made = builder.call(
+            new, [kind, _NUMBER(1), shape, _NUMBER(dtype.num), nothing, nothing, _NUMBER(0), _NUMBER(0), nothing]
+        )
+        with builder.if_then(builder.icmp_unsigned("!=", made, nothing), likely=True):
+            # The address of the numbers is the first field of an array behind what all objects have.
+            field = builder.gep(made, [builder.extract_value(numpy_api, 2)])
+            target = builder.load(builder.bitcast(field, thing.as_pointer()))
+            source = llvm.address(context, builder, signature.args[1], data, _WORD(0), _BYTE)
+            llvm.call(builder, "memcpy", thing, target, source, builder.mul(count, _WORD(dtype.itemsize)))
+        return builder.ptrtoint(made, _WORD)
+
+    return types.int64(numpy_api, data, types.int64), generate
+
+
+@intrinsic
+def none(typing_context):
+    """None, with a new reference."""
+
+    def generate(context, builder, signature, arguments):
+        thing = _BYTE.as_pointer()
+        known = builder.module.globals.get(_NONE) or ir.GlobalVariable(builder.module, _BYTE, _NONE)
+        return builder.ptrtoint(llvm.call(builder, "Py_NewRef", thing, known), _WORD)
+
+    return types.int64(), generate
 
 
 @intrinsic

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Scalar:
-    """A number of the machine."""
+    """A number of the machine; as a result it may be the address of a Python object."""
 
     dtype: "np.dtype[Any]"
+    is_object: bool = False
 
     @classmethod
     def named(cls, name: str) -> "Scalar":
@@ -63,6 +64,7 @@ int32 = Annotated[int, Scalar.named("int32")]
 uint32 = Annotated[int, Scalar.named("uint32")]
 int64 = Annotated[int, Scalar.named("int64")]
 uint64 = Annotated[int, Scalar.named("uint64")]
+python_object = Annotated[int, Scalar(np.dtype("int64"), is_object=True)]
 float32 = Annotated[float, Scalar.named("float32")]
 float64 = Annotated[float, Scalar.named("float64")]
 

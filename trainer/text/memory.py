@@ -5,9 +5,9 @@ from shared.system.memory import resident_memory, total_memory
 from trainer.errors import TrainerError
 from trainer.text.utf8 import CorpusError
 
-# Needed for any text: buffers, and libraries that are loaded later; and the pretoken cache of each thread.
-_RESERVE_BYTES = 64 << 20
-_THREAD_BYTES = 64 << 20
+# Needed for any text: two tables of pretokens, and libraries that are loaded later; and the buffers of each thread.
+_RESERVE_BYTES = 160 << 20
+_THREAD_BYTES = 16 << 20
 # The most that each byte of text without a place to cut takes: up to 32 bytes to encode it (one pretoken, or pretokens
 # as Python strings), and up to 28 to read the next one meanwhile (a JSON line that is an array of empty arrays).
 _BYTES_PER_BYTE = 64
@@ -19,7 +19,7 @@ class EncodingMemory:
 
     Args:
         limit: Bytes that the process may hold; half of the machine's memory if None.
-        threads: How many threads encode, each with its own caches.
+        threads: How many threads encode, each with its own buffers.
 
     Attributes:
         part: Bytes of text that may be encoded at once.

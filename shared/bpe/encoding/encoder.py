@@ -8,28 +8,30 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shared.bpe.encoding.pretoken_memory import PretokenMemory
 from shared.bpe.encoding.text_memory import locate, utf8_at
 from shared.bpe.kernels.boundaries import SpecialTokens, next_cut
 from shared.bpe.kernels.classes import character_classes
-from shared.bpe.kernels.encoding import NOT_DONE, SLACK, Texts, encode_pretokens, encode_string, encode_texts
-from shared.bpe.kernels.pretoken_cache import Cache, move_pretokens, new_cache
+from shared.bpe.kernels.encoding import SLACK, Texts, encode_pretokens, encode_string, encode_texts
+from shared.bpe.kernels.pretoken_cache import Table, is_full, new_cache
 from shared.bpe.kernels.pretoken_merging import NO_MEMORY
 from shared.bpe.kernels.scanner import PATTERN_IDS, Scanner
 from shared.bpe.kernels.tables import Tables, build_tables
 from shared.bpe.patterns.named import PATTERNS, TimeBudget, split
 from shared.bpe.vocabulary import Vocabulary
 from shared.kernels.intrinsics import BLOCK
+from shared.kernels.numpy_api import numpy_api
 from shared.system.cpu_count import available_processors
 from shared.system.thread_pool import in_order
 
 Ids = npt.NDArray[np.uint32]
 
-# Entries of the cache, and 64-bit words of its store. A full cache is replaced by the next: 0.2, 1.3, 10 and 48 MB.
-_CACHE_SIZES = ((1 << 12, 1 << 12), (1 << 15, 1 << 15), (1 << 18, 1 << 18), (1 << 20, 1 << 21))
 _CUTS = 1 << 11
 # Characters of short texts that are encoded by one call, and that make another thread worth starting; and texts that
 # are counted at once.
 _SHARE, _COUNTED = 3 << 18, 64
+# Bytes for which `encode_short` has room; it hands longer texts on.
+_SHORT = 1 << 14
 # Bytes of a long text that are encoded by one call.
 _PART = 1 << 18
 # Ids for which a buffer is reused: new memory costs more than the copy out of the buffer.
@@ -37,29 +39,21 @@ _SMALL = 1 << 20
 
 
 class _Workspace:
-    """The cache of pretokens, which grows, and the buffers that one thread at a time uses."""
+    """The buffers that one thread at a time uses, and how it sees the pretokens of all."""
 
-    def __init__(self, tables: Tables, pattern: int):
+    def __init__(self, tables: Tables, pattern: int, pretokens: tuple[Table, Table], *, text: int, out: int):
         self._tables = tables
         self.scanner = Scanner(pattern, character_classes(), np.empty(_CUTS, np.int64))
-        self._level = -1
-        self.cache: Cache
-        self.text = np.empty(2 * _SHARE + BLOCK, np.uint8)
-        self.out = np.empty(_SMALL + SLACK, np.uint32)
-        self.grow()
+        self.text = np.empty(text + BLOCK, np.uint8)
+        self.out = np.empty(out + SLACK, np.uint32)
+        self.use(pretokens)
 
-    def grow(self) -> None:
-        """Move to the next larger cache; the largest one is final."""
-        if self._level + 1 == len(_CACHE_SIZES):
-            self.cache.counters[1] = np.iinfo(np.int64).max
-            return
-        self._level += 1
-        cache = new_cache(*_CACHE_SIZES[self._level])
-        if self._level > 0:
-            move_pretokens(self.cache, cache)
-        self.cache = cache
-        self._call = encode_string.prepare(0, self._tables, cache, self.scanner, self.text, self.out)
-        self.encode_string = self._call.builtin
+    def use(self, pretokens: tuple[Table, Table]) -> None:
+        """Go on with other tables of pretokens."""
+        self.pretokens = pretokens
+        self.cache = new_cache(*pretokens)
+        call = encode_string.prepare(0, numpy_api(), self._tables, self.cache, self.scanner, self.text, self.out)
+        self.encode_string = call.builtin
 
 
 class Encoder:
@@ -74,7 +68,10 @@ class Encoder:
         names = {expression: name for name, expression in PATTERNS.items()}
         self._pattern = PATTERN_IDS.get(names.get(vocabulary.pattern, ""), -1)
         self._tables = build_tables(vocabulary)
-        self._idle: list[_Workspace] = []
+        self._memory = PretokenMemory()
+        # That of short texts, whose threads take turns by the interpreter lock; and others.
+        self._workspace = self._new_workspace(_SHORT, _SHORT)
+        self._idle = [self._new_workspace(2 * _SHARE, _SMALL)]
 
     def encode_short(self, text: str) -> Ids:
         """The ids of a short text, by a named pattern, with the least overhead; it keeps the interpreter lock.
@@ -82,15 +79,12 @@ class Encoder:
         Raises:
             SurrogateError: The text holds a lone surrogate.
         """
-        workspace = self._take_workspace()
         try:
-            count = workspace.encode_string(text)
-            if count != NOT_DONE:
-                return workspace.out[:count].copy()
+            ids: Ids | None = self._workspace.encode_string(text)
+            if ids is not None:
+                return ids
         except UnicodeEncodeError:  # below it is raised again, and says where
             pass
-        finally:
-            self._idle.append(workspace)
         return next(self.encode_each([text], max_threads=1))
 
     def encode_each(self, texts: Iterable[str], *, max_threads: int | None = None) -> Iterator[Ids]:
@@ -194,7 +188,7 @@ class Encoder:
             encode_texts(self._tables, workspace.cache, workspace.scanner, texts, out, id_ends, state)
             if state[0] < len(id_ends):
                 _check_memory(state[2], len(texts.data))
-                workspace.grow()
+                self._grow(workspace)
         return id_ends
 
     def _encode_by_expression(
@@ -207,8 +201,8 @@ class Encoder:
             cuts = start + np.cumsum([len(pretoken.encode()) for pretoken in pretokens], dtype=np.int64)
             filled = encode_pretokens(self._tables, workspace.cache, data, start, cuts, len(cuts), out, filled)
             _check_memory(filled, end - start)
-            if workspace.cache.counters[0] >= workspace.cache.counters[1]:
-                workspace.grow()
+            if is_full(workspace.cache.table):
+                self._grow(workspace)
             if texts.terminator >= 0 and index + 1 < len(id_ends):
                 out[filled] = texts.terminator
                 filled += 1
@@ -216,10 +210,24 @@ class Encoder:
 
     def _take_workspace(self) -> _Workspace:
         """An unused workspace. The caller returns it to the idle ones, unless it was interrupted."""
+        pretokens = self._memory.tables
         try:
-            return self._idle.pop()  # atomic, like append
+            workspace = self._idle.pop()  # atomic, like append
         except IndexError:
-            return _Workspace(self._tables, self._pattern)
+            return self._new_workspace(2 * _SHARE, _SMALL)
+        if workspace.pretokens is not pretokens:
+            workspace.use(pretokens)
+        return workspace
+
+    def _new_workspace(self, text: int, out: int) -> _Workspace:
+        return _Workspace(self._tables, self._pattern, self._memory.tables, text=text, out=out)
+
+    def _grow(self, workspace: _Workspace) -> None:
+        """Go on with a table that is not full."""
+        self._memory.grow(workspace.cache.table)
+        self._idle.clear()  # they would keep older tables
+        for each in (workspace, self._workspace):
+            each.use(self._memory.tables)
 
 
 def _check_memory(filled: int, length: int) -> None:

@@ -4,34 +4,30 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shared.bpe.kernels.atomics import observe
 from shared.bpe.kernels.pretoken_cache import (
     AHEAD,
-    COUNT_SHIFT,
     ENTRY,
-    GROUP,
     KEPT_BYTES,
     NO_KEY,
-    SHORT_IDS,
-    STORED,
     Cache,
     copy_short_ids,
-    copy_stored_ids,
+    has_short,
     home_of,
-    is_short_entry,
-    put_into_store,
-    swap,
+    keep,
+    look_up,
 )
-from shared.bpe.kernels.pretoken_keys import SHORT_BYTES, Key, key_of
+from shared.bpe.kernels.pretoken_keys import Key, key_of
 from shared.bpe.kernels.pretoken_merging import NO_MEMORY, SHORT, merge_long, merge_short
 from shared.bpe.kernels.scanner import Scanner, scan
 from shared.bpe.kernels.tables import Tables, whole_token
 from shared.kernels.compiling import calling_python, compiled, inlined
-from shared.kernels.intrinsics import BLOCK, copy_bytes, find_utf8, load_word, prefetch, store_word
-from shared.kernels.types import Bytes, Int64Array, Uint8Array, Uint32Array, int64
+from shared.kernels.intrinsics import BLOCK, copy_bytes, find_utf8, load_word, new_array, none, prefetch, store_word
+from shared.kernels.numpy_api import NumPyApi
+from shared.kernels.types import Bytes, Int64Array, Uint8Array, Uint32Array, int64, python_object
 
 # Entries that an output array needs beyond one for each byte, since ids are written several at a time.
 SLACK = 16
-NOT_DONE = 1 << 62
 
 
 @inlined
@@ -39,7 +35,6 @@ def _merge_pretoken(
     tables: Tables, cache: Cache, text: Bytes, start: int64, length: int64, out: Uint32Array, filled: int64
 ) -> int64:
     """Write the ids of a pretoken that is in no cache to `out[filled:]`; returns where they end."""
-    cache.counters[0] += 1
     whole = whole_token(tables, text, start, start + length)
     if whole >= 0:
         out[filled] = whole
@@ -47,21 +42,6 @@ def _merge_pretoken(
     if length <= SHORT:
         return merge_short(tables, text, start, length, cache.ids, cache.candidates, out, filled)
     return merge_long(tables, text, start, length, out, filled)
-
-
-@inlined
-def _keep(cache: Cache, text: Bytes, start: int64, length: int64, key: Key, entry: int64, ids: Uint32Array) -> None:
-    """Make an entry of a pretoken with its ids."""
-    entries = cache.entries
-    entries[entry] = key.low
-    if length <= SHORT_BYTES and ids.size <= SHORT_IDS:
-        entries[entry + 1] = key.high | (np.uint64(ids.size) << COUNT_SHIFT)
-        entries[entry + 2] = load_word(ids, 0)
-        entries[entry + 3] = load_word(ids, 2)
-    else:
-        entries[entry + 1] = STORED
-        entries[entry + 2] = put_into_store(cache, text, start, length, ids)
-        entries[entry + 3] = key.high
 
 
 @compiled
@@ -73,32 +53,14 @@ def _encode_rare(
     Returns:
         Where they end, or NO_MEMORY.
     """
-    home = np.int64(home_of(cache.entries, key))
-    entries = cache.entries
-    vacant = home ^ ENTRY
-    for step in range(0, GROUP, ENTRY):
-        entry = home ^ step
-        second = load_word(entries, entry + 1)
-        if second == 0:
-            vacant = entry
-            break
-        done = filled
-        if second == STORED:
-            if load_word(entries, entry) == key.low and load_word(entries, entry + 3) == key.high:
-                position = np.int64(load_word(entries, entry + 2))
-                done = copy_stored_ids(cache, position, text, start, length, out, filled)
-                if done == filled:
-                    vacant = entry
-                    break
-        elif is_short_entry(entries, entry, key):
-            done = copy_short_ids(entries, entry, out, filled)
-        if done > filled:
-            if step > 0:
-                swap(entries, home, entry)
-            return done
-    done = _merge_pretoken(tables, cache, text, start, length, out, filled)
-    if done != NO_MEMORY and length <= KEPT_BYTES:
-        _keep(cache, text, start, length, key, vacant, out[filled:done])
+    done, unused = look_up(cache.table, text, start, length, key, out, filled)
+    if done > filled:
+        return done
+    done = look_up(cache.older, text, start, length, key, out, filled).filled
+    if done == filled:
+        done = _merge_pretoken(tables, cache, text, start, length, out, filled)
+    if done != NO_MEMORY and length <= KEPT_BYTES and unused >= 0:
+        keep(cache.table, text, start, length, key, unused, out[filled:done])
     return done
 
 
@@ -109,7 +71,7 @@ def _prepare(cache: Cache, text: Bytes, start: int64, ends: Int64Array, first: i
     Returns:
         Where the last of them ends.
     """
-    keys, entries = cache.keys, cache.entries
+    keys, entries = cache.keys, cache.table.entries
     slot = 0
     for pretoken in range(first, last):
         end = np.int64(load_word(ends, pretoken))
@@ -147,7 +109,7 @@ def encode_pretokens(
         out: At least one entry for each byte of the pretokens, and SLACK more.
         filled: Entries of `out` that are taken already.
     """
-    keys, entries = cache.keys, cache.entries
+    keys, entries = cache.keys, cache.table.entries
     ahead = start
     for first in range(0, num_pretokens, AHEAD):
         last = min(first + AHEAD, num_pretokens)
@@ -157,8 +119,13 @@ def encode_pretokens(
             end = np.int64(load_word(ends, pretoken))
             key, home = Key(load_word(keys, slot), load_word(keys, slot + 1)), np.int64(load_word(keys, slot + 2))
             slot += 3
-            if is_short_entry(entries, home, key):
-                filled = copy_short_ids(entries, home, out, filled)
+            # Both entries of the line, without a branch on which of them it is.
+            first_second, second = observe(entries, home + 1), observe(entries, (home ^ ENTRY) + 1)
+            is_home = has_short(entries, home, first_second, key)
+            entry = home if is_home else home ^ ENTRY
+            second = first_second if is_home else second
+            if is_home | has_short(entries, home ^ ENTRY, second, key):
+                filled = copy_short_ids(entries, entry, second, out, filled)
             else:
                 filled = _encode_rare(tables, cache, text, start, end - start, key, out, filled)
                 if filled == NO_MEMORY:
@@ -187,8 +154,7 @@ def encode_text(
 ) -> Encoded:
     """Write the ids of a text to `out[filled:]`.
 
-    It ends early once `cache.counters[0]` has reached `cache.counters[1]`: the cache is small for such a text, go on
-    with another.
+    It ends early once the cache is full: go on with another.
 
     Args:
         tables: The vocabulary.
@@ -200,7 +166,7 @@ def encode_text(
         out: At least one entry for each byte, and SLACK more.
         filled: Entries of `out` that are taken already.
     """
-    while start < end and cache.counters[0] < cache.counters[1]:
+    while start < end and cache.table.counters[0] < cache.table.counters[1]:
         num_pretokens = scan(scanner, data, start, end)
         filled = encode_pretokens(tables, cache, data, start, scanner.cuts, num_pretokens, out, filled)
         if filled == NO_MEMORY:
@@ -211,36 +177,43 @@ def encode_text(
 
 @calling_python
 def encode_string(
-    string: int64, tables: Tables, cache: Cache, scanner: Scanner, text: Uint8Array, out: Uint32Array
-) -> int64:
-    """Write the ids of a short Python string to `out`; returns their number.
+    string: int64,
+    numpy_api: NumPyApi,
+    tables: Tables,
+    cache: Cache,
+    scanner: Scanner,
+    text: Uint8Array,
+    out: Uint32Array,
+) -> python_object:
+    """The ids of a short Python string, as a NumPy array.
 
     Args:
         string: The address of the object.
+        numpy_api: `numpy_api()`.
         tables: As in `encode_text`.
         cache: As in `encode_text`.
         scanner: As in `encode_text`.
         text: Room for its UTF-8, and BLOCK more.
-        out: One entry for each byte, and SLACK more.
+        out: Room for its ids: one for each byte, and SLACK more.
 
     Returns:
-        NOT_DONE if another cache is needed first, or more memory; -1 if the string has no UTF-8.
+        None if another cache is needed first, or more memory; 0 if the string has no UTF-8.
     """
     address = find_utf8(string, scanner.cuts, 0)
     if address == 0:
-        return -1
+        return 0
     end = scanner.cuts[0]
-    if cache.counters[0] >= cache.counters[1] or end + BLOCK > text.size or end + SLACK > out.size:
-        return NOT_DONE
+    if cache.table.counters[0] >= cache.table.counters[1] or end + BLOCK > text.size or end + SLACK > out.size:
+        return none()
     copy_bytes(address, text, 0, end)
     start = filled = 0
     while start < end:
         num_pretokens = scan(scanner, text, start, end)
         filled = encode_pretokens(tables, cache, text, start, scanner.cuts, num_pretokens, out, filled)
         if filled == NO_MEMORY:
-            return NOT_DONE
+            return none()
         start = scanner.cuts[num_pretokens - 1]
-    return filled
+    return new_array(numpy_api, out, filled)
 
 
 class Texts(NamedTuple):

@@ -1,20 +1,21 @@
-"""A cache of pretokens with their ids.
+"""A cache of pretokens with their ids, which threads share.
 
-Most pretokens were seen before: a cache answers for them, and merging is left for the rest. Its size is fixed,
-so memory stays bounded and no text can make it slow; and it has one owner at a time, so each thread has its own.
+Most pretokens were seen before: a cache answers for them, and merging is left for the rest. Each is put in once and
+stays as it is, so threads read without waiting for each other. Its size is fixed, so memory stays bounded and no text
+can make it slow: once it is full another follows it, which takes over what is still used.
 
     entries   four words for each pretoken, two entries to a line of 64 bytes. Pretokens of up to 15 bytes and 4 ids:
               | bytes 0-7 | bytes 8-14, then a byte: length in its low and number of ids in its high half | ids 0-3 |
               others, which have more in the store:
               | first word of the key | STORED | their place in the store | second word of the key |
-    store     a ring of records, one for each pretoken that was kept there, the oldest overwritten by the newest:
+    store     records, one for each pretoken that was kept there:
               | length in the low and number of ids in the high half | bytes of pretokens longer than 15 | ids |
 
-Keys are those of `pretoken_keys`, with the mark NO_KEY. The second word of an unused entry is zero.
+Keys are those of `pretoken_keys`, with the mark NO_KEY. The second word of an entry is zero as long as it is unused,
+TAKEN while a thread writes the others, and written last.
 
 A hash of the key gives the entry's home. A new pretoken whose home is taken goes elsewhere in the group of eight
-entries around it, and is swapped with the entry at its home when it is found again: so frequent pretokens are at home,
-where one comparison finds them.
+entries around it. Frequent pretokens come early, so most of them are at home, where one comparison finds them.
 """
 
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.bpe.kernels.atomics import add, claim, observe, publish
 from shared.bpe.kernels.pretoken_keys import SHORT_BYTES, SPREAD_HIGH, SPREAD_LOW, Key, bytes_as_word
 from shared.bpe.kernels.pretoken_merging import SCRATCH
 from shared.kernels.compiling import compiled, inlined
@@ -30,45 +32,63 @@ from shared.kernels.types import Bytes, Int64Array, Uint32Array, Uint64Array, bo
 
 SHORT_IDS = 4
 ENTRY, GROUP = 4, 32  # words
-# The longest pretoken that is kept, and the words that it takes at most.
-KEPT_BYTES, KEPT_WORDS = 128, 1 + 128 // 8 + 128 // 2
+KEPT_BYTES = 128  # the longest pretoken that is kept
 
 # Entries that are prefetched before the first of them is read.
 AHEAD = 64
 
 # What the second word of an entry or a key is instead of bytes and a length, which is never 0.
-STORED, NO_KEY = np.uint64(2), np.uint64(1)
+STORED, NO_KEY, TAKEN = np.uint64(2), np.uint64(1), np.uint64(3)
 COUNT_SHIFT = np.uint64(60)
 
 _LINE = 64
 
 _IGNORE_COUNT = np.uint64(4)
-_WITHOUT_COUNT = np.uint64((1 << 60) - 1)
 _HIGH = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
+_WITHOUT_COUNT = np.uint64((1 << 60) - 1)
 
 
-class Cache(NamedTuple):
-    """See the module; what follows the counters is scratch."""
+class Table(NamedTuple):
+    """What threads share, see the module."""
 
     entries: Uint64Array
     store: Uint64Array
-    counters: Int64Array  # pretokens that were merged; after how many to grow; words ever put into the store
+    counters: Int64Array  # entries; after how many it is full; words of the store that are taken
+
+
+class Cache(NamedTuple):
+    """What one thread uses: the table, the one before, from which it takes over pretokens, and scratch."""
+
+    table: Table
+    older: Table
     keys: Uint64Array
     ids: Uint32Array
     candidates: Uint32Array
 
 
-def new_cache(num_entries: int, store_words: int) -> Cache:
-    """An empty cache; both sizes are powers of two, of 8 entries and KEPT_WORDS words at least."""
-    return Cache(
+def new_table(num_entries: int, store_words: int) -> Table:
+    """An empty table; its entries are a power of two, 8 at least."""
+    return Table(
         entries=_aligned_zeros(num_entries * ENTRY),
         store=np.zeros(store_words, np.uint64),
         counters=np.array([0, num_entries // 2, 0], np.int64),
+    )
+
+
+def is_full(table: Table) -> bool:
+    """Whether another should follow it."""
+    return bool(table.counters[0] >= table.counters[1])
+
+
+def new_cache(table: Table, older: Table) -> Cache:
+    """A thread's own."""
+    return Cache(
+        table, older,
         keys=np.empty(3 * AHEAD, np.uint64),
         ids=np.empty(SCRATCH, np.uint32),
         candidates=np.empty(SCRATCH, np.uint32),
-    )
+    )  # fmt: skip
 
 
 def _aligned_zeros(words: int) -> NDArray[np.uint64]:
@@ -86,32 +106,27 @@ def home_of(entries: Uint64Array, key: Key) -> uint64:
 
 
 @inlined
-def is_short_entry(entries: Uint64Array, entry: int64, key: Key) -> boolean:
-    """Whether an entry has this key and the ids with it, whatever their number."""
-    others = (load_word(entries, entry + 1) ^ key.high) << _IGNORE_COUNT
-    return ((load_word(entries, entry) ^ key.low) | others) == 0
+def has_short(entries: Uint64Array, entry: int64, second: uint64, key: Key) -> boolean:
+    """Whether an entry, whose second word was observed, has this key and the ids with it, whatever their number."""
+    return ((load_word(entries, entry) ^ key.low) | ((second ^ key.high) << _IGNORE_COUNT)) == 0
 
 
 @inlined
-def copy_short_ids(entries: Uint64Array, entry: int64, out: Uint32Array, filled: int64) -> int64:
+def copy_short_ids(entries: Uint64Array, entry: int64, second: uint64, out: Uint32Array, filled: int64) -> int64:
     """Write the ids in an entry to `out[filled:]`; returns where they end."""
     store_word(out, filled, load_word(entries, entry + 2))
     store_word(out, filled + 2, load_word(entries, entry + 3))
-    return filled + np.int64(load_word(entries, entry + 1) >> COUNT_SHIFT)
+    return filled + np.int64(second >> COUNT_SHIFT)
 
 
 @inlined
-def copy_stored_ids(
-    cache: Cache, position: int64, text: Bytes, start: int64, length: int64, out: Uint32Array, filled: int64
+def _copy_stored_ids(
+    store: Uint64Array, place: int64, text: Bytes, start: int64, length: int64, out: Uint32Array, filled: int64
 ) -> int64:
-    """Write the ids in the store to `out[filled:]`; returns where they end, `filled` if they are not there any more.
+    """Write the ids of a record to `out[filled:]`; returns where they end, `filled` if it is another pretoken's.
 
     Pretokens of equal hash are distinguished by their bytes.
     """
-    store = cache.store
-    if cache.counters[2] > position + store.size:
-        return filled
-    place = position & (store.size - 1)
     header = load_word(store, place)
     if header & _LOW != np.uint64(length):
         return filled
@@ -128,21 +143,50 @@ def copy_stored_ids(
     return filled + count
 
 
-@inlined
-def _free_position(cache: Cache) -> int64:
-    """Where the next record goes: none is in two parts."""
-    size = cache.store.size
-    position = cache.counters[2]
-    return position if (position & (size - 1)) + KEPT_WORDS <= size else (position + size) & -size
+class Found(NamedTuple):
+    """Where the ids of a pretoken end, if it is there, else where they would begin; and an unused entry, or -1."""
+
+    filled: int64
+    unused: int64
 
 
 @inlined
-def put_into_store(cache: Cache, text: Bytes, start: int64, length: int64, ids: Uint32Array) -> int64:
-    """Store a pretoken of at most KEPT_BYTES bytes and its ids; returns the position."""
-    store = cache.store
-    position = _free_position(cache)
-    place = position & (store.size - 1)
-    first = place
+def look_up(table: Table, text: Bytes, start: int64, length: int64, key: Key, out: Uint32Array, filled: int64) -> Found:
+    """Write the ids of a pretoken to `out[filled:]` if it is anywhere in the group of its home."""
+    entries = table.entries
+    home = np.int64(home_of(entries, key))
+    for step in range(0, GROUP, ENTRY):
+        entry = home ^ step
+        second = observe(entries, entry + 1)
+        if second == 0:
+            return Found(filled, entry)
+        if second == STORED:
+            if load_word(entries, entry) == key.low and load_word(entries, entry + 3) == key.high:
+                place = np.int64(load_word(entries, entry + 2))
+                done = _copy_stored_ids(table.store, place, text, start, length, out, filled)
+                if done > filled:
+                    return Found(done, -1)
+        elif has_short(entries, entry, second, key):
+            return Found(copy_short_ids(entries, entry, second, out, filled), -1)
+    return Found(filled, -1)
+
+
+@inlined
+def _record_words(length: int64, count: int64) -> int64:
+    """The words of a record of so many bytes and ids."""
+    return 1 + ((count + 1) >> 1) + ((length + 7 >> 3) if length > SHORT_BYTES else 0)
+
+
+@inlined
+def _put_into_store(table: Table, text: Bytes, start: int64, length: int64, ids: Uint32Array) -> int64:
+    """Store a pretoken of at most KEPT_BYTES bytes and its ids; returns the place, -1 if there is none left."""
+    store = table.store
+    words = _record_words(length, ids.size)
+    first = add(table.counters, 2, words)
+    if first + words > store.size:
+        publish(table.counters, 0, np.uint64(table.counters[1]))  # it is full
+        return -1
+    place = first
     store[place] = np.uint64(length) | (np.uint64(ids.size) << _HIGH)
     place += 1
     if length > SHORT_BYTES:
@@ -152,49 +196,61 @@ def put_into_store(cache: Cache, text: Bytes, start: int64, length: int64, ids: 
     for index in range(0, ids.size, 2):
         store[place] = load_word(ids, index)
         place += 1
-    cache.counters[2] = position + place - first
-    return position
+    return first
 
 
 @inlined
-def swap(entries: Uint64Array, first: int64, second: int64) -> None:
-    """Let two entries change places."""
-    for word in range(ENTRY):
-        entries[first + word], entries[second + word] = entries[second + word], entries[first + word]
+def keep(table: Table, text: Bytes, start: int64, length: int64, key: Key, entry: int64, ids: Uint32Array) -> None:
+    """Make an unused entry that of a pretoken, unless another thread is faster."""
+    entries = table.entries
+    if length <= SHORT_BYTES and ids.size <= SHORT_IDS:
+        if claim(entries, entry + 1, TAKEN):
+            entries[entry] = key.low
+            entries[entry + 2] = load_word(ids, 0)
+            entries[entry + 3] = load_word(ids, 2)
+            publish(entries, entry + 1, key.high | (np.uint64(ids.size) << COUNT_SHIFT))
+            add(table.counters, 0, 1)
+    else:
+        place = _put_into_store(table, text, start, length, ids)
+        if place >= 0 and claim(entries, entry + 1, TAKEN):
+            entries[entry] = key.low
+            entries[entry + 2] = np.uint64(place)
+            entries[entry + 3] = key.high
+            publish(entries, entry + 1, STORED)
+            add(table.counters, 0, 1)
 
 
 @compiled
-def move_pretokens(old: Cache, new: Cache) -> None:
-    """Copy the pretokens of a cache into a larger one."""
-    for source in range(0, old.entries.size, ENTRY):
-        low, second, last = old.entries[source], old.entries[source + 1], old.entries[source + 3]
-        if second == 0:
-            continue
-        key = Key(low, last if second == STORED else second & _WITHOUT_COUNT)
-        home = np.int64(home_of(new.entries, key))
-        target = home
-        for step in range(0, GROUP, ENTRY):
-            target = home ^ step
-            if new.entries[target + 1] == 0:
-                break
-        position = np.int64(old.entries[source + 2])
-        if second == STORED:
-            if old.counters[2] > position + old.store.size:
+def move_pretokens(old: Table, new: Table) -> None:
+    """Copy the pretokens of a table into a larger one that no thread uses yet, those at home before the others."""
+    for is_home in (True, False):
+        for source in range(0, old.entries.size, ENTRY):
+            low, second, last = old.entries[source], observe(old.entries, source + 1), old.entries[source + 3]
+            if second == 0 or second == TAKEN:
                 continue
-            position = _move_record(old, position, new)
-        new.entries[target], new.entries[target + 1], new.entries[target + 3] = low, second, last
-        new.entries[target + 2] = np.uint64(position)
+            key = Key(low, last if second == STORED else second & _WITHOUT_COUNT)
+            if (np.int64(home_of(old.entries, key)) == source) != is_home:
+                continue
+            home = np.int64(home_of(new.entries, key))
+            for step in range(0, GROUP, ENTRY):
+                target = home ^ step
+                if new.entries[target + 1] == 0:
+                    third = old.entries[source + 2]
+                    if second == STORED:
+                        third = _copy_record(old, np.int64(third), new)
+                    new.entries[target], new.entries[target + 1] = low, second
+                    new.entries[target + 2], new.entries[target + 3] = third, last
+                    new.counters[0] += 1
+                    break
 
 
 @inlined
-def _move_record(old: Cache, position: int64, new: Cache) -> int64:
-    """Copy a record from one store to another; returns its position there."""
-    source = position & (old.store.size - 1)
+def _copy_record(old: Table, source: int64, new: Table) -> uint64:
+    """Copy a record from one store to another; returns its place there."""
     length, count = np.int64(old.store[source] & _LOW), np.int64(old.store[source] >> _HIGH)
-    words = 1 + ((count + 1) >> 1) + ((length + 7 >> 3) if length > SHORT_BYTES else 0)
-    position = _free_position(new)
-    target = position & (new.store.size - 1)
+    target = new.counters[2]
+    words = _record_words(length, count)
     for word in range(words):
         new.store[target + word] = old.store[source + word]
-    new.counters[2] = position + words
-    return position
+    new.counters[2] = target + words
+    return np.uint64(target)

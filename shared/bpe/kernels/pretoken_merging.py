@@ -71,21 +71,22 @@ def merge_short(
         candidates[place] = (tables.byte_ranks[left | (right << np.uint64(8))] << _PLACE_BITS) | np.uint32(place)
         left = right
     alive = ~np.uint64(0) >> np.uint64(SHORT - length)
-    while True:
-        least = _least(candidates, length)
-        if least >= _NO_CANDIDATE:
-            break
+    least = _least(candidates, length)
+    while least < _NO_CANDIDATE:
         place = np.uint64(least & _PLACE_MASK)
         above = alive & (~_ONE << place)
         absorbed = np.uint64(trailing_zeros(above))
         after = np.uint64(trailing_zeros(above & (above - _ONE)))
         before = np.uint64(63) - np.uint64(leading_zeros(alive & ((_ONE << place) - _ONE)))
         alive &= ~(_ONE << absorbed)
+        # The least of the other candidates is found while the new pairs are looked up.
+        candidates[absorbed] = candidates[place] = candidates[before] = NO_RANK
+        others = _least(candidates, length)
         merged = merged_id(tables.merged, least >> _PLACE_BITS)
         ids[place] = merged
-        candidates[absorbed] = NO_RANK
         candidates[place] = (rank_of_pair(slots, merged, ids[after]) << _PLACE_BITS) | np.uint32(place)
         candidates[before] = (rank_of_pair(slots, ids[before], merged) << _PLACE_BITS) | np.uint32(before)
+        least = min(others, candidates[place], candidates[before])
     alive ^= _ONE | (_ONE << np.uint64(length + 1))
     while alive:
         out[filled] = ids[trailing_zeros(alive)]

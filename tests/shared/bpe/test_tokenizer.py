@@ -186,7 +186,7 @@ def test_skip_special_tokens_leaves_control_tokens_out(small: Tokenizer) -> None
 
 
 def test_many_threads_share_one_tokenizer(small: Tokenizer, sample: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.bpe.encoding.encoder._CACHE_SIZES", ((8, 128), (16, 128)))
+    monkeypatch.setattr("shared.bpe.encoding.pretoken_memory._SIZES", ((8, 128), (16, 128)))
     expected = small.encode(sample)
     wrong = []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shared.bpe import kernels
-from shared.bpe.kernels.encoding import _keep
+from shared.bpe.kernels.pretoken_cache import keep
 from shared.kernels.compiler_process import compiled_in_child
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -76,5 +76,5 @@ def test_the_child_ends_with_its_parent() -> None:
 
 
 def test_a_kernel_without_an_entry_says_so() -> None:
-    with pytest.raises(TypeError, match="_keep is inlined into other kernels"):
-        _keep.machine_code  # noqa: B018
+    with pytest.raises(TypeError, match="keep is inlined into other kernels"):
+        keep.machine_code  # noqa: B018

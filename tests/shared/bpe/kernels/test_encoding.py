@@ -1,5 +1,7 @@
 """The compiled encoder against the plain core: every pretoken by scanning, the lowest rank first."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +17,7 @@ from shared.bpe.errors import SurrogateError
 from shared.bpe.kernels.decoding import SLACK as DECODING_SLACK
 from shared.bpe.kernels.decoding import copy_tokens, measure
 from shared.bpe.kernels.encoding import SLACK, encode_pretokens
-from shared.bpe.kernels.pretoken_cache import ENTRY, KEPT_BYTES, move_pretokens, new_cache
+from shared.bpe.kernels.pretoken_cache import ENTRY, KEPT_BYTES, move_pretokens, new_cache, new_table
 from shared.bpe.kernels.pretoken_merging import SCRATCH, SHORT, merge_long, merge_short
 from shared.bpe.kernels.tables import (
     NO_RANK,
@@ -99,7 +101,7 @@ def test_a_cache_of_any_size_changes_nothing(tokenizer: Tokenizer, pretokens: li
     data = np.frombuffer(b"".join(pretokens) or b"\0", np.uint8)
     ends = np.cumsum([len(pretoken) for pretoken in pretokens], dtype=np.int64)
     out = np.empty(len(data) + SLACK, np.uint32)
-    cache = new_cache(8 * groups, 128 * groups)
+    cache = new_cache(new_table(8 * groups, 128 * groups), new_table(8, 0))
     expected = [i for pretoken in pretokens for i in merge_slowly(tokenizer.vocabulary, pretoken)]
     for _ in range(2):
         filled = encode_pretokens(tables_of(tokenizer.vocabulary), cache, data, 0, ends, len(ends), out, 0)
@@ -113,13 +115,36 @@ def test_a_larger_cache_takes_over_what_a_smaller_one_knows(tokenizer: Tokenizer
     data = np.frombuffer(b"".join(pretokens) or b"\0", np.uint8)
     ends = np.cumsum([len(pretoken) for pretoken in pretokens], dtype=np.int64)
     out = np.empty(len(data) + SLACK, np.uint32)
-    small, large = new_cache(1 << 10, 1 << 14), new_cache(1 << 12, 1 << 14)
+    nothing, small, large = new_table(8, 0), new_table(1 << 10, 1 << 14), new_table(1 << 12, 1 << 14)
     tables = tables_of(tokenizer.vocabulary)
-    encode_pretokens(tables, small, data, 0, ends, len(ends), out, 0)
+    expected = [i for pretoken in pretokens for i in merge_slowly(tokenizer.vocabulary, pretoken)]
+    encode_pretokens(tables, new_cache(small, nothing), data, 0, ends, len(ends), out, 0)
     move_pretokens(small, large)
-    filled = encode_pretokens(tables, large, data, 0, ends, len(ends), out, 0)
-    assert out[:filled].tolist() == [i for pretoken in pretokens for i in merge_slowly(tokenizer.vocabulary, pretoken)]
-    assert large.counters[0] == 0
+    assert large.counters[0] == small.counters[0] == len(pretokens)
+    # One that begins empty takes over what is used again.
+    for table, older in ((large, nothing), (new_table(1 << 10, 1 << 14), small)):
+        for _ in range(2):
+            filled = encode_pretokens(tables, new_cache(table, older), data, 0, ends, len(ends), out, 0)
+            assert out[:filled].tolist() == expected
+            assert table.counters[0] == len(pretokens)
+
+
+def test_threads_that_write_one_table_at_once_disturb_nobody(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.bpe.encoding.pretoken_memory._SIZES", ((8, 128), (64, 1 << 10), (1 << 10, 1 << 12)))
+    words = [f" {'été' * (number % 9)}{number * 7919 % 3001:b}" for number in range(3000)]
+    encoder, expected = Encoder(tokenizer.vocabulary), [encode_slowly(tokenizer.vocabulary, word) for word in words]
+
+    def encode(seed: int) -> bool:
+        order = np.random.default_rng(seed).permutation(len(words))
+        ends = np.cumsum([len(words[place].encode()) for place in order])
+        data = "".join(words[place] for place in order).encode()
+        ids, _ = encoder.encode_parts(data, np.array([0, *ends[:-1]]), ends)
+        return bool(ids.tolist() == [i for place in order for i in expected[place]])
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(encode, range(40)))
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -141,20 +166,39 @@ def test_a_custom_pattern_takes_the_regex_path(tokenizer: Tokenizer) -> None:
 
 
 def test_a_cache_that_fills_is_replaced_midway(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.bpe.encoding.encoder._CACHE_SIZES", ((8, 128), (16, 128), (256, 512)))
+    monkeypatch.setattr("shared.bpe.encoding.pretoken_memory._SIZES", ((8, 128), (16, 128), (256, 512)))
     text = SAMPLE + " ".join(f"word{number}x" for number in range(500))
     fresh = Tokenizer(tokenizer.vocabulary)
     assert fresh.encode(text) == encode_slowly(tokenizer.vocabulary, text)
 
 
 def test_short_texts_take_larger_caches_between_them(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.bpe.encoding.encoder._CACHE_SIZES", ((8, 128), (16, 128), (256, 512)))
+    monkeypatch.setattr("shared.bpe.encoding.pretoken_memory._SIZES", ((8, 128), (16, 128), (256, 512)))
     fresh = Tokenizer(tokenizer.vocabulary)
     for number in range(300):
         text = f"word{number}x the cat's été {number * number} "
         assert fresh.encode(text) == encode_slowly(tokenizer.vocabulary, text)
-    (workspace,) = fresh._text_encoder._encoder._idle
-    assert len(workspace.cache.entries) == 256 * ENTRY
+    table, _ = fresh._text_encoder._encoder._memory.tables
+    assert len(table.entries) == 256 * ENTRY
+
+
+def test_the_ids_of_a_short_text_are_an_array_of_their_own(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode_to_numpy("the cat")
+    assert (ids.dtype, ids.flags.owndata, ids.flags.writeable, sys.getrefcount(ids)) == (np.uint32, True, True, 2)
+    tokenizer.encode_to_numpy("another text")
+    assert ids.tolist() == encode_slowly(tokenizer.vocabulary, "the cat")
+    assert tokenizer.encode_to_numpy("").shape == (0,)
+
+
+def test_a_short_text_may_outgrow_its_cache_any_number_of_times(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.bpe.encoding.pretoken_memory._SIZES", ((8, 128),))
+    fresh = Tokenizer(tokenizer.vocabulary)
+    references = sys.getrefcount(None)
+    for number in range(1000):
+        assert fresh.decode(fresh.encode(f"word{number} x{number}y")) == f"word{number} x{number}y"
+    assert abs(sys.getrefcount(None) - references) < 500
 
 
 def test_what_is_no_short_text_is_refused_and_changes_nothing(tokenizer: Tokenizer) -> None:
