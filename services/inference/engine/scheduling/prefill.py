@@ -72,7 +72,8 @@ class PrefillScheduler:
         if tokens is None:
             share = num_blocks_of(len(decoding)) * BLOCK_SIZE
             return min(self._prefill_tokens, max(share, self._min_prefill_tokens))
-        tokens = min(self._prefill_tokens, max(tokens, _LEAST_TOKENS))
+        # A prompt's token costs less than one of the decoding sequences, which reads a cache and is sampled.
+        tokens = min(self._prefill_tokens, max(tokens, _LEAST_TOKENS, len(decoding)))
         is_worth_it = sum(left) > tokens and len(left) >= len(decoding)
         if not is_worth_it or any(one.num_tokens < one.undelayed_until for one in decoding):
             return tokens

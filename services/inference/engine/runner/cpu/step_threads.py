@@ -1,7 +1,7 @@
 """How many threads run a step: chosen by time, measured when the model is loaded and in every step since.
 
-More threads do not always make a step shorter. They wait for each other at every part of a layer, and for any process
-that has taken the processor of one of them; a step of few rows is bound by memory, which one thread may use up.
+More threads do not always make a step shorter. At every part of a layer they wait for the one that is last, also where
+it has lost its processor; a step of few rows is bound by memory, which one thread may use up.
 """
 
 import time

@@ -95,6 +95,22 @@ def test_prompts_get_as_many_tokens_as_there_is_time_for_and_rarely_more(
     assert sum(chunks) >= min(5000, chunk // 2 * len(chunks))
 
 
+def test_prompts_get_as_many_tokens_as_there_are_streams_even_if_these_seem_to_take_long() -> None:
+    """Where 32 streams go on with other prompts all the time, less would keep these waiting."""
+    runner = FakeRunner(num_blocks=2000, num_slots=33, max_step_tokens=97)
+    driver = Driver(runner, PREFILL, tokens_beside=lambda _: 1)
+    for request_id in range(32):
+        driver.submit(request_id, request(3, 600, seed=request_id))
+    while len(driver.tokens(31)[0]) < 2:
+        driver.step()
+    driver.submit(32, request(320, 3))
+    chunks = []
+    while driver.answers[32, 0].prompt is None:
+        driver.step()
+        chunks.append(sum(driver.runner.steps[-1][32:]))
+    assert chunks == [32] * 10
+
+
 def test_where_no_time_is_known_prompts_get_what_they_get_by_count() -> None:
     sizes = []
     for options in ({}, {"tokens_beside": lambda _: None}):
