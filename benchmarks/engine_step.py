@@ -19,6 +19,7 @@ from benchmarks.host import describe_machine, installed_versions
 from services.inference.engine.runner.cpu.kernels import intrinsics
 from services.inference.engine.runner.cpu.kernels.layout import Rows, Threads
 from services.inference.engine.runner.cpu.kernels.linear import linear
+from services.inference.engine.runner.cpu.kernels.phases import PHASE_WORDS
 from services.inference.engine.runner.cpu.panels import KINDS
 from services.inference.engine.runner.cpu.runner import CpuRunner
 from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
@@ -134,13 +135,13 @@ def _our_product(runner: CpuRunner, number: int, inputs: int, outputs: int, rows
     stride, out_stride = (-(-width // intrinsics.PANEL) * intrinsics.PANEL + 16 for width in (inputs, outputs))
     x = Rows(np.random.default_rng(0).normal(size=rows * stride).astype(np.float32), stride)
     out = Rows(np.zeros(rows * out_stride, np.float32), out_stride)
-    matrix = number % (4 * CONFIG.num_layers + 1)
-    barrier, tickets = np.zeros(2 * intrinsics.CACHE_LINE, np.int64), np.zeros(matrix + 1, np.int64)
+    phases = np.zeros(PHASE_WORDS, np.int64)
     calls = [
         linear.prepare(
-            Threads(thread, thread_pool.num_threads, barrier, tickets),
+            Threads(thread, thread_pool.num_threads, phases),
+            0,
             runner._weights,
-            matrix,
+            number % (4 * CONFIG.num_layers + 1),
             x,
             rows,
             np.zeros(0, np.float32),
@@ -151,7 +152,7 @@ def _our_product(runner: CpuRunner, number: int, inputs: int, outputs: int, rows
     ]
 
     def run() -> None:
-        tickets[:] = 0
+        phases[:] = 0
         thread_pool.run(calls)
 
     return run

@@ -23,6 +23,7 @@ from trainer.commands.generate import generate
 from trainer.commands.import_model import import_model
 from trainer.commands.report import report
 from trainer.commands.schedule import schedule
+from trainer.commands.show import show
 from trainer.commands.sweep import sweep
 from trainer.commands.tokens import tokens
 from trainer.commands.train import train
@@ -33,6 +34,7 @@ from trainer.console.program import PROGRAM
 from trainer.console.progress import set_up_logging
 from trainer.errors import InterruptedRunError, UsageError
 from trainer.recipes.options import ScalingOptions
+from trainer.recipes.parent import ParentOptions
 from trainer.settings.file import read_settings_file
 from trainer.settings.whole_numbers import refuse_fractions
 from trainer.sweep.studies import StudyDefaults
@@ -42,7 +44,7 @@ logger = logging.getLogger(__name__)
 _HYPHEN = "\0-"
 """Stands for a lone hyphen while cyclopts parses, which takes that for an option; no argument can contain it."""
 
-DERIVED_OPTIONS = (refuse_fractions, ScalingOptions(verbose=True), StudyDefaults())
+DERIVED_OPTIONS = (refuse_fractions, ParentOptions(), ScalingOptions(verbose=True), StudyDefaults())
 """What checks and fills the options after the command line and the file; each fills what those before left open."""
 
 app = App(
@@ -56,7 +58,7 @@ app = App(
     default_parameter=Parameter(negative_iterable=()),
 )
 for _command in (
-    *(vocab, encode, tokens, estimate, schedule, train, sweep, watch, report),
+    *(vocab, encode, tokens, show, estimate, schedule, train, sweep, watch, report),
     *(evaluate, evaluate_tokenizers, generate, export, demo),
 ):
     app.command(_command)

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from shared.lm import ModelConfig, ModelDescription, YarnScaling
+from shared.lm.evaluations_file import read_evaluations
 from shared.lm.json_file import read_json
 from shared.lm.rope_config import Llama3Scaling, RopeScaling
 from shared.system.checksums import CHECKSUMS_FILE
@@ -43,6 +44,17 @@ class Architecture(BaseModel):
         return cls(**taken, **rope, parameters=config.parameters_by_part)
 
 
+class Evaluation(BaseModel):
+    """A result on a file of questions."""
+
+    file: str
+    format: str = Field(description="HellaSwag, ARC, LAMBADA or questions")
+    questions: int
+    metric: str
+    value: float
+    stderr: float | None = Field(description="Standard error")
+
+
 class Origin(BaseModel):
     """Where a model folder came from, as far as its own files say."""
 
@@ -54,6 +66,7 @@ class Origin(BaseModel):
     tokens: int | None = Field(None, description="Tokens seen in training")
     validation_loss: float | None = Field(None, description="Nats per token")
     bits_per_byte: float | None = None
+    evaluations: list[Evaluation] = Field([], description="What `evaluate --tasks … --record` has found")
 
 
 def read_origin(folder: ModelDescription) -> Origin:
@@ -65,6 +78,7 @@ def read_origin(folder: ModelDescription) -> Origin:
         architecture=_name(architectures[0]) if isinstance(architectures, list) and architectures else None,
         transformers_version=_name(config.get("transformers_version")),
         has_checksums=(folder.path / CHECKSUMS_FILE).exists(),
+        evaluations=[Evaluation(**each._asdict()) for each in read_evaluations(folder.path)],
         **_training(provenance.get("training")),
     )
 

@@ -29,7 +29,7 @@ class InferenceSettings(ServiceSettings):
     max_batch: int = Field(32, ge=1, le=1024, description="Sequences that run at the same time")
     max_queue: int = Field(128, ge=0, description="Sequences that may wait for a slot; further requests get 429")
     prefill_tokens: int | None = Field(
-        None, ge=1, le=65536, description="The most prompt tokens in a step; default: 128 on cpu, 512 on cuda"
+        None, ge=1, le=65536, description="The most prompt tokens in a step; default: 256 on cpu, 512 on cuda"
     )
     # An int: the worker process would import pydantic to unpickle a ByteSize.
     kv_cache_bytes: Annotated[ByteSize, AfterValidator(int)] | None = Field(

@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import orjson
@@ -94,6 +94,20 @@ class Vocabulary:
     def missing_bytes(self) -> bytes:
         """The bytes that occur in UTF-8 but have no token."""
         return bytes(b for b in range(256) if b not in INVALID_UTF8_BYTES and bytes([b]) not in self.ids)
+
+    def with_special_tokens(self, contents: Sequence[str]) -> "Vocabulary":
+        """This vocabulary and more special tokens, with the ids after its last.
+
+        Raises:
+            TokenizerError: One of them is there already, or has the spelling of an ordinary token.
+        """
+        there = {token.content for token in self.added}
+        for number, content in enumerate(contents):
+            if content in there or content in contents[:number]:
+                raise TokenizerError(f"{content!r} is a special token already")
+        first = max((*self.tokens, *(token.id for token in self.added))) + 1
+        new = (AddedToken(first + number, content) for number, content in enumerate(contents))
+        return replace(self, added=(*self.added, *new))
 
     @property
     def alters_text(self) -> bool:

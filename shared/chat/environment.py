@@ -8,32 +8,44 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from jinja2 import Environment, TemplateError, nodes
+from jinja2 import TemplateError, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+
+class ChatEnvironment(ImmutableSandboxedEnvironment):
+    """The environment in which chat templates are compiled.
+
+    Attributes:
+        generation_marks: What is written before and after the text of each `{% generation %}` block.
+        has_generation: Whether a template with such a block was compiled since this was last set to False.
+    """
+
+    generation_marks = ("", "")
+    has_generation = False
 
 
 class _GenerationTag(Extension):
     """`{% generation %}…{% endgeneration %}` marks what the model writes; the text itself is the same without it."""
 
     tags = {"generation"}  # noqa: RUF012 - Jinja's own way
+    environment: ChatEnvironment
 
     def parse(self, parser: Parser) -> nodes.Node:
+        self.environment.has_generation = True
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return nodes.CallBlock(self.call_method("_body"), [], [], body).set_lineno(line)
 
-    @staticmethod
-    def _body(caller: Callable[[], str]) -> str:
-        return caller()
+    def _body(self, caller: Callable[[], str]) -> str:
+        begin, end = self.environment.generation_marks
+        return begin + caller() + end
 
 
-def make_environment() -> Environment:
-    """The environment in which chat templates are compiled."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols]
-    )
+def make_environment() -> ChatEnvironment:
+    """A new environment."""
+    environment = ChatEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols])
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = lambda layout: datetime.now().astimezone().strftime(layout)

@@ -1,13 +1,15 @@
 """The chat templates of a model folder, wherever Hugging Face's libraries put them."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shared.bpe import Tokenizer
 from shared.chat.errors import ChatTemplateError
 from shared.system.errors import shown
-from shared.system.files import parse_json_object
+from shared.system.files import parse_json_object, write_text
 from shared.system.regular_file import read_regular
 
 DEFAULT = "default"
@@ -60,6 +62,38 @@ def read_templates(folder: Path) -> TemplateFile | None:
     config = _read_config(folder / "tokenizer_config.json")
     templates = dict(_from_files(folder)) or dict(_from_config(folder / "tokenizer_config.json", config))
     return TemplateFile(templates, dict(_special_tokens(config))) if templates else None
+
+
+def read_template(file: Path, tokenizer: Tokenizer) -> TemplateFile:
+    """A template in a file of its own, with the tokens that begin and end a text of a tokenizer as variables.
+
+    Raises:
+        ChatTemplateError: The file cannot be read, or is too large; names it.
+    """
+    return TemplateFile({DEFAULT: _read_text(file)}, role_variables(tokenizer))
+
+
+def role_variables(tokenizer: Tokenizer) -> dict[str, str]:
+    """`bos_token` and `eos_token` as templates find them in a folder that the tokenizer was saved to."""
+    roles = {"bos_token": tokenizer.vocabulary.bos, "eos_token": tokenizer.vocabulary.eos}
+    return {name: token for name, token in roles.items() if token is not None}
+
+
+def write_templates(folder: Path, templates: Mapping[str, str]) -> None:
+    """Write templates where `read_templates` finds them.
+
+    Raises:
+        ChatTemplateError: A name cannot be that of a file.
+        OSError: A file cannot be written.
+    """
+    for name, template in templates.items():
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", name):
+            raise ChatTemplateError(f"the chat template {shown(name)} cannot be the name of a file")
+        file = folder / "chat_template.jinja"
+        if name != DEFAULT:
+            file = folder / "additional_chat_templates" / f"{name}.jinja"
+            file.parent.mkdir(exist_ok=True)
+        write_text(file, template)
 
 
 def _from_files(folder: Path) -> Iterator[tuple[str, str]]:

@@ -27,11 +27,14 @@ class Protection:
 
     Attributes:
         mark: The mark.
+        answer_marks: Two more characters that occur nowhere, for `ChatRenderer.render_answers`.
     """
 
     def __init__(self, special_tokens: Iterable[str], values: Any, template: str) -> None:
         used = set(template).union(*map(set, _strings(values)))
-        self.mark = next(chr(code) for code in chain(_NONCHARACTERS, _PRIVATE) if chr(code) not in used)
+        unused = (chr(code) for code in chain(_NONCHARACTERS, _PRIVATE) if chr(code) not in used)
+        self.mark = next(unused)
+        self.answer_marks = (next(unused), next(unused))
         self._tokens = frozenset(special_tokens)
         self._lengths = sorted(set(map(len, self._tokens)))
         self._beginnings = {token[:length] for token in self._tokens for length in range(1, len(token))}
@@ -72,12 +75,15 @@ def encode_rendered(text: str, mark: str, tokenizer: Tokenizer) -> list[int]:
         TokenizerError: The text cannot be encoded.
     """
     ids: list[int] = []
-    for part, token in tokenizer.split_added_tokens(text):
-        if token is not None:
-            ids.append(token.id)
-        else:
-            ids += tokenizer.encode(part.replace(mark, ""), add_special_tokens=False)
+    for part in split_rendered(text, mark, tokenizer):
+        ids += [part] if isinstance(part, int) else tokenizer.encode(part, add_special_tokens=False)
     return ids
+
+
+def split_rendered(text: str, mark: str, tokenizer: Tokenizer) -> Iterator[str | int]:
+    """A rendered text, or a part of it, as the ids of special tokens and the text between them."""
+    for part, token in tokenizer.split_added_tokens(text):
+        yield part.replace(mark, "") if token is None else token.id
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -7,19 +7,46 @@ import select
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from shared.chat.answers import Span
 from shared.chat.errors import ChatTemplateError
 from shared.chat.files import TemplateFile
 
 Message = Mapping[str, Any]
 
+
+class Conversation(NamedTuple):
+    """What a template renders.
+
+    Attributes:
+        messages: As for `ChatRenderer.render`.
+        tools: The same.
+    """
+
+    messages: Sequence[Message]
+    tools: Sequence[Mapping[str, Any]] | None = None
+
+
+class RenderedAnswers(NamedTuple):
+    """A rendered conversation.
+
+    Attributes:
+        text: Its text.
+        answers: The spans of the assistant's answers in it.
+    """
+
+    text: str
+    answers: list[Span]
+
+
 _ROOT = Path(__file__).resolve().parents[2]  # what `shared` is imported from
 _COMMAND = (sys.executable, "-m", "shared.chat.worker")
-_WALL_SECONDS = 30.0  # the worker ends a template after 2 seconds of processor time; this is for one that hangs
+_WALL_SECONDS = (
+    30.0  # without an answer: the worker ends a template after 2 of processor time; this is for one that hangs
+)
 _END_SECONDS = 2.0
 _READ_BYTES = 1 << 20
 
@@ -37,7 +64,6 @@ class ChatRenderer:
         self.file = file
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._unread = b""
 
     def render(
         self,
@@ -60,54 +86,80 @@ class ChatRenderer:
         Raises:
             ChatTemplateError: The template refuses the conversation, fails, or exceeds its time or memory.
         """
-        text = self._ask(
-            self.file.choose(with_tools=bool(tools)),
-            {
-                **self.file.variables,
-                "messages": messages,
-                "tools": tools or None,
-                "documents": None,
-                "add_generation_prompt": add_generation_prompt,
-                **(variables or {}),
-            },
-        )
+        variables = self._variables(messages, tools, add_generation_prompt, variables or {})
+        [answer] = self._ask([variables], None)
+        text: str = _checked(answer)["text"]
         return _up_to_final(text, messages) if continue_final_message else text
+
+    def render_answers(
+        self, conversations: Sequence[Conversation], marks: tuple[str, str], end_of_turn: str | None
+    ) -> list["RenderedAnswers | ChatTemplateError"]:
+        """Render conversations, and find the assistant's answers in each.
+
+        Args:
+            conversations: One after the other.
+            marks: Two characters that occur neither in them nor in the template.
+            end_of_turn: See `rendered_answers`.
+
+        Returns:
+            For each; the error where the template refuses it, or fails with it.
+
+        Raises:
+            ChatTemplateError: The template exceeds its time or memory.
+        """
+        variables = [self._variables(each.messages, each.tools, False, {}) for each in conversations]
+        answers = self._ask(variables, marks, end_of_turn)
+        return [_rendered(answer) for answer in answers]
 
     def close(self) -> None:
         """End the process."""
         with self._lock:
             self._end()
 
-    def _ask(self, template: str, variables: Mapping[str, Any]) -> str:
-        request = json.dumps({"template": template, "variables": variables}).encode() + b"\n"
+    def _variables(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None,
+        add_generation_prompt: bool,
+        more: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        variables = {
+            **self.file.variables,
+            "messages": messages,
+            "tools": tools or None,
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt,
+            **more,
+        }
+        return {"template": self.file.choose(with_tools=bool(tools)), "variables": variables}
+
+    def _ask(
+        self, conversations: Sequence[Mapping[str, Any]], marks: tuple[str, str] | None, end_of_turn: str | None = None
+    ) -> list[dict[str, Any]]:
+        """The worker's answers; one that reports an exceeded limit raises."""
+        request = {"conversations": conversations, "marks": marks, "end_of_turn": end_of_turn}
         with self._lock:
             try:
-                answer = self._exchange(request)
+                return self._exchange(json.dumps(request).encode() + b"\n", len(conversations))
             except BaseException:
                 self._end()
                 raise
-        if "text" in answer:
-            return answer["text"]
-        raise ChatTemplateError(
-            f"the model's chat template refuses the conversation: {answer['refusal']}"
-            if "refusal" in answer
-            else f"the model's chat template failed: {answer['error']}"
-        )
 
-    def _exchange(self, request: bytes) -> dict[str, str]:
-        deadline = time.monotonic() + _WALL_SECONDS
+    def _exchange(self, request: bytes, count: int) -> list[dict[str, Any]]:
         process = self._running()
         assert process.stdin is not None
-        try:
+        lines: list[bytes] = []
+        with contextlib.suppress(BrokenPipeError):
             process.stdin.write(request)
             process.stdin.flush()
-            line = self._read_line(process, deadline)
-        except BrokenPipeError:
-            line = b""
-        if not line:
+            lines = self._read_lines(process, count)
+        if not lines:
             raise ChatTemplateError("the model's chat template failed: its process ended, probably for lack of memory")
-        answer: dict[str, str] = json.loads(line)
-        return answer
+        answers: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        for answer in answers:
+            if "limit" in answer:
+                raise ChatTemplateError(f"the model's chat template failed: {answer['limit']}")
+        return answers
 
     def _running(self) -> "subprocess.Popen[bytes]":
         if self._process is None or self._process.poll() is not None:
@@ -127,21 +179,22 @@ class ChatRenderer:
             self._process.stdin.write(json.dumps(dict(self.file.templates)).encode() + b"\n")
         return self._process
 
-    def _read_line(self, process: "subprocess.Popen[bytes]", deadline: float) -> bytes:
-        """The next line; empty if the process has ended."""
+    def _read_lines(self, process: "subprocess.Popen[bytes]", count: int) -> list[bytes]:
+        """So many lines; none if the process has ended."""
         assert process.stdout is not None
         parts: list[bytes] = []
+        missing = count
         readable = select.poll()
         readable.register(process.stdout, select.POLLIN)
-        while True:
-            if not readable.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        while missing:
+            if not readable.poll(_WALL_SECONDS * 1000):
                 raise ChatTemplateError(f"the model's chat template failed: took more than {_WALL_SECONDS:g} seconds")
             part = os.read(process.stdout.fileno(), _READ_BYTES)
             if not part:
-                return b""
+                return []
             parts.append(part)
-            if part.endswith(b"\n"):  # it answers nothing but what it is asked
-                return b"".join(parts)
+            missing -= part.count(b"\n")
+        return b"".join(parts).splitlines()
 
     def _end(self) -> None:
         process, self._process = self._process, None
@@ -153,6 +206,23 @@ class ChatRenderer:
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
+
+
+def _checked(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer with a text; raises what another one reports."""
+    if "refusal" in answer:
+        raise ChatTemplateError(f"the model's chat template refuses the conversation: {answer['refusal']}")
+    if "error" in answer:
+        raise ChatTemplateError(f"the model's chat template failed: {answer['error']}")
+    return answer
+
+
+def _rendered(answer: dict[str, Any]) -> RenderedAnswers | ChatTemplateError:
+    try:
+        found = _checked(answer)
+    except ChatTemplateError as error:
+        return error
+    return RenderedAnswers(found["text"], [(begin, end) for begin, end in found["answers"]])
 
 
 def _up_to_final(text: str, messages: Sequence[Message]) -> str:

@@ -1,19 +1,21 @@
 """The process that renders templates: `python -m shared.chat.worker`.
 
-It reads a request as a line of JSON, writes the answer as another, and ends with its standard input. The first line
-has the templates. A template is a program that may loop for ever or build a text of any size; here it can use
-`CPU_SECONDS` of processor time and `MEMORY_BYTES` of memory, and nothing but text leaves the process.
+It reads a request as a line of JSON, writes the answer to each of its conversations as another, and ends with its
+standard input. The first line has the templates. A template is a program that may loop for ever or build a text of any
+size; here it can use `CPU_SECONDS` of processor time for a conversation and `MEMORY_BYTES` of memory, and nothing but
+text leaves the process.
 """
 
 import json
 import resource
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jinja2 import Template, TemplateError
 
+from shared.chat.answers import marked_answers, rendered_answers
 from shared.chat.environment import make_environment
 
 CPU_SECONDS = 2.0
@@ -26,15 +28,27 @@ class _OutOfTimeError(BaseException):
     """Raised within the template when its time is over."""
 
 
+class _TooLongError(Exception):
+    """The template has written too much."""
+
+
+_LIMITS: Mapping[type[BaseException], str] = {
+    _OutOfTimeError: f"took more than {CPU_SECONDS:g} seconds of processor time",
+    MemoryError: f"needs more than {MEMORY_BYTES >> 20} MiB of memory",
+    _TooLongError: f"wrote more than {MAX_CHARACTERS:,} characters",
+}
+
+
 def main() -> None:
     """Serve requests until standard input ends."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes standard input
     signal.signal(signal.SIGPROF, _stop)
-    render = Templates(json.loads(sys.stdin.readline())).render
+    templates = Templates(json.loads(sys.stdin.readline()))
     for line in sys.stdin:
-        sys.stdout.write(json.dumps(render(**json.loads(line))) + "\n")
+        for answer in map(json.dumps, templates.answers(**json.loads(line))):
+            sys.stdout.write(answer + "\n")
         sys.stdout.flush()
 
 
@@ -48,23 +62,42 @@ class Templates:
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._sources = sources
         self._environment = make_environment()
-        self._compiled: dict[str, Template] = {}
+        self._compiled: dict[str, tuple[Template, bool]] = {}
 
-    def render(self, template: str, variables: Mapping[str, Any]) -> dict[str, str]:
-        """Render one conversation.
+    def answers(
+        self, conversations: Sequence[Mapping[str, Any]], marks: Sequence[str] | None, end_of_turn: str | None
+    ) -> "map[dict[str, Any]]":
+        """Render conversations.
+
+        Args:
+            conversations: For each the name of its `template` and the `variables`.
+            marks: Two characters that occur in no conversation: find the assistant's answers. None: the text alone.
+            end_of_turn: See `rendered_answers`.
 
         Returns:
-            `text`, or `refusal` with what the template raised, or `error`.
+            `text`, with `answers` where they were asked for; or `refusal` with what the template raised; or `error`, or
+            `limit` with the limit that it exceeded, as then do all that follow.
         """
+        exceeded: dict[str, Any] = {}
+
+        def answer(conversation: Mapping[str, Any]) -> dict[str, Any]:
+            if exceeded:  # else each of the others would take as long
+                return exceeded
+            found = self._bounded(lambda: self._answer(**conversation, marks=marks, end_of_turn=end_of_turn))
+            if "limit" in found:
+                exceeded.update(found)
+            return found
+
+        return map(answer, conversations)
+
+    def _bounded(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
         try:
-            return self._render(template, variables)
+            return work()
         except TemplateError as error:
             return {"refusal" if type(error) is TemplateError else "error": _describe(error)}
-        except _OutOfTimeError:
-            return {"error": f"took more than {CPU_SECONDS:g} seconds of processor time"}
-        except MemoryError:
-            return {"error": f"needs more than {MEMORY_BYTES >> 20} MiB of memory"}
+        except (_OutOfTimeError, MemoryError, _TooLongError) as error:
+            return {"limit": _LIMITS[type(error)]}
         except RecursionError:
             return {"error": "calls itself too often"}
         except Exception as error:  # anything that a template may do with the values of a request
@@ -72,16 +105,37 @@ class Templates:
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
-    def _render(self, name: str, variables: Mapping[str, Any]) -> dict[str, str]:
-        if name not in self._compiled:
-            self._compiled[name] = self._environment.from_string(self._sources[name])
-        parts, length = [], 0
-        for part in self._compiled[name].generate(**variables):
-            parts.append(part)
-            length += len(part)
-            if length > MAX_CHARACTERS:
-                return {"error": f"wrote more than {MAX_CHARACTERS:,} characters"}
-        return {"text": "".join(parts)}
+    def _answer(
+        self, template: str, variables: Mapping[str, Any], marks: Sequence[str] | None, end_of_turn: str | None
+    ) -> dict[str, Any]:
+        if template not in self._compiled:
+            self._environment.has_generation = False
+            compiled = self._environment.from_string(self._sources[template])
+            self._compiled[template] = (compiled, self._environment.has_generation)
+        program, has_generation = self._compiled[template]
+        text = _render(program, variables)
+        if marks is None:
+            return {"text": text}
+        if not has_generation:
+            spans = rendered_answers(lambda values: _render(program, values), text, variables, end_of_turn)
+            return {"text": text, "answers": spans}
+        begin, end = marks
+        self._environment.generation_marks = (begin, end)
+        try:
+            marked = _render(program, variables)
+        finally:
+            self._environment.generation_marks = ("", "")
+        return {"text": text, "answers": marked_answers(text, marked, begin, end)}
+
+
+def _render(template: Template, variables: Mapping[str, Any]) -> str:
+    parts, length = [], 0
+    for part in template.generate(**variables):
+        parts.append(part)
+        length += len(part)
+        if length > MAX_CHARACTERS:
+            raise _TooLongError
+    return "".join(parts)
 
 
 def _describe(error: TemplateError) -> str:

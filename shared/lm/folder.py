@@ -89,20 +89,22 @@ def save_model_folder(
     provenance: Mapping[str, Any],
     extra_files: Callable[[Path], None] | None = None,
     overwrite: bool = False,
+    dtype: torch.dtype | None = None,
 ) -> None:
     """Write a model folder that this package and transformers open.
 
     It is written to a temporary folder beside `path`, synced, and renamed: a crash leaves the old folder or the new.
-    `checksums.json` holds the SHA-256 of every other file; every reader of the folder verifies them.
+    `checksums.json` holds the SHA-256 of every other file but `README.md`; every reader of the folder verifies them.
 
     Args:
         path: The folder.
-        model: Its weights keep their dtype.
+        model: The model.
         tokenizer: The one that the model was trained with.
         generation: Defaults for generating.
         provenance: How the model was made, as JSON values; written as `"training"` to `ownlm.json`.
-        extra_files: Called with the temporary folder, to add files (a checkpoint's training state).
+        extra_files: Called with the temporary folder, to add files (a checkpoint's training state, a card).
         overwrite: Whether to replace a folder that this function wrote earlier.
+        dtype: Of the weights in the file; None keeps the model's.
 
     Raises:
         TypeError: The model is another module, or is wrapped (compiled, distributed).
@@ -117,9 +119,9 @@ def save_model_folder(
     _check_replaceable(path, overwrite=overwrite)
     try:
         with replace_folder(path) as folder:
-            save_weights(model, folder)
+            save_weights(model, folder, dtype)
             tokenizer.save(folder)
-            _write_configs(folder, model, tokenizer, generation)
+            _write_configs(folder, model.config, dtype or model.output_weight.dtype, tokenizer, generation)
             write_json(folder / "ownlm.json", _provenance(model.config, tokenizer, provenance))
             if extra_files is not None:
                 extra_files(folder)
@@ -148,16 +150,18 @@ def _check_replaceable(path: Path, *, overwrite: bool) -> None:
         raise ModelFolderError(f"{path}: is not overwritten, since ownlm did not write it (it has no ownlm.json)")
 
 
-def _write_configs(folder: Path, model: Transformer, tokenizer: Tokenizer, generation: GenerationDefaults) -> None:
+def _write_configs(
+    folder: Path, config: ModelConfig, dtype: torch.dtype, tokenizer: Tokenizer, generation: GenerationDefaults
+) -> None:
     eos = generation.eos_token_ids
     ids = {
         "bos_token_id": tokenizer.bos_id,
         "eos_token_id": None if not eos else eos[0] if len(eos) == 1 else list(eos),
         "pad_token_id": None,
     }
-    dtype = str(model.model.embed_tokens.weight.dtype).removeprefix("torch.")
+    name = str(dtype).removeprefix("torch.")
     # transformers 5 writes "dtype", earlier versions "torch_dtype".
-    write_json(folder / "config.json", {**model.config.to_hf(), **ids, "dtype": dtype, "torch_dtype": dtype})
+    write_json(folder / "config.json", {**config.to_hf(), **ids, "dtype": name, "torch_dtype": name})
     write_json(folder / "generation_config.json", {**ids, **generation.to_hf()})
 
 

@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from shared.lm.attention import Attention, document_mask
 from shared.lm.config import ModelConfig
@@ -84,7 +85,11 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Embedding, blocks and final norm: everything but the output projection."""
+    """Embedding, blocks and final norm: everything but the output projection.
+
+    Attributes:
+        checkpoint_activations: Keep only the input of each block for the backward pass, which computes the rest again.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -96,17 +101,38 @@ class Decoder(nn.Module):
         self.norm = RMSNorm(config.d_model, config.norm_eps, for_products=True) if has_norm else nn.Identity()
         self.rotary = RotaryEmbedding(config.rope, config.head_dim) if config.position == "rope" else None
         self.dropout = 0.0  # see Transformer.set_dropout
+        self.checkpoint_activations = False
 
-    def forward(self, tokens: Tensor, window: CacheWindow | None, mask: Tensor | None = None) -> Tensor:
-        """Map tokens [B, T] to the normalized residual stream [B, T, d_model]; `mask` as in `attend`."""
+    def forward(
+        self,
+        tokens: Tensor,
+        window: CacheWindow | None,
+        mask: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """Map tokens [B, T] to the normalized residual stream [B, T, d_model].
+
+        Args:
+            tokens: int64 [B, T].
+            window: A view of the KV cache, which has positions and a mask of its own.
+            mask: As in `attend`.
+            positions: int64 [B, T]; from 0 on if None.
+        """
         rotation = None
         if self.rotary is not None:
-            positions = torch.arange(tokens.shape[1], device=tokens.device) if window is None else window.positions
+            if positions is None:
+                positions = torch.arange(tokens.shape[1], device=tokens.device) if window is None else window.positions
             rotation = self.rotary(positions)
         x = F.dropout(self.embed_tokens(tokens), self.dropout if self.training and window is None else 0.0)
         first_values = None
+        recomputes = self.checkpoint_activations and torch.is_grad_enabled() and window is None
         for block in self.layers:
-            x, first_values = block(x, rotation, window, mask, first_values)
+            if recomputes:
+                random = self.training and self.dropout > 0
+                inputs = (x, rotation, None, mask, first_values)
+                x, first_values = checkpoint(block, *inputs, use_reentrant=False, preserve_rng_state=random)
+            else:
+                x, first_values = block(x, rotation, window, mask, first_values)
         return self.norm(x)  # type: ignore[no-any-return] # nn.Module returns Any
 
 
@@ -207,6 +233,23 @@ class Transformer(nn.Module):
         rows = list(range(batch)) if slots is None else slots.tolist()
         starts = [0] * batch if positions is None else positions.tolist()
         return self.model(tokens, cache.open(rows, starts, num_tokens))  # type: ignore[no-any-return]
+
+    def hidden_of_branches(self, tokens: Tensor, branches: Tensor, positions: Tensor) -> Tensor:
+        """Return the final residual stream of texts that begin alike, whose common beginning is in a row only once.
+
+        Args:
+            tokens: int64 [B, T]: the beginning, then what follows it in each of the texts.
+            branches: int64 [B, T]: 0 for the beginning, else the number of the text. A token attends to those before it
+                that belong to the beginning or to its own text.
+            positions: int64 [B, T]: of each token in its text; below the context length.
+
+        Returns:
+            [B, T, d_model].
+        """
+        rows, columns = branches.unsqueeze(2), branches.unsqueeze(1)
+        seen = (columns == 0) | (rows == columns)
+        mask = (seen & torch.ones_like(seen[0]).tril()).unsqueeze(1)
+        return self.model(tokens, None, mask, positions)  # type: ignore[no-any-return] # nn.Module returns Any
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Map [..., d_model] to [..., vocab_size]."""

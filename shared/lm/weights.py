@@ -64,16 +64,22 @@ def _read(stored: StoredWeights, name: str, device: torch.device | str, dtype: t
     return tensor
 
 
-def save_weights(model: Transformer, folder: Path) -> None:
+def save_weights(model: Transformer, folder: Path, dtype: torch.dtype | None = None) -> None:
     """Write `model.safetensors`; a tied model has one tensor for the embedding and the output.
 
+    Args:
+        model: The model.
+        folder: Where the file goes.
+        dtype: To which weights are rounded; None keeps theirs.
+
     Raises:
-        ModelFolderError: A weight is NaN or infinite; reading such a file would fail.
+        ModelFolderError: A weight is NaN or infinite, as it is or in that dtype; reading such a file would fail.
     """
-    weights = {name: weight.detach().cpu().contiguous() for name, weight in model.state_dict().items()}
+    weights = {name: weight.detach().to("cpu", dtype).contiguous() for name, weight in model.state_dict().items()}
     for name, weight in weights.items():
         if not weight.isfinite().all():
-            raise ModelFolderError(f"the model was not saved: {name} holds NaN or infinite weights")
+            kind = "NaN or infinite weights" if dtype is None else f"weights that are NaN or infinite in {dtype}"
+            raise ModelFolderError(f"the model was not saved: {name} holds {kind}")
     save_file(weights, folder / SINGLE_FILE, metadata={"format": "pt"})
     # safetensors makes private files; a model folder is read by other users too, such as those of containers.
     (folder / SINGLE_FILE).chmod(0o644)

@@ -12,6 +12,9 @@ from pathlib import Path
 from shared.system.regular_file import open_regular, read_regular
 
 CHECKSUMS_FILE = "checksums.json"
+CARD_FILE = "README.md"
+EVALUATIONS_FILE = "evaluations.json"
+"""This and the card are not checked: they decide nothing, and are changed after the model was written."""
 
 _BLOCK_BYTES = 1 << 20
 _LARGEST_SMALL = 256 << 20  # bytes of a file that is read whole
@@ -73,7 +76,7 @@ class Checksums:
             raise ChecksumError(f"{file} is not listed in {CHECKSUMS_FILE}: it was added later")
         try:
             limit = sys.maxsize if name.endswith(_LARGE) else _LARGEST_SMALL
-            found = _sha256(file, limit) if descriptor is None else _sha256_of_open(descriptor)
+            found = file_sha256(file, limit) if descriptor is None else _sha256_of_open(descriptor)
         except OSError as error:
             raise ChecksumError(f"{file}, which {CHECKSUMS_FILE} lists, cannot be read: {error.strerror}") from None
         if found != self.sums[name]:
@@ -94,13 +97,19 @@ class Checksums:
 
 
 def write_checksums(folder: Path) -> None:
-    """Write the checksums of all files in a folder, as the last of its files."""
-    files = (path for path in sorted(folder.iterdir()) if path.is_file() and path.name != CHECKSUMS_FILE)
-    text = json.dumps({"sha256": {path.name: _sha256(path) for path in files}}, indent=2)
+    """Write the checksums of all files in a folder but the two that may change, as the last of its files."""
+    unlisted = (CHECKSUMS_FILE, CARD_FILE, EVALUATIONS_FILE)
+    files = (path for path in sorted(folder.iterdir()) if path.is_file() and path.name not in unlisted)
+    text = json.dumps({"sha256": {path.name: file_sha256(path) for path in files}}, indent=2)
     (folder / CHECKSUMS_FILE).write_text(text + "\n", encoding="utf-8")
 
 
-def _sha256(path: Path, limit: int = sys.maxsize) -> str:
+def file_sha256(path: Path, limit: int = sys.maxsize) -> str:
+    """The SHA-256 of a file, in hexadecimal.
+
+    Raises:
+        OSError: It cannot be read, or has more bytes than `limit`.
+    """
     with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size > limit:
             raise OSError(errno.EFBIG, f"larger than the limit of {limit:,} bytes", str(path))

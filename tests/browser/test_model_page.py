@@ -50,6 +50,13 @@ FULL: dict[str, Any] = RECORD | {
 }  # fmt: skip
 
 
+METRICS = {"acc": {"value": 0.3125, "stderr": 0.0464}, "perplexity": {"value": 1234.5, "stderr": None}}
+QUESTIONS = [
+    {"file": f"<b>/{'x' * 200}.jsonl", "format": "HellaSwag", "questions": 10042, "metrics": METRICS},
+    {"file": HOSTILE, "format": "ARC", "questions": 1, "metrics": METRICS},
+]
+
+
 @pytest.fixture(scope="module")
 def full_url(model_dir: Path, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A folder whose record is as strange as it may be, and whose other files are not ours."""
@@ -58,6 +65,7 @@ def full_url(model_dir: Path, tokenizer: Tokenizer, tmp_path_factory: pytest.Tem
     (folder / "checksums.json").unlink()
     (folder / "ownlm.json").unlink()
     (folder / TRAINING_FILE).write_text(json.dumps({**FULL, "tokenizer_fingerprint": tokenizer.fingerprint}))
+    (folder / "evaluations.json").write_text(json.dumps({"format_version": 1, "tasks": QUESTIONS}))
     with service("inference", folder) as process:
         yield process.url
 
@@ -78,6 +86,10 @@ def test_what_the_folder_carries(page: Page, full_url: str, tokenizer: Tokenizer
     expect(card(page, "Parameters")).to_contain_text(f"{total:,} in all")
     expect(card(page, "Parameters").get_by_role("row", name="Feed-forward")).to_contain_text(f"{2 * 3 * 32 * 64:,}")
     expect(card(page, "Origin")).to_contain_text("another program: the folder has no ownlm.json")
+    questions = card(page, "Questions")
+    expect(questions.get_by_role("row")).to_have_count(3)
+    expect(questions.get_by_role("row", name="acc")).to_contain_text("xxx.jsonl")
+    expect(questions.get_by_role("row", name="acc")).to_contain_text("10,0420.3125 ± 0.0464")
     expect(card(page, "Origin")).to_contain_text(tokenizer.fingerprint)
     expect(card(page, "The run")).to_contain_text("1:02:05, started 2 times")
     expect(card(page, "The run")).to_contain_text("1.250 nats per token, at step 300")

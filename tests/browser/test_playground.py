@@ -174,6 +174,7 @@ def test_stop_ends_the_row_and_continue_makes_the_uninterrupted_answer(
     wait_until(lambda: service.metric("ownlm_running_rows") == 0)
     assert service.metric("ownlm_cancelled_requests_total") == 1
     assert state(page)["answers"] == [{"seed": 3, "max_tokens": 3}], "the link makes what is shown"
+    stopped = page.url
     service.steps.allow(100)
     page.get_by_role("button", name="Continue", exact=True).click()
     wait_finished(page)
@@ -183,6 +184,10 @@ def test_stop_ends_the_row_and_continue_makes_the_uninterrupted_answer(
     page.get_by_role("button", name="Continue", exact=True).click()
     wait_finished(page)
     expect(page.locator("#answers .t")).to_have_count(24)
+    page.goto("about:blank")
+    page.goto(stopped)
+    wait_finished(page)
+    expect(page.locator("#answers .t")).to_have_count(3)
 
 
 def test_an_edited_text_is_the_next_prompt(page: Page, inference_url: str) -> None:
@@ -260,6 +265,7 @@ def test_what_is_copied_runs_and_gives_the_same_answer(page: Page, inference_url
         ("repetition_penalty", "0", "above 0 to 10"),
         ("top_k", "1.5", "Top k"),
         ("n", "9", "Answers"),
+        ("min_tokens", "9", "at most max tokens"),
     ],
 )
 def test_a_wrong_value_is_named_and_not_sent(
@@ -267,6 +273,7 @@ def test_a_wrong_value_is_named_and_not_sent(
 ) -> None:
     open_playground(page, inference_url)
     page.get_by_label("Prompt").fill("a")
+    page.locator("#max_tokens").fill("8")
     page.locator(f"#{field}").fill(value)
     page.get_by_role("button", name="Generate").click()
     expect(page.get_by_role("status")).to_contain_text(message)

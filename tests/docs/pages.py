@@ -51,8 +51,11 @@ if "trainer" in arguments and ("train" in arguments or "sweep" in arguments):
         stages = iter(range(1, len(word)))
         if re.search("(batch|context)[-_]schedule", " ".join(arguments[place - 1 : place + 1])):
             arguments[place] = re.sub(r":[0-9]+", lambda _: f":{{next(stages)}}", word)
-    small = {{"d-model": 32, "num-layers": 2, "num-heads": 2, "d-ff": 48, "context-length": 96, "batch-size": 2}}
-    for name, value in {{**small, "eval-tokens": 500, "sample-tokens": 8, "threads": 1, "device": "cpu"}}.items():
+    small = {{"d-model": 32, "num-layers": 2, "num-heads": 2, "d-ff": 48, "context-length": 96}}
+    if "--init" in arguments:  # whose architecture it is
+        small = {{}}
+    small |= {{"batch-size": 2, "eval-tokens": 500, "sample-tokens": 8, "threads": 1, "device": "cpu"}}
+    for name, value in small.items():
         put("--" + name, str(value))
 os.execv({python!r}, [{python!r}, *arguments])
 """

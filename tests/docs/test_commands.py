@@ -14,6 +14,7 @@ import pytest
 
 from shared.bpe import Tokenizer
 from tests.docs.pages import DOCS, examples, pages, run_page
+from tests.trainer.importing import writers
 from trainer.cli import app
 from trainer.tokens.token_file import TokenFileError
 
@@ -40,9 +41,10 @@ COMMANDS = [
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_of_the_trainer_has_options_that_exist(command: list[str]) -> None:
     command = ["/dev/stdin" if word == "-" else word for word in command]
-    while "--config" in command:  # which may hold all that is required
-        place = command.index("--config")
-        command = command[:place] + command[place + 2 :]
+    for option in ("--config", "--init", "--extend-tokens"):  # which name files that are not here
+        while option in command:
+            place = command.index(option)
+            command = command[:place] + command[place + 2 :]
     with contextlib.suppress(cyclopts.MissingArgumentError, TokenFileError):  # the scaling presets read the token files
         app.parse_args(command, print_error=False, exit_on_error=False)
 
@@ -68,6 +70,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_page(TUTORIAL, folder, small=True, until="trainer train")
     stories = (folder / "stories.txt").read_text(encoding="utf-8")[:20_000].split("<|endoftext|>\n")[:-1]
     (folder / "web.txt").write_text("\n".join(stories), encoding="utf-8")
+    play = "First Citizen:\nBefore we proceed any further, hear me speak.\n\nAll:\nSpeak, speak.\n\n"
+    (folder / "shakespeare.txt").write_text(play * 14_000, encoding="utf-8")
     records = [{"text": text, "source": "ab"[number % 2]} for number, text in enumerate(stories)]
     (folder / "web.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     for name in ("corpus/one.txt", "corpus/two.txt"):
@@ -76,7 +80,15 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("stories-tokenizer", "web-tokenizer"):
         shutil.copytree(folder / "tokenizer", folder / name)
     _finish_the_assignment(folder)
+    _write_models_of_others(folder)
     return folder
+
+
+def _write_models_of_others(folder: Path) -> None:
+    writers.write_llama2c(folder / "stories.bin", writers.llama_weights(), 1)
+    (folder / "checkpoints").mkdir()
+    writers.write_litgpt(folder / "checkpoints" / "litgpt", writers.litgpt_weights())
+    writers.write_meta(folder / "checkpoints" / "llama", writers.llama_weights(), parts=2)
 
 
 def _finish_the_assignment(folder: Path) -> None:

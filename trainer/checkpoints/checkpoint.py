@@ -2,7 +2,7 @@
 
 import logging
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from shared.bpe import Tokenizer
 from shared.lm import GenerationDefaults, ModelFolderError, Transformer, load_model_folder, save_model_folder
 from shared.system.checksums import ChecksumError
 from trainer.checkpoints.folders import checkpoint_path, checkpoint_step, list_checkpoints, verify_checkpoint
+from trainer.checkpoints.inherited import Inherited
 from trainer.checkpoints.run_state import RunState
 from trainer.compute.processes import ONE_PROCESS, Processes
 from trainer.errors import TrainerError
@@ -36,6 +37,19 @@ _DAMAGE = (
 
 
 @dataclass(frozen=True)
+class Adapter:
+    """What a checkpoint of LoRA holds to go on from; its weights have the adapter in them.
+
+    Attributes:
+        weights: A and B by their names, see `adapter_weights`.
+        base: SHA-256 of the weight files that are frozen, by name.
+    """
+
+    weights: dict[str, Tensor]
+    base: dict[str, str]
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint read back.
 
@@ -48,6 +62,7 @@ class Checkpoint:
         data: What identifies the training tokens.
         machine: What it was computed with.
         random: The state of torch's random generators, for `restore_random_state`; None where it is missing.
+        adapter: Of LoRA; None where all weights are trained.
     """
 
     path: Path
@@ -58,6 +73,7 @@ class Checkpoint:
     data: dict[str, Any]
     machine: dict[str, Any]
     random: dict[str, Any] | None
+    adapter: Adapter | None = None
 
 
 def save_checkpoint(
@@ -72,8 +88,13 @@ def save_checkpoint(
     settings: Mapping[str, Any],
     data: Mapping[str, Any],
     machine: Mapping[str, Any],
+    inherited: Inherited | None = None,
+    adapter: Adapter | None = None,
+    write_templates: Callable[[Path], None] = lambda _: None,
 ) -> Path:
-    """Write `folder`/step-NNNNNNNN, whole or not at all.
+    """Write `folder`/step-NNNNNNNN, whole or not at all; `write_templates` adds the chat templates to the folder.
+
+    With an adapter, the model is what a finished folder would be, in the parent's dtype: nothing goes on from it.
 
     Raises:
         TypeError: the model is not a Transformer, or is wrapped.
@@ -86,7 +107,14 @@ def save_checkpoint(
         "data": dict(data),
         "machine": dict(machine),
         "random": random_state(),
+        **({} if adapter is None else {"adapter": asdict(adapter)}),
     }
+
+    def add_files(temporary: Path) -> None:
+        if inherited is not None:
+            inherited.write(temporary)
+        write_templates(temporary)
+        _write_state(state, temporary / STATE_FILE)
 
     path = checkpoint_path(folder, run.step)
     save_model_folder(
@@ -95,8 +123,9 @@ def save_checkpoint(
         tokenizer=tokenizer,
         generation=generation,
         provenance=dict(provenance),
-        extra_files=lambda temporary: _write_state(state, temporary / STATE_FILE),
+        extra_files=add_files,
         overwrite=True,
+        dtype=None if adapter is None or inherited is None else inherited.dtype,
     )
     return path
 
@@ -155,6 +184,7 @@ def _load(path: Path) -> Checkpoint:
         data=state["data"],
         machine=state["machine"],
         random=state.get("random"),
+        adapter=Adapter(**state["adapter"]) if "adapter" in state else None,
     )
     if checkpoint.run.step != checkpoint_step(path):
         raise ModelFolderError(f"it holds step {checkpoint.run.step}: it is a renamed copy")

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from trainer.checkpoints.checkpoint import Checkpoint
+from trainer.checkpoints.inherited import Inherited
 from trainer.compute.device import Device
 from trainer.compute.processes import Processes
 from trainer.errors import UsageError
@@ -16,8 +17,8 @@ from trainer.settings.train import TrainSettings, to_table
 
 logger = logging.getLogger(__name__)
 
-# Not the data's folder, which may have moved: data is compared by its content.
-_RESULT = names_affecting(TrainSettings, "result") - {"data"}
+# Not folders, which may have moved: data is compared by its content, and a resumed run has the weights of its own.
+_RESULT = names_affecting(TrainSettings, "result") - {"data", "init"}
 
 
 def result_settings(settings: TrainSettings) -> dict[str, Any]:
@@ -62,6 +63,23 @@ def check_same_run(checkpoint: Checkpoint, settings: TrainSettings, data: dict[s
             f"cannot resume from {checkpoint.path} with settings or data that differ from the run's own (its settings "
             f"are in {settings_file}):{lines}"
         )
+
+
+def check_same_base(checkpoint: Checkpoint, init: Path | None, inherited: Inherited | None) -> None:
+    """Refuse to go on with an adapter beside other weights than it was trained with.
+
+    Raises:
+        UsageError: names the folder and the file.
+    """
+    if checkpoint.adapter is None or inherited is None:
+        return
+    here = inherited.identity["weights_sha256"]
+    for name, there in checkpoint.adapter.base.items():
+        if here.get(name) != there:
+            raise UsageError(
+                f"cannot resume from {checkpoint.path}: its adapter belongs to a {name} with the SHA-256 {there}, but "
+                f"in --init {init} it is {here.get(name, 'missing')}"
+            )
 
 
 def _flat(data: Mapping[str, Any], prefix: str = "data") -> dict[str, Any]:

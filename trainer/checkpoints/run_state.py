@@ -10,6 +10,7 @@ class RunState:
     Attributes:
         step: Optimizer steps done, including those whose update was skipped.
         tokens: Tokens of these steps.
+        counted_tokens: Those of them that the loss counts.
         seconds: Wall-clock time of the run until this was saved, evaluation and samples included.
         batches_left_out: How many batches of the data's order rollbacks have skipped.
         learning_rate_scale: What rollbacks have multiplied the learning rate by.
@@ -25,6 +26,7 @@ class RunState:
 
     step: int = 0
     tokens: int = 0
+    counted_tokens: int = 0
     seconds: float = 0.0
     batches_left_out: int = 0
     learning_rate_scale: float = 1.0

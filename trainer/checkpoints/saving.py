@@ -9,7 +9,9 @@ import torch
 
 from shared.lm import GenerationDefaults, ModelFolderError, Transformer, save_model_folder
 from shared.lm.training_file import TRAINING_FILE
-from trainer.checkpoints.checkpoint import Checkpoint, save_checkpoint
+from trainer.card.model_card import write_model_card
+from trainer.checkpoints.adapter import write_adapter
+from trainer.checkpoints.checkpoint import Adapter, Checkpoint, save_checkpoint
 from trainer.checkpoints.folders import (
     checkpoint_path,
     checkpoints_by_step,
@@ -20,9 +22,11 @@ from trainer.checkpoints.folders import (
     make_way,
     move_aside,
 )
+from trainer.checkpoints.inherited import PARENT, Inherited
 from trainer.checkpoints.resume import machine, result_settings
 from trainer.checkpoints.run_state import RunState
 from trainer.checkpoints.training_file import training_file
+from trainer.components.lora import adapter_weights, merged_model
 from trainer.compute.device import Device
 from trainer.compute.parallel import full_model, full_state
 from trainer.compute.processes import ONE_PROCESS, Processes
@@ -46,6 +50,7 @@ class Saver:
         generation: Defaults for generating, saved in model folders.
         device: Where it computes.
         processes: Those that train; all of them call these methods, and the first one writes.
+        inherited: What its folders take over from the model that the run started from, if there is one.
     """
 
     run: RunFolder
@@ -54,6 +59,7 @@ class Saver:
     generation: GenerationDefaults
     device: Device
     processes: Processes = ONE_PROCESS
+    inherited: Inherited | None = None
 
     def save_checkpoint(self, model: Transformer, optimizer: torch.optim.Optimizer, state: RunState) -> Path:
         """Write a checkpoint of this state, then delete those beyond the ones to keep.
@@ -62,7 +68,8 @@ class Saver:
             DivergedError: a weight is NaN or infinite; such a checkpoint would replace good ones.
             TrainerError: writing failed; names the newest checkpoint.
         """
-        model = full_model(model)
+        adapter = self._adapter(model)
+        model = merged_model(full_model(model))
         optimizer_state = full_state(optimizer.state_dict(), keep=self.processes.is_first)
         self._check_finite(model, state)
         folder = self.run.checkpoints
@@ -81,6 +88,9 @@ class Saver:
                 settings=to_table(self.settings),
                 data=self.data.identity(),
                 machine=machine(self.settings, self.device, self.processes),
+                inherited=self.inherited,
+                adapter=adapter,
+                write_templates=self.data.write_templates,
             )
         except ModelFolderError as error:
             raise TrainerError(f"{error}; {self.kept()}") from error
@@ -123,7 +133,8 @@ class Saver:
         Raises:
             TrainerError: writing failed; names the newest checkpoint, which holds the same model.
         """
-        model = full_model(model)
+        adapter = self._adapter(model)
+        model = merged_model(full_model(model))
         if not self.processes.is_first:
             return
         make_way(self.run.model)
@@ -134,22 +145,47 @@ class Saver:
                 tokenizer=self.data.tokenizer,
                 generation=self.generation,
                 provenance=self._provenance(state),
-                extra_files=lambda folder: self._write_training_file(folder, state),
+                extra_files=lambda folder: self._add_files(folder, model, state),
                 overwrite=True,
+                dtype=None if self.inherited is None else self.inherited.dtype,
             )
         except ModelFolderError as error:
             raise TrainerError(f"{error}; {self.kept()}") from error
         logger.info("the model is in %s", self.run.model)
+        if adapter is not None:
+            self._save_adapter(adapter, state)
+
+    def _adapter(self, model: Transformer) -> Adapter | None:
+        weights = adapter_weights(model)
+        if not weights or self.inherited is None:
+            return None
+        return Adapter(weights, dict(self.inherited.identity["weights_sha256"]))
+
+    def _save_adapter(self, adapter: Adapter, state: RunState) -> None:
+        """Write the adapter of the finished model.
+
+        Raises:
+            TrainerError: writing failed.
+        """
+        try:
+            write_adapter(self.run.adapter, adapter.weights, self.settings, self._provenance(state))
+        except OSError as error:
+            raise TrainerError(f"{self.run.adapter}: writing the adapter failed ({error}); {self.kept()}") from error
+        logger.info("the adapter is in %s", self.run.adapter)
 
     def kept(self) -> str:
         """Which checkpoint there is to resume from, for messages."""
         newest = next(iter(list_checkpoints(self.run.checkpoints)), None)
         return f"the last good checkpoint is {newest}" if newest else "no checkpoint was saved yet"
 
-    def _write_training_file(self, folder: Path, state: RunState) -> None:
-        """Of the run as it is now, whose metrics are written already."""
+    def _add_files(self, folder: Path, model: Transformer, state: RunState) -> None:
+        """What is taken over, the data's chat templates, the run's record, whose metrics are written, and the card."""
+        if self.inherited is not None:
+            self.inherited.write(folder)
+        self.data.write_templates(folder)
         run = read_run(self.run.path)
         (folder / TRAINING_FILE).write_bytes(training_file(run, self.settings, self.data, state))
+        write_model_card(folder, model.config, self.data.tokenizer, replaces=self.run.model)
 
     def _provenance(self, state: RunState) -> dict[str, Any]:
         """How the model was trained, for its folder; without paths, which are meaningless elsewhere."""
@@ -160,4 +196,5 @@ class Saver:
             "bits_per_byte": state.bits_per_byte,
             "data": self.data.identity(),
             "settings": result_settings(self.settings),
+            **({} if self.inherited is None else {PARENT: dict(self.inherited.identity)}),
         }

@@ -8,7 +8,12 @@ from cyclopts import Parameter
 from trainer.errors import InterruptedRunError
 
 
-def demo(*, output: Path = Path("models/demo"), keep: Annotated[bool, Parameter(negative="")] = False) -> None:
+def demo(
+    *,
+    output: Path = Path("models/demo"),
+    chat: Annotated[bool, Parameter(negative="")] = False,
+    keep: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
     """Train a small model that writes children's stories, in a few minutes on a CPU.
 
     It writes its own corpus, learns a vocabulary, encodes the corpus and trains. After an interruption, the same
@@ -16,12 +21,16 @@ def demo(*, output: Path = Path("models/demo"), keep: Annotated[bool, Parameter(
 
     Args:
         output: Folder for the model.
+        chat: Also train it to answer questions about stories, a few minutes more, and write that model to OUTPUT-chat.
+            It reports how many questions about other stories are answered right before and after.
         keep: Keep the work folder OUTPUT.work, with the stories, the tokens and the training run.
     """
+    from trainer.demo.chat import make_chat_demo
     from trainer.demo.pipeline import make_demo
 
+    make = make_chat_demo if chat else make_demo
     try:
-        make_demo(output, keep=keep)
+        make(output, keep=keep)
     except InterruptedRunError as error:
         error.add_note("the same command continues")
         raise

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,9 @@ from trainer.errors import UsageError
 from trainer.settings.encode import EncodeSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shared.bpe import Tokenizer
     from trainer.tokens.token_file import Manifest
 
 logger = logging.getLogger(__name__)
@@ -23,6 +27,7 @@ def encode(
     files: list[Path] | None = None,
     *,
     tokenizer: Path,
+    extend_tokens: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     output: Path | None = None,
     manifest_for: Path | None = None,
     dtype: str | None = None,
@@ -37,31 +42,47 @@ def encode(
     Args:
         files: UTF-8 text files, plain or compressed as .gz or .zst; .jsonl and .parquet files, each record of which is
             a document; directories of these; globs in quotes; or - for standard input. Read in order.
-        tokenizer: Directory that `vocab` wrote, or a tokenizer.json from elsewhere.
+        tokenizer: Directory that `vocab` wrote, a model folder, or a tokenizer.json from elsewhere.
+        extend_tokens: A special token to add to it, with the id after its last, for `train --init` with the same
+            option; repeat it for more.
         output: Directory for the token files.
         manifest_for: Instead of text: an array of token ids that another program wrote, as .npy (np.save) or flat .bin
             (np.memmap, tofile). Its ids are checked against the tokenizer, and its documents counted by their
             end-of-text id. Without --output the manifest is written beside the file, which then must be named SPLIT.bin
             and have our type; with it the ids are written to OUTPUT/SPLIT.bin.
         dtype: Type of the numbers in a flat array: uint16, uint32, int32, int64; >u2 and so on with swapped bytes.
-        settings: What is written, and how text is read. The separator must be a special token of the tokenizer.
+        settings: What is written, and how text is read. The separator must be a special token of the tokenizer. With
+            --chat the files are conversations: .jsonl or .parquet.
         profile: Write where time and memory went to profile.txt and profile.json in the output directory.
     """
+    from trainer.components.extension import open_tokenizer
+
+    load = partial(open_tokenizer, tokenizer, extend_tokens)
     if manifest_for is not None:
+        if settings.chat:
+            raise UsageError("--manifest-for takes ids as they are; --chat is for files of conversations")
         if files:
             raise UsageError("--manifest-for takes an array instead of text files; give one or the other")
-        _adopt(manifest_for, dtype, tokenizer, output, settings, profile=profile)
+        _adopt(manifest_for, dtype, load, output, settings, profile=profile)
         return
     if dtype is not None:
         raise UsageError("--dtype is for an array of token ids that is named with --manifest-for")
     if output is None:
         raise UsageError("name the directory for the token files with --output")
-    _encode(files or [], tokenizer, output, settings, profile=profile)
+    _encode(files or [], tokenizer, load, output, settings, profile=profile)
 
 
-def _encode(files: list[Path], tokenizer: Path, output: Path, settings: EncodeSettings, *, profile: bool) -> None:
-    from shared.bpe import Tokenizer
+def _encode(
+    files: list[Path],
+    tokenizer: Path,
+    load: "Callable[[], Tokenizer]",
+    output: Path,
+    settings: EncodeSettings,
+    *,
+    profile: bool,
+) -> None:
     from trainer.console.progress import progress
+    from trainer.conversations.template import choose_template
     from trainer.runs.profile import Profile
     from trainer.text.sources import total_size
     from trainer.tokens.encode import encode_files
@@ -72,8 +93,11 @@ def _encode(files: list[Path], tokenizer: Path, output: Path, settings: EncodeSe
     with progress() as new_bar:
         bar = new_bar("encoding", total_size(files))
         with stage("load tokenizer"):
-            opened = Tokenizer.from_files(tokenizer)
-        report = encode_files(files, opened, output, settings, stage=stage, progress=bar)
+            opened = load()
+        template = choose_template(settings.chat_template, tokenizer, opened) if settings.chat else None
+        if template is not None:
+            logger.info("chat template: %s", template.source)
+        report = encode_files(files, opened, output, settings, template=template, stage=stage, progress=bar)
     if measured:
         logger.info("%s", measured.write(output, report.bytes_read))
     for name, manifest in report.manifests.items():
@@ -84,6 +108,8 @@ def _encode(files: list[Path], tokenizer: Path, output: Path, settings: EncodeSe
             "at a line break where there is one nearby",
             output / "val.bin",
         )
+    for kind, (count, first) in report.findings.items():
+        logger.warning("conversations: %s: %s (the first: %s)", f"{count:,}", kind, first)
     if report.replaced:
         logger.warning("%s U+FFFD characters replace bytes that are not UTF-8", f"{report.replaced:,}")
     logger.info("%s bytes in %.1f s", f"{report.bytes_read:,}", time.monotonic() - begin)
@@ -92,13 +118,12 @@ def _encode(files: list[Path], tokenizer: Path, output: Path, settings: EncodeSe
 def _adopt(
     path: Path,
     dtype: str | None,
-    tokenizer: Path,
+    load: "Callable[[], Tokenizer]",
     output: Path | None,
     settings: EncodeSettings,
     *,
     profile: bool,
 ) -> None:
-    from shared.bpe import Tokenizer
     from trainer.console.progress import progress
     from trainer.runs.profile import Profile
     from trainer.tokens.adoption import adopt_array
@@ -110,7 +135,7 @@ def _adopt(
     with progress() as new_bar:
         bar = new_bar("checking", array.count)
         with stage("load tokenizer"):
-            opened = Tokenizer.from_files(tokenizer)
+            opened = load()
         manifest = adopt_array(array, opened, output, settings, stage=stage, progress=bar)
     folder = path.parent if output is None else output
     if measured:
@@ -128,3 +153,6 @@ def _log(path: Path, manifest: "Manifest") -> None:
         f"{manifest.documents:,}",
         manifest.bytes / manifest.count,
     )
+    if manifest.mask is not None:
+        share = 100 * manifest.mask.counted / manifest.count
+        logger.info("the loss counts %s of them, %.1f%%: the answers", f"{manifest.mask.counted:,}", share)

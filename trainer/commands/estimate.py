@@ -69,7 +69,7 @@ def estimate(
     if measure and (hardware.describes or hardware.devices > 1):
         raise UsageError("--measure takes steps on one device of this machine; omit it to estimate another machine")
     from shared.system.allocation import keep_freed_memory
-    from trainer.components.model import model_config
+    from trainer.components.parent import trained_config
     from trainer.console.tables import print_table
     from trainer.estimate.estimate import estimate_run
     from trainer.estimate.formula import formula_peak
@@ -77,7 +77,7 @@ def estimate(
     from trainer.estimate.traced_step import traced_peak
 
     keep_freed_memory()  # as `train` does, so that steps measured here are as fast as there
-    config = model_config(settings.model, _vocab_size(settings.data) if vocab_size is None else vocab_size)
+    config = trained_config(settings, _vocab_size(settings.data) if vocab_size is None else vocab_size)
     target = _target(settings)
     peak = traced_peak if target.here else formula_peak
     found = estimate_run(settings, config, target, measure=measure, peak=peak)
@@ -129,9 +129,8 @@ def _compare(length: int | None, *, as_json: bool) -> None:
     print(json_format.dumps(table, indent=2))  # noqa: T201 - the output
 
 
-def _vocab_size(data: Path) -> int:
+def _vocab_size(data: Path) -> int | None:
+    """Of the data, if there is any."""
     from trainer.tokens.token_file import TokenFile
 
-    if data == Path():
-        raise UsageError("unknown vocabulary size: give --data or --vocab-size")
-    return TokenFile.open(data, "train").manifest.vocab_size
+    return None if data == Path() else TokenFile.open(data, "train").manifest.vocab_size

@@ -3,8 +3,14 @@
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
+
+from trainer.errors import TrainerError, UsageError
+
+if TYPE_CHECKING:
+    from trainer.importing.foreign import ForeignModel
 
 logger = logging.getLogger(__name__)
 
@@ -12,22 +18,23 @@ logger = logging.getLogger(__name__)
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ImportSettings:
-    """What the file does not say."""
+    """What the files do not say."""
 
     tokenizer: Path
     """The model's tokenizer: a folder with tokenizer.json, or with vocab.json and merges.txt."""
 
-    num_heads: int
-    """Attention heads of each layer."""
+    num_heads: int | None = None
+    """Attention heads of each layer; of CS336's state dicts."""
 
-    context_length: int
-    """The most tokens that the model was trained on at once."""
+    context_length: int | None = None
+    """The most tokens that the model was trained on at once; of CS336's state dicts, and of Meta's files (Llama 2:
+    4096, Llama 3: 8192, Llama 3.1 and later: 131072)."""
 
-    rope_theta: float = 10_000.0
-    """Base of the rotary embedding."""
+    rope_theta: float | None = None
+    """Base of the rotary embedding; of CS336's state dicts, 10,000 if not given."""
 
-    norm_eps: float = 1e-5
-    """What RMSNorm adds to the mean square."""
+    norm_eps: float | None = None
+    """What RMSNorm adds to the mean square; of CS336's state dicts, 1e-5 if not given."""
 
     strip_wrappers: bool = False
     """Remove the prefixes `_orig_mod.` and `module.`, which torch.compile and DistributedDataParallel put before names.
@@ -35,37 +42,74 @@ class ImportSettings:
 
 
 def import_model(source: Path, output: Path, *, settings: ImportSettings) -> None:
-    """Make a model folder of a state dict of CS336's assignment 1.
+    """Make a model folder of a model of CS336, llama2.c, litgpt, Meta or nanochat.
 
-    The model's logits are compared with those of the assignment's own forward pass before anything is written. The
-    file may be one of `torch.save`, of which only tensors and plain containers are read, or of safetensors. A
-    checkpoint that holds the state dict under "model" is one, too.
+    Its logits are compared with the format's own forward pass, computed apart in float64, before anything is written.
+    Of `torch.save`'s files only tensors and plain containers are read. The source is never changed.
 
     Args:
-        source: The file.
+        source: CS336: a state dict, or a checkpoint that holds it under "model", of torch.save or safetensors.
+            llama2.c: a `.bin` of version 0, 1 or 2. litgpt: the folder with lit_model.pth and model_config.yaml. Meta:
+            the folder with consolidated.00.pth and params.json. nanochat: model_NNNNNN.pt, beside meta_NNNNNN.json.
         output: The model folder to write: for `generate`, `evaluate`, `export` and the services.
-        settings: What the file does not say.
+        settings: What the files do not say.
     """
     from shared.bpe import Tokenizer
-    from trainer.importing.cs336 import CS336Options, import_cs336, save_imported
+    from trainer.importing.foreign import build, save
+
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise TrainerError(f"{output}: already exists; choose another folder")
+    tokenizer = Tokenizer.from_files(settings.tokenizer)
+    foreign = _read(source, settings)
+    if tokenizer.vocab_size > foreign.config.vocab_size:
+        raise UsageError(
+            f"--tokenizer {settings.tokenizer}: has ids up to {tokenizer.vocab_size - 1:,}, but the model has "
+            f"{foreign.config.vocab_size:,} tokens: it is another model's"
+        )
+    imported = build(foreign)
+    save(output, imported, tokenizer, source)
+    for note in foreign.notes:
+        logger.info("%s", note)
+    logger.info("wrote %s: %s parameters. %s", output, f"{foreign.config.num_parameters:,}", imported.check)
+
+
+def _read(source: Path, settings: ImportSettings) -> "ForeignModel":
+    from trainer.importing.cs336 import CS336Options, read_cs336
+    from trainer.importing.litgpt import read_litgpt
+    from trainer.importing.llama2c import read_llama2c
+    from trainer.importing.meta import read_meta
+    from trainer.importing.nanochat import read_nanochat
+    from trainer.importing.recognition import format_of_names, format_of_path
     from trainer.importing.state_file import read_state
 
-    tokenizer = Tokenizer.from_files(settings.tokenizer)
-    options = CS336Options(
-        num_heads=settings.num_heads,
-        context_length=settings.context_length,
-        rope_theta=settings.rope_theta,
-        norm_eps=settings.norm_eps,
-    )
-    imported = import_cs336(read_state(source, strip_wrappers=settings.strip_wrappers), options)
-    if imported.ignored:
-        logger.info(
-            "left out %d tables that follow from the settings, such as %s", len(imported.ignored), imported.ignored[0]
-        )
-    save_imported(output, imported, tokenizer, source)
-    logger.info(
-        "wrote %s: %s parameters; logits equal the assignment's forward pass to %.0e of the largest",
-        output,
-        f"{imported.config.num_parameters:,}",
-        imported.largest_difference,
-    )
+    kind, path = format_of_path(source)
+    if kind is None:
+        state = read_state(path, strip_wrappers=settings.strip_wrappers)
+        kind = format_of_names(path, state)
+    if kind == "cs336":
+        _require(source, settings, "num_heads", "context_length")
+        given = {name: getattr(settings, name) for name in ("num_heads", "context_length", "rope_theta", "norm_eps")}
+        options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        return read_cs336(state, CS336Options(**options))
+    if kind == "meta":
+        _require(source, settings, "context_length")
+        _refuse(source, settings, "num_heads", "rope_theta", "norm_eps")
+        assert settings.context_length is not None
+        return read_meta(path, settings.context_length)
+    _refuse(source, settings, "num_heads", "context_length", "rope_theta", "norm_eps")
+    readers = {"llama2.c": read_llama2c, "litgpt": read_litgpt, "nanochat": read_nanochat}
+    return readers[kind](path)
+
+
+def _require(source: Path, settings: ImportSettings, *names: str) -> None:
+    for name in names:
+        if getattr(settings, name) is None:
+            raise UsageError(
+                f"{source} does not say the model's {name.replace('_', ' ')}: pass --{name.replace('_', '-')}"
+            )
+
+
+def _refuse(source: Path, settings: ImportSettings, *names: str) -> None:
+    for name in names:
+        if getattr(settings, name) is not None:
+            raise UsageError(f"--{name.replace('_', '-')}: {source} says it itself")

@@ -21,6 +21,7 @@ LOSS_OPERATOR = "ownlm::next_token_loss"
 # Rows at once on a CPU: their logits stay within the cache. GPUs need many rows to be busy.
 _ROWS_ON_CPU = 512
 _ROWS_ELSEWHERE = 4096
+_SHARE_TO_LEAVE_OUT = 0.95
 
 
 def chunk_rows(device: torch.device) -> int:
@@ -84,28 +85,61 @@ def next_token_loss(
     """
     if torch.is_autocast_enabled(hidden.device.type):
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
-    with_gradients = torch.is_grad_enabled() and (hidden.requires_grad or output_weight.requires_grad)
+    with_weight = torch.is_grad_enabled() and output_weight.requires_grad
+    with_gradients = with_weight or (torch.is_grad_enabled() and hidden.requires_grad)
     scale = torch.as_tensor(scale, dtype=torch.float64 if hidden.dtype == torch.float64 else torch.float32)
     rows, scored = hidden.flatten(0, -2), targets.flatten()
     loss, nats, _, _ = torch.ops.ownlm.next_token_loss(
-        rows, output_weight, scored, scale.to(hidden.device), z_loss, soft_cap, with_gradients
+        rows, output_weight, scored, scale.to(hidden.device), z_loss, soft_cap, with_gradients, with_weight
     )
     return loss, nats
 
 
 def chunked_loss(  # noqa: PLR0917 - an operator of torch has positional arguments
-    hidden: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, z_loss: float, soft_cap: float, with_gradients: bool
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    scale: Tensor,
+    z_loss: float,
+    soft_cap: float,
+    with_gradients: bool,
+    with_weight: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Loss, cross-entropy, and the loss's gradients by `hidden` [N, d] and `weight` [V, d] (empty where not asked).
 
+    Of the gradients, a frozen weight's is not asked.
+
     One operator for torch.compile and autograd: nothing of a chunk outlives it.
     """
+    kept = _rows_that_count(targets)
+    if kept is None:
+        return _chunked_loss(hidden, weight, targets, scale, z_loss, soft_cap, with_gradients)
+    loss, nats, some, weight_gradient = _chunked_loss(
+        hidden[kept], weight, targets[kept], scale, z_loss, soft_cap, with_gradients
+    )
+    hidden_gradient = torch.zeros_like(hidden if with_gradients else hidden[:0])
+    if with_gradients:
+        hidden_gradient[kept] = some
+    return loss, nats, hidden_gradient, weight_gradient
+
+
+def _rows_that_count(targets: Tensor) -> Tensor | None:
+    """The numbers of the rows with a target, where leaving the others out saves time: as of conversations, on a CPU."""
+    if targets.device.type != "cpu":  # a GPU would have to be waited for
+        return None
+    counted = (targets != IGNORED).nonzero().flatten()
+    return counted if len(counted) < _SHARE_TO_LEAVE_OUT * len(targets) else None
+
+
+def _chunked_loss(  # noqa: PLR0917 - as above
+    hidden: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, z_loss: float, soft_cap: float, with_gradients: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     rows = chunk_rows(hidden.device)
     exact = torch.float64 if hidden.dtype == torch.float64 else torch.float32
     matrix = weight.to(hidden.dtype)
     total, squares = hidden.new_zeros(2, dtype=exact).unbind()
     hidden_gradient = torch.empty_like(hidden if with_gradients else hidden[:0])
-    weight_gradient = torch.zeros_like(weight if with_gradients else weight[:0])
+    weight_gradient = torch.zeros_like(weight if with_weight else weight[:0])
     for first in range(0, len(hidden), rows):
         some, some_targets = hidden[first : first + rows], targets[first : first + rows].unsqueeze(1)
         scored = some_targets != IGNORED
@@ -127,7 +161,8 @@ def chunked_loss(  # noqa: PLR0917 - an operator of torch has positional argumen
                 by_logits *= share.square_().neg_().add_(1)  # the derivative of the cap
             by_logits = by_logits.to(hidden.dtype)
             hidden_gradient[first : first + rows] = _product(by_logits, matrix.t())
-            _add_product(weight_gradient, by_logits.t(), some)
+            if with_weight:
+                _add_product(weight_gradient, by_logits.t(), some)
     return total + z_loss * squares, total.clone(), hidden_gradient, weight_gradient
 
 
@@ -184,7 +219,8 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 # it is first called, a second that a program which compiles nothing need not wait for.
 torch.library.define(
     LOSS_OPERATOR,
-    "(Tensor hidden, Tensor weight, Tensor targets, Tensor scale, float z_loss, float soft_cap, bool with_gradients)"
+    "(Tensor hidden, Tensor weight, Tensor targets, Tensor scale, float z_loss, float soft_cap, bool with_gradients, "
+    "bool with_weight)"
     " -> (Tensor, Tensor, Tensor, Tensor)",
 )
 torch.library.impl(LOSS_OPERATOR, "CompositeExplicitAutograd", _staged_loss)
@@ -192,12 +228,19 @@ torch.library.impl(LOSS_OPERATOR, "CompositeExplicitAutograd", _staged_loss)
 
 @torch.library.register_fake(LOSS_OPERATOR)  # type: ignore[untyped-decorator] # of torch
 def _(
-    hidden: Tensor, weight: Tensor, _targets: Tensor, _scale: Tensor, _z_loss: float, _cap: float, with_gradients: bool
+    hidden: Tensor,
+    weight: Tensor,
+    _targets: Tensor,
+    _scale: Tensor,
+    _z_loss: float,
+    _cap: float,
+    with_gradients: bool,
+    with_weight: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     exact = torch.float64 if hidden.dtype == torch.float64 else torch.float32
     scalar = hidden.new_empty((), dtype=exact)
-    keep = slice(None) if with_gradients else slice(0)
-    return scalar, torch.empty_like(scalar), torch.empty_like(hidden[keep]), torch.empty_like(weight[keep])
+    by_hidden, by_weight = hidden if with_gradients else hidden[:0], weight if with_weight else weight[:0]
+    return scalar, torch.empty_like(scalar), torch.empty_like(by_hidden), torch.empty_like(by_weight)
 
 
 def _save_gradients(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def] # noqa: ARG001
@@ -208,7 +251,8 @@ def _save_gradients(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def
 
 def _scale_gradients(ctx, by_loss, *_):  # type: ignore[no-untyped-def]
     hidden_gradient, weight_gradient = ctx.saved_tensors
-    return by_loss * hidden_gradient, by_loss * weight_gradient, None, None, None, None, None
+    by_weight = by_loss * weight_gradient if len(weight_gradient) else None
+    return by_loss * hidden_gradient, by_weight, *(6 * (None,))
 
 
 torch.library.register_autograd(LOSS_OPERATOR, _scale_gradients, setup_context=_save_gradients)

@@ -63,7 +63,7 @@ def new_model(settings: ModelSettings, vocab_size: int, seed: int) -> Transforme
 
 
 def apply_recipe(model: Transformer, settings: OptimizationSettings, end_of_text_id: int | None) -> None:
-    """Apply the training options that are not part of the model's configuration: dropout and the document mask.
+    """Apply the training options that are not part of the model's configuration: dropout, document mask, checkpointing.
 
     Raises:
         UsageError: document_mask is set, and the tokenizer has no end-of-text id.
@@ -72,3 +72,4 @@ def apply_recipe(model: Transformer, settings: OptimizationSettings, end_of_text
         raise UsageError("document_mask needs an end-of-text id, and this tokenizer has none")
     model.set_dropout(settings.dropout)
     model.document_start = end_of_text_id if settings.document_mask else None
+    model.model.checkpoint_activations = settings.checkpoint_activations

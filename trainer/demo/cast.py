@@ -70,9 +70,9 @@ def _place(words: Mapping[str, Any], rng: StableRandom) -> Entity:
 
 
 def _thing(words: Mapping[str, Any], nouns: Sequence[str], rng: StableRandom) -> Entity:
-    """A colored thing: `a` ("a red ball") at first, `name` and `kind` ("ball") from then on."""
+    """A colored thing: `a` ("a red ball") at first, `name` and `kind` ("ball") from then on, and its `color`."""
     color, noun = rng.choice(words["colors"]), rng.choice(nouns)
-    return {"name": noun, "kind": noun, "a": _with_article(f"{color} {noun}")}
+    return {"name": noun, "kind": noun, "a": _with_article(f"{color} {noun}"), "color": color}
 
 
 def _with_article(words: str) -> str:

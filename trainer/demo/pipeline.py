@@ -15,6 +15,7 @@ from trainer.demo.corpus import write_corpus
 from trainer.errors import TrainerError
 from trainer.runs.folder import RunFolder
 from trainer.settings.encode import EncodeSettings
+from trainer.settings.train import TrainSettings
 from trainer.settings.vocab import VocabSettings
 from trainer.tokenizer.train import train_tokenizer
 from trainer.tokens.encode import encode_files
@@ -37,27 +38,53 @@ def make_demo(output: Path, *, keep: bool = False) -> None:
         TrainerError: `output` is not empty and not a model folder.
         InterruptedRunError: SIGINT or SIGTERM was received during training; a checkpoint was saved.
     """
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        try:
-            load_model_folder(output)
-        except ModelFolderError as error:
-            raise TrainerError(f"{output} exists and is not a model folder: {error}") from error
+    if has_model(output):
         logger.info("%s already contains a model; nothing to do", output)
         return
-    work = output.with_name(f"{output.name}.work")
-    work.mkdir(parents=True, exist_ok=True)
+    work = work_folder(output)
     corpus, tokenizer, tokens, run = (work / name for name in ("stories.txt", "tokenizer", "tokens", "run"))
     with progress() as new_bar:
         _prepare(corpus, tokenizer, tokens, new_bar)
-    settings, resume = recipe.training_settings(tokens, run), has_intact_checkpoint(RunFolder(run).checkpoints)
+    publish(train_to_the_end(recipe.training_settings(tokens, run)), output, work, keep=keep)
+    logger.info('done; try: %s generate %s "%s"', PROGRAM, output, recipe.SAMPLE_PROMPT)
+
+
+def has_model(output: Path) -> bool:
+    """Whether a model's folder is finished.
+
+    Raises:
+        TrainerError: it is not empty and not a model folder.
+    """
+    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+        return False
+    try:
+        load_model_folder(output)
+    except ModelFolderError as error:
+        raise TrainerError(f"{output} exists and is not a model folder: {error}") from error
+    return True
+
+
+def work_folder(output: Path) -> Path:
+    """The folder of the intermediate files, which is made where it is missing."""
+    work = output.with_name(f"{output.name}.work")
+    work.mkdir(parents=True, exist_ok=True)
+    return work
+
+
+def train_to_the_end(settings: TrainSettings) -> Path:
+    """Train, from the newest intact checkpoint where there is one; gives the model's folder."""
+    resume = has_intact_checkpoint(RunFolder(settings.output).checkpoints)
     checkpoints = dataclasses.replace(settings.checkpoints, resume=resume, overwrite=not resume)
-    model = train(dataclasses.replace(settings, checkpoints=checkpoints))
+    return train(dataclasses.replace(settings, checkpoints=checkpoints))
+
+
+def publish(model: Path, output: Path, work: Path, *, keep: bool) -> None:
+    """Move a finished model to its place, and remove the intermediate files unless they are to be kept."""
     if output.exists():
-        output.rmdir()  # empty, as checked above
+        output.rmdir()  # empty, see `has_model`
     model.rename(output)
     if not keep:
         shutil.rmtree(work)
-    logger.info('done; try: %s generate %s "%s"', PROGRAM, output, recipe.SAMPLE_PROMPT)
 
 
 def _prepare(corpus: Path, tokenizer: Path, tokens: Path, new_bar: NewBar) -> None:

@@ -9,6 +9,11 @@ VOCAB_SIZE = 1_536
 VALIDATION_FRACTION = 0.01
 SAMPLE_PROMPT = "Once upon a time"
 
+CONVERSATIONS = 9_600
+HELD_OUT_QUESTIONS = 300
+CONTEXT_LENGTH = 256
+"""Most stories with a question and its answer fit."""
+
 
 def training_settings(data: Path, output: Path) -> TrainSettings:
     """The demo's training run.
@@ -25,7 +30,7 @@ def training_settings(data: Path, output: Path) -> TrainSettings:
             d_model=128,
             num_layers=4,
             num_heads=4,
-            context_length=256,
+            context_length=CONTEXT_LENGTH,
             qk_norm=True,
             rope_theta=100_000,
             initialization="mimetic",
@@ -49,5 +54,28 @@ def training_settings(data: Path, output: Path) -> TrainSettings:
             sample_interval=600,
             sample_prompt=SAMPLE_PROMPT,
         ),
+        checkpoints=CheckpointSettings(checkpoint_interval=600, keep=1),
+    )
+
+
+def chat_settings(data: Path, output: Path) -> TrainSettings:
+    """The run that teaches the demo's model to answer questions about stories.
+
+    Args:
+        data: Folder of the token files.
+        output: Folder of the run.
+    """
+    return TrainSettings(
+        data=data,
+        output=output,
+        optimization=OptimizationSettings(
+            max_steps=2_400,
+            batch_size=4,
+            learning_rate=1e-3,
+            min_learning_rate_ratio=0.0,
+            warmup_steps=50,
+            betas=(0.9, 0.99),
+        ),
+        watch=WatchSettings(log_interval=50, eval_interval=600, sample_interval=0),
         checkpoints=CheckpointSettings(checkpoint_interval=600, keep=1),
     )

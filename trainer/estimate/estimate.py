@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from shared.lm import ModelConfig
-from shared.lm.accounting import BACKWARD_PER_FORWARD, forward_flops, optimizer_flops
+from shared.lm.accounting import ADAMW_FLOPS, BACKWARD_PER_FORWARD, forward_flops, optimizer_flops
+from trainer.components.lora import trained_parameters
 from trainer.errors import UsageError
 from trainer.estimate.fitting import largest_batch
 from trainer.estimate.formula import formula_peak
@@ -84,8 +85,14 @@ def step_flops(settings: TrainSettings, config: ModelConfig, stage: Stage | None
     """Operations of one optimizer step: of a stage of the run, or of the full batch and context."""
     o = settings.optimization
     windows, length = (settings.total_batch_size, None) if stage is None else (stage.windows, stage.length)
-    forward = forward_flops(config, sequences=windows, length=length).total
-    return (1 + BACKWARD_PER_FORWARD) * forward + optimizer_flops(config, o.optimizer, momentum=o.momentum)
+    forward = forward_flops(config, sequences=windows, length=length)
+    if settings.lora.lora_rank is not None:
+        # The backward pass has no product for the gradient of a frozen weight. Every number of an adapter is in three
+        # products of a token, and counts in the update as AdamW's.
+        frozen, tokens = forward.total - forward.scores, windows * (length or config.context_length)
+        adapters = (6 * tokens + ADAMW_FLOPS) * trained_parameters(config, settings.lora)
+        return forward.total + frozen + BACKWARD_PER_FORWARD * forward.scores + adapters
+    return (1 + BACKWARD_PER_FORWARD) * forward.total + optimizer_flops(config, o.optimizer, momentum=o.momentum)
 
 
 def estimate_run(

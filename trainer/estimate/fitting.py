@@ -104,8 +104,10 @@ def check_fit(
     return memory
 
 
-def _nearest(settings: TrainSettings, config: ModelConfig, device: Device, room: int, processes: int) -> str:
-    """What to change, as options."""
+def _nearest(
+    settings: TrainSettings, config: ModelConfig, device: Device, room: int, processes: int, *, more: str = ""
+) -> str:
+    """What to change, as options; `more` are those that the settings have been changed by already."""
     total, asked = settings.total_batch_size, settings.optimization.batch_size
 
     def takes(size: int, **shape: Any) -> int:
@@ -117,11 +119,17 @@ def _nearest(settings: TrainSettings, config: ModelConfig, device: Device, room:
     most = largest_that_fits(room, takes, asked)
     size = next((size for size in range(most, 0, -1) if total % (size * processes) == 0), 0)
     if size:
-        return f"the same batch fits with --batch-size {size} --total-batch-size {total}"
+        return f"the same batch fits with {more}--batch-size {size} --total-batch-size {total}"
     rest = f"--batch-size 1 --total-batch-size {total}"
+    if not settings.optimization.checkpoint_activations:
+        thrifty = replace(settings, optimization=replace(settings.optimization, checkpoint_activations=True))
+        return _nearest(thrifty, config, device, room, processes, more="--checkpoint-activations ")
+    rest = more + rest
     length = largest_that_fits(room, lambda length: takes(1, context_length=length), config.context_length)
     if length >= _SHORTEST_CONTEXT:
         return f"not even one window fits; one fits with --context-length {length} {rest}"
+    if settings.parent.init is not None:
+        return "the model is too large for this device"
     layers = largest_that_fits(room, lambda layers: takes(1, num_layers=layers), config.num_layers)
     if layers:
         return f"the model is too large; it fits with --num-layers {layers} {rest}"

@@ -6,16 +6,20 @@ from dataclasses import dataclass
 
 from shared.lm import ModelConfig
 from shared.system.memory import resident_memory
+from trainer.components.lora import trained_parameters
 from trainer.compute.device import Device
 from trainer.estimate.formula import GRADIENTS, OPTIMIZER, PARAMETERS, TEMPORARY, formula_peak
+from trainer.settings.lora import LoraSettings
 from trainer.settings.train import OptimizationSettings, TrainSettings
 
-Peak = Callable[[OptimizationSettings, ModelConfig, Device, int], dict[str, int]]
+Peak = Callable[[OptimizationSettings, ModelConfig, Device, int, LoraSettings], dict[str, int]]
 """Gives the bytes at the peak of a step by component: `formula_peak` or `traced_peak`."""
 
 # glibc leaves gaps where aligned blocks of many sizes come and go: what a step takes beside weights, gradients and
 # optimizer state grows to this much of itself within ten steps (docs/lab/log.md has the measurements).
 _GLIBC_GAPS = 0.75
+# Of a step that computes blocks again: little is alive at once, and the inputs of blocks lie in between.
+_GLIBC_GAPS_OF_CHECKPOINTING = 2.9
 
 _ERROR = 0.1  # how far off the estimate may be on a CPU (docs/lab/log.md)
 
@@ -33,6 +37,7 @@ class StepMemory:
         temporary: What the backward pass or the optimizer holds for a moment.
         gaps: What the allocator loses.
         process: On the CPU, the program itself: Python, torch, and what is loaded; 0 elsewhere.
+        all_gradients: The gradients of all trained weights, which exist together at each update.
     """
 
     parameters: int
@@ -42,6 +47,7 @@ class StepMemory:
     temporary: int
     gaps: int
     process: int
+    all_gradients: int
 
     @property
     def total(self) -> int:
@@ -58,7 +64,7 @@ class StepMemory:
         """
         if self.process:
             return self.process + int((1 - _ERROR) * (self.total - self.process))
-        return 2 * self.parameters + self.optimizer
+        return self.parameters + self.all_gradients + self.optimizer
 
 
 def step_memory(
@@ -84,15 +90,21 @@ def step_memory(
         dropout=o.dropout,
         document_mask=o.document_mask,
         z_loss=o.z_loss,
+        checkpoint_activations=o.checkpoint_activations,
     )
-    sizes = peak(plain, config, device, passes)
+    sizes = peak(plain, config, device, passes, settings.lora)
+    trained = 4 * trained_parameters(config, settings.lora)
     parameters, gradients, state = (sizes.pop(name, 0) for name in (PARAMETERS, GRADIENTS, OPTIMIZER))
-    if settings.machine.parallel == "fsdp":
-        parameters, gradients, state = (size // processes for size in (parameters, gradients, state))
+    shards = processes if settings.machine.parallel == "fsdp" else 1
+    parameters, gradients, state = (size // shards for size in (parameters, gradients, state))
     temporary = sizes.pop(TEMPORARY, 0)
     on_cpu = device.torch_device.type == "cpu"
-    gaps = int(_GLIBC_GAPS * (sum(sizes.values()) + temporary)) if on_cpu and platform.libc_ver()[0] == "glibc" else 0
-    return StepMemory(parameters, gradients, state, sizes, temporary, gaps, resident_memory() if on_cpu else 0)
+    gaps = 0
+    if on_cpu and platform.libc_ver()[0] == "glibc":
+        share = _GLIBC_GAPS_OF_CHECKPOINTING if o.checkpoint_activations else _GLIBC_GAPS
+        gaps = int(share * (sum(sizes.values()) + temporary))
+    process = resident_memory() if on_cpu else 0
+    return StepMemory(parameters, gradients, state, sizes, temporary, gaps, process, trained // shards)
 
 
 def _largest_pass(settings: TrainSettings, processes: int) -> tuple[int, int]:

@@ -10,11 +10,13 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
 
-from shared.lm import ModelConfig
+from shared.lm import ModelConfig, Transformer
+from shared.lm.accounting import forward_flops
 from shared.lm.linear import fast_product, has_fast_product
 from shared.system.memory import peak_memory
+from trainer.components.lora import add_adapters
 from trainer.components.loss import TrainingLoss
-from trainer.components.model import apply_recipe, new_model
+from trainer.components.model import apply_recipe
 from trainer.components.optimizer import build_optimizer
 from trainer.compute.device import Device
 from trainer.settings.train import TrainSettings
@@ -45,7 +47,7 @@ def usual_utilization(settings: TrainSettings, config: ModelConfig, device: Devi
     """The share of the rate of its matrix products that a training step reaches; small models reach less.
 
     GPUs: what nanochat and llm.c report for dense models of 100 million parameters and more. CPUs: products take their
-    time, and all else that of the bytes it moves.
+    time, and all else that of the bytes it moves. What is computed again for --checkpoint-activations is no progress.
 
     Args:
         settings: The run's.
@@ -55,9 +57,14 @@ def usual_utilization(settings: TrainSettings, config: ModelConfig, device: Devi
         flops: Of a step.
     """
     if device.torch_device.type != "cpu":
-        return _UTILIZATION_ON_GPU
-    rest = _bytes_beside_products(settings, config, device) / (_BYTES_A_SECOND * torch.get_num_threads())
-    return flops / (flops + rate * rest)
+        share = _UTILIZATION_ON_GPU
+    else:
+        rest = _bytes_beside_products(settings, config, device) / (_BYTES_A_SECOND * torch.get_num_threads())
+        share = flops / (flops + rate * rest)
+    if settings.optimization.checkpoint_activations:
+        forward = forward_flops(config, sequences=settings.total_batch_size)
+        share *= flops / (flops + forward.total - forward.output)
+    return share
 
 
 def _bytes_beside_products(settings: TrainSettings, config: ModelConfig, device: Device) -> int:
@@ -126,7 +133,10 @@ def measure_steps(settings: TrainSettings, config: ModelConfig, device: Device) 
     Accumulated passes are equal: two are measured, and the time of the others is computed from the second.
     """
     o = settings.optimization
-    model = new_model(settings.model, config.vocab_size, o.seed).to(device.torch_device).train()
+    torch.manual_seed(o.seed)
+    model = Transformer(config)
+    add_adapters(model, settings.lora)
+    model = model.to(device.torch_device).train()
     apply_recipe(model, o, end_of_text_id=0)
     optimizer = build_optimizer(
         model,

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from shared.lm import ModelConfig
 from shared.lm.accounting import BACKWARD_PER_FORWARD, count_parameters, forward_flops, optimizer_flops
+from trainer.components.lora import trained_parameters
 from trainer.estimate.estimate import Estimate
 
 _GIB = 1 << 30
@@ -49,6 +50,7 @@ def to_json(
             "data_sheet": None if e.target.gpu is None else dataclasses.asdict(e.target.gpu),
         },
         "parameters": {**dataclasses.asdict(parameters), "total": parameters.total},
+        "trained_parameters": trained_parameters(e.config, e.settings.lora),
         "flops": {
             "sequence_length": length or e.config.context_length,
             "forward": {**dataclasses.asdict(forward), "total": forward.total},
@@ -102,6 +104,8 @@ def _parameters(estimate: Mapping[str, Any]) -> Table:
     for name, value in parameters.items():
         number = exact(value) if name == "total" else f"{value:,}"
         table.add_row(_name(name), number, f"{value / parameters['total']:.1%}")
+    if (trained := estimate["trained_parameters"]) != parameters["total"]:
+        table.add_row("trained (LoRA)", exact(trained), f"{trained / parameters['total']:.1%}")
     return table
 
 
@@ -129,7 +133,7 @@ def _memory(estimate: Mapping[str, Any]) -> Table:
     for name, value in memory.items():
         if name == "activations":
             parts |= {f"activations: {component}": size for component, size in value.items()}
-        elif name not in {"total", "available"}:
+        elif name not in {"total", "available", "all_gradients"}:
             parts[name] = value
     for name, size in {**parts, "total": memory["total"]}.items():
         if size:

@@ -104,4 +104,5 @@ def label_modules(trace: AllocationTrace, model: nn.Module, names: Mapping[str, 
         component = names.get(path.rpartition(".")[2])
         if component is not None:
             module.register_forward_pre_hook(lambda *_, name=component: enter(name))
-            module.register_forward_hook(lambda *_: leave())
+            # Also where recomputing a block ends in an exception, once it has all that the backward pass needs.
+            module.register_forward_hook(lambda *_: leave(), always_call=True)

@@ -8,12 +8,14 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from shared.lm import ModelConfig, Transformer
+from trainer.components.lora import add_adapters
 from trainer.components.loss import TrainingLoss
 from trainer.components.model import apply_recipe
 from trainer.components.optimizer import build_optimizer
 from trainer.compute.device import Device
 from trainer.estimate.formula import GRADIENTS, OPTIMIZER, PARAMETERS, TEMPORARY
 from trainer.estimate.trace import AllocationTrace, label_modules
+from trainer.settings.lora import ALL_WEIGHTS, LoraSettings
 from trainer.settings.train import OptimizationSettings
 
 _COMPONENTS = {
@@ -31,15 +33,19 @@ _COMPONENTS = {
 _TRACED_TOKENS = 1 << 16  # at once; the loss goes through them 512 at a time, which takes a second for so many
 
 
-def traced_peak(o: OptimizationSettings, config: ModelConfig, device: Device, passes: int) -> dict[str, int]:
+def traced_peak(
+    o: OptimizationSettings, config: ModelConfig, device: Device, passes: int, lora: LoraSettings = ALL_WEIGHTS
+) -> dict[str, int]:
     """Bytes at the peak of a step of `passes` passes, by component, once the optimizer has its state.
 
     Batches too large to trace are extrapolated from two smaller ones, in a straight line.
     """
     most = max(2, _TRACED_TOKENS // config.context_length)
     if o.batch_size <= most:
-        return dict(_peak(o, config, device, passes))
-    small, large = (dict(_peak(replace(o, batch_size=size), config, device, passes)) for size in (most // 2, most))
+        return dict(_peak(o, config, device, passes, lora))
+    small, large = (
+        dict(_peak(replace(o, batch_size=size), config, device, passes, lora)) for size in (most // 2, most)
+    )
     steps = (o.batch_size - most) / (most - most // 2)
     return {
         name: max(0, round(large.get(name, 0) + steps * (large.get(name, 0) - small.get(name, 0))))
@@ -48,13 +54,16 @@ def traced_peak(o: OptimizationSettings, config: ModelConfig, device: Device, pa
 
 
 @lru_cache(maxsize=64)
-def _peak(o: OptimizationSettings, config: ModelConfig, device: Device, passes: int) -> tuple[tuple[str, int], ...]:
+def _peak(
+    o: OptimizationSettings, config: ModelConfig, device: Device, passes: int, lora: LoraSettings
+) -> tuple[tuple[str, int], ...]:
     """Bytes at the peak of a step of `passes` passes, by component, once the optimizer has its state."""
     random = torch.get_rng_state()
     try:
         # Moved rather than made there: `torch.device` sends only some of a module's tensors to the device it names.
         with torch.device("meta"):
             model = Transformer(config)
+        add_adapters(model, lora)
         with FakeTensorMode(), AllocationTrace() as trace:
             trace.component = PARAMETERS
             model._apply(partial(_empty_on, device.torch_device)).train()  # type: ignore[no-untyped-call]
@@ -83,7 +92,8 @@ def _take_step(
     )
     trace.component = GRADIENTS
     for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
     trace.component = TEMPORARY
     optimizer.step()
     for state in optimizer.state.values():

@@ -1,5 +1,6 @@
 """Reading the documents of texts and token files as ids, a part at a time."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,13 +11,20 @@ import numpy as np
 
 from shared.bpe import Tokenizer
 from shared.bpe.training import Errors, Source
+from shared.chat import TemplateFile
+from trainer.conversations.messages import FIELDS
 from trainer.errors import UsageError
-from trainer.evaluation.windows import Ids
+from trainer.evaluation.windows import Ids, Mask
 from trainer.text.documents import labeled_texts, text_blocks, up_to_separators
 from trainer.text.memory import EncodingMemory
-from trainer.text.sources import STANDARD_INPUT, TEXT_BYTES, Records, expand, open_inputs
+from trainer.text.sources import STANDARD_INPUT, TEXT_BYTES, Input, Records, expand, open_inputs, open_records
 from trainer.text.utf8 import has_text
+from trainer.tokens.conversation_encoder import ConversationEncoder, LengthLimit
+from trainer.tokens.encode import end_of_text_id
+from trainer.tokens.parallel_encoder import EncodedChunk
 from trainer.tokens.token_file import TokenFile
+
+logger = logging.getLogger(__name__)
 
 _RECORD_CHARACTERS = 3 << 18  # of records that are encoded together
 
@@ -28,11 +36,13 @@ class Part(NamedTuple):
         source: The name of the source that it counts for.
         ids: The ids, without those that begin and end documents.
         ends: Whether it is the last part of the document.
+        mask: Of conversations: which ids are scored. These ids have the one that ends the conversation.
     """
 
     source: str
     ids: Ids
     ends: bool
+    mask: Mask | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +71,7 @@ class DocumentReader:
         errors: Whether bytes that are not UTF-8 are an error or become U+FFFD.
         memory: Limits for parts of a text and records.
         by: The source that documents count for: `input`, as it was named; `file`; or else this field of their records.
+        template: The chat template of conversations; None if records are texts.
     """
 
     tokenizer: Tokenizer
@@ -69,6 +80,7 @@ class DocumentReader:
     errors: Errors
     memory: EncodingMemory
     by: str
+    template: TemplateFile | None = None
 
     def open(self, named: Sequence[Path]) -> list[OpenedFile]:
         """The files that the command line names.
@@ -83,7 +95,9 @@ class DocumentReader:
         """
         if not named:
             raise UsageError(
-                "nothing to evaluate is given; name text or token files, a directory, or - for standard input"
+                "nothing to evaluate is given; name text or token files, a directory, - for standard input, or "
+                "questions with --tasks"
+                "with --tasks"
             )
         return [opened for given in named for opened in self._open(given)]
 
@@ -99,6 +113,11 @@ class DocumentReader:
                 file.verify()
                 yield OpenedFile(name, file.manifest.bytes, partial(self._read_tokens, name, file))
                 continue
+            if self.template is not None:
+                self._refuse_field(path)
+                [conversations] = open_records([path], FIELDS)
+                yield OpenedFile(name, None, partial(self._read_conversations, name, conversations, self.template))
+                continue
             [given_text] = open_inputs([path], text_field=self.text_field)
             if isinstance(given_text.content, Records):
                 yield OpenedFile(name, None, partial(self._read_records, name, given_text.content))
@@ -112,14 +131,29 @@ class DocumentReader:
             raise UsageError(f"{path} has no records with a field {self.by!r} to group by; use --by input or --by file")
 
     def _read_tokens(self, name: str, file: TokenFile) -> Iterator[Part]:
+        end = file.manifest.end_of_text_id
+        if file.manifest.mask is not None:
+            for ids, mask in file.masked_blocks():
+                yield from _conversations(name, ids, mask, end)
+            return
         for ids in file.blocks():
             begin = 0
-            for end in np.flatnonzero(ids == file.manifest.end_of_text_id).tolist():
-                yield Part(name, ids[begin:end], ends=True)
-                begin = end + 1
+            for place in np.flatnonzero(ids == end).tolist():
+                yield Part(name, ids[begin:place], ends=True)
+                begin = place + 1
             # After the end of the last document there is only white space, if anything.
             if begin < len(ids):
                 yield Part(name, ids[begin:], ends=False)
+
+    def _read_conversations(self, name: str, given: Input, template: TemplateFile) -> Iterator[Part]:
+        end = end_of_text_id(self.tokenizer, self.separator)
+        limit = LengthLimit(None)  # a longer one is scored in several windows
+        encoder = ConversationEncoder(self.tokenizer, template, end, limit, memory=self.memory, threads=1)
+        for chunk in encoder.encode([given]):
+            if isinstance(chunk, EncodedChunk) and chunk.mask is not None:
+                for kind, (count, first) in chunk.findings.items():
+                    logger.warning("conversations: %s: %s (the first: %s)", f"{count:,}", kind, first)
+                yield from _conversations(name, chunk.ids, chunk.mask, end)
 
     def _read_records(self, name: str, records: Records) -> Iterator[Part]:
         label = None if self.by in {"input", "file"} else self.by
@@ -160,6 +194,16 @@ class DocumentReader:
         """Whole documents."""
         for source, ids in zip(sources, self.tokenizer.encode_batch_to_numpy(texts), strict=True):
             yield Part(source, ids, ends=True)
+
+
+def _conversations(name: str, ids: Ids, mask: Mask, end: int) -> Iterator[Part]:
+    """Conversations, of which the last one may be cut."""
+    begin = 0
+    for stop in (np.flatnonzero(ids == end) + 1).tolist():
+        yield Part(name, ids[begin:stop], ends=True, mask=mask[begin:stop])
+        begin = stop
+    if begin < len(ids):
+        yield Part(name, ids[begin:], ends=False, mask=mask[begin:])
 
 
 _NONE: Ids = np.empty(0, np.uint32)

@@ -11,22 +11,20 @@ import numpy as np
 import torch
 
 from shared.bpe import Tokenizer
+from shared.chat import TemplateFile
 from shared.lm import ModelFolder, load_model_folder
 from shared.system.cpu_count import available_processors
 from trainer.compute.device import Device, choose_device
 from trainer.compute.threads import prepare_threads
 from trainer.console.progress import NewBar
+from trainer.conversations.template import choose_template
 from trainer.errors import TrainerError, UsageError
 from trainer.evaluation.documents import DocumentReader, Part
-from trainer.evaluation.scoring import Evaluation, score
+from trainer.evaluation.scoring import Evaluation, default_batch_tokens, score
 from trainer.evaluation.validation import token_byte_lengths
 from trainer.evaluation.windows import Ids, Window, WindowCutter, batches
-from trainer.settings.evaluation import EvaluateSettings, ScoringSettings
+from trainer.settings.evaluation import EvaluateSettings, ReadingSettings, ScoringSettings
 from trainer.text.memory import EncodingMemory
-
-# Inputs of a batch where its size is not given: more are no faster, and fresh memory for them costs time on CPUs.
-_BATCH_TOKENS_ON_CPU = 1024
-_BATCH_TOKENS_ELSEWHERE = 32768
 
 
 @dataclass
@@ -36,10 +34,12 @@ class SourceEvaluation:
     Attributes:
         evaluation: Sums over the scored tokens.
         documents: How many documents were read to their ends.
+        answers_only: Whether they are conversations, of which only the assistant's answers are scored.
     """
 
     evaluation: Evaluation = field(default_factory=Evaluation)
     documents: int = 0
+    answers_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ class EvaluationReport:
         """The sum of the sources."""
         parts = self.sources.values()
         evaluation = sum((part.evaluation for part in parts), Evaluation())
-        return SourceEvaluation(evaluation, sum(part.documents for part in parts))
+        answers_only = all(part.answers_only for part in parts)
+        return SourceEvaluation(evaluation, sum(part.documents for part in parts), answers_only)
 
 
 @dataclass(frozen=True)
@@ -104,17 +105,22 @@ class WindowRules:
         for part in parts:
             if cutter is None:
                 cutter = self._cutter(part.source)
-                yield from cutter.feed(self._begin)
-            ids = part.ids
+                if part.mask is None:
+                    yield from cutter.feed(self._begin)
+                elif self.documents == "packed":
+                    raise UsageError("conversations are scored one by one: leave out --documents packed")
+                else:
+                    source_of(part.source).answers_only = True
+            ids, mask = part.ids, part.mask
             if part.ends and self.documents == "packed":
                 ids = np.append(ids, np.asarray([self.end_id], ids.dtype))
             is_cut = left is not None and left < len(ids)
             if left is not None:
-                ids = ids[:left]
+                ids, mask = ids[:left], None if mask is None else mask[:left]
                 left -= len(ids)
             if part.ends and not is_cut:
                 source_of(part.source).documents += 1
-            yield from cutter.feed(ids)
+            yield from cutter.feed(ids, mask)
             if part.ends and self.documents == "apart":
                 yield from cutter.finish()
                 cutter = None
@@ -166,6 +172,7 @@ def evaluate_inputs(
         errors=reading.errors,
         memory=EncodingMemory(reading.memory_bytes, available_processors()),
         by=reading.by,
+        template=_template(reading, folder) if reading.chat else None,
     )
     opened = reader.open(inputs)
     sources: dict[str, SourceEvaluation] = {}
@@ -192,12 +199,15 @@ def evaluate_inputs(
     return report
 
 
+def _template(reading: ReadingSettings, folder: ModelFolder) -> TemplateFile:
+    return choose_template(reading.chat_template, folder.path, folder.tokenizer).file
+
+
 def _scores(
     folder: ModelFolder, windows: Iterator[Window], device: Device, batch_size: int | None
 ) -> Iterator[dict[str, Evaluation]]:
     byte_lengths = token_byte_lengths(folder.tokenizer, folder.valid_tokens)
-    batch_tokens = _BATCH_TOKENS_ON_CPU if device.torch_device.type == "cpu" else _BATCH_TOKENS_ELSEWHERE
-    for batch in batches(windows, batch_size=batch_size, batch_tokens=batch_tokens):
+    for batch in batches(windows, batch_size=batch_size, batch_tokens=default_batch_tokens(device)):
         yield score(folder.model, batch, byte_lengths, device=device)
 
 

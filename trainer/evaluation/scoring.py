@@ -1,7 +1,7 @@
 """Scoring windows of tokens with a model."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,12 +16,21 @@ from trainer.components.loss import IGNORED
 from trainer.compute.device import Device
 from trainer.evaluation.windows import Window
 
+# Inputs of a batch where its size is not given: more are no faster, and fresh memory for them costs time on CPUs.
+_BATCH_TOKENS_ON_CPU = 1024
+_BATCH_TOKENS_ELSEWHERE = 32768
+
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 # Rows of logits computed at once: on a CPU they fit into the cache, GPUs need many to be fully used.
 _ROWS_ON_CPU = 256
 _ROWS_ELSEWHERE = 4096
+
+
+def default_batch_tokens(device: Device) -> int:
+    """How many inputs a batch has where its size is not given."""
+    return _BATCH_TOKENS_ON_CPU if device.torch_device.type == "cpu" else _BATCH_TOKENS_ELSEWHERE
 
 
 @dataclass(frozen=True)
@@ -136,19 +145,25 @@ def _stack(windows: Sequence[Window]) -> tuple[Tensor, Tensor]:
     longest = max(len(window.tokens) for window in windows) - 1
     inputs = np.zeros((len(windows), longest), np.int64)
     targets = np.full((len(windows), longest), IGNORED)
-    for row, (tokens, scored, _) in enumerate(windows):
+    for row, (tokens, scored, _, mask) in enumerate(windows):
         end = len(tokens) - 1
         inputs[row, :end] = tokens[:-1]
         targets[row, end - scored : end] = tokens[len(tokens) - scored :]
+        if mask is not None:
+            targets[row, :end][mask[1:] == 0] = IGNORED
     return torch.from_numpy(inputs), torch.from_numpy(targets)
 
 
-def _token_nats(hidden: Tensor, model: Transformer, targets: Tensor) -> Tensor:
-    """Negative log-likelihood of targets [N] given hidden [N, d_model], a chunk of logits at a time."""
+def logits_of(hidden: Tensor, model: Transformer, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Logits of hidden [N, d_model] in float32, as many rows at once as is fast, [rows, vocab_size]; their targets."""
     rows = _ROWS_ON_CPU if hidden.device.type == "cpu" else _ROWS_ELSEWHERE
-    parts = zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True)
-    logits = ((model.cap(_product(some, model.output_weight).float()), of) for some, of in parts)
-    return torch.cat([F.cross_entropy(some, of, reduction="none") for some, of in logits])
+    for some, of in zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True):
+        yield model.cap(_product(some, model.output_weight).float()), of
+
+
+def _token_nats(hidden: Tensor, model: Transformer, targets: Tensor) -> Tensor:
+    """Negative log-likelihood of targets [N] given hidden [N, d_model]."""
+    return torch.cat([F.cross_entropy(some, of, reduction="none") for some, of in logits_of(hidden, model, targets)])
 
 
 def _product(hidden: Tensor, weight: Tensor) -> Tensor:

@@ -61,6 +61,7 @@ def _row(source: SourceEvaluation) -> dict[str, Any]:
         "loss": evaluation.loss if evaluation.tokens else None,
         "perplexity": evaluation.perplexity if evaluation.tokens and math.isfinite(evaluation.perplexity) else None,
         "bits_per_byte": evaluation.bits_per_byte,
+        "answers_only": source.answers_only,
     }
 
 
@@ -90,6 +91,10 @@ def _caption(report: EvaluationReport) -> str:
     last = ", the last one full" if rules.fill_last else ""
     first = "" if rules.max_tokens is None else f"; the first {rules.max_tokens:,} tokens of each file"
     speed = report.total.evaluation.tokens / report.seconds
+    if report.total.answers_only:
+        documents, begin = "each conversation by itself, as it is served", "the assistant's answers scored"
+    elif any(source.answers_only for source in report.sources.values()):
+        begin += "; of conversations only the assistant's answers scored"
     return (
         f"{documents}, {begin}; windows of {rules.length:,} tokens, stride {rules.stride:,}{last}{first}\n"
         f"{report.device}: {report.seconds:.1f} s, {speed:,.0f} tokens/s"

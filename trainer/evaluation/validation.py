@@ -11,9 +11,9 @@ from shared.lm import Transformer
 from trainer.compute.device import Device
 from trainer.compute.processes import ONE_PROCESS, Processes
 from trainer.evaluation.scoring import Evaluation, score
-from trainer.evaluation.windows import Ids, batches, consecutive_windows
+from trainer.evaluation.windows import Ids, Window, batches, consecutive_windows
 
-__all__ = ["Evaluation", "evaluate", "token_byte_lengths"]
+__all__ = ["Evaluation", "evaluate", "evaluate_windows", "token_byte_lengths"]
 
 
 def token_byte_lengths(tokenizer: Tokenizer, valid_tokens: Tensor) -> Tensor:
@@ -39,9 +39,7 @@ def evaluate(
     begin_id: int | None = None,
     processes: Processes = ONE_PROCESS,
 ) -> Evaluation:
-    """Score every token once, in consecutive windows divided among the processes.
-
-    The result does not depend on `batch_size`; the model's mode and the random generators stay as they are.
+    """Score every token once, in consecutive windows.
 
     Args:
         model: The model.
@@ -51,13 +49,37 @@ def evaluate(
         batch_size: Windows at once.
         device: Where the model is.
         begin_id: The id before the first token; without one, scoring starts at the second token.
+        processes: As for `evaluate_windows`.
+    """
+    windows = consecutive_windows(blocks, context_length, begin_id=begin_id)
+    return evaluate_windows(model, windows, byte_lengths, batch_size=batch_size, device=device, processes=processes)
+
+
+def evaluate_windows(
+    model: Transformer,
+    windows: Iterable[Window],
+    byte_lengths: Tensor,
+    *,
+    batch_size: int,
+    device: Device,
+    processes: Processes = ONE_PROCESS,
+) -> Evaluation:
+    """Score windows, divided among the processes.
+
+    The result does not depend on `batch_size`; the model's mode and the random generators stay as they are.
+
+    Args:
+        model: The model.
+        windows: The windows.
+        byte_lengths: From `token_byte_lengths`.
+        batch_size: Windows at once.
+        device: Where the model is.
         processes: The processes that call this together, each with the whole model; all get the same result.
     """
     was_training = model.training
     model.eval()
     total = Evaluation()
     try:
-        windows = consecutive_windows(blocks, context_length, begin_id=begin_id)
         every = batches(windows, batch_size=batch_size, batch_tokens=0)
         for batch in islice(every, processes.rank, None, processes.count):
             total += score(model, batch, byte_lengths, device=device)[""]

@@ -7,6 +7,7 @@ from typing import Any
 from cyclopts import App, ArgumentCollection, CycloptsError, Parameter
 
 from trainer.errors import UsageError
+from trainer.recipes.parent import ParentOptions
 from trainer.recipes.scaling import Derived, derive, needs_vocabulary
 from trainer.settings.file import SettingsFile
 from trainer.settings.train import TrainSettings
@@ -37,8 +38,8 @@ class ScalingOptions:
             for argument in arguments
             if argument.parse and argument.tokens
         }
-        if given.get("depth") is None and given.get("preset") is None:
-            return
+        if given.get("init") is not None or (given.get("depth") is None and given.get("preset") is None):
+            return  # with both, the settings refuse them
         options = {name for argument in arguments for name in argument.names}
         vocab_size, data_tokens = _sizes(given, options) if needs_vocabulary(given) else (None, None)
         derived = derive(given, vocab_size=vocab_size, data_tokens=data_tokens)
@@ -88,7 +89,7 @@ def parse_train_settings(table: Mapping[str, Any], *, source: str) -> TrainSetti
     Raises:
         UsageError: a key or a value is invalid.
     """
-    config = (SettingsFile(table, source), refuse_fractions, ScalingOptions(verbose=False))
+    config = (SettingsFile(table, source), refuse_fractions, ParentOptions(), ScalingOptions(verbose=False))
     app = App(config=config, default_parameter=Parameter(negative_iterable=()))
 
     @app.default

@@ -34,7 +34,7 @@ def schedule_table(settings: TrainSettings) -> RenderableType:
     for step in _marked_steps(o):
         rate = _rate(step, o)
         tokens = settings.shapes.tokens(step - 1)
-        table.add_row(f"{step:,}", f"{tokens:,}", f"{rate:.6g}", f"{rate / o.learning_rate:.2%}")
+        table.add_row(f"{step:,}", f"{tokens:,}", f"{rate:.6g}", f"{rate / (o.learning_rate or 1):.2%}")
     return Group(Text(_title(o), style="bold"), Text("\n".join((*plot, *axis)), no_wrap=True), table)
 
 

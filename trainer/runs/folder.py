@@ -62,6 +62,11 @@ class RunFolder:
         """The finished model's folder."""
         return self.path / "model"
 
+    @property
+    def adapter(self) -> Path:
+        """The adapter of a finished run of LoRA, in PEFT's format."""
+        return self.path / "adapter"
+
     def lock(self) -> None:
         """Lock the folder until this process ends, however it ends.
 

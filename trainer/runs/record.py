@@ -32,6 +32,7 @@ _START = {
 }
 _PARTS = {
     "parameters": int,
+    "trained_parameters": int,
     "tokens": int,
     "data": {"fingerprint": (None, str), "validation": (None, {"sha256": (None, str)})},
 }
@@ -45,6 +46,7 @@ def record_start(
     settings: Mapping[str, Any],
     data: Mapping[str, Any],
     parameters: int,
+    trained_parameters: int,
     tokens: int,
     step: int,
     device: str,
@@ -58,6 +60,7 @@ def record_start(
         settings: All settings, as a flat table.
         data: What identifies the token files.
         parameters: Weights of the model.
+        trained_parameters: Those that are trained, or the weights of its adapters.
         tokens: Of the whole run, those seen again counted again.
         step: Steps done before.
         device: Where it computes.
@@ -76,7 +79,8 @@ def record_start(
         "end": None,
     }
     earlier = read_record(path)["starts"] if resumed else []
-    of_run = {"config": dict(settings), "data": dict(data), "parameters": parameters, "tokens": tokens}
+    numbers = {"parameters": parameters, "trained_parameters": trained_parameters, "tokens": tokens}
+    of_run = {"config": dict(settings), "data": dict(data), **numbers}
     write_text(path, to_json({**of_run, "starts": [*earlier, start]}))
 
 

@@ -1,16 +1,19 @@
 """The options of `encode`, with the advice that `--help` shows."""
 
 import re
-from dataclasses import dataclass
-from typing import Annotated, Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from trainer.errors import UsageError
 from trainer.settings.fields import names_affecting, setting
 from trainer.settings.text import DocumentSettings
 
 TRAIN, VALIDATION = "train", "val"
+
+CHAT = Group("Conversations", sort_key=3)
 
 
 @Parameter(name="*")
@@ -39,8 +42,28 @@ class EncodeSettings(DocumentSettings):
     overwrite: Annotated[bool, Parameter(negative="")] = setting(False, affects="watching")
     """Replace token files in the output directory, and what an interrupted run left there."""
 
+    chat: Annotated[bool, Parameter(negative="", group=CHAT)] = False
+    """The files are conversations: records with `messages` or `conversations`, or with `prompt` and `response`. Each is
+    rendered by a chat template, and training counts the loss of the assistant's answers only."""
+
+    chat_template: Annotated[Path | None, Parameter(group=CHAT)] = field(default=None, metadata={"affects": "watching"})
+    """A file with a chat template, or a model folder that has one. Default: that of the tokenizer's folder, else ours,
+    for which the tokenizer needs the special tokens `<|im_start|>` and `<|im_end|>`. It is saved beside the token
+    files, and goes with them into the model's folder."""
+
+    context_length: Annotated[int | None, Parameter(group=CHAT)] = setting(None, minimum=1)
+    """The context length of the model, which a conversation must fit into: it may have one token more, since the last
+    one is only predicted. Default: no limit; `train` refuses conversations that do not fit."""
+
+    too_long: Annotated[Literal["leave-out", "cut"], Parameter(group=CHAT)] = "leave-out"
+    """What becomes of those that do not fit: `cut` keeps the messages up to the last answer that ends in time; where
+    not even the first does, the conversation is left out."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        of_chat = (self.chat_template is not None, self.context_length is not None, self.too_long == "cut")
+        if any(of_chat) and not self.chat:
+            raise UsageError("chat_template, context_length and too_long are for conversations: add --chat")
         if not re.fullmatch(r"[A-Za-z0-9_-]+", self.split):
             raise UsageError(f"split must be a name of letters, digits, - and _, such as {TRAIN!r}; got {self.split!r}")
         if self.val_fraction is None:

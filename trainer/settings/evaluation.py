@@ -1,12 +1,14 @@
 """The options of an evaluation, with the advice that `--help` shows."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
 from trainer.errors import UsageError
-from trainer.settings.fields import Settings, setting
+from trainer.settings.fields import Settings, changed_names, setting
+from trainer.settings.tasks import TaskSettings
 from trainer.settings.text import READING, DocumentSettings
 
 
@@ -57,6 +59,19 @@ class ReadingSettings(DocumentSettings):
     """The rows of the table: `input`, as named; `file`, each file of a directory; or the name of a field of JSON lines
     and parquet files, such as `source`, for a row for each of its values."""
 
+    chat: Annotated[bool, Parameter(negative="")] = False
+    """The files are conversations, as for `encode --chat`: each is rendered by the model's chat template and scored by
+    itself, as it is served, and only the assistant's answers count. So are token files of conversations, without this
+    option."""
+
+    chat_template: Path | None = None
+    """A file with another chat template, or a folder that has one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.chat_template is not None and not self.chat:
+            raise UsageError("chat_template is for conversations: add --chat")
+
 
 @Parameter(name="*", group=Group("Machine", sort_key=3))
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +100,18 @@ class EvaluateSettings:
     scoring: ScoringSettings = field(default_factory=ScoringSettings)
     reading: ReadingSettings = field(default_factory=ReadingSettings)
     machine: ScoringMachineSettings = field(default_factory=ScoringMachineSettings)
+    questions: TaskSettings = field(default_factory=TaskSettings)
 
     def __post_init__(self) -> None:
+        groups: tuple[Settings, ...] = (self.scoring, self.reading) if self.questions.tasks else (self.questions,)
+        unused = [name for group in groups for name in changed_names(group) if name != "memory_limit"]
+        if unused and self.questions.tasks:
+            raise UsageError(f"with --tasks, {unused[0]} has no meaning: it is for texts; leave it out")
+        if unused:
+            raise UsageError(f"{unused[0]} is for questions, whose files are named with --tasks")
         if self.scoring.documents == "packed" and self.reading.by not in {"input", "file"}:
             raise UsageError(
                 f"a row for each {self.reading.by!r} needs --documents apart: packed documents share their windows"
             )
+        if self.scoring.documents == "packed" and self.reading.chat:
+            raise UsageError("conversations are scored one by one: leave out --documents packed")

@@ -76,6 +76,12 @@ def _check(name: str, value: float, minimum: float, maximum: float) -> None:
         raise UsageError(f"{name} must be at most {_MAX_INT}; got {value}")
 
 
+def changed_names(settings: Settings) -> list[str]:
+    """The names of the fields that do not have their default values."""
+    items = dataclasses.fields(settings)  # type: ignore[arg-type]  # subclasses are dataclasses
+    return [item.name for item in items if getattr(settings, item.name) != item.default]
+
+
 def names_affecting(settings_class: type[Settings], affects: Affects) -> frozenset[str]:
     """The names of all settings, nested groups included, that affect the result, watching or the machine."""
     names: set[str] = set()

@@ -84,10 +84,10 @@ class ModelSettings(Settings):
     """Base of the rotary position embedding. 10000 is usual up to a context of about 4096; 100000 helps mimetic
     initialization, and 500000 (Llama 3) serves longer contexts."""
 
-    initialization: Literal["normal", "xavier", "mimetic"] = "mimetic"
+    initialization: Literal["normal", "xavier", "mimetic", "folder"] = "mimetic"
     """How weights are initialized. normal: as in GPT-2. xavier: each matrix by its own size, embeddings by 1, as in
     CS336. mimetic: with attention that copies, so that names stay the same within a text after a million tokens rather
-    than many: what matters in short runs of small models."""
+    than many: what matters in short runs of small models. folder: not at all; --init sets this."""
 
     initializer_range: float = 0.04
     """Standard deviation of initial weights, but with xavier. 0.02 is usual for large models; small ones start faster

@@ -5,17 +5,20 @@ Fields are options of the command line (`d_model` is `--d-model`) and keys of a 
 
 import dataclasses
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from cyclopts import Group, Parameter
 
 from trainer.errors import UsageError
+from trainer.settings.checkpoints import CheckpointSettings
 from trainer.settings.divergence import DivergenceSettings
 from trainer.settings.experiments import ExperimentSettings
 from trainer.settings.fields import MAX_THREADS, Settings, setting
+from trainer.settings.lora import LoraSettings
 from trainer.settings.model import ModelSettings, ScalingSettings
+from trainer.settings.parent import ParentSettings
 from trainer.settings.stages import StepShapes, step_shapes
 from trainer.settings.watch import WatchSettings
 
@@ -23,15 +26,19 @@ __all__ = [
     "CheckpointSettings",
     "DivergenceSettings",
     "ExperimentSettings",
+    "LoraSettings",
     "MachineSettings",
     "ModelSettings",
     "OptimizationSettings",
+    "ParentSettings",
     "ScalingSettings",
     "TrainSettings",
     "WatchSettings",
     "to_table",
     "to_toml",
 ]
+
+DataOrder = Literal["epochs", "uniform", "packed"]
 
 USUAL_WARMUP_STEPS = 100
 """Of a run of 500 steps or more; a shorter one has a fifth of its steps."""
@@ -55,9 +62,14 @@ class OptimizationSettings(Settings):
     """Windows for each optimizer step, a multiple of batch_size: more than batch_size are accumulated over several
     passes, or shared by several processes, with the same result as one large batch. Default: batch_size."""
 
+    checkpoint_activations: bool = setting(False, affects="machine")
+    """Keep only the input of each block for the backward pass, which computes the rest again (gradient checkpointing,
+    Chen et al. 2016, arXiv 1604.06174): the same result in a fraction of the memory for activations, for a third more
+    time. For models or contexts that do not fit otherwise, after --batch-size 1."""
+
     learning_rate: float = setting(2e-3, minimum=0)
     """Peak learning rate. 1e-3 to 4e-3 for models of a few million parameters, 6e-4 around 100 million. Halve it if
-    the loss jumps."""
+    the loss jumps. 0 leaves the weights as they are, for checks."""
 
     min_learning_rate_ratio: float = setting(0.0, minimum=0, maximum=1)
     """The learning rate at the end as a share of the peak. 0 gains a little in a short run; 0.1 is usual where the run
@@ -111,9 +123,11 @@ class OptimizationSettings(Settings):
     """Let a token see its own document only, not the one before it in the window. Slower; helps most where documents
     are short and have nothing to do with each other."""
 
-    data_order: Literal["epochs", "uniform"] = "epochs"
+    data_order: DataOrder | None = None
     """epochs: every token once, then again in another order. uniform: windows from random places, with replacement, as
-    get_batch of nanoGPT and CS336 draws them; after as many tokens as there are, 63 % of them were seen."""
+    get_batch of nanoGPT and CS336 draws them; after as many tokens as there are, 63 % of them were seen. packed: whole
+    documents, several in a window where they fit, with the document mask. Default: packed for conversations
+    (`encode --chat`), else epochs."""
 
     seed: int = setting(0, minimum=0)
     """Determines the initial weights, the order of the data and the samples. The same seed gives the same run."""
@@ -135,14 +149,17 @@ class OptimizationSettings(Settings):
                 f"total_batch_size must be a multiple of batch_size ({self.batch_size}), so "
                 f"{lower or self.batch_size} or {lower + self.batch_size}; got {self.total_batch_size}"
             )
-        if self.learning_rate == 0:
-            raise UsageError("learning_rate must be above 0; got 0")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise UsageError(f"betas must be at least 0 and below 1; got {self.betas}")
         if self.momentum >= 1:
             raise UsageError(f"momentum must be below 1; got {self.momentum}")
         if self.momentum and self.optimizer != "sgd":
             raise UsageError(f"momentum is an option of optimizer sgd; got optimizer {self.optimizer}")
+
+    def for_data(self, *, has_mask: bool) -> "OptimizationSettings":
+        """The same with the order of the data decided, for token files with a mask or without."""
+        order = self.data_order or ("packed" if has_mask else "epochs")
+        return replace(self, data_order=order, document_mask=self.document_mask or order == "packed")
 
     @property
     def usual_warmup_steps(self) -> int:
@@ -157,40 +174,6 @@ class OptimizationSettings(Settings):
         """
         decay = round(self.decay_share * self.max_steps) if self.schedule == "wsd" and self.decay_share < 1 else 0
         return self.max_steps - max(1, decay)
-
-
-@Parameter(name="*", group=Group("Checkpoints", sort_key=5))
-@dataclass(frozen=True, kw_only=True)
-class CheckpointSettings(Settings, affects="watching"):
-    """What is saved, and how a run is resumed."""
-
-    checkpoint_interval: int = setting(500, minimum=0)
-    """Steps between two checkpoints; 0 saves at the end (and on Ctrl-C) only. Each takes about 12 bytes a parameter."""
-
-    keep: int = setting(2, minimum=0)
-    """How many of the newest checkpoints stay on disk; 0 keeps all."""
-
-    keep_best: bool = False
-    """Save a checkpoint also whenever an evaluation gives a lower validation loss than all before, and keep the best
-    one whatever its age: checkpoints/best links to it. For small texts that a model may overfit."""
-
-    resume: bool = False
-    """Resume from the newest intact checkpoint of this output folder, with exactly the result of an uninterrupted run.
-    The run's own settings are in its train.toml: `--config OUTPUT/train.toml --resume`."""
-
-    overwrite: bool = False
-    """Start again in an output folder that holds a run; its checkpoints are deleted."""
-
-    stop_after: int | None = setting(None, minimum=1)
-    """End after this step with a checkpoint, which --resume continues from: a trial of a long run, with the learning
-    rates of the full length (--max-steps)."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.resume and self.overwrite:
-            raise UsageError(
-                "--resume continues the run in the output folder, --overwrite deletes it: give one of them"
-            )
 
 
 @Parameter(name="*", group=Group("Machine", sort_key=7))
@@ -235,9 +218,11 @@ class TrainSettings(Settings):
     output: Path = field(metadata={"affects": "watching"})
     """Folder of the run: train.toml, metrics.jsonl, checkpoints/, and at the end model/."""
 
+    parent: ParentSettings = field(default_factory=ParentSettings)
     scaling: ScalingSettings = field(default_factory=ScalingSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
     optimization: OptimizationSettings = field(default_factory=OptimizationSettings)
+    lora: LoraSettings = field(default_factory=LoraSettings)
     experiments: ExperimentSettings = field(default_factory=ExperimentSettings)
     watch: WatchSettings = field(default_factory=WatchSettings)
     checkpoints: CheckpointSettings = field(default_factory=CheckpointSettings)
@@ -255,11 +240,49 @@ class TrainSettings(Settings):
                 f"the last stage of batch_schedule and context_schedule ends at step {last}, which must be below "
                 f"max_steps ({max_steps}): no step would have the full batch and context"
             )
+        own_rates = (self.experiments.embedding_learning_rate, self.experiments.head_learning_rate)
+        if self.optimization.learning_rate == 0 and any(own_rates):
+            raise UsageError(
+                "embedding_learning_rate and head_learning_rate follow learning_rate, which must be above 0"
+            )
+        if self.optimization.data_order == "packed" and self.experiments.context_schedule:
+            raise UsageError("context_schedule cuts windows, which data_order packed does not: give one of them")
         if self.experiments.head_learning_rate is not None and self.model.tie_embeddings:
             raise UsageError(
                 "head_learning_rate: the output projection is the embedding; add --no-tie-embeddings, or give "
                 "--embedding-learning-rate for both"
             )
+        self._check_parent()
+        if self.lora.lora_rank is not None:
+            self._check_lora()
+
+    def _check_lora(self) -> None:
+        """Refuse what adapters beside frozen weights cannot be combined with."""
+        if self.parent.init is None:
+            raise UsageError("lora_rank adapts a model that exists: give its folder with --init")
+        if self.parent.extend_tokens:
+            raise UsageError(
+                "extend_tokens adds rows to the embedding, which LoRA would never train: omit --lora-rank, or begin "
+                "from a folder that has the tokens"
+            )
+        for name in ("embedding_learning_rate", "head_learning_rate"):
+            if getattr(self.experiments, name) is not None:
+                raise UsageError(f"{name} has no effect with --lora-rank, which freezes the embedding: omit it")
+        if self.machine.parallel == "fsdp":
+            raise UsageError("parallel fsdp shards weights that are trained; with --lora-rank use --parallel ddp")
+
+    def _check_parent(self) -> None:
+        """Refuse options that set what a model folder has, and those that need one."""
+        init, initialization = self.parent.init, self.model.initialization
+        if init is None and initialization == "folder":
+            raise UsageError("initialization folder needs the model folder: give --init as well")
+        if init is None:
+            return
+        if self.scaling.depth is not None or self.scaling.preset is not None:
+            option = "preset" if self.scaling.depth is None else "depth"
+            raise UsageError(f"{option} sets the shape of a new model, and --init {init} has its own: give one of them")
+        if initialization != "folder":
+            raise UsageError(f"initialization is {initialization}, but the weights come from --init {init}: omit it")
 
     @property
     def total_batch_size(self) -> int:

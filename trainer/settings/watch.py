@@ -16,7 +16,8 @@ class WatchSettings(Settings, affects="watching"):
     """Steps between two lines of metrics.jsonl (and of the log where there is no terminal)."""
 
     eval_interval: int = setting(500, minimum=0)
-    """Steps between two evaluations on the validation tokens; 0 evaluates at the end only."""
+    """Steps between two evaluations on the validation tokens; 0 evaluates at the end only. With --init there is one
+    before the first step, too."""
 
     eval_tokens: int = setting(100_000, minimum=0)
     """How many validation tokens an evaluation covers, from the first on; 0: all. Compare runs at equal numbers."""
@@ -32,7 +33,8 @@ class WatchSettings(Settings, affects="watching"):
 
     temperature: float = setting(0.8, minimum=0, maximum=100)
     """Sampling temperature of samples, 0 to 100; also the default in the finished model's generation_config.json.
-    0.8 suits prose; lower is safer and more repetitive; 0 always takes the most likely token."""
+    0.8 suits prose; lower is safer and more repetitive; 0 always takes the most likely token. With --init, default:
+    that of the folder."""
 
     top_p: float = setting(0.95, minimum=0, maximum=1)
     """Sample from the most likely tokens whose probabilities add up to this; saved like the temperature."""

@@ -192,7 +192,7 @@ class Sweep:
 
 def _model_configs(runs: Sequence[PlannedRun]) -> dict[str, ModelConfig]:
     """The model of each run, by name, which checks the data and every model's shape before the first run starts."""
-    from trainer.components.model import model_config
+    from trainer.components.parent import trained_config
     from trainer.tokens.dataset import open_training_data
 
     vocab_sizes: dict[Path, int] = {}
@@ -207,7 +207,7 @@ def _model_configs(runs: Sequence[PlannedRun]) -> dict[str, ModelConfig]:
                 vocab_sizes[settings.data] = open_training_data(settings.data).tokenizer.vocab_size
             size = vocab_sizes[settings.data]
         try:
-            configs[run.name] = model_config(settings.model, size)
+            configs[run.name] = trained_config(settings, size)
         except UsageError as error:
             raise UsageError(f"run {run.name}: {error}") from error
     return configs

@@ -63,25 +63,62 @@ def json_rows(
     Raises:
         CorpusError: If a line is not a JSON object, lacks one of the fields, or takes more memory; names the line.
     """
+    for number, record in json_values(path, open_file, memory):
+        text = record.get(field) if isinstance(record, dict) else None
+        if not isinstance(text, str):
+            there = f"it has {listed(record)}" if isinstance(record, dict) else "expected an object"
+            raise CorpusError(
+                f"{path}, line {number}, has no text in the field {field!r} ({there}); name it with --text-field"
+            )
+        if label is not None and label not in record:
+            raise CorpusError(f"{path}, line {number}, has no field {label!r} to group by (it has {listed(record)})")
+        yield text, "" if label is None else str(record[label])
+
+
+def json_values(path: Path, open_file: Callable[[], BinaryIO], memory: int) -> Iterator[tuple[int, Any]]:
+    """The number of each line of a file of JSON lines, from 1 on, and its value; empty lines are skipped.
+
+    Args:
+        path: For error messages.
+        open_file: Opens it, decompressed.
+        memory: Bytes that reading a line may take.
+
+    Raises:
+        CorpusError: If a line is not JSON or takes more memory; names the line.
+    """
+    for number, line in numbered_lines(path, open_file, memory):
+        try:
+            value: Any = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise CorpusError(f"{path}, line {number}, is not JSON: {error}") from None
+        yield number, value
+
+
+def numbered_lines(path: Path, open_file: Callable[[], BinaryIO], memory: int) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that are not empty, each with its number; arguments and errors as of `json_values`."""
+    with _decompression_errors(path), open_file() as file:
+        for number, line in enumerate(_lines(path, file, memory), start=1):
+            if line.strip():
+                yield number, line
+
+
+def json_lines(path: Path, open_file: Callable[[], BinaryIO], memory: int) -> Iterator[tuple[str, str]]:
+    """Each line of a file of JSON objects as it is, and which line it is; empty lines are skipped.
+
+    Raises:
+        CorpusError: If a line is not UTF-8, or takes more memory; names the line.
+    """
     with _decompression_errors(path), open_file() as file:
         for number, line in enumerate(_lines(path, file, memory), start=1):
             if not line.strip():
                 continue
             try:
-                record: Any = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise CorpusError(f"{path}, line {number}, is not JSON: {error}") from None
-            text = record.get(field) if isinstance(record, dict) else None
-            if not isinstance(text, str):
-                there = f"it has {listed(record)}" if isinstance(record, dict) else "expected an object"
+                text = line.decode()
+            except UnicodeDecodeError as error:
                 raise CorpusError(
-                    f"{path}, line {number}, has no text in the field {field!r} ({there}); name it with --text-field"
-                )
-            if label is not None and label not in record:
-                raise CorpusError(
-                    f"{path}, line {number}, has no field {label!r} to group by (it has {listed(record)})"
-                )
-            yield text, "" if label is None else str(record[label])
+                    f"{path}, line {number}, is not UTF-8: {error.reason} at byte {error.start}"
+                ) from None
+            yield text, f"{path}, line {number}"
 
 
 def too_large(what: str, size: str) -> CorpusError:

@@ -1,6 +1,8 @@
 """Reading parquet files, as many rows at a time as fit into memory."""
 
+import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +22,69 @@ def parquet_rows(path: Path, column: str, label: str | None, memory: int) -> Ite
         CorpusError: If it is not a parquet file, lacks one of the columns, has values other than text in the first, or
             takes more memory.
     """
+    columns = [*dict.fromkeys([column, label or column])]
+    with _open(path) as file:
+        _check_columns(path, file.schema_arrow.names, column, label)
+        for number, batch in _batches(path, file, columns, memory):
+            labels = [""] * len(batch) if label is None else map(str, batch.column(label).to_pylist())
+            for row, (text, value) in enumerate(zip(_values(path, number, column, batch), labels, strict=True), number):
+                if not isinstance(text, str):
+                    found = type(text).__name__
+                    raise CorpusError(f"{path}, row {row}, column {column!r}: expected text, found {found}")
+                yield text, value
+
+
+def parquet_values(path: Path, memory: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The number of each row of a parquet file, from 1 on, and its columns.
+
+    Raises:
+        CorpusError: If it is not a parquet file, or takes more memory.
+    """
+    with _open(path) as file:
+        names = file.schema_arrow.names
+        for number, batch in _batches(path, file, names, memory):
+            columns = [_values(path, number, name, batch) for name in names]
+            for row, values in enumerate(zip(*columns, strict=True), number):
+                yield row, dict(zip(names, values, strict=True))
+
+
+def parquet_records(path: Path, columns: Sequence[str], memory: int) -> Iterator[tuple[str, str]]:
+    """As `json_lines`: the rows of a parquet file as JSON, with those of the columns that it has.
+
+    Raises:
+        CorpusError: If it is not a parquet file, has none of the columns, or takes more memory.
+    """
+    with _open(path) as file:
+        there = file.schema_arrow.names
+        found = [column for column in columns if column in there]
+        if not found:
+            raise CorpusError(f"{path} has none of the columns {listed(columns)} (it has {listed(there)})")
+        for number, batch in _batches(path, file, found, memory):
+            values = [_values(path, number, column, batch) for column in found]
+            for row, row_values in enumerate(zip(*values, strict=True), number):
+                yield json.dumps(dict(zip(found, row_values, strict=True)), default=str), f"{path}, row {row}"
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[Any]:
+    """A `ParquetFile`; turns the errors of reading it into one that names the file."""
     import pyarrow
     from pyarrow import parquet
 
-    columns = [*dict.fromkeys([column, label or column])]
-    number = 0
     try:
         with parquet.ParquetFile(path, buffer_size=_BLOCK_BYTES, page_checksum_verification=True) as file:
-            _check_columns(path, file.schema_arrow.names, column, label)
-            for group, rows in enumerate(_rows_at_once(path, columns, memory // _SHARE_OF_A_PAGE)):
-                for batch in file.iter_batches(rows, row_groups=[group], columns=columns):
-                    labels = [""] * len(batch) if label is None else map(str, batch.column(label).to_pylist())
-                    for text, value in zip(_values(path, number, column, batch), labels, strict=True):
-                        number += 1
-                        if not isinstance(text, str):
-                            found = type(text).__name__
-                            raise CorpusError(f"{path}, row {number}, column {column!r}: expected text, found {found}")
-                        yield text, value
+            yield file
     except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: damaged pages and names
         raise CorpusError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+
+
+def _batches(path: Path, file: Any, columns: Sequence[str], memory: int) -> Iterator[tuple[int, Any]]:
+    """Batches of rows that fit into memory, each with the number of its first row, from 1 on."""
+    number = 1
+    for group, rows in enumerate(_rows_at_once(path, columns, memory // _SHARE_OF_A_PAGE)):
+        for batch in file.iter_batches(rows, row_groups=[group], columns=columns):
+            yield number, batch
+            number += len(batch)
 
 
 def _check_columns(path: Path, there: Sequence[str], column: str, label: str | None) -> None:
@@ -61,5 +107,5 @@ def _values(path: Path, number: int, column: str, batch: Any) -> list[Any]:
     try:
         return batch.column(column).to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError as error:
-        rows = f"rows {number + 1:,} to {number + len(batch):,}"
+        rows = f"rows {number:,} to {number + len(batch) - 1:,}"
         raise CorpusError(f"{path}, {rows}, column {column!r}: not UTF-8: {error.reason}") from None

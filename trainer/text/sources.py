@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, Literal, TypeVar
 
 from shared.bpe.training import Blocks, Source, TextFile, Texts, changed, version_of
 from trainer.errors import UsageError
-from trainer.text.formats import blocks, decompressed_blocks, decompressor, file_blocks, json_rows
-from trainer.text.parquet import parquet_rows
+from trainer.text.formats import blocks, decompressed_blocks, decompressor, file_blocks, json_lines, json_rows
+from trainer.text.parquet import parquet_records, parquet_rows
 from trainer.text.utf8 import CorpusError, check_signature
 
 T = TypeVar("T")
@@ -78,6 +78,36 @@ def open_inputs(named: Sequence[Path], *, text_field: str) -> list[Input]:
     if not named:
         raise UsageError("no text files are given; name at least one file, a directory, or - for standard input")
     return [_open(path, text_field) for given in named for path in expand(given)]
+
+
+def open_records(named: Sequence[Path], columns: Sequence[str]) -> list[Input]:
+    """Files of records that are read as a whole: each as JSON, with its place in the file as the other field.
+
+    Args:
+        named: As in `open_inputs`, without standard input and files of text.
+        columns: What is read of a parquet file, as far as it is there.
+
+    Raises:
+        UsageError: If nothing is named, no file matches, or a file is not of records.
+        CorpusError: If a file does not exist or cannot be read.
+    """
+    if not named:
+        raise UsageError("no files are given; name at least one file of JSON lines or parquet")
+    return [_open_records(path, columns) for given in named for path in expand(given)]
+
+
+def _open_records(path: Path, columns: Sequence[str]) -> Input:
+    form, decompress = _record_form(path)
+    if form is None or not path.is_file():
+        raise UsageError(
+            f"{path} is not a file of records: name {', '.join(sorted(_RECORD_SUFFIXES))}, or .jsonl.gz and .jsonl.zst "
+            "(of a .json file that is a list, jq -c '.[]' makes JSON lines)"
+        )
+    version = version_of(path)
+    if form == "parquet":
+        return Input(path, _records(path, version, lambda _, memory: parquet_records(path, columns, memory)))
+    lines = decompress or (lambda: path.open("rb"))
+    return Input(path, _records(path, version, lambda _, memory: json_lines(path, lines, memory)))
 
 
 def open_sources(named: Sequence[Path], *, text_field: str, separator: str | None) -> list[Source]:
@@ -162,10 +192,10 @@ def _open(path: Path, text_field: str) -> Input:
             beginning = file.read(8)
     except OSError as error:
         raise CorpusError(f"{path} cannot be read: {error.strerror}") from None
-    name, decompress, version = path.name.lower(), decompressor(path), version_of(path)
-    if name.endswith(".parquet"):
+    (form, decompress), version = _record_form(path), version_of(path)
+    if form == "parquet":
         return Input(path, _records(path, version, lambda *args: parquet_rows(path, text_field, *args)))
-    if name.removesuffix(path.suffix if decompress else "").endswith((".jsonl", ".ndjson")):
+    if form == "json":
         lines = decompress or (lambda: path.open("rb"))
         return Input(path, _records(path, version, lambda *args: json_rows(path, lines, text_field, *args)))
     if decompress:
@@ -173,6 +203,15 @@ def _open(path: Path, text_field: str) -> Input:
         return Input(path, Blocks(str(path), lambda: _unchanged(path, version, parts()), version=version))
     check_signature(path, beginning)
     return Input(path, TextFile(path), is_plain=True)
+
+
+def _record_form(path: Path) -> tuple[Literal["parquet", "json"] | None, Callable[[], BinaryIO] | None]:
+    """The form of a file of records, judged by its name, else None; and what opens it if it is compressed."""
+    name, decompress = path.name.lower(), decompressor(path)
+    if name.endswith(".parquet"):
+        return "parquet", None
+    is_json = name.removesuffix(path.suffix if decompress else "").endswith((".jsonl", ".ndjson"))
+    return "json" if is_json else None, decompress
 
 
 def _records(path: Path, version: str, rows: Callable[[str | None, int], Iterator[tuple[str, str]]]) -> Records:

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -170,7 +169,7 @@ def _write_manifest(reading: _Reading, output: Path, settings: EncodeSettings) -
     written = Written(reading.array.count, source.documents, size, source.sha256)
     manifest = manifest_of(written, reading.tokenizer, reading.ends, (source,))
     reading.tokenizer.save(output)
-    write_text(output / f"{settings.split}.json", to_json(asdict(manifest)))
+    write_text(output / f"{settings.split}.json", to_json(manifest.to_dict()))
     return manifest
 
 

@@ -1,12 +1,15 @@
 """The directory that `encode` wrote, opened for training."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from shared.bpe import Tokenizer
+from shared.chat import ChatTemplateError, TemplateFile, read_templates, write_templates
+from trainer.conversations.template import template_end_of_turn, templates_sha256
 from trainer.errors import TrainerError
-from trainer.tokens.token_file import TokenFile
+from trainer.tokens.token_file import TokenFile, TokenFileError
 
 
 @dataclass(frozen=True)
@@ -17,22 +20,27 @@ class TrainingData:
         tokenizer: The tokenizer.
         train: The training tokens.
         validation: The validation tokens, if there are any.
+        templates: The chat templates beside them, if there are any.
+        end_of_turn_id: The special token that the template writes after an answer, if there is one.
     """
 
     tokenizer: Tokenizer
     train: TokenFile
     validation: TokenFile | None
+    templates: TemplateFile | None = None
+    end_of_turn_id: int | None = None
+
+    def write_templates(self, folder: Path) -> None:
+        """Write the chat templates into a model's folder."""
+        if self.templates is not None:
+            write_templates(folder, self.templates.templates)
 
     def identity(self) -> dict[str, Any]:
         """Counts and hashes, which differ from those of any other data."""
         files = {"train": self.train, "validation": self.validation}
         return {
             "fingerprint": self.tokenizer.fingerprint,
-            **{
-                name: {"tokens": file.manifest.count, "sha256": file.manifest.sha256}
-                for name, file in files.items()
-                if file is not None
-            },
+            **{name: file.manifest.identity() for name, file in files.items() if file is not None},
         }
 
 
@@ -47,7 +55,7 @@ def open_training_data(folder: Path, *, verify: bool = True) -> TrainingData:
     Raises:
         TokenFileError: a file is missing or damaged, comes from another tokenizer, or has ids beyond the vocabulary.
         TokenizerError: the tokenizer cannot be read.
-        TrainerError: there are too few validation tokens to score one.
+        TrainerError: there are too few validation tokens to score one; or the chat templates cannot be read.
     """
     tokenizer = Tokenizer.from_files(folder)
     train = TokenFile.open(folder, "train", fingerprint=tokenizer.fingerprint)
@@ -60,4 +68,24 @@ def open_training_data(folder: Path, *, verify: bool = True) -> TrainingData:
         for file in (train, validation):
             if file is not None:
                 file.verify()
-    return TrainingData(tokenizer, train, validation)
+    templates = _open_templates(folder, [file for file in (train, validation) if file is not None])
+    end_of_turn = None if templates is None else template_end_of_turn(templates, tokenizer)
+    return TrainingData(tokenizer, train, validation, templates, None if end_of_turn is None else end_of_turn.id)
+
+
+def _open_templates(folder: Path, files: Sequence[TokenFile]) -> TemplateFile | None:
+    """The templates beside token files; those with a mask must have been encoded with them."""
+    try:
+        templates = read_templates(folder)
+    except ChatTemplateError as error:
+        raise TrainerError(str(error)) from None
+    for file in files:
+        mask = file.manifest.mask
+        if mask is None and len(files) > 1 and files[0].manifest.mask is not None:
+            raise TokenFileError(f"{file.path} has no mask, but {files[0].path} has one; encode both with --chat")
+        if mask is not None and (templates is None or templates_sha256(templates) != mask.chat_template):
+            raise TokenFileError(
+                f"{file.path} was encoded with another chat template than that in {folder}; encode the conversations "
+                "again"
+            )
+    return templates

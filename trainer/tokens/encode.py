@@ -2,23 +2,27 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from shared.bpe import Tokenizer
+from shared.chat import write_templates
 from shared.system.cpu_count import available_processors
 from shared.system.files import write_text
 from shared.system.stages import Stage, no_stage
 from shared.system.thread_pool import WorkPool
 from trainer.console.signals import StopRequest, stop_on_signals
+from trainer.conversations.messages import FIELDS
+from trainer.conversations.template import ChosenTemplate
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
 from trainer.settings.encode import EncodeSettings
 from trainer.text.memory import EncodingMemory
-from trainer.text.sources import open_inputs
+from trainer.text.sources import open_inputs, open_records
+from trainer.tokens.conversation_encoder import ConversationEncoder, LengthLimit
 from trainer.tokens.encoding_pass import EncodingPass
 from trainer.tokens.encoding_state import EncodingState, Finished
-from trainer.tokens.parallel_encoder import EncodedChunk, EndOfInput, ParallelEncoder
+from trainer.tokens.parallel_encoder import EncodedChunk, EndOfInput, Findings, ParallelEncoder
 from trainer.tokens.token_file import Manifest, TokenFileError, refuse_existing
 from trainer.tokens.writer import TokenFileWriter, WriteError, Written
 
@@ -34,12 +38,14 @@ class EncodingReport:
         bytes_read: Bytes of text.
         replaced: Characters U+FFFD put in place of bytes that are not UTF-8.
         end_is_held_out: Whether the end of the text is for validation, since there were too few documents.
+        findings: Of conversations: what was wrong with some of them, how many, and where the first was.
     """
 
     manifests: Mapping[str, Manifest]
     bytes_read: int
     replaced: int
     end_is_held_out: bool = False
+    findings: Findings = field(default_factory=dict)
 
 
 def encode_files(
@@ -48,6 +54,7 @@ def encode_files(
     output: Path,
     settings: EncodeSettings = _DEFAULTS,
     *,
+    template: ChosenTemplate | None = None,
     stage: Stage = no_stage,
     progress: Callable[[int], None] | None = None,
 ) -> EncodingReport:
@@ -69,6 +76,7 @@ def encode_files(
         tokenizer: The tokenizer.
         output: The directory to write to; made if missing.
         settings: What is written, and how text is read.
+        template: The chat template; of conversations only.
         stage: Called for each stage of the work, from any thread.
         progress: Called with the bytes of text read so far.
 
@@ -80,13 +88,21 @@ def encode_files(
         InterruptedRunError: If a signal stopped it.
     """
     ends = end_of_text_id(tokenizer, settings.document_separator)
-    inputs = open_inputs(paths, text_field=settings.text_field)
+    inputs = open_inputs(paths, text_field=settings.text_field) if template is None else open_records(paths, FIELDS)
     threads = settings.threads or available_processors()
     with stage("load tokenizer"):
         tokenizer.warm_up()  # so that what the encoder takes is counted
     memory = EncodingMemory(settings.memory_bytes, threads)
-    encoder = ParallelEncoder(tokenizer, settings.document_separator, ends, settings.errors, memory, threads, stage)
-    state = EncodingState(output, inputs, tokenizer, settings)
+    encoder: ParallelEncoder | ConversationEncoder
+    if template is None:
+        encoder = ParallelEncoder(tokenizer, settings.document_separator, ends, settings.errors, memory, threads, stage)
+    else:
+        limit = LengthLimit(settings.context_length, cut=settings.too_long == "cut")
+        encoder = ConversationEncoder(
+            tokenizer, template.file, ends, limit, memory=memory, threads=threads, stage=stage
+        )
+    chat_template = None if template is None else template.sha256
+    state = EncodingState(output, inputs, tokenizer, settings, chat_template)
     finished, written = _begin(state, tokenizer, output, settings)
     with ExitStack() as stack:
         pool = stack.enter_context(WorkPool(2))
@@ -97,7 +113,14 @@ def encode_files(
         if not settings.resume:
             state.clear()
         writers = [
-            TokenFileWriter(output / f"{name}.bin", tokenizer, ends, partial=state.partial(name), written=before)
+            TokenFileWriter(
+                output / f"{name}.bin",
+                tokenizer,
+                ends,
+                partial=state.partial(name),
+                written=before,
+                chat_template=chat_template,
+            )
             for name, before in zip(settings.splits, written, strict=True)
         ]
         for writer in writers:
@@ -106,13 +129,17 @@ def encode_files(
         with closing(encoder.encode(inputs[len(finished.sources) :])) as chunks:
             _take_all(work, chunks, stop, progress)
         work.finish()
-        _check_not_empty(writers)
+        _check_not_empty(writers, finished)
         with stage("save"):
             for name, content in pool.result(files).items():
                 write_text(output / name, content)
+            if template is not None:
+                write_templates(output, template.file.templates)
         manifests = dict(zip(settings.splits, work.commit(), strict=True))
         state.remove()
-    return EncodingReport(manifests, finished.bytes_read, finished.replaced, finished.end_is_held_out)
+    return EncodingReport(
+        manifests, finished.bytes_read, finished.replaced, finished.end_is_held_out, finished.findings
+    )
 
 
 def _files_of(tokenizer: Tokenizer) -> Mapping[str, str]:
@@ -219,8 +246,11 @@ def refuse_other_tokenizer(tokenizer: Tokenizer, output: Path) -> None:
         )
 
 
-def _check_not_empty(writers: Sequence[TokenFileWriter]) -> None:
+def _check_not_empty(writers: Sequence[TokenFileWriter], finished: Finished) -> None:
     if not sum(writer.documents for writer in writers):
+        if finished.findings:
+            found = "; ".join(f"{count:,}: {kind} ({first})" for kind, (count, first) in finished.findings.items())
+            raise TrainerError(f"no conversation can be trained on: {found}")
         raise TrainerError("the files contain no text: there is nothing to encode")
     for writer in writers:
         if not writer.documents:

@@ -15,7 +15,7 @@ from trainer.text.sources import Input, Records
 from trainer.tokens.encoding_state import EncodingState, Finished
 from trainer.tokens.parallel_encoder import EncodedChunk, EndOfInput
 from trainer.tokens.splitting import is_validation, place_to_cut
-from trainer.tokens.token_file import Ids, Manifest, Source
+from trainer.tokens.token_file import Ids, Manifest, Mask, Source
 from trainer.tokens.writer import TokenFileWriter, WriteError, Written
 
 # How often finished inputs are saved, after the first: bringing many small ones to the disk one by one would take
@@ -70,6 +70,7 @@ class EncodingPass:
         self._writers = writers
         self._tokenizer = tokenizer
         self._end_of_text_id = writers[0].end_of_text_id
+        self._is_chat = settings.chat
         self._fraction, self._seed = settings.val_fraction or 0.0, settings.seed
         self._state = state
         self._stage = stage
@@ -88,17 +89,20 @@ class EncodingPass:
             return
         current = self._current
         with self._stage("write token files", item.text_bytes):
-            has_ended = self._write(item.ids, item.num_bytes)
+            has_ended = self._write(item.ids, item.num_bytes, item.mask)
         current.is_open = item.is_open or (current.is_open and not has_ended)
         with self._stage("hash text", len(item.data)):
             current.size += len(item.data)
             current.digest.update(item.data)
         self.finished.bytes_read += item.text_bytes
         self.finished.replaced += item.replaced
+        for kind, (count, first) in item.findings.items():
+            before, found = self.finished.findings.get(kind, (0, first))
+            self.finished.findings[kind] = (before + count, found)
 
     def finish(self) -> None:
         """When all has been taken: hold out the end of the text if no document was, and end the last document."""
-        if len(self._writers) == 2 and not self._writers[1].documents:
+        if len(self._writers) == 2 and not self._writers[1].documents and not self._is_chat:
             self._save()
             with self._stage("hold out the end"):
                 self._hold_out_end()
@@ -146,7 +150,7 @@ class EncodingPass:
         self.finished.end_is_held_out = True
         self._save()  # what was moved is on the disk twice until the files get their names
 
-    def _write(self, ids: Ids, num_bytes: int | None) -> bool:
+    def _write(self, ids: Ids, num_bytes: int | None, mask: Mask | None = None) -> bool:
         """Write every document to the file of its split, whatever the chunks that it comes in.
 
         Returns:
@@ -155,12 +159,12 @@ class EncodingPass:
         ends = np.flatnonzero(ids == self._end_of_text_id) + 1
         self._current.documents += len(ends)
         if len(self._writers) == 1:
-            self._writers[0].write(ids, len(ends), num_bytes)
+            self._writers[0].write(ids, len(ends), num_bytes, mask)
             self._documents += len(ends)
             return len(ends) > 0
         start = 0
         for end in ends.tolist():
-            self._writer().write(ids[start:end], 1)
+            self._writer().write(ids[start:end], 1, mask=None if mask is None else mask[start:end])
             self._documents += 1
             start = end
         if start < len(ids):

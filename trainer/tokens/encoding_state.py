@@ -13,6 +13,7 @@ from shared.bpe import Tokenizer
 from shared.system.state_folder import StateError, StateFolder
 from trainer.settings.encode import EncodeSettings
 from trainer.text.sources import Input
+from trainer.tokens.parallel_encoder import Findings
 from trainer.tokens.token_file import Source
 from trainer.tokens.writer import Written
 
@@ -27,6 +28,7 @@ class Finished:
         replaced: Characters put in place of bytes that are not UTF-8.
         is_open: Whether the last training document still lacks its end, since its rest was held out.
         end_is_held_out: Whether the end of the text was moved to the validation file, which had no document.
+        findings: Of conversations: what was wrong with some of them, how many, and where the first was.
     """
 
     sources: list[Source] = field(default_factory=list)
@@ -34,6 +36,7 @@ class Finished:
     replaced: int = 0
     is_open: bool = False
     end_is_held_out: bool = False
+    findings: Findings = field(default_factory=dict)
 
 
 class EncodingState:
@@ -49,12 +52,21 @@ class EncodingState:
         inputs: What is encoded.
         tokenizer: The tokenizer.
         settings: How it is encoded.
+        chat_template: Of conversations, the SHA-256 of the templates.
     """
 
-    def __init__(self, output: Path, inputs: Sequence[Input], tokenizer: Tokenizer, settings: EncodeSettings):
+    def __init__(
+        self,
+        output: Path,
+        inputs: Sequence[Input],
+        tokenizer: Tokenizer,
+        settings: EncodeSettings,
+        chat_template: str | None = None,
+    ):
         self._tokenizer = tokenizer
         identity = {
             **settings.identity(),
+            **({} if chat_template is None else {"chat_template": chat_template}),
             "inputs": [[str(given.path), given.content.version] for given in inputs],
         }
         self.folder = StateFolder(output / f"encode-state-{settings.splits[0]}", identity, version=2)
@@ -103,7 +115,7 @@ class EncodingState:
     def clear(self) -> None:
         """Delete what is in the directory."""
         self.folder.manifest.unlink(missing_ok=True)  # first: without ids it is worth nothing
-        for suffix in ("bin", "json"):
+        for suffix in ("bin", "mask", "json"):
             for path in self.folder.path.glob(f"*.{suffix}"):
                 path.unlink()
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from shared.bpe import Tokenizer
+from trainer.console.masked_text import ShownDocument, ShownPart
 from trainer.console.token_lines import ShownToken
 from trainer.errors import TrainerError
 from trainer.settings.text import DocumentSettings
@@ -36,6 +37,43 @@ def tokens_of_file(file: TokenFile, tokenizer: Tokenizer, document: int | None, 
     places = range(start, len(file), _IDS_AT_ONCE)
     parts = ((place, file.read(place, min(place + _IDS_AT_ONCE, len(file)))) for place in places)
     yield from _shown(parts, tokenizer, 0)
+
+
+def documents_of_file(
+    file: TokenFile, tokenizer: Tokenizer, start: int, count: int, most: int
+) -> Iterator[ShownDocument]:
+    """The documents of a token file from number `start` on, each with the id that ends it; at most `count` of them.
+
+    At most the first `most` tokens of each are shown.
+
+    Raises:
+        TrainerError: There is no document `start`.
+        TokenFileError: See `TokenFile.read`.
+        TokenizerError: An id has no token.
+    """
+    special = {*tokenizer.special_tokens.values()}
+    end_id, number = file.manifest.end_of_text_id, 0
+    parts: list[ShownPart] = []
+    left_out = 0
+    for ids, mask in file.masked_blocks():
+        begin = 0
+        for end in [*(np.flatnonzero(ids == end_id) + 1).tolist(), len(ids)]:
+            if number >= start:
+                stop = min(end, begin + most - len(parts))
+                pairs = zip(ids[begin:stop].tolist(), mask[begin:stop].tolist(), strict=True)
+                parts += [ShownPart(tokenizer.token_bytes(i), bool(counted), i in special) for i, counted in pairs]
+                left_out += end - max(begin, stop)
+            if begin < end and ids[end - 1] == end_id:
+                if number >= start:
+                    yield ShownDocument(number, parts, left_out)
+                number, parts, left_out = number + 1, [], 0
+            if number >= start + count:
+                return
+            begin = end
+    if has_text(b"".join(part.data for part in parts)):  # else there is no document after the last end
+        yield ShownDocument(number, parts, left_out)
+    elif number <= start:
+        raise TrainerError(f"{file.path} has {number:,} documents, counted from 0: there is no document {start:,}")
 
 
 def tokens_of_text(

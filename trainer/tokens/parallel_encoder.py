@@ -15,10 +15,14 @@ from shared.system.thread_pool import Task, WorkPool
 from trainer.text.memory import EncodingMemory
 from trainer.text.sources import TEXT_BYTES, Input, Records
 from trainer.text.utf8 import CorpusError, has_text, valid_record, valid_utf8
-from trainer.tokens.token_file import Ids, dtype_for
+from trainer.tokens.token_file import Ids, Mask, dtype_for
 
 # Text of records that a thread takes at once.
 _RECORDS_BYTES = 3 << 18
+
+
+Findings = dict[str, tuple[int, str]]
+"""What was wrong with some conversations: how many there were, and the first of them."""
 
 
 class EncodedChunk(NamedTuple):
@@ -31,6 +35,8 @@ class EncodedChunk(NamedTuple):
         text_bytes: Size of the text, for progress.
         num_bytes: Bytes of text that the ids stand for; None if it takes their tokens to know.
         replaced: Characters put in place of bytes that are not UTF-8.
+        mask: Of conversations, which ids the loss counts.
+        findings: Of conversations.
     """
 
     ids: Ids
@@ -39,13 +45,15 @@ class EncodedChunk(NamedTuple):
     text_bytes: int
     num_bytes: int | None
     replaced: int
+    mask: Mask | None = None
+    findings: Findings = {}  # noqa: RUF012 - never changed
 
 
 class EndOfInput(NamedTuple):
     """Comes after the last chunk of each input."""
 
 
-class _Job(NamedTuple):
+class Job(NamedTuple):
     """Makes one chunk, and the size of its text in bytes."""
 
     run: Callable[[], EncodedChunk | EndOfInput]
@@ -85,9 +93,9 @@ class ParallelEncoder:
         self.tokenizer.warm_up()
         # One chunk that is as long as it may be, beside others of the usual size.
         max_bytes = self.memory.part + 2 * self.threads * CHUNK_BYTES
-        yield from _in_order(self._jobs(inputs), self.threads, max_bytes, self.stage)
+        yield from in_order(self._jobs(inputs), self.threads, max_bytes, self.stage)
 
-    def _jobs(self, inputs: Sequence[Input]) -> Iterator[_Job]:
+    def _jobs(self, inputs: Sequence[Input]) -> Iterator[Job]:
         for content in (each.content for each in inputs):
             try:
                 yield from self._record_jobs(content) if isinstance(content, Records) else self._text_jobs(content)
@@ -95,14 +103,14 @@ class ParallelEncoder:
                 raise CorpusError(str(error)) from None
             except OSError as error:
                 raise CorpusError(str(read_error(content.name, error))) from None
-            yield _Job(EndOfInput)
+            yield Job(EndOfInput)
 
-    def _text_jobs(self, text: Source) -> Iterator[_Job]:
+    def _text_jobs(self, text: Source) -> Iterator[Job]:
         if self.tokenizer.can_split_bytes:
             spellings = [] if self.separator is None else [self.separator.encode()]
             chunks = text.chunks(Specials(spellings), 0, self.memory.part)
             for chunk in staged(chunks, self.stage, "read"):
-                yield _Job(partial(self._encode_text, text.name, chunk.offset, chunk.read), chunk.size)
+                yield Job(partial(self._encode_text, text.name, chunk.offset, chunk.read), chunk.size)
             return
         chunker = self.tokenizer.chunker(allowed_special=() if self.separator is None else (self.separator,))
         characters = escaped_characters(text, 0, self.memory.part)
@@ -110,7 +118,7 @@ class ParallelEncoder:
         parts = chunker.chunks(characters, name=text.name, longest=self.memory.part)
         for part in staged(parts, self.stage, "read"):
             data = part.encode(errors="surrogateescape")
-            yield _Job(partial(self._encode_text, text.name, offset, partial(bytes, data)), len(data))
+            yield Job(partial(self._encode_text, text.name, offset, partial(bytes, data)), len(data))
             offset += len(data)
 
     def _encode_text(self, name: str, offset: int, read: Callable[[], bytes | Bytes]) -> EncodedChunk:
@@ -128,18 +136,10 @@ class ParallelEncoder:
         is_open = has_text(raw[place + len(separator) :] if place >= 0 else raw)
         return EncodedChunk(ids, is_open, raw, len(raw), num_bytes, replaced)
 
-    def _record_jobs(self, records: Records) -> Iterator[_Job]:
-        texts: list[str] = []
-        size, number = 0, 0
-        for number, text in enumerate(staged(records.read(self.memory.record), self.stage, "read"), start=1):
-            self.memory.check_record(records.name, number, text)
-            texts.append(text)
-            size += len(text) + TEXT_BYTES
-            if size >= _RECORDS_BYTES:
-                yield _Job(partial(self._encode_records, records.name, number + 1 - len(texts), texts), size)
-                texts, size = [], 0
-        if texts:
-            yield _Job(partial(self._encode_records, records.name, number + 1 - len(texts), texts), size)
+    def _record_jobs(self, records: Records) -> Iterator[Job]:
+        rows = ((text, "") for text in staged(records.read(self.memory.record), self.stage, "read"))
+        for first, batch, size in record_batches(records.name, rows, self.memory):
+            yield Job(partial(self._encode_records, records.name, first, [text for text, _ in batch]), size)
 
     def _encode_records(self, name: str, first: int, texts: list[str]) -> EncodedChunk:
         replaced = 0
@@ -157,7 +157,36 @@ class ParallelEncoder:
         return EncodedChunk(ids, False, b"", text_bytes, num_bytes, replaced)
 
 
-def _in_order(jobs: Iterable[_Job], threads: int, max_bytes: int, stage: Stage) -> Iterator[EncodedChunk | EndOfInput]:
+def record_batches(
+    name: str, rows: Iterable[tuple[str, str]], memory: EncodingMemory
+) -> Iterator[tuple[int, list[tuple[str, str]], int]]:
+    """Records, as many together as a thread takes at once.
+
+    Args:
+        name: Of the file.
+        rows: The text of each, and something that stays with it.
+        memory: Limits their size.
+
+    Returns:
+        For each batch the number of its first record, from 1, the records, and their size.
+
+    Raises:
+        CorpusError: If a record does not fit into the memory.
+    """
+    batch: list[tuple[str, str]] = []
+    size, number = 0, 0
+    for number, row in enumerate(rows, start=1):
+        memory.check_record(name, number, row[0])
+        batch.append(row)
+        size += len(row[0]) + TEXT_BYTES
+        if size >= _RECORDS_BYTES:
+            yield number + 1 - len(batch), batch, size
+            batch, size = [], 0
+    if batch:
+        yield number + 1 - len(batch), batch, size
+
+
+def in_order(jobs: Iterable[Job], threads: int, max_bytes: int, stage: Stage) -> Iterator[EncodedChunk | EndOfInput]:
     """The results of jobs, in their order; only a few are started before their turn, or one that is large."""
     waiting: deque[tuple[Task[EncodedChunk | EndOfInput], int]] = deque()
     size = 0

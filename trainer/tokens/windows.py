@@ -1,15 +1,14 @@
 """The tokens that a training step sees: windows in a different order in each epoch, or from random places.
 
-Windows are cut from one long array and may cross from one document into the next; the end-of-text id between them tells
-the model so.
+They are cut from one long array and may cross from one document into the next, which the end-of-text id between them
+marks; `packed_windows` has those that cut no document.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
-from typing import Literal
 
 import numpy as np
 import torch
@@ -18,15 +17,14 @@ from torch import Tensor
 from trainer.components.loss import IGNORED
 from trainer.errors import TrainerError
 from trainer.tokens.permutation import ROUNDS, Numbers, permute, random_numbers
-from trainer.tokens.token_file import TokenFile
+from trainer.tokens.token_file import Ids, Mask, TokenFile
 
 
 @dataclass(frozen=True)
 class Windows(ABC):
     """An endless sequence of windows, each a pure function of (seed, its index in the sequence).
 
-    Nothing is kept in memory, however large the file, and a run that resumes at some step sees what the uninterrupted
-    run would have seen, without any saved state.
+    A run that resumes at some step sees what the uninterrupted run would have seen, without any saved state.
 
     Attributes:
         tokens: The token file.
@@ -38,19 +36,13 @@ class Windows(ABC):
     length: int
     seed: int
 
-    def __post_init__(self) -> None:
-        if len(self.tokens) <= self.length:
-            raise TrainerError(
-                f"{self.tokens.path}: need at least {self.length + 1} tokens, found {len(self.tokens)}; "
-                "lower --context-length, or give more text"
-            )
-
     def batch(self, index: int, size: int) -> tuple[Tensor, Tensor]:
         """The windows `index * size` to `(index + 1) * size - 1` of the sequence.
 
         Returns:
-            Inputs and targets, both int64 [size, length]; targets are the inputs shifted by one. A short window is
-            padded at its end with the input 0 and the target -100, which is not scored.
+            Inputs and targets, both int64 [size, length]; targets are the inputs shifted by one, and -100 where the
+            loss does not count them: where the token file's mask says so. A short window is padded at its end with the
+            input 0 and the target -100.
 
         Raises:
             TokenFileError: See `TokenFile.read`.
@@ -67,12 +59,11 @@ class Windows(ABC):
         """
         inputs = np.zeros((len(places), length), np.int64)
         targets = np.full((len(places), length), IGNORED, np.int64)
-        cuts = self._cuts([number for number, _ in places])
-        for row, ((_, offset), (start, stop)) in enumerate(zip(places, cuts, strict=True)):
-            begin, end = (start + at * (stop - start) // self.length for at in (offset, offset + length))
-            ids = self.tokens.read(begin, end + 1)
-            inputs[row, : end - begin] = ids[:-1]
-            targets[row, : end - begin] = ids[1:]
+        for row, (ids, mask) in enumerate(self._tokens_of(places, length)):
+            end = len(ids) - 1
+            inputs[row, :end] = ids[:-1]
+            targets[row, :end] = ids[1:]
+            targets[row, :end][mask[1:] == 0] = IGNORED
         return torch.from_numpy(inputs), torch.from_numpy(targets)
 
     @property
@@ -81,12 +72,34 @@ class Windows(ABC):
         """Windows after which a token may be a target again."""
 
     @abstractmethod
+    def _tokens_of(self, places: Sequence[tuple[int, int]], length: int) -> Iterator[tuple[Ids, Mask]]:
+        """The tokens of each row, at most `length + 1`, and their mask."""
+
+
+@dataclass(frozen=True)
+class _CutWindows(Windows):
+    """Windows that are cut from the file regardless of documents. Nothing is kept in memory, however large it is."""
+
+    def __post_init__(self) -> None:
+        if len(self.tokens) <= self.length:
+            raise TrainerError(
+                f"{self.tokens.path}: need at least {self.length + 1} tokens, found {len(self.tokens)}; "
+                "lower --context-length, or give more text"
+            )
+
+    def _tokens_of(self, places: Sequence[tuple[int, int]], length: int) -> Iterator[tuple[Ids, Mask]]:
+        cuts = self._cuts([number for number, _ in places])
+        for (_, offset), (start, stop) in zip(places, cuts, strict=True):
+            begin, end = (start + at * (stop - start) // self.length for at in (offset, offset + length))
+            yield self.tokens.read(begin, end + 1), self.tokens.read_mask(begin, end + 1)
+
+    @abstractmethod
     def _cuts(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
         """Start and stop of the inputs of windows of the sequence."""
 
 
 @dataclass(frozen=True)
-class ShuffledWindows(Windows):
+class ShuffledWindows(_CutWindows):
     """Epoch after epoch, in each of which every token but the file's first is a target exactly once.
 
     Each epoch cuts the file at different places and shuffles the windows again.
@@ -104,7 +117,7 @@ class ShuffledWindows(Windows):
     def _cuts(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
         cuts: list[tuple[int, int]] = []
         for epoch, some in groupby(numbers, lambda number: number // self.per_epoch):
-            keys, offset = _epoch(self.seed, epoch)
+            keys, offset = epoch_keys(self.seed, epoch)
             first_length = 1 + offset % max(1, self.length - 1)
             places = np.array([number % self.per_epoch for number in some], np.uint64)
             windows = permute(places, self.per_epoch, keys).tolist()
@@ -121,7 +134,7 @@ class ShuffledWindows(Windows):
 
 
 @dataclass(frozen=True)
-class UniformWindows(Windows):
+class UniformWindows(_CutWindows):
     """Whole windows that begin anywhere in the file with equal probability, drawn with replacement.
 
     As `get_batch` of nanoGPT's train.py, and CS336 (assignment 1, section 5.1).
@@ -140,15 +153,6 @@ class UniformWindows(Windows):
         return [(start, start + self.length) for start in drawn]
 
 
-def open_windows(order: Literal["epochs", "uniform"], tokens: TokenFile, length: int, seed: int) -> Windows:
-    """The windows of a token file in one of the orders.
-
-    Raises:
-        TrainerError: the file is shorter than a window.
-    """
-    return (ShuffledWindows if order == "epochs" else UniformWindows)(tokens, length, seed)
-
-
 @lru_cache(maxsize=8)
 def _stream(seed: int) -> int:
     """Where the random numbers of a seed begin."""
@@ -156,7 +160,7 @@ def _stream(seed: int) -> int:
 
 
 @lru_cache(maxsize=8)
-def _epoch(seed: int, epoch: int) -> tuple[Numbers, int]:
+def epoch_keys(seed: int, epoch: int) -> tuple[Numbers, int]:
     """An epoch's keys for its order, and a random number for where it is cut."""
     *keys, offset = np.random.SeedSequence((seed, epoch)).generate_state(ROUNDS + 1, np.uint64)
     return np.array(keys), int(offset)

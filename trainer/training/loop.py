@@ -158,17 +158,22 @@ def training_steps(
             norm = full_tensor(nn.utils.clip_grad_norm_(model.parameters(), max_norm)) / processes.count
         rate = state.learning_rate_scale * scheduled_learning_rate(state.step, o)
         state.step += 1
+        counted = int((targets != IGNORED).sum())
         state.tokens += inputs.numel()
+        state.counted_tokens += counted
         with stage("data"):
             batch = _read_ahead(batches, state)  # while a GPU is still computing
         with stage("synchronization"):
             (loss_value, norm_value), stop_signal = processes.agree(torch.stack([loss, norm]).tolist(), stop)
-        fault = divergence(loss_value, norm_value, state.recent_losses, guard.spike_threshold)
+        spike_threshold = guard.spike_threshold if counted else 0  # the loss of no target says nothing
+        fault = divergence(loss_value, norm_value, state.recent_losses, spike_threshold)
         if fault is None:
             set_learning_rate(optimizer, rate)
-            with stage("optimizer"):
-                optimizer.step()
-            remember(loss_value, state.recent_losses)
+            if o.learning_rate:  # an update of 0 would still turn -0.0 into 0.0
+                with stage("optimizer"):
+                    optimizer.step()
+            if counted:
+                remember(loss_value, state.recent_losses)
             state.skips_in_a_row = 0
         else:
             state.skips_in_a_row += 1

@@ -208,7 +208,7 @@ class TrainingProfile:
         run, o = self._run, self._run.settings.optimization
         flops = rate = None
         if tokens_per_second is not None:
-            config = run.model.config
+            config = run.config
             flops = step_flops(run.settings, config) / run.settings.tokens_per_step * tokens_per_second
             with suppress(RuntimeError):  # no memory is left for it
                 rate = run.processes.count * matmul_rate(config, o.batch_size * config.context_length, run.device)

@@ -16,6 +16,7 @@ from trainer.checkpoints.checkpoint import Checkpoint, load_newest_checkpoint, r
 from trainer.checkpoints.folders import checkpoint_path
 from trainer.checkpoints.run_state import RunState
 from trainer.checkpoints.saving import Saver
+from trainer.components.lora import load_adapter
 from trainer.components.loss import TrainingLoss
 from trainer.components.optimizer import build_optimizer
 from trainer.compute.device import Device
@@ -67,7 +68,9 @@ class Trainer:
             head_learning_rate=rates.head_learning_rate,
         )
         self.loss_function = parallel_loss(loss, run.settings, run.processes, device)
-        self.saver = Saver(run.folder, run.settings, run.data, run.watcher.generation, run.device, run.processes)
+        self.saver = Saver(
+            run.folder, run.settings, run.data, run.watcher.generation, run.device, run.processes, run.inherited
+        )
         self.metrics = MetricsFile(run.folder.metrics_file) if run.processes.is_first else None
         self.state = RunState()
         self.saved_step: int | None = None
@@ -102,6 +105,8 @@ class Trainer:
             if self.settings.divergence.on_divergence == "rollback" and self.state.step == 0:
                 self._save_checkpoint()  # so that there is always a checkpoint to return to
             with stop_on_signals() as stop, progress(shown=self.processes.is_first) as new_bar:
+                if self.state.step == 0 and self.run.inherited is not None and self.settings.watch.eval_interval:
+                    self._evaluate_start()
                 while not self._reach_the_end(new_bar, stop):
                     pass
             if self._is_done:
@@ -114,7 +119,10 @@ class Trainer:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Return to where the run was when a checkpoint was saved."""
-        load_weights(self.model, checkpoint.model.state_dict())
+        if checkpoint.adapter is None:
+            load_weights(self.model, checkpoint.model.state_dict())
+        else:
+            load_adapter(self.model, checkpoint.adapter.weights)
         self.optimizer.load_state_dict(checkpoint.optimizer)  # moves the state to the parameters' device
         shard_state(self.optimizer)
         if checkpoint.random is not None:
@@ -136,6 +144,7 @@ class Trainer:
                 settings=to_table(self.settings),
                 data=self.run.data.identity(),
                 parameters=self.model.config.num_parameters,
+                trained_parameters=self.run.trained_parameters,
                 tokens=self.settings.shapes.tokens(self.settings.optimization.max_steps),
                 step=self.state.step,
                 device=str(self.run.device),
@@ -242,6 +251,11 @@ class Trainer:
         if is_best or _is_due(step.number, self.settings.checkpoints.checkpoint_interval):
             self._save_checkpoint()
 
+    def _evaluate_start(self) -> None:
+        """Score the model that the run starts from; it may stay the best."""
+        if self._evaluate():
+            self._save_checkpoint()
+
     def _evaluate(self) -> bool:
         """Score the validation tokens, if there are any; true if a checkpoint should be saved as the best."""
         with self.stage("evaluation"):
@@ -269,6 +283,8 @@ class Trainer:
             return
         self.state.seconds = time.perf_counter() - self.started
         state = self.state
+        if self.run.data.train.manifest.mask is not None:
+            values["counted_tokens"] = state.counted_tokens
         try:
             with self.stage("logging"):
                 self.metrics.write(step=state.step, tokens=state.tokens, seconds=round(state.seconds, 3), **values)

@@ -1,6 +1,7 @@
 """Validation loss and samples of a model in training. Neither changes the training."""
 
 import logging
+from dataclasses import replace
 
 from shared.lm import GenerationDefaults, SamplingError, Transformer
 from shared.lm.folder import valid_token_mask
@@ -8,7 +9,8 @@ from trainer.compute.device import Device
 from trainer.compute.parallel import full_model
 from trainer.compute.processes import ONE_PROCESS, Processes
 from trainer.evaluation.sampling import encode_prompt, sample_text
-from trainer.evaluation.validation import Evaluation, evaluate, token_byte_lengths
+from trainer.evaluation.validation import Evaluation, evaluate_windows, token_byte_lengths
+from trainer.evaluation.windows import consecutive_windows, conversation_windows
 from trainer.settings.train import TrainSettings
 from trainer.tokens.dataset import TrainingData
 
@@ -31,35 +33,43 @@ class Watcher:
         settings: TrainSettings,
         device: Device,
         processes: Processes = ONE_PROCESS,
+        *,
+        generation: GenerationDefaults | None = None,
     ) -> None:
+        """`generation`: that of the model that the run starts from, if there is one."""
         watch = settings.watch
         self._prompt: list[int] = []
         if 0 < watch.sample_interval < settings.optimization.max_steps:  # else it is never used, and may be too long
             self._prompt = encode_prompt(data.tokenizer, watch.sample_prompt, settings.model.context_length)
         self._model, self._data, self._settings = model, data, settings
         self._device, self._processes = device, processes
-        end_of_text = data.tokenizer.end_of_text_id
-        self.generation = GenerationDefaults(
-            temperature=watch.temperature,
-            top_p=watch.top_p,
-            eos_token_ids=() if end_of_text is None else (end_of_text,),
-        )
+        if generation is None:
+            end = data.tokenizer.end_of_text_id
+            ends = () if end is None else (end,)
+            generation = GenerationDefaults(temperature=watch.temperature, top_p=watch.top_p, eos_token_ids=ends)
+        if data.end_of_turn_id is not None and data.end_of_turn_id not in generation.eos_token_ids:
+            generation = replace(generation, eos_token_ids=(*generation.eos_token_ids, data.end_of_turn_id))
+        self.generation = generation
         self._valid_tokens = valid_token_mask(data.tokenizer, model.config)
         self._byte_lengths = token_byte_lengths(data.tokenizer, self._valid_tokens)
 
     def evaluate(self) -> Evaluation | None:
         """Score the validation tokens, where there are any."""
-        if self._data.validation is None:
+        file = self._data.validation
+        if file is None:
             return None
-        limit = self._settings.watch.eval_tokens
-        return evaluate(
+        limit, length = self._settings.watch.eval_tokens or None, self._settings.model.context_length
+        end_id = file.manifest.end_of_text_id
+        if file.manifest.mask is None:
+            windows = consecutive_windows(file.blocks(limit), length, begin_id=end_id)
+        else:
+            windows = conversation_windows(file.masked_blocks(limit), end_id, length)
+        return evaluate_windows(
             full_model(self._model),
-            self._data.validation.blocks(limit or None),
+            windows,
             self._byte_lengths,
-            context_length=self._settings.model.context_length,
             batch_size=self._settings.optimization.batch_size,
             device=self._device,
-            begin_id=self._data.validation.manifest.end_of_text_id,
             processes=self._processes,
         )
 

@@ -5,11 +5,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.bpe import Tokenizer, TokenizerError
-from shared.chat import ChatRenderer, ChatTemplateError, Protection, encode_rendered, read_templates
+from shared.chat import (
+    ChatRenderer,
+    ChatTemplateError,
+    Protection,
+    encode_rendered,
+    find_end_of_turn,
+    read_templates,
+)
 from shared.http import ApiError
 from shared.lm import ModelDescription
-
-_PROBE = "An answer."
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,8 @@ class Chat:
     def __init__(self, renderer: ChatRenderer, tokenizer: Tokenizer) -> None:
         self._renderer = renderer
         self._tokenizer = tokenizer
-        self.end_of_turn = self._find_end_of_turn()
+        end_of_turn = find_end_of_turn(renderer.render, tokenizer)
+        self.end_of_turn = None if end_of_turn is None else end_of_turn.id
 
     def encode(self, conversation: Conversation) -> list[int]:
         """The ids of a conversation; blocks while the template is rendered.
@@ -75,17 +81,6 @@ class Chat:
             variables=variables,
         )
         return encode_rendered(text, protection.mark, self._tokenizer)
-
-    def _find_end_of_turn(self) -> int | None:
-        messages = [{"role": "user", "content": "A question."}, {"role": "assistant", "content": _PROBE}]
-        try:
-            _, found, rest = self._renderer.render(messages).rpartition(_PROBE)
-        except ChatTemplateError:
-            return None
-        if not found:
-            return None
-        added = (token for _, token in self._tokenizer.split_added_tokens(rest) if token is not None and token.special)
-        return next((token.id for token in added), None)
 
 
 def open_chat(folder: ModelDescription) -> Chat | None:

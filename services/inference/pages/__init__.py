@@ -1,1 +1,1 @@
-"""The pages of the inference service: the playground at /, and what is known of the model at /model."""
+"""The pages of the inference service: the playground at /, conversations at /chat, and the model at /model."""

@@ -7,14 +7,20 @@ const bytesById = new Map();
 export const bytesOf = (id) => bytesById.get(id) ?? [];
 
 /**
- * @typedef {{id: number, logprob: number|null, alternatives: {id: number, logprob: number}[]}} Token `logprob` is null
- *   while it is not known: of tokens that a link gave
+ * @typedef {{id: number, logprob: number|null, alternatives: {id: number, logprob: number}[], note?: string}} Token
+ *   `logprob` is null while it is not known, as of tokens that a link gave, or for the reason in `note`
  */
 
 const tokenOf = ({ id, bytes, logprob, top_logprobs: top }) => {
   bytesById.set(id, bytes);
   for (const other of top) if (!bytesById.has(other.id)) bytesById.set(other.id, other.bytes);
   return { id, logprob, alternatives: top.map((other) => ({ id: other.id, logprob: other.logprob })) };
+};
+
+/** A token that no model predicted, and why. @returns {Token} */
+export const given = (id, bytes, note) => {
+  bytesById.set(id, bytes);
+  return { id, logprob: null, alternatives: [], note };
 };
 
 /**
@@ -24,7 +30,8 @@ const tokenOf = ({ id, bytes, logprob, top_logprobs: top }) => {
 export const scoredPrompt = (prompt, { prompt_token_ids: [id], prompt_logprobs: [, ...others] }) => {
   const bytes = [...new TextEncoder().encode(prompt)];
   const first = bytes.slice(0, bytes.length - others.flatMap((other) => other.bytes).length);
-  const tokens = [{ id, bytes: first, logprob: null, top_logprobs: [] }, ...others].map(tokenOf);
+  const note = "none: no token before it";
+  const tokens = [given(id, first, note), ...others.map(tokenOf)];
   return Object.assign(new Answer({ prompt }, { given: tokens, title: "Prompt" }), { state: "prompt" });
 };
 
@@ -56,6 +63,10 @@ export class Answer {
 
   get isFinished() {
     return this.state === "stop" || this.state === "length";
+  }
+
+  get canContinue() {
+    return ["stopped", "failed", "length"].includes(this.state);
   }
 
   /** Take what an event of the stream adds. @param {object} choice */
@@ -95,10 +106,13 @@ export class Answer {
   }
 }
 
+/** The parameters of what was cut after some tokens, which may be fewer than were asked for. */
+export const cutAfter = (parameters, count) =>
+  ({ ...parameters, max_tokens: count, ...(parameters.min_tokens > count && { min_tokens: count }) });
+
 /** The body of the request for answers that begin alike, as its choices. @param {Answer[]} answers */
 export const bodyOf = ([answer, ...others]) => ({
-  ...answer.request,
-  ...(answer.maxTokens !== undefined && { max_tokens: answer.maxTokens }),
+  ...(answer.maxTokens === undefined ? answer.request : cutAfter(answer.request, answer.maxTokens)),
   ...(answer.seed !== undefined && { seed: answer.seed }),
   ...(others.length && { n: others.length + 1 }),
   ...(answer.tokens.length && { continue_tokens: answer.ids }),

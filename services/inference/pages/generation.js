@@ -1,11 +1,8 @@
 // Requests for answers: streamed, and continued where they were after the service was away.
 import { bodyOf } from "./answer.js";
 import { events } from "./events.js";
-import { ServiceError, explain, request, whenReady } from "./service.js";
-
-// After these the same request may succeed; "failed", "request_timeout" and errors of the model are final.
-const PASSING = ("cut no_connection loading draining restarting engine_restarted engine_unavailable queue_full " +
-  "queue_timeout memory_budget no_thread").split(" ");
+import { ServiceError, request } from "./service.js";
+import { waitAfter } from "./waiting.js";
 
 /**
  * Generate until all answers have ended. After a cut, each continues with its own seed, as if it had not been cut.
@@ -41,18 +38,3 @@ const stream = async (answers, { signal, onEvent }) => {
     onEvent();
   }
 };
-
-/** Return when the request may be sent again; throw the error where that would not help. */
-const waitAfter = async (error, { signal, onWait }) => {
-  if (!(error instanceof ServiceError)) throw error;
-  if (!PASSING.includes(error.code)) throw error;
-  onWait(`${explain(error)} The answer will continue from where it is.`);
-  await pause(1000 * (error.retryAfter ?? 0.2), signal);
-  await whenReady((reason) => onWait(`${reason} The answer will continue when the service is back.`), signal);
-};
-
-const pause = (milliseconds, signal) =>
-  new Promise((resolve, reject) => {
-    setTimeout(resolve, milliseconds);
-    signal.addEventListener("abort", () => reject(signal.reason));
-  });

@@ -13,13 +13,14 @@ const MAX_TEXT = 200; // characters of a token in the list; the whole one is abo
  * @param {() => void} close
  */
 export const inspect = (card, index, choose, close) => {
-  const { id, logprob, alternatives } = card.answer.tokens[index];
+  const { id, logprob, alternatives, note } = card.answer.tokens[index];
   const bytes = bytesOf(id);
   const rank = alternatives.findIndex((other) => other.id === id);
-  const known = logprob === null ? [["Probability", index ? "not known yet" : "none: no token before it"]] : [
+  const known = logprob === null ? [["Probability", note ?? "not known yet"]] : [
     ["Probability", `${percent(logprob)}, ${rank < 0 ? "not among the likeliest" : `number ${rank + 1}`}`],
     ["Log-probability", logprob.toFixed(4)]];
-  const facts = [["Text", element("span", { class: "text mono" }, visible(decode(bytes)))], ["Id", id],
+  const facts = [["Text", element("span", { class: "text mono" }, visible(decode(bytes)))],
+    ...(typeof id === "number" ? [["Id", id]] : []), // conversations have none
     [`Bytes (${bytes.length})`, element("span", { class: "mono" }, hex(bytes))], ...known];
   const panel = byId("inspector");
   panel.hidden = false;
@@ -48,7 +49,8 @@ const alternative = ({ id, logprob }, isChosen, choose) => {
   const bytes = bytesOf(id);
   const isWhole = !decode(bytes).includes("\ufffd");
   const click = () => isChosen || choose(id);
-  const attributes = { type: "button", "aria-current": isChosen && "true", title: `id ${id}`, click };
+  const attributes = { type: "button", "aria-current": isChosen && "true", click,
+    title: typeof id === "number" && `id ${id}` };
   return element("li", {}, element("button", attributes, bar,
     element("span", { class: "mono name" }, isWhole ? shown(id) : hex(bytes)), " ",
     element("span", { class: "value" }, `${isChosen ? "✓ " : ""}${percent(logprob)}`)));

@@ -76,5 +76,19 @@ const origin = ({ origin: o, device, dtype, version, fingerprint }) => card("Ori
   ["Tokenizer", element("span", { class: "mono" }, fingerprint)],
 ]), element("button", { type: "button", click: (event) => copy(event.currentTarget, fingerprint) }, "Copy fingerprint"));
 
+const evaluations = ({ origin: { evaluations: results } }) => {
+  const row = ({ file, format, questions, metric, value, stderr }) => element("tr", {},
+    element("th", { scope: "row" }, readable(file)), element("td", {}, `${readable(format)}, ${readable(metric)}`),
+    element("td", { class: "number" }, grouped(questions)),
+    element("td", { class: "number" }, `${formatNumber(value)}${stderr === null ? "" : ` ± ${formatNumber(stderr)}`}`));
+  const heading = (text) => element("th", { scope: "col", class: "number" }, text);
+  return results.length === 0 ? null : card("Questions", element("p", {}, "With the standard error of the result"),
+    element("table", { class: "parts results" },
+      element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "File"),
+        element("th", { scope: "col" }, "Metric"), heading("Questions"), heading("Result"))),
+      element("tbody", {}, ...results.map(row))));
+};
+
 /** The cards of what /info says. @returns {HTMLElement[]} */
-export const factCards = (info) => [architecture, parameters, origin].map((make) => make(info));
+export const factCards = (info) =>
+  [architecture, parameters, origin, evaluations].map((make) => make(info)).filter((made) => made !== null);

@@ -14,7 +14,6 @@ const NUMBERS = [
   ["seed", "Seed", 1],
 ];
 const ESCAPES = { n: "\n", r: "\r", t: "\t", "\\": "\\" };
-const MAX_ANSWERS = 4; // side by side
 
 /** What is wrong with the field `input`. */
 export class FieldError extends Error {}
@@ -26,7 +25,6 @@ export const buildFields = (info) => {
     min_tokens: info.ranges.max_tokens,
     seed: { minimum: 0, maximum: Number.MAX_SAFE_INTEGER },
   };
-  byId("n").max = Math.min(MAX_ANSWERS, info.ranges.n.maximum);
   const { max_stops: stops, max_stop_characters: characters } = info.limits;
   byId("fields").replaceChildren(
     ...NUMBERS.map(([name, label, step]) => numberField(name, label, step, limits[name] ?? {}, info.defaults[name])),
@@ -64,7 +62,7 @@ export const readFields = () => {
     check(input, validity.valid && !isLow, `${label}: ${byId(`${name}-hint`).textContent}. ${input.validationMessage}`);
     if (value !== "") values[name] = Number(value);
   }
-  check(byId("n"), byId("n").validity.valid, `Answers: ${byId("n").min} to ${byId("n").max}`);
+  check(byId("min_tokens"), !(values.min_tokens > values.max_tokens), "Min tokens: at most max tokens");
   const lines = byId("stop-strings").value.split("\n").filter(Boolean).map(unescape);
   if (lines.length) values.stop = lines;
   const bias = byId("logit_bias").value.split(/[\s,]+/).filter(Boolean).map((entry) => entry.split("="));
@@ -81,7 +79,8 @@ export const writeFields = (values) => {
   byId("ignore_eos").checked = values.ignore_eos ?? false;
 };
 
-const check = (input, isValid, message) => {
+/** Mark a field as right or wrong. @throws {FieldError} it is wrong */
+export const check = (input, isValid, message) => {
   if (isValid) input.removeAttribute("aria-invalid");
   else {
     input.setAttribute("aria-invalid", "true");

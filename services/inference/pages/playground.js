@@ -5,11 +5,12 @@ import { Card } from "./card.js";
 import { byId, debounce, grouped, readable } from "./dom.js";
 import { generate } from "./generation.js";
 import { focusAlternatives, inspect } from "./inspector.js";
-import { FieldError, buildFields, readFields, writeFields } from "./parameters.js";
+import { FieldError, buildFields, check, readFields, writeFields } from "./parameters.js";
 import { ServiceError, explain, request, whenReady } from "./service.js";
 import { decode } from "./tokens.js";
 
 const MOST_LINKED = 32; // answers that one link makes
+const MOST_ANSWERS = 4; // side by side
 const DRAWING_SHARE = 4; // drawing takes a quarter of the time at most
 
 const service = { info: null, special: new Set() };
@@ -94,11 +95,17 @@ const keepAnswers = () => {
   writeAddress({ prompt, parameters, tokenizer, answers: made.slice(0, MOST_LINKED).map((answer) => answer.link) });
 };
 
+const readForm = () => {
+  const n = byId("n");
+  check(n, n.validity.valid, `Answers: ${n.min} to ${n.max}`);
+  return readFields();
+};
+
 /** Put an edited form into the address, without the answers of its earlier state. */
 const keepForm = () => {
   if (!isEdited || !service.info) return;
   try {
-    writeAddress({ prompt: byId("prompt").value, parameters: readFields(), n: Number(byId("n").value) });
+    writeAddress({ prompt: byId("prompt").value, parameters: readForm(), n: Number(byId("n").value) });
   } catch (error) {
     if (!(error instanceof FieldError)) throw error;
   }
@@ -209,7 +216,7 @@ const actions = {
 const start = async () => {
   try {
     await loadInfo();
-    const { seed, max_tokens: maxTokens, ...parameters } = readFields();
+    const { seed, max_tokens: maxTokens, ...parameters } = readForm();
     stop();
     isEdited = false;
     const values = { prompt: byId("prompt").value, ...parameters };
@@ -254,6 +261,7 @@ const loadInfo = async () => {
   const { model, parameters, context_length: context } = service.info;
   const name = readable(model);
   byId("model").textContent = `${name}: ${grouped(parameters)} parameters, context of ${grouped(context)} tokens`;
+  byId("n").max = Math.min(MOST_ANSWERS, service.info.ranges.n.maximum);
   buildFields(service.info);
 };
 

@@ -11,7 +11,7 @@ from shared.system.checksums import ChecksumError, Checksums
 from shared.system.regular_file import open_regular
 
 # Suffixes of files that are often mistaken for a tokenizer.
-_OTHER_SUFFIXES = {".bpe", ".gguf", ".model", ".pickle", ".pkl", ".tiktoken"}
+_OTHER_SUFFIXES = {".bin", ".bpe", ".gguf", ".model", ".pickle", ".pkl", ".tiktoken"}
 
 
 def read_vocabulary(path: Path, merges_path: Path | None = None) -> Vocabulary:

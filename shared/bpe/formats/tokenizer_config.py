@@ -36,6 +36,8 @@ def to_config(vocabulary: Vocabulary) -> dict[str, Any]:
         "tokenizer_class": "PreTrainedTokenizerFast",
         "add_prefix_space": vocabulary.prefix_space,
         "clean_up_tokenization_spaces": False,
+        # Before transformers 5, the class returns token types too, which `generate` of a decoder refuses.
+        "model_input_names": ["input_ids", "attention_mask"],
         **{key: token for key, token in roles.items() if token is not None},
     }
 

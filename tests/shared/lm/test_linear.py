@@ -45,8 +45,8 @@ def test_an_input_that_is_not_contiguous_gives_the_same() -> None:
         torch.testing.assert_close(found, expected)
 
 
-def test_only_training_in_float32_takes_another_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inference, bfloat16, autocast, frozen weights and small products stay torch's own."""
+def test_only_float32_outside_of_inference_mode_takes_another_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inference, bfloat16, autocast and small products stay torch's own; evaluation and frozen weights do not."""
     calls: list[Tensor] = []
 
     def counted(x: Tensor, weight: Tensor) -> Tensor:
@@ -56,15 +56,17 @@ def test_only_training_in_float32_takes_another_path(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(shared.lm.linear, "HAS_ONEDNN", True)
     monkeypatch.setattr(shared.lm.linear, "fast_product", counted)
     layer, x = Linear(6, 4), torch.randn(2, 6)
-    with torch.no_grad():
+    with torch.inference_mode():
         layer(x)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         layer(x)
     Linear(6, 4).bfloat16()(x.bfloat16())
-    Linear(6, 4).requires_grad_(False)(x)
     assert not calls
     layer(x)
-    assert len(calls) == 1
+    with torch.no_grad():
+        layer(x)
+    Linear(6, 4).requires_grad_(False)(x)
+    assert len(calls) == 3
     monkeypatch.setattr(shared.lm.linear, "SMALLEST_PRODUCT", 49)  # one more than 2 x 6 x 4
     layer(x)
-    assert len(calls) == 1
+    assert len(calls) == 3

@@ -62,21 +62,21 @@ class Variant:
     def write(self, folder: Path) -> "WrittenVariant":
         """Draw weights, biases and gains too, and write the folder."""
         kind, model_class = FAMILIES[self.family]
-        config = kind(
-            vocab_size=VOCAB_SIZE,
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=self.num_kv_heads,
-            max_position_embeddings=CONTEXT_LENGTH,
-            tie_word_embeddings=self.tied,
-            rope_parameters=dict(ROPES[self.rope]),
-            bos_token_id=None,
-            eos_token_id=None,
-            **{"head_dim": 12} if self.family == "qwen3" else {},
-            **self.changes,
-        )
+        values: dict[str, Any] = {
+            "vocab_size": VOCAB_SIZE,
+            "hidden_size": 32,
+            "intermediate_size": 48,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": self.num_kv_heads,
+            "max_position_embeddings": CONTEXT_LENGTH,
+            "tie_word_embeddings": self.tied,
+            "rope_parameters": dict(ROPES[self.rope]),
+            "bos_token_id": None,
+            "eos_token_id": None,
+            **({"head_dim": 12} if self.family == "qwen3" else {}),
+        }
+        config = kind(**values | self.changes)
         generator = torch.Generator().manual_seed(len(str(self)))
         model = model_class(config).requires_grad_(False)
         for name, parameter in model.named_parameters():

@@ -84,12 +84,12 @@ def test_data_never_becomes_markup(file: Path) -> None:
 
 
 def with_imports(start: Path) -> set[Path]:
-    """A page or a script and all files that it refers to, without the workers that it may start."""
+    """A page or a script and all files that it loads at first, without workers and what a function imports later."""
     found, todo = set(), [start]
     while todo:
         file = todo.pop()
         found.add(file)
-        text = re.sub(r"new Worker\([^)]*\)", "", file.read_text(encoding="utf-8"))
+        text = re.sub(r"new Worker\([^)]*\)|=> import\([^)]*\)", "", file.read_text(encoding="utf-8"))
         names = re.findall(r"""(?:assets/|from "\./|import "\./|import\("\./|new URL\("\./)([\w.-]+)""", text)
         for name in names:
             [match] = [folder / name for folder in (start.parent, FOLDERS[0]) if (folder / name).is_file()]
@@ -108,3 +108,17 @@ def test_a_page_with_all_its_files_is_under_60_kb(page: Path) -> None:
                          ids=lambda file: file.stem)  # fmt: skip
 def test_a_worker_that_a_person_starts_is_small(worker: Path) -> None:
     assert sum(file.stat().st_size for file in with_imports(worker)) < 30_000
+
+
+def imported_later() -> list[Path]:
+    """Scripts that a function imports: when a person does what they are for."""
+    pattern = re.compile(r"""=> import\("\./([\w.-]+)""")
+    return sorted(
+        {file.parent / name for file in SOURCES for name in pattern.findall(file.read_text(encoding="utf-8"))}
+    )
+
+
+@pytest.mark.parametrize("script", imported_later(), ids=lambda file: file.stem)
+def test_a_script_that_a_page_imports_later_is_small(script: Path) -> None:
+    first = set.union(*(with_imports(page) for page in script.parent.glob("*.html")))
+    assert sum(file.stat().st_size for file in with_imports(script) - first | {script}) < 10_000

@@ -158,6 +158,8 @@ def test_the_command(assignment: Assignment, tokenizer: Path, tmp_path: Path) ->
     torch.save(assignment.state_dict(), tmp_path / "model.pt")
     options = ("--tokenizer", tokenizer, "--num-heads", HEADS, "--context-length", CONTEXT)
     done = run(tmp_path / "model.pt", tmp_path / "out", *options)
-    assert (done.returncode, "logits equal the assignment's forward pass" in done.stderr) == (0, True), done.stderr
-    again = run(tmp_path / "none.pt", tmp_path / "out", *options)
+    assert (done.returncode, "equal the format's own definition" in done.stderr) == (0, True), done.stderr
+    again = run(tmp_path / "none.pt", tmp_path / "other", *options)
     assert (again.returncode, "Traceback" in again.stderr, "none.pt" in again.stderr) == (1, False, True)
+    with pytest.raises(TrainerError, match="out: already exists"):
+        import_model(tmp_path / "model.pt", tmp_path / "out", settings=settings(tokenizer))

@@ -104,8 +104,8 @@ def runs(token_folder: Path, change: Callable[..., TrainSettings], tmp_path_fact
         Job(settings("fsdp-dropout", dropout=0.3, parallel="fsdp")),
         Job(settings("ddp-bfloat16", dtype="bfloat16")),
         Job(settings("fsdp-bfloat16", dtype="bfloat16", parallel="fsdp")),
-        Job(settings("ddp-switches", **SWITCHES)),
-        Job(settings("fsdp-switches", parallel="fsdp", **SWITCHES)),
+        Job(settings("ddp-switches", checkpoint_activations=True, **SWITCHES)),  # unlike those that go on from them
+        Job(settings("fsdp-switches", checkpoint_activations=True, parallel="fsdp", **SWITCHES)),
     ]
     resumed = [
         Job(settings(name, resume=True, **changes), start=folder / start / half)

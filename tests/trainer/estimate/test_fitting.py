@@ -55,20 +55,31 @@ def test_a_run_that_cannot_fit_is_refused_with_which_accumulation_does(
     assert takes(with_batch(settings, 64, 512)) <= room < takes(with_batch(settings, 128, 512))
 
 
+def test_without_room_for_one_window_checkpointing_is_named(
+    settings: TrainSettings, change: Callable[..., TrainSettings]
+) -> None:
+    long = change(settings, context_length=2048, batch_size=4, num_layers=8)
+    room = takes(change(long, batch_size=2, total_batch_size=4, checkpoint_activations=True))
+    assert takes(change(long, batch_size=1, total_batch_size=4)) > room
+    with pytest.raises(UsageError, match=r"fits with --checkpoint-activations --batch-size 2 --total-batch-size 4$"):
+        check_fit(long, model_config(long.model, 290), CPU, room)
+
+
 def test_without_room_for_one_window_a_shorter_context_is_named(
     settings: TrainSettings, change: Callable[..., TrainSettings]
 ) -> None:
     long = change(settings, context_length=2048, batch_size=1)
-    room = takes(change(long, context_length=512))
-    with pytest.raises(UsageError, match=r"one fits with --context-length 512 --batch-size 1 --total-batch-size 1$"):
+    room = takes(change(long, context_length=512, checkpoint_activations=True))
+    options = "--context-length 512 --checkpoint-activations --batch-size 1 --total-batch-size 1"
+    with pytest.raises(UsageError, match=f"one fits with {options}$"):
         check_fit(long, model_config(long.model, 290), CPU, room)
 
 
 def test_else_a_smaller_model_is_named(settings: TrainSettings, change: Callable[..., TrainSettings]) -> None:
     deep = change(settings, num_layers=20, batch_size=1)
     config = model_config(deep.model, 290)
-    with pytest.raises(UsageError, match="too large; it fits with --num-layers 6 --batch-size 1"):
-        check_fit(deep, config, CPU, takes(change(deep, num_layers=6)))
+    with pytest.raises(UsageError, match="too large; it fits with --num-layers 6 --checkpoint-act"):
+        check_fit(deep, config, CPU, takes(change(deep, num_layers=6, checkpoint_activations=True)))
     with pytest.raises(UsageError, match="choose a smaller --d-model or vocabulary"):
         check_fit(deep, config, CPU, 1000)
 

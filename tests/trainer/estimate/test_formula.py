@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 import torch
 
+from trainer.components.lora import trained_parameters
 from trainer.components.model import model_config
 from trainer.compute.device import Device
 from trainer.estimate.formula import formula_peak
 from trainer.estimate.traced_step import traced_peak
+from trainer.settings.lora import LoraSettings
 from trainer.settings.train import ModelSettings, OptimizationSettings
 
 SMALL = {"d_model": 128, "num_layers": 4, "context_length": 128}
@@ -41,6 +43,9 @@ SMALL = {"d_model": 128, "num_layers": 4, "context_length": 128}
         (4096, SMALL | {"norm": "none", "position": "none", "qk_norm": False}, {"batch_size": 16}),
         (1024, {"d_model": 512, "num_layers": 2, "context_length": 256}, {"batch_size": 16, "optimizer": "muon"}),
         (1024, {"d_model": 64, "num_layers": 12, "context_length": 64}, {"batch_size": 2}),
+        (4096, SMALL, {"batch_size": 16, "checkpoint_activations": True}),
+        (300, SMALL | {"num_layers": 8, "value_residual": True}, {"batch_size": 16, "checkpoint_activations": True}),
+        (300, SMALL | {"norm": "post"}, {"batch_size": 16, "checkpoint_activations": True, "dropout": 0.1}),
     ],
 )
 def test_the_formula_gives_what_tracing_records(
@@ -51,3 +56,17 @@ def test_the_formula_gives_what_tracing_records(
     device = Device(torch.device("cpu"), dtype)
     traced = sum(traced_peak(o, config, device, passes).values())
     assert 0.97 * traced <= sum(formula_peak(o, config, device, passes).values()) <= 1.06 * traced
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("options", [{}, {"checkpoint_activations": True}, {"optimizer": "muon"}], ids=str)
+@pytest.mark.parametrize("targets", ["all-linear", "q_proj,v_proj", "gate_proj,down_proj"])
+def test_frozen_weights_have_neither_gradients_nor_state(
+    targets: str, options: dict[str, Any], dtype: torch.dtype
+) -> None:
+    config, o = model_config(ModelSettings(**SMALL), 300), OptimizationSettings(batch_size=16, **options)
+    device, lora = Device(torch.device("cpu"), dtype), LoraSettings(lora_rank=8, lora_targets=targets)
+    traced = sum(traced_peak(o, config, device, 1, lora).values())
+    found = formula_peak(o, config, device, 1, lora)
+    assert 0.97 * traced <= sum(found.values()) <= 1.06 * traced
+    assert found["optimizer state"] <= 8 * trained_parameters(config, lora) < config.num_parameters

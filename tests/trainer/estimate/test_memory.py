@@ -88,6 +88,7 @@ def test_schedules_count_with_their_largest_pass(settings: TrainSettings, change
         "--d-model 128 --num-layers 4 --context-length 128 --batch-size 16 --optimizer muon --dropout 0.1",
         "--d-model 128 --num-layers 4 --context-length 128 --batch-size 16 --document-mask --z-loss 1e-4",
         "--d-model 128 --num-layers 4 --context-length 128 --batch-size 16 --optimizer sgd",
+        "--d-model 256 --num-layers 8 --context-length 256 --batch-size 8 --checkpoint-activations",
         "--preset cs336 --batch-size 8 --total-batch-size 8",
     ],
 )

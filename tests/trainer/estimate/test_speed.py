@@ -76,3 +76,13 @@ def test_a_scheduled_run_takes_the_time_of_its_stages(
     )
     assert found.seconds(found.run_tokens) == pytest.approx(flops / found.speed.flops_per_second)
     assert found.seconds(8) == pytest.approx(found.seconds(16) / 2)
+
+
+def test_what_is_computed_again_takes_time(settings: TrainSettings, change: Callable[..., TrainSettings]) -> None:
+    """Three passes of products through the layers become four; nothing of the output projection is computed again."""
+    config, gpu = model_config(settings.model, 290), Device(torch.device("cuda"), torch.bfloat16)
+    forward = forward_flops(config, sequences=settings.total_batch_size)
+    flops = 3 * forward.total
+    again = change(settings, checkpoint_activations=True)
+    shares = [usual_utilization(each, config, gpu, 1e12, flops) for each in (settings, again)]
+    assert shares[0] / shares[1] == pytest.approx(1 + (forward.total - forward.output) / flops)

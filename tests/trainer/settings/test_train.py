@@ -55,7 +55,6 @@ def test_a_total_batch_that_cannot_be_cut_is_refused_with_its_neighbors() -> Non
             )
         ),
         (MachineSettings, {"threads": 100_000}, "threads must be from 1 to 1024; got 100000"),
-        (OptimizationSettings, {"learning_rate": 0.0}, "learning_rate must be above 0"),
         (OptimizationSettings, {"min_learning_rate_ratio": 1.5}, "from 0 to 1; got 1.5"),
         (OptimizationSettings, {"betas": (0.9, 1.0)}, "betas must be at least 0 and below 1"),
         (WatchSettings, {"log_interval": 0}, "log_interval must be at least 1; got 0"),

@@ -9,8 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from trainer.errors import TrainerError
+from trainer.tokens.packed_windows import open_windows
 from trainer.tokens.token_file import Manifest, TokenFile
-from trainer.tokens.windows import ShuffledWindows, UniformWindows, Windows, open_windows
+from trainer.tokens.windows import ShuffledWindows, UniformWindows, Windows
 
 ORDERS = pytest.mark.parametrize("order", ["epochs", "uniform"])
 

@@ -18,7 +18,9 @@ import torch
 from shared.lm import load_model_folder
 from trainer.checkpoints.checkpoint import load_newest_checkpoint
 from trainer.checkpoints.folders import list_checkpoints
+from trainer.components.parent import starting_from
 from trainer.settings.train import TrainSettings
+from trainer.training.trainer import train
 
 Change = Callable[..., TrainSettings]
 
@@ -128,6 +130,16 @@ def test_a_killed_run_is_the_uninterrupted_one_to_the_bit(
     options = {"total_batch_size": 12, "dropout": 0.2, "optimizer": "muon", "context_length": 64}
     intervals = {"checkpoint_interval": 2, "eval_interval": 7, "sample_interval": 9}
     kill_and_resume(runs, settings, change, kills=3, caplog=caplog, max_steps=60, **options, **intervals)
+
+
+@pytest.mark.slow
+def test_a_killed_run_that_started_from_a_folder(
+    runs: Runs, settings: TrainSettings, change: Change, caplog: pytest.LogCaptureFixture
+) -> None:
+    parent = train(change(settings, output=settings.output.with_name("parent")))
+    started = starting_from(settings, parent)
+    options = {"dropout": 0.2, "checkpoint_interval": 2, "eval_interval": 7}
+    kill_and_resume(runs, started, change, kills=6, caplog=caplog, max_steps=60, **options)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from shared.lm import load_model_folder
+from shared.lm.transformer import Block
 from shared.system.checksums import write_checksums
 from trainer.recipes.options import parse_train_settings
 from trainer.recipes.presets import PRESETS
@@ -41,6 +42,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "head_learning_rate": 5e-3,
         "optimizer": "muon",
     },
+    "checkpointing, muon": {"checkpoint_activations": True, "optimizer": "muon"},
     "batch and context schedules": {"batch_schedule": "2:3", "context_schedule": "8:6"},
     "schedules, documents apart, dropout": {
         "context_schedule": "8:7",
@@ -98,6 +100,35 @@ def test_it_compiles(settings: TrainSettings, change: Change, recipe: dict[str, 
     assert load_model_folder(train(compiled), research=True).model.state_dict().keys() == names
     if "dropout" not in recipe:
         assert records(compiled, "loss") == pytest.approx(records(plain, "loss"), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("dropout, constant", "float32"),
+        ("schedules, documents apart, dropout", "bfloat16"),
+        ("ReLU squared, capped logits, value residuals", "float32"),
+    ],
+)
+def test_checkpointing_changes_no_bit(settings: TrainSettings, change: Change, name: str, dtype: str) -> None:
+    """Although every block is computed a second time; a run may go on with it or without."""
+    plain = change(settings, **RECIPES[name], dtype=dtype)
+    thrifty = change(plain, checkpoint_activations=True, output=settings.output.with_name("thrifty"))
+    counts = []
+    for run in (plain, thrifty):
+        with pytest.MonkeyPatch.context() as patch:
+            forward, calls = Block.forward, []
+            patch.setattr(
+                Block, "forward", lambda *a, f=forward, c=calls: (c.append(torch.is_grad_enabled()), f(*a))[1]
+            )
+            train(run)
+        counts.append(sum(calls))
+    assert counts[1] == 2 * counts[0] > 0
+    assert records(thrifty, "loss") == records(plain, "loss")
+    shutil.rmtree(thrifty.output / "checkpoints" / "step-00000010")
+    models = [plain.output / "model", train(change(thrifty, resume=True, checkpoint_activations=False))]
+    one, other = (load_model_folder(model, research=True).model.state_dict() for model in models)
+    assert all(torch.equal(weight, other[name]) for name, weight in one.items())
 
 
 def test_separate_rates_keep_their_ratio_through_the_schedule(settings: TrainSettings, change: Change) -> None:

@@ -16,6 +16,7 @@ from services.inference.engine.errors import LoadError, LoadTimeoutError
 from services.inference.engine.ipc import EngineConfig, ExitReason, LoadFailure, LogLine, Ready, encode, log, receive
 
 _ROOT = Path(__file__).resolve().parents[4]  # what `services` is imported from
+_PROCESSORS = os.sched_getaffinity(0) if sys.platform == "linux" else set()  # before a worker process took one away
 _COMMAND = (sys.executable, "-m", "services.inference.engine.worker.main")
 _END_SECONDS = 2.0
 _KILLED_SECONDS = 10.0
@@ -57,6 +58,9 @@ class ModelProcess:
                 process_group=0,
             )
             on_failure.pop_all()
+        if sys.platform == "linux":
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(self.pid, _PROCESSORS)
         with contextlib.suppress(OSError):  # it has ended, which `wait_ready` reports
             self.connection.sendall(encode(config))
 

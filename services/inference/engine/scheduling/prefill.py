@@ -43,7 +43,7 @@ class PrefillScheduler:
         for sequence in sequences:
             self._use_cache_hits(sequence)
         left = {sequence: sequence.num_left for sequence in sequences}
-        budget = self._budget(decoding, sum(left.values()))
+        budget = self._budget(decoding, list(left.values()))
         oldest, *others = sequences
         others.sort(key=left.__getitem__)
         half = -(-budget // 2)
@@ -59,8 +59,13 @@ class PrefillScheduler:
         ends[oldest] = _chunk_end(oldest, ends[oldest] - oldest.num_computed + budget)
         return [ScheduledSequence(sequence, sequence.num_computed, end) for sequence, end in ends.items()]
 
-    def _budget(self, decoding: list[Sequence], wanted: int) -> int:
-        """Prompt tokens of the step: all where no stream waits; else what delays streams little, or all but rarely."""
+    def _budget(self, decoding: list[Sequence], left: list[int]) -> int:
+        """Prompt tokens of the step: all where no stream waits; else what delays streams little, or all but rarely.
+
+        Args:
+            decoding: Sequences that wait for their next token.
+            left: For each that waits for its first one, the tokens of its prompt that are left.
+        """
         if not decoding:
             return self._prefill_tokens
         tokens = self._tokens_beside(len(decoding))
@@ -68,7 +73,8 @@ class PrefillScheduler:
             share = num_blocks_of(len(decoding)) * BLOCK_SIZE
             return min(self._prefill_tokens, max(share, self._min_prefill_tokens))
         tokens = min(self._prefill_tokens, max(tokens, _LEAST_TOKENS))
-        if wanted <= tokens or any(one.num_tokens < one.undelayed_until for one in decoding):
+        is_worth_it = sum(left) > tokens and len(left) >= len(decoding)
+        if not is_worth_it or any(one.num_tokens < one.undelayed_until for one in decoding):
             return tokens
         for one in decoding:
             one.undelayed_until = one.num_tokens + _TOKENS_BETWEEN_DELAYS

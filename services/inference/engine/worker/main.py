@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 import socket
+import struct
 import sys
 import time
 from collections.abc import Callable, MutableMapping
@@ -158,6 +159,8 @@ def main(connection: socket.socket, load: "Callable[[EngineConfig], LoadedModel]
 
     def load_and_freeze(config: EngineConfig) -> "LoadedModel":
         model = load(config)
+        if sys.platform == "linux":
+            model.keep_off(_peer_process(connection))
         # What exists now stays: the garbage collector need not look at it between steps.
         gc.collect()
         freeze_objects()
@@ -170,6 +173,13 @@ def main(connection: socket.socket, load: "Callable[[EngineConfig], LoadedModel]
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
     os._exit(_EXIT_FAILED)
+
+
+def _peer_process(connection: socket.socket) -> int:
+    """The id of the HTTP process, which made the sockets: unix(7), SO_PEERCRED. Our parent may be another by now."""
+    credentials = struct.Struct("3i")  # process, user and group
+    process: int = credentials.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size))[0]
+    return process
 
 
 def _log_through(connection: socket.socket) -> None:

@@ -4,7 +4,7 @@ torch is imported for a GPU only: it takes 200 MB and a second.
 """
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import structlog
@@ -37,7 +37,7 @@ _log = structlog.get_logger("ownlm.engine")
 _CPU_KV_DTYPES = {"float32": "float32", "float16": "float32", "bfloat16": "bfloat16", "int8": "bfloat16"}
 _CUDA_DTYPES = ("float32", "bfloat16", "float16")
 # On the CPU a chunk of a prompt delays others by the time of its tokens; on CUDA by that of its tiles (`TorchRunner`).
-_CPU_PREFILL_TOKENS, _CUDA_PREFILL_TOKENS = 128, 512
+_CPU_PREFILL_TOKENS, _CUDA_PREFILL_TOKENS = 256, 512
 _CPU_MIN_PREFILL_TOKENS = 2 * BLOCK_SIZE  # with one block, eight clients that begin together wait a third longer
 _CUDA_TILE_TOKENS = 64
 
@@ -48,13 +48,18 @@ class DeviceError(ValueError):
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A runner, its ready message, and how `EngineCore` uses it."""
+    """A runner, its ready message, and how `EngineCore` uses it.
+
+    Attributes:
+        keep_off: Lets a process avoid the processor of the thread that runs steps; called with its id.
+    """
 
     runner: Runner
     ready: Ready
     prefill_tokens: int
     min_prefill_tokens: int
     tokens_beside: TokensBeside = lambda _: None
+    keep_off: Callable[[int], None] = lambda _: None
 
 
 def load_model(config: EngineConfig) -> LoadedModel:
@@ -131,7 +136,7 @@ def _load_on_cpu(config: EngineConfig) -> LoadedModel:
         thread_counts=[threads] if config.threads else numbers_to_choose_from(threads),
     )
     ready = _ready_message(config, folder.tokenizer, model, runner, device="cpu", dtype=dtype, kv_dtype=kv_dtype)
-    return LoadedModel(runner, ready, prefill_tokens, _CPU_MIN_PREFILL_TOKENS, runner.rows_beside)
+    return LoadedModel(runner, ready, prefill_tokens, _CPU_MIN_PREFILL_TOKENS, runner.rows_beside, thread_pool.keep_off)
 
 
 def _load_on_cuda(config: EngineConfig, device: str) -> LoadedModel:

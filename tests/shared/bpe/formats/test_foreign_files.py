@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import pickle
+import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ pytestmark = pytest.mark.case("D35")
 VOCAB = {"a": 0, "b": 1}
 RANKS = b"IQ== 0\nIg== 1\n"
 # As SentencePiece writes its pieces: a message of the piece, a score and a type.
+LLAMA2C = struct.pack("<IfI5sfI", 7, 0.0, 5, b"<unk>", 0.0, 5)
 SENTENCEPIECE = b"\n\x0e\n\x05<unk>\x15\x00\x00\x00\x00\x18\x02\n\x0c\n\x03<s>\x15\x00\x00\x00\x00\x18\x03"
 
 
@@ -95,6 +97,7 @@ def test_a_vocabulary_without_its_merges_says_where_they_belong(tmp_path: Path) 
     ("name", "data", "message"),
     [
         ("tokenizer.model", SENTENCEPIECE, "; tokenizer.model is a SentencePiece model"),
+        ("tokenizer.bin", LLAMA2C, "; tokenizer.bin is a tokenizer.bin of llama2.c, a SentencePiece vocabulary"),
         ("tokenizer.model", RANKS, "; tokenizer.model is a tiktoken rank file"),
         ("vocab.pkl", pickle.dumps(VOCAB), "; vocab.pkl is a Python pickle"),
         ("other.txt", RANKS, "nor a vocab.json$"),

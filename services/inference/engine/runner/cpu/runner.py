@@ -12,7 +12,6 @@ from services.inference.engine.runner.cpu.kernels.int8 import BLOCK, ROW_BLOCK_F
 from services.inference.engine.runner.cpu.kernels.intrinsics import (
     BFLOAT16,
     BFLOAT16_TILES,
-    CACHE_LINE,
     CHAINS,
     FLOAT32,
     INT8,
@@ -109,9 +108,6 @@ class CpuRunner:
             blocks=np.zeros(min(num_slots, max_step_tokens) * blocks_of_sequence, np.int64),
             outputs=np.zeros(max(num_slots, max_step_tokens), np.int64),
         )
-        # A counter for each matrix, that of the logits among them, and for the attention of each layer.
-        self._logits_ticket = kernels.MATRICES * config.num_layers
-        self._tickets = np.zeros(self._logits_ticket + 1 + config.num_layers, np.int64)
         step = Step(
             self._shape,
             config.norm_eps,
@@ -122,8 +118,8 @@ class CpuRunner:
             self._work,
             num_rows=0,
         )
-        self._layers = _ParallelCall(kernels.run_layers, thread_pool, self._tickets, step)
-        self._head = _ParallelCall(kernels.run_head, thread_pool, self._tickets, step)
+        self._layers = _ParallelCall(kernels.run_layers, thread_pool, step)
+        self._head = _ParallelCall(kernels.run_head, thread_pool, step)
         self._logits = self._work.logits.values.reshape(num_slots, -1)[:, : config.vocab_size]
         self._step_threads.measure(self._run_idle, max_step_tokens)
 
@@ -172,26 +168,20 @@ class CpuRunner:
         if len(outputs) > self.num_slots:
             raise ValueError(f"logits of {len(outputs)} tokens requested at once; the most is {self.num_slots}")
         self._batch.outputs[: len(outputs)] = outputs
-        self._run_head(len(outputs), self._step_threads.best(len(outputs)))
+        self._head.run(self._step_threads.best(len(outputs)), len(outputs))
         return self._logits[: len(outputs)]
 
     def _run_layers(self, num_rows: int, num_threads: int) -> float:
         """Returns how long it took, in seconds."""
-        self._tickets[:] = 0
         began = time.perf_counter()
         self._layers.run(num_threads, num_rows)
         return time.perf_counter() - began
 
-    def _run_head(self, num_rows: int, num_threads: int) -> None:
-        self._tickets[self._logits_ticket] = 0
-        self._head.run(num_threads, num_rows)
-
     def _run_idle(self, num_rows: int, num_threads: int) -> float:
         """Run tokens 0 at the first position of block 0, which is no sequence's yet; returns the layers' seconds."""
         seconds = self._run_layers(num_rows, num_threads)
-        self._run_head(
-            min(num_rows, self.num_slots), num_threads
-        )  # its weights take the layers' place in the cache, as in any step
+        # Its weights take the layers' place in the cache, as in any step.
+        self._head.run(num_threads, min(num_rows, self.num_slots))
         return seconds
 
     def _lay_out(self, segments: Sequence[Segment]) -> tuple[int, list[int]]:
@@ -262,14 +252,13 @@ class _ParallelCall:
     Args:
         kernel: The function; takes `threads` and `step`.
         thread_pool: The threads.
-        tickets: See `Threads`.
         step: What they read and write.
     """
 
-    def __init__(self, kernel: Kernel, thread_pool: KernelThreadPool, tickets: Words, step: Step):
-        barrier = np.zeros(2 * CACHE_LINE, np.int64)
+    def __init__(self, kernel: Kernel, thread_pool: KernelThreadPool, step: Step):
+        self._phases = aligned_bytes(8 * kernels.phase_words(step.shape.num_layers)).view(np.int64)
         self._calls: list[Call] = [
-            kernel.prepare(Threads(thread, thread_pool.num_threads, barrier, tickets), step)
+            kernel.prepare(Threads(thread, thread_pool.num_threads, self._phases), step)
             for thread in range(thread_pool.num_threads)
         ]
         self._run = thread_pool.run
@@ -280,6 +269,7 @@ class _ParallelCall:
         for call in calls:
             call.arguments.threads_count = num_threads
             call.arguments.step_num_rows = num_rows
+        self._phases[:] = 0
         self._run(calls)
 
 

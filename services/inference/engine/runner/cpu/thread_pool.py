@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 from shared.kernels.compiling import Call
 
@@ -19,8 +20,10 @@ if sys.platform == "linux":
 class KernelThreadPool:
     """`num_threads` threads, of which the caller is one. Between two runs the others sleep.
 
+    The caller never waits for a thread that has not begun, since others have its processor: it takes over its call.
+
     On Linux they avoid the caller's processor. The system often wakes them there, since another processor is busy for a
-    moment (with HTTP, say), and there they would wait for the caller, which spins while it waits for them.
+    moment, and there they would wait for the caller, or stop it. Another process may be told to avoid it as well.
 
     Args:
         num_threads: At least 1.
@@ -34,21 +37,36 @@ class KernelThreadPool:
         self._workers = [_Worker(number) for number in range(1, num_threads)]
         self._processors = os.sched_getaffinity(0) if sys.platform == "linux" else set()
         self._callers_processor = -1
+        self._neighbor: int | None = None
+
+    def keep_off(self, process: int) -> None:
+        """Let a process, which this one wakes in each step, avoid the caller's processor too.
+
+        Where it is woken there, it stops the caller, and the other threads soon have to wait.
+
+        Args:
+            process: Its id.
+        """
+        self._neighbor = process
+        self._callers_processor = -1  # as if it had moved
 
     def run(self, calls: Sequence[Call]) -> None:
-        """Run each call in a thread, the first in the caller's, and wait for all. They may wait for each other.
+        """Run each call, the first in the caller's thread; the others in threads of their own, or behind it.
 
         Args:
             calls: At most `num_threads`; the other threads sleep on.
         """
         workers = self._workers[: len(calls) - 1]
-        if workers and len(self._processors) > 1:
-            self._keep_off(_current_processor())
+        if len(self._processors) > 1 and (workers or self._neighbor):
+            self._free_processor(_current_processor())
         for worker, call in zip(workers, calls[1:], strict=True):
             worker.start(call)
         calls[0].run_only()
-        for worker in workers:
-            worker.join()
+        for worker, call in zip(workers, calls[1:], strict=True):
+            if worker.take_back():
+                call.run_only()
+            else:
+                worker.join()
 
     def close(self) -> None:
         """End the threads."""
@@ -56,11 +74,17 @@ class KernelThreadPool:
             worker.close()
         self._workers = []
 
-    def _keep_off(self, processor: int) -> None:
-        if processor != self._callers_processor:
-            self._callers_processor = processor
-            for worker in self._workers:
-                worker.run_on(self._processors - {processor})
+    def _free_processor(self, processor: int) -> None:
+        if processor == self._callers_processor:
+            return
+        self._callers_processor = processor
+        threads = [worker.native_id for worker in self._workers]
+        with contextlib.suppress(OSError):  # it has ended
+            if self._neighbor:
+                threads += [int(task.name) for task in Path(f"/proc/{self._neighbor}/task").iterdir()]
+        for thread in threads:
+            with contextlib.suppress(OSError):  # forbidden, or a container's processors are others by now
+                os.sched_setaffinity(thread, self._processors - {processor})
 
 
 class _Worker:
@@ -72,7 +96,7 @@ class _Worker:
         self._wanted, self._done = threading.Lock(), threading.Lock()
         self._wanted.acquire()
         self._done.acquire()
-        self._native_id = 0
+        self.native_id = 0
         try:
             _thread.start_new_thread(self._serve, ())
         except RuntimeError:
@@ -86,13 +110,13 @@ class _Worker:
                 "processes is reached; lower OWNLM_THREADS"
             )
 
-    def run_on(self, processors: set[int]) -> None:
-        with contextlib.suppress(OSError):  # forbidden, or a container's processors are others by now
-            os.sched_setaffinity(self._native_id, processors)
-
     def start(self, call: Call) -> None:
         self._call = call
         self._wanted.release()
+
+    def take_back(self) -> bool:
+        """Whether it has not begun, and will not."""
+        return self._wanted.acquire(blocking=False)
 
     def join(self) -> None:
         self._done.acquire()
@@ -103,7 +127,7 @@ class _Worker:
         self._done.acquire()
 
     def _serve(self) -> None:
-        self._native_id = threading.get_native_id()
+        self.native_id = threading.get_native_id()
         self._done.release()
         while True:
             self._wanted.acquire()

@@ -1,5 +1,6 @@
 """How the model's process is ended by the process that started it."""
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +39,22 @@ def test_one_that_nothing_ends_is_not_waited_for(deaf: ModelProcess, monkeypatch
         with pytest.raises(RuntimeError, match=f"process {deaf.pid} did not end after SIGKILL"):
             deaf.end()
         deaf.close()
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="needs Linux and two processors"
+)
+def test_one_may_run_on_processors_that_the_one_before_took_from_us(tmp_path: Path) -> None:
+    """`KernelThreadPool` keeps this process off its processor."""
+    until_closed = "import socket, sys; end = socket.socket(fileno=int(sys.argv[1]))\nwhile end.recv(4096): pass"
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        process = ModelProcess(EngineConfig(tmp_path), [sys.executable, "-c", until_closed])
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert os.sched_getaffinity(process.pid) == allowed
+    process.close()
 
 
 @pytest.mark.case("D18")

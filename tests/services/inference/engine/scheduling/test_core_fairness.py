@@ -64,8 +64,14 @@ def test_a_long_prompt_delays_running_streams_by_a_chunk_a_step(min_prefill_toke
 
 
 @pytest.mark.parametrize(("tokens", "chunk"), [(12, 12), (1, 8), (1000, PREFILL)])
-def test_prompts_get_as_many_tokens_as_there_is_time_for_and_rarely_more(tokens: int, chunk: int) -> None:
-    """A stream waits for a long step once in 200 tokens at most; all steps but those are as long as time allows."""
+@pytest.mark.parametrize(("num_streams", "long"), [(1, [0, 200, 400]), (4, [])])
+def test_prompts_get_as_many_tokens_as_there_is_time_for_and_rarely_more(
+    num_streams: int, long: list[int], tokens: int, chunk: int
+) -> None:
+    """A stream waits for a long step once in 200 tokens at most, and only for as many prompts as there are streams.
+
+    All other steps are as long as time allows.
+    """
     asked: list[int] = []
 
     def tokens_beside(num_decoding: int) -> int:
@@ -73,20 +79,19 @@ def test_prompts_get_as_many_tokens_as_there_is_time_for_and_rarely_more(tokens:
         return tokens
 
     driver = Driver(FakeRunner(num_blocks=2000, num_slots=8, max_step_tokens=72), PREFILL, tokens_beside=tokens_beside)
-    for request_id in range(4):
+    for request_id in range(num_streams):
         driver.submit(request_id, request(3, 600, seed=request_id))
     for _ in range(3):
         driver.step()
-    driver.submit(4, request(5000, 3))
+    driver.submit(num_streams, request(5000, 3))
     chunks = []
-    while driver.answers[4, 0].prompt is None and driver.answers[3, 0].finish_reason is None:
+    while driver.answers[num_streams, 0].prompt is None and driver.answers[0, 0].finish_reason is None:
         driver.step()
-        assert driver.runner.steps[-1][:4] == [1] * 4
-        chunks.append(sum(driver.runner.steps[-1][4:]))
-    assert set(asked) == {4}
-    long = [step for step, size in enumerate(chunks) if size > chunk]
-    assert long == ([] if chunk == PREFILL else [0, 200, 400])
-    assert max(chunks) == PREFILL
+        assert driver.runner.steps[-1][:num_streams] == [1] * num_streams
+        chunks.append(sum(driver.runner.steps[-1][num_streams:]))
+    assert set(asked) == {num_streams}
+    assert [step for step, size in enumerate(chunks) if size > chunk] == ([] if chunk == PREFILL else long)
+    assert max(chunks) == (PREFILL if long else chunk)
     assert sum(chunks) >= min(5000, chunk // 2 * len(chunks))
 
 

@@ -1,6 +1,9 @@
 """The model's side of the socket, on a runner of the tests."""
 
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +19,7 @@ from services.inference.engine.ipc import EngineConfig, ExitReason, LoadFailure,
 from services.inference.engine.runner.protocol import RunnerLostError
 from services.inference.engine.types import FailEvent, TokenEvent
 from services.inference.engine.worker.cache_size import CacheError
-from services.inference.engine.worker.main import serve
+from services.inference.engine.worker.main import _peer_process, serve
 from shared.lm import ModelFolderError
 from shared.system.errors import describe
 from tests.services.inference.engine.core_driver import request
@@ -112,3 +115,15 @@ def test_an_error_of_the_core_is_reported_though_it_is_one_that_sockets_raise_to
     with served(runner) as connection:
         connection.sendall(encode(Submit(0, [request(9)])))
         assert last_event(connection) == "[Errno 32] the driver is gone"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_the_process_that_made_the_sockets_is_known() -> None:
+    """To a child of a child of it, too."""
+    ours, theirs = socket.socketpair()
+    code = "from socket import *; print(socket(fileno=0).getsockopt(SOL_SOCKET, SO_PEERCRED, 4))"
+    with ours, theirs:
+        assert _peer_process(theirs) == os.getpid()
+        command = ["sh", "-c", f"{sys.executable} -c '{code}'; true"]
+        found = subprocess.run(command, stdin=theirs, capture_output=True, check=True)
+    assert found.stdout.decode().strip() == str(os.getpid().to_bytes(4, sys.byteorder))

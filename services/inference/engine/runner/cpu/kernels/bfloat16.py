@@ -56,12 +56,12 @@ def block_floats(in_order: boolean) -> int64:
 
 @compiled
 def round_rows(
-    thread: int64, num_threads: int64, x: Rows, num_rows: int64, depth: int64, rounded: Float32Array, in_order: boolean
+    part: int64, num_parts: int64, x: Rows, num_rows: int64, depth: int64, rounded: Float32Array, in_order: boolean
 ) -> None:
-    """Round a thread's share of rows of `depth` numbers each, a multiple of DEPTH."""
+    """Round one of `num_parts` parts of rows of `depth` numbers each, a multiple of DEPTH."""
     blocks, size = depth // DEPTH, block_floats(in_order)
     all_blocks = num_rows * blocks
-    for number in range(all_blocks * thread // num_threads, all_blocks * (thread + 1) // num_threads):
+    for number in range(all_blocks * part // num_parts, all_blocks * (part + 1) // num_parts):
         row, block = number // blocks, number % blocks
         place = (row // GROUP * blocks + block) * size
         round_block(x.values, row * x.stride + block * DEPTH, rounded, place, row % GROUP, in_order)

@@ -50,12 +50,12 @@ has_byte_products = Intrinsic("has_byte_products", _LLVM)
 
 @compiled
 def quantize_rows(
-    thread: int64, num_threads: int64, x: Rows, num_rows: int64, depth: int64, quantized: Float32Array
+    part: int64, num_parts: int64, x: Rows, num_rows: int64, depth: int64, quantized: Float32Array
 ) -> None:
-    """Quantize a thread's share of rows of `depth` numbers each, a multiple of BLOCK."""
+    """Quantize one of `num_parts` parts of rows of `depth` numbers each, a multiple of BLOCK."""
     blocks = depth // BLOCK
     all_blocks = num_rows * blocks
-    for number in range(all_blocks * thread // num_threads, all_blocks * (thread + 1) // num_threads):
+    for number in range(all_blocks * part // num_parts, all_blocks * (part + 1) // num_parts):
         row, block = number // blocks, number % blocks
         quantize_block(x.values, row * x.stride + block * BLOCK, quantized, number)
 

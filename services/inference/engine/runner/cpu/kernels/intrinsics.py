@@ -36,8 +36,8 @@ said, and then in one fixed order.
         silu of LANES gates, times the LANES numbers behind them.
     has_many_registers()
         Whether there are 32 vector registers of LANES numbers, rather than the equivalent of 8 (AVX2) or fewer.
-    barrier(state, num_threads)
-        Wait until all threads are here. `state` has 2 * CACHE_LINE words, all zero at first.
+    finish(phases, index, done, items)
+        Add `done` to the word at `index`, and wait until all threads together have added `items`.
 """
 
 from shared.kernels.intrinsics import Intrinsic
@@ -75,4 +75,4 @@ mix_values_2 = Intrinsic("mix_values_2", _ATTENTION)
 mix_values_4 = Intrinsic("mix_values_4", _ATTENTION)
 swiglu = Intrinsic("swiglu", _LINEAR)
 has_many_registers = Intrinsic("has_many_registers", _LINEAR)
-barrier = Intrinsic("barrier", _THREADS)
+finish = Intrinsic("finish", _THREADS)

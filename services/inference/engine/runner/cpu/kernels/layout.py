@@ -117,20 +117,17 @@ class Activations(NamedTuple):
 
 
 class Threads(NamedTuple):
-    """The threads that run a step.
+    """The threads that may run a step.
 
     Attributes:
         thread: The number of this one.
         count: How many there are.
-        barrier: The state of the barrier that they meet at.
-        tickets: Counters that they share work by, 0 when a step begins: one for each matrix, then one for the attention
-            of each layer.
+        phases: PHASE_WORDS for each phase, see `phases`; 0 when the step begins.
     """
 
     thread: int64
     count: int64
-    barrier: Int64Array
-    tickets: Int64Array
+    phases: Int64Array
 
 
 class Step(NamedTuple):

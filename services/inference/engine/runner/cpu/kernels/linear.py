@@ -1,4 +1,4 @@
-"""Products of rows of activations with a packed matrix: the panels are shared among the threads, ticket by ticket.
+"""Products of rows of activations with a packed matrix: the panels are shared among the threads, one by one.
 
 Each output is one sum in the order of the matrix's depth, whatever rows are computed beside it and by which thread.
 """
@@ -14,7 +14,6 @@ from services.inference.engine.runner.cpu.kernels.intrinsics import (
     INT8,
     LANES,
     PANEL,
-    barrier,
     has_many_registers,
     panel_product_1,
     panel_product_2,
@@ -25,9 +24,9 @@ from services.inference.engine.runner.cpu.kernels.intrinsics import (
     swiglu,
 )
 from services.inference.engine.runner.cpu.kernels.layout import Panel, Rows, Threads, Weights
+from services.inference.engine.runner.cpu.kernels.phases import ROWS, finish_phase, take_item
 from services.inference.engine.runner.cpu.kernels.tiles import tile_panel
 from shared.kernels.compiling import compiled
-from shared.kernels.intrinsics import take_ticket
 from shared.kernels.types import Float32Array, Int64Array, boolean, int64
 
 
@@ -56,6 +55,7 @@ _LEAST_TILE_ROWS = 4  # for fewer, tiles are slower than vectors, by 4 to 11 %
 @compiled
 def linear(
     threads: Threads,
+    phase: int64,
     weights: Weights,
     number: int64,
     x: Rows,
@@ -63,28 +63,31 @@ def linear(
     converted: Float32Array,
     out: Rows,
     add: boolean,
-) -> None:
-    """Write, or add, the product of `num_rows` rows of x with matrix `number`, and its biases; call it in all threads.
+) -> int64:
+    """Write, or add, the product of `num_rows` rows of x with matrix `number`, and its biases; returns the next phase.
 
     Rows of x are 0 from the matrix's width to its depth; rows of `out` have room for all panels. `converted` is room
     for rows as `convert_rows` makes them.
     """
     matrix = described(weights.matrices, number)
-    convert_rows(threads, matrix.kind, x, num_rows, matrix.depth, converted)
+    phase = convert_rows(threads, phase, matrix.kind, x, num_rows, matrix.depth, converted)
     size = panel_bytes(matrix.depth, matrix.kind)
-    ticket = take_ticket(threads.tickets, number)
-    while ticket < matrix.panels:
-        column = ticket * PANEL
-        panel = Panel(weights.packed, matrix.begin + ticket * size, matrix.depth, matrix.kind)
+    done, item = 0, take_item(threads, phase)
+    while item < matrix.panels:
+        column = item * PANEL
+        panel = Panel(weights.packed, matrix.begin + item * size, matrix.depth, matrix.kind)
         panel_product(panel, x, num_rows, converted, out, column, add)
         if matrix.bias >= 0:
             add_biases(weights.biases, matrix.bias + column, num_rows, out, column)
-        ticket = take_ticket(threads.tickets, number)
+        done += 1
+        item = take_item(threads, phase)
+    return finish_phase(threads, phase, done, matrix.panels)
 
 
 @compiled
 def gated_linear(
     threads: Threads,
+    phase: int64,
     weights: Weights,
     number: int64,
     x: Rows,
@@ -92,22 +95,24 @@ def gated_linear(
     converted: Float32Array,
     out: Rows,
     hidden: Rows,
-) -> None:
+) -> int64:
     """As `linear`, for a matrix without biases whose panels hold LANES gates and the LANES outputs that they gate.
 
     `hidden` gets silu(gate) * output.
     """
     matrix = described(weights.matrices, number)
-    convert_rows(threads, matrix.kind, x, num_rows, matrix.depth, converted)
+    phase = convert_rows(threads, phase, matrix.kind, x, num_rows, matrix.depth, converted)
     size = panel_bytes(matrix.depth, matrix.kind)
-    ticket = take_ticket(threads.tickets, number)
-    while ticket < matrix.panels:
-        column = ticket * PANEL
-        panel = Panel(weights.packed, matrix.begin + ticket * size, matrix.depth, matrix.kind)
+    done, item = 0, take_item(threads, phase)
+    while item < matrix.panels:
+        column = item * PANEL
+        panel = Panel(weights.packed, matrix.begin + item * size, matrix.depth, matrix.kind)
         panel_product(panel, x, num_rows, converted, out, column, False)
         for row in range(num_rows):
-            swiglu(out.values, row * out.stride + column, hidden.values, row * hidden.stride + ticket * LANES)
-        ticket = take_ticket(threads.tickets, number)
+            swiglu(out.values, row * out.stride + column, hidden.values, row * hidden.stride + item * LANES)
+        done += 1
+        item = take_item(threads, phase)
+    return finish_phase(threads, phase, done, matrix.panels)
 
 
 @compiled
@@ -127,15 +132,21 @@ def add_biases(biases: Float32Array, bias: int64, num_rows: int64, out: Rows, co
 
 @compiled
 def convert_rows(
-    threads: Threads, kind: int64, x: Rows, num_rows: int64, depth: int64, converted: Float32Array
-) -> None:
-    """Make of the rows of x what weights of this kind are multiplied with; the threads share the work, and wait."""
-    if kind == INT8:
-        quantize_rows(threads.thread, threads.count, x, num_rows, depth, converted)
-        barrier(threads.barrier, threads.count)
-    elif kind == BFLOAT16 or kind == BFLOAT16_TILES:
-        round_rows(threads.thread, threads.count, x, num_rows, depth, converted, takes_tiles(kind, num_rows))
-        barrier(threads.barrier, threads.count)
+    threads: Threads, phase: int64, kind: int64, x: Rows, num_rows: int64, depth: int64, converted: Float32Array
+) -> int64:
+    """Make of the rows of x what weights of this kind are multiplied with; returns the next phase."""
+    if kind != INT8 and kind != BFLOAT16 and kind != BFLOAT16_TILES:
+        return phase
+    parts = max(threads.count, num_rows // ROWS)
+    done, part = 0, take_item(threads, phase)
+    while part < parts:
+        if kind == INT8:
+            quantize_rows(part, parts, x, num_rows, depth, converted)
+        else:
+            round_rows(part, parts, x, num_rows, depth, converted, takes_tiles(kind, num_rows))
+        done += 1
+        part = take_item(threads, phase)
+    return finish_phase(threads, phase, done, parts)
 
 
 @compiled

@@ -45,8 +45,7 @@ def dispatcher(panel_kernel: Kernel) -> Any:
     from shared.kernels import building
 
     dispatchers: dict[str, Any] = {}
-    with building._indices_as_they_are():
-        round_all, multiply_panel = (building._dispatcher_of(one, dispatchers) for one in (round_rows, panel_kernel))
+    round_all, multiply_panel = (building._dispatcher_of(one, dispatchers) for one in (round_rows, panel_kernel))
     packed_type = numba.types.Array(numba.uint8, 1, "C", readonly=True)
     integer, floats, boolean = numba.int64, numba.float32[::1], numba.boolean
     signature = numba.void(packed_type, integer, integer, floats, floats, integer, floats, boolean, boolean)

@@ -1,9 +1,11 @@
 """Threads that run side by side, and where they do."""
 
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,14 +36,37 @@ def test_each_call_runs_in_a_thread_of_its_own(thread_pool: KernelThreadPool) ->
     assert threading.get_ident() in threads
 
 
+def test_the_caller_runs_what_no_other_thread_has_begun(
+    thread_pool: KernelThreadPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others have no processor: here, they wait for something else than what wakes them."""
+    for worker in thread_pool._workers:
+        lock = threading.Lock()
+        lock.acquire()
+        monkeypatch.setattr(worker, "_wanted", lock)
+    for _ in range(2):
+        threads: list[int] = []
+        calls: list[Any] = [SimpleNamespace(run_only=lambda seen=threads: seen.append(threading.get_ident()))] * 3
+        thread_pool.run(calls)
+        assert threads == [threading.get_ident()] * 3
+    monkeypatch.undo()
+    test_each_call_runs_in_a_thread_of_its_own(thread_pool)
+
+
 @pytest.mark.skipif(
     sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="needs Linux and two processors"
 )
 def test_the_others_keep_off_the_processor_of_the_caller(thread_pool: KernelThreadPool) -> None:
     """There they would wait for the caller, who waits for them."""
     allowed = os.sched_getaffinity(0)
+    together = threading.Barrier(3)
     places: list[set[int]] = []
-    calls: list[Any] = [SimpleNamespace(run_only=lambda: places.append(os.sched_getaffinity(0)))] * 3
+
+    def run() -> None:
+        together.wait(60)
+        places.append(os.sched_getaffinity(0))
+
+    calls: list[Any] = [SimpleNamespace(run_only=run)] * 3
     try:
         for processor in sorted(allowed)[:2]:
             os.sched_setaffinity(0, {processor})
@@ -51,6 +76,38 @@ def test_the_others_keep_off_the_processor_of_the_caller(thread_pool: KernelThre
             assert places.count(allowed - {processor}) == 2
     finally:
         os.sched_setaffinity(0, allowed)
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="needs Linux and two processors"
+)
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_another_process_keeps_off_the_processor_of_the_caller(num_threads: int) -> None:
+    """All of its threads do, where the caller was before, until it has ended."""
+    allowed = os.sched_getaffinity(0)
+    thread_pool = KernelThreadPool(num_threads)
+    calls: list[Any] = [SimpleNamespace(run_only=lambda: None)] * num_threads
+    code = "import threading; threading.Thread(target=input, daemon=True).start(); print(flush=True); input()"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        threads = [int(task.name) for task in Path(f"/proc/{process.pid}/task").iterdir()]
+        assert len(threads) == 2
+        try:
+            for processor in sorted(allowed)[:2]:
+                os.sched_setaffinity(0, {processor})
+                thread_pool.run(calls)
+                thread_pool.keep_off(process.pid)
+                thread_pool.run(calls)
+                assert [os.sched_getaffinity(thread) for thread in threads] == [allowed - {processor}] * 2
+            process.kill()
+            process.wait()
+            os.sched_setaffinity(0, {min(allowed)})
+            thread_pool.run(calls)
+        finally:
+            os.sched_setaffinity(0, allowed)
+            thread_pool.close()
 
 
 @pytest.mark.case("D30")

@@ -1,0 +1,54 @@
+"""`show`: what a model will see of token files, and what of it the loss counts."""
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from trainer.errors import UsageError
+
+logger = logging.getLogger(__name__)
+
+
+def show(
+    tokens: Path,
+    *,
+    documents: Annotated[int, Parameter(negative="")] = 3,
+    start: int = 0,
+    most_tokens: int = 4096,
+    tokenizer: Path | None = None,
+) -> None:
+    """Show documents of a token file as a model is trained on them: what the loss does not count is grey.
+
+    On a terminal special tokens are bold, and documents follow each other as they are. Where there is no color, as in a
+    pipe or with NO_COLOR, every part has a line of its own, escaped: `+` before those that the loss counts, `-` before
+    the others. In a file without a mask all tokens count.
+
+    Args:
+        tokens: A token file, such as tokens/train.bin; or the folder, for its train.bin.
+        documents: How many are shown.
+        start: The first of them, counted from 0.
+        most_tokens: How many tokens of a document are shown at most.
+        tokenizer: Default: the one beside the token file.
+    """
+    from shared.bpe import Tokenizer
+    from trainer.console.masked_text import print_document
+    from trainer.tokenizer.comparison import open_tokenizer
+    from trainer.tokens.inspection import documents_of_file
+    from trainer.tokens.token_file import TokenFile
+
+    if min(documents, most_tokens) < 1 or start < 0:
+        got = f"{documents}, {most_tokens} and {start}"
+        raise UsageError(f"documents and most_tokens must be at least 1, and start at least 0; got {got}")
+    path = tokens / "train.bin" if tokens.is_dir() else tokens
+    if path.suffix != ".bin":
+        raise UsageError(f"{path} is not a token file, NAME.bin; `tokens` shows those of a text")
+    opened = Tokenizer.from_files(path.parent) if tokenizer is None else open_tokenizer(tokenizer)
+    file = TokenFile.open(path.parent, path.stem, fingerprint=opened.fingerprint)
+    for document in documents_of_file(file, opened, start, documents, most_tokens):
+        print_document(document)
+    manifest = file.manifest
+    counted = "all: there is no mask" if manifest.mask is None else f"{manifest.mask.counted:,}"
+    sizes = f"{manifest.documents:,}", f"{manifest.count:,}"
+    logger.info("%s: %s documents, %s tokens, of which the loss counts %s", path, *sizes, counted)

@@ -1,0 +1,1 @@
+"""Questions with known answers: multiple choice, last words, and answers that the model writes."""

@@ -1,0 +1,32 @@
+"""Settings of a run that starts from a model folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Group, Parameter
+
+from trainer.errors import UsageError
+from trainer.settings.fields import Settings
+
+
+@Parameter(name="*", group=Group("Starting model: continue to train a model folder", sort_key=0.5))
+@dataclass(frozen=True, kw_only=True)
+class ParentSettings(Settings):
+    """The model folder that a run starts from, and what is added to its tokenizer."""
+
+    init: Path | None = None
+    """Model folder to start from, ours or another Llama, Mistral, Qwen2 or Qwen3: its weights, architecture and
+    tokenizer; --data must have been encoded with that (`encode --tokenizer FOLDER`). Options of the model that
+    contradict it are refused; --context-length may be shorter. Optimizer and learning rate begin anew: a fifth of the
+    rate that the model was trained with is a good start. The folder is only read, and no longer needed to --resume."""
+
+    extend_tokens: Annotated[tuple[str, ...], Parameter(negative=())] = ()
+    """A special token that the run adds to the tokenizer of --init, as `encode --extend-tokens` did for --data; repeat
+    it for more. Their rows of the embedding (and output projection) begin as the mean of the others; padding rows are
+    used first."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.extend_tokens and self.init is None:
+            raise UsageError("extend_tokens adds to the tokenizer of a model folder: give --init as well")
