@@ -23,6 +23,7 @@ from shared.bpe.formats.folder import read_verified
 from shared.bpe.formats.plain_vocabulary import from_plain
 from shared.bpe.patterns.named import is_named
 from shared.bpe.vocabulary import AddedToken, Vocabulary, encode_utf8
+from shared.system.files import write_text
 
 
 class Tokenizer:
@@ -92,7 +93,12 @@ class Tokenizer:
 
     def save(self, folder: str | Path) -> None:
         """Write tokenizer.json and tokenizer_config.json; equal tokenizers give equal bytes."""
-        tokenizer_json.write(Path(folder), self.vocabulary)
+        for name, content in self.files().items():
+            write_text(Path(folder) / name, content)
+
+    def files(self) -> dict[str, str]:
+        """What `save` writes, by the names of the files."""
+        return tokenizer_json.files(self.vocabulary)
 
     def to_tiktoken(self, path: str | Path) -> None:
         """Write a tiktoken rank file, and beside it PATH.json with the pattern and the special tokens.

@@ -3,12 +3,15 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from shared.bpe import Tokenizer
 from shared.chat import write_templates
 from shared.system.cpu_count import available_processors
+from shared.system.files import write_text
 from shared.system.stages import Stage, no_stage
+from shared.system.thread_pool import WorkPool
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.conversations.messages import FIELDS
 from trainer.conversations.template import ChosenTemplate
@@ -102,6 +105,8 @@ def encode_files(
     state = EncodingState(output, inputs, tokenizer, settings, chat_template)
     finished, written = _begin(state, tokenizer, output, settings)
     with ExitStack() as stack:
+        pool = stack.enter_context(WorkPool(2))
+        files = pool.submit(partial(_files_of, tokenizer), at_once=True)
         stop = stack.enter_context(stop_on_signals())
         stack.enter_context(state.folder.locked())
         stack.enter_context(_kept_for_resume(state))
@@ -126,7 +131,8 @@ def encode_files(
         work.finish()
         _check_not_empty(writers, finished)
         with stage("save"):
-            tokenizer.save(output)
+            for name, content in pool.result(files).items():
+                write_text(output / name, content)
             if template is not None:
                 write_templates(output, template.file.templates)
         manifests = dict(zip(settings.splits, work.commit(), strict=True))
@@ -134,6 +140,12 @@ def encode_files(
     return EncodingReport(
         manifests, finished.bytes_read, finished.replaced, finished.end_is_held_out, finished.findings
     )
+
+
+def _files_of(tokenizer: Tokenizer) -> Mapping[str, str]:
+    """What is saved of a tokenizer, which keeps its fingerprint too: Python works a while, but beside encoding."""
+    assert tokenizer.fingerprint
+    return tokenizer.files()
 
 
 def _begin(

@@ -5,7 +5,8 @@ them belong to finished inputs; the rest is cut off by the run that resumes.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from shared.bpe import Tokenizer
@@ -62,8 +63,8 @@ class EncodingState:
         settings: EncodeSettings,
         chat_template: str | None = None,
     ):
+        self._tokenizer = tokenizer
         identity = {
-            "tokenizer": tokenizer.fingerprint,
             **settings.identity(),
             **({} if chat_template is None else {"chat_template": chat_template}),
             "inputs": [[str(given.path), given.content.version] for given in inputs],
@@ -77,6 +78,11 @@ class EncodingState:
         """Whether there is something to resume from."""
         return self.folder.manifest.exists()
 
+    @cached_property
+    def _identified(self) -> StateFolder:
+        """The folder of this tokenizer's job. Its fingerprint takes a while, so it is made when it is needed."""
+        return replace(self.folder, identity={"tokenizer": self._tokenizer.fingerprint, **self.folder.identity})
+
     def partial(self, name: str) -> Path:
         """Where the ids of a split are written to."""
         return self.folder.path / f"{name}.bin"
@@ -88,7 +94,7 @@ class EncodingState:
             OSError: If it cannot be written.
         """
         if self.is_repeatable:
-            self.folder.save({"finished": asdict(finished), "written": [asdict(each) for each in written]})
+            self._identified.save({"finished": asdict(finished), "written": [asdict(each) for each in written]})
 
     def load(self) -> tuple[Finished, list[Written]]:
         """What was saved.
@@ -96,7 +102,7 @@ class EncodingState:
         Raises:
             StateError: If nothing was, or it is of other inputs, of other settings, or damaged.
         """
-        content = self.folder.load()
+        content = self._identified.load()
         try:
             finished = Finished(**content["finished"])
             finished.sources = [Source(**source) for source in content["finished"]["sources"]]

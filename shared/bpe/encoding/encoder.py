@@ -35,7 +35,7 @@ _SHORT = 1 << 14
 # Bytes of a long text that are encoded by one call.
 _PART = 1 << 18
 # Ids for which a buffer is reused: new memory costs more than the copy out of the buffer.
-_SMALL = 1 << 20
+_SMALL = 1 << 21
 
 
 class _Workspace:

@@ -22,7 +22,7 @@ from shared.bpe.formats.tokenizer_config import read_roles, to_config
 from shared.bpe.patterns.named import PATTERNS, is_named, read_expression
 from shared.bpe.vocabulary import AddedToken, Vocabulary
 from shared.system.errors import shown
-from shared.system.files import to_json, write_text
+from shared.system.files import to_json
 
 # The whole text is one pretoken: the ByteLevel pre-tokenizer with use_regex false.
 _WHOLE = r"[\s\S]+"
@@ -48,10 +48,9 @@ def read(path: Path) -> Vocabulary:
         raise TokenizerError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
 
 
-def write(folder: Path, vocabulary: Vocabulary) -> None:
-    """Write tokenizer.json and tokenizer_config.json."""
-    write_text(folder / "tokenizer.json", to_json(_to_hf(vocabulary)))
-    write_text(folder / "tokenizer_config.json", to_json(to_config(vocabulary)))
+def files(vocabulary: Vocabulary) -> dict[str, str]:
+    """What tokenizer.json and tokenizer_config.json contain, by their names."""
+    return {"tokenizer.json": to_json(_to_hf(vocabulary)), "tokenizer_config.json": to_json(to_config(vocabulary))}
 
 
 def _parse(path: Path, content: dict[str, Any], bos: str | None, eos: str | None) -> Vocabulary:

@@ -195,10 +195,8 @@ def test_a_short_text_may_outgrow_its_cache_any_number_of_times(
 ) -> None:
     monkeypatch.setattr("shared.bpe.encoding.pretoken_memory._SIZES", ((8, 128),))
     fresh = Tokenizer(tokenizer.vocabulary)
-    references = sys.getrefcount(None)
     for number in range(1000):
         assert fresh.decode(fresh.encode(f"word{number} x{number}y")) == f"word{number} x{number}y"
-    assert abs(sys.getrefcount(None) - references) < 500
 
 
 def test_what_is_no_short_text_is_refused_and_changes_nothing(tokenizer: Tokenizer) -> None:
