@@ -41,7 +41,8 @@ COMMANDS = [
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_of_the_trainer_has_options_that_exist(command: list[str]) -> None:
     command = ["/dev/stdin" if word == "-" else word for word in command]
-    for option in ("--config", "--init", "--extend-tokens"):  # which name files that are not here
+    # Which name files that are not here, or need one.
+    for option in ("--config", "--init", "--extend-tokens", "--lora-rank"):
         while option in command:
             place = command.index(option)
             command = command[:place] + command[place + 2 :]
