@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
 
+import torch
 from torch import Tensor
 
 from shared.bpe import Tokenizer
@@ -60,9 +61,12 @@ class Answerer:
         self._ends = {end for end in ends if end is not None}
 
     def __enter__(self) -> Self:
+        self._num_threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # more only wait for each other over so few numbers
         return self
 
     def __exit__(self, *_: object) -> None:
+        torch.set_num_threads(self._num_threads)
         self._renderer.close()
 
     def prompt(self, question: str) -> list[int]:

@@ -10,6 +10,7 @@ import torch
 
 from shared.chat import DEFAULT_SPECIAL_TOKENS
 from shared.lm import load_model_folder
+from shared.lm.json_file import read_json
 from shared.system.files import to_json, write_bytes, write_text
 from trainer.components.parent import Parent, read_parent, starting_from
 from trainer.console.progress import NewBar, progress
@@ -52,7 +53,7 @@ def make_chat_demo(demo: Path, *, keep: bool = False) -> None:
     parent = read_parent(demo, DEFAULT_SPECIAL_TOKENS)
     template = choose_template(None, demo, parent.tokenizer)
     training = [*islice(examples(_TRAINING_SEED, held_out=False), recipe.CONVERSATIONS)]
-    asked, before = _ask_parent(parent, template)
+    asked, before = _ask_parent(parent, template, work / "before.json")
     with progress() as new_bar:
         tokens = _encode(work, {TRAIN: training, VALIDATION: asked}, parent, template, new_bar)
     settings = starting_from(recipe.chat_settings(tokens, work / "run"), demo, DEFAULT_SPECIAL_TOKENS)
@@ -66,14 +67,21 @@ def make_chat_demo(demo: Path, *, keep: bool = False) -> None:
     logger.info("done; MODEL=%s make up serves it, with a page for conversations at /chat", output)
 
 
-def _ask_parent(parent: Parent, template: ChosenTemplate) -> tuple[list[Example], Accuracy]:
-    """The held-out questions, and how many of them the model answers before it is trained to."""
+def _ask_parent(parent: Parent, template: ChosenTemplate, known: Path) -> tuple[list[Example], Accuracy]:
+    """The held-out questions, and how many of them the model answers before it is trained to.
+
+    That is read from the file `known` where an earlier start has written it.
+    """
     model, _ = parent.load_model()
     valid_tokens = torch.arange(parent.config.vocab_size) < parent.tokenizer.vocab_size
     with Answerer(model, parent.tokenizer, valid_tokens, template.file) as answerer:
         held_out = (each for each in examples(_HELD_OUT_SEED, held_out=True) if answerer.fits(each))
         asked = [*islice(held_out, recipe.HELD_OUT_QUESTIONS)]
-        return asked, _ask(answerer, asked, "before")
+        if known.exists():
+            return asked, Accuracy(**read_json(known))
+        accuracy = _ask(answerer, asked, "before")
+    write_text(known, to_json(accuracy))
+    return asked, accuracy
 
 
 def _ask_folder(path: Path, template: ChosenTemplate, asked: Sequence[Example]) -> Accuracy:

@@ -9,7 +9,7 @@ import pytest
 
 from shared.chat import DEFAULT_TEMPLATE
 from shared.lm import load_model_folder
-from trainer.demo import pipeline, recipe
+from trainer.demo import chat, pipeline, recipe
 from trainer.demo.chat import make_chat_demo
 from trainer.demo.pipeline import make_demo
 from trainer.errors import InterruptedRunError, TrainerError
@@ -109,9 +109,11 @@ def test_an_interrupted_one_goes_on(demo: Path, monkeypatch: pytest.MonkeyPatch)
     written = {path: path.stat().st_mtime_ns for path in [*work.glob("*.jsonl"), *work.glob("tokens/*.bin")]}
     assert len(written) == 4
     real, seen = pipeline.train, []
+    ask, asked = chat._ask, []
     monkeypatch.setattr(pipeline, "train", lambda given: seen.append(given.checkpoints.resume) or real(given))
+    monkeypatch.setattr(chat, "_ask", lambda *given: asked.append(given[-1]) or ask(*given))
     make_chat_demo(demo, keep=True)
-    assert seen == [True]
+    assert (seen, asked) == ([True], ["after"])
     assert {path: path.stat().st_mtime_ns for path in written} == written
     assert load_model_folder(demo.with_name("demo-chat")).provenance["training"]["steps"] == 4
 
