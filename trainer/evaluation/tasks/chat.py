@@ -1,4 +1,4 @@
-"""Questions as conversations, as with lm-evaluation-harness' `--apply_chat_template`."""
+"""Questions as conversations: apply_chat_template in lm-evaluation-harness."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
