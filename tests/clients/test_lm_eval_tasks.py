@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -205,11 +206,14 @@ def test_the_figures_are_the_harness_own(models: dict[int, Path], mode: str, tmp
         [result] = ours(model, files[name], **more, **answering, **options)
         return result
 
-    # The right answers of every second question are what the model writes, spelled in another way.
+    # The right answers of every second question are what the model writes, spelled in another way, or a word of it.
     found_by_us("questions", samples=tmp_path / "written.jsonl")
-    written = [sample["answer"] for sample in samples(tmp_path / "written.jsonl")]
+    written = [sample["written"] for sample in samples(tmp_path / "written.jsonl")]
     asked = [
-        {**record, "answer": [f"THE, {text.upper()}!".replace("THE, ", "the ") if number % 2 else "no", "neither"]}
+        {
+            **record,
+            "answer": [f"the {text.strip().upper()}!", *re.findall("[a-z]+", text)[:1]] if number % 2 else ["no"],
+        }
         for number, (record, text) in enumerate(zip(samples(files["questions"]), written, strict=True))
     ]
     write(files["questions"], asked)
@@ -241,4 +245,4 @@ def test_the_figures_are_the_harness_own(models: dict[int, Path], mode: str, tmp
         by_harness = [each for each in theirs["our_questions"]["samples"] if each["filter"] == filtered]
         answers = [sample["answer"] or "[invalid]" for sample in samples(tmp_path / "answers.jsonl")]
         assert [each["filtered_resps"][0] or "[invalid]" for each in by_harness] == answers
-    assert theirs["our_questions"]["exact_match,whole"] > 0.3
+    assert min(theirs["our_questions"][f"exact_match,{filtered}"] for filtered in ("whole", "word")) > 0.1

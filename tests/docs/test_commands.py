@@ -12,10 +12,11 @@ import cyclopts
 import numpy as np
 import pytest
 
-from shared.bpe import Tokenizer
+from shared.bpe import Tokenizer, train_bpe
+from shared.lm import GenerationDefaults, ModelConfig, Transformer, save_model_folder
 from tests.docs.pages import DOCS, examples, pages, run_page
 from tests.trainer.importing import writers
-from trainer.cli import app
+from trainer.cli import DERIVED_OPTIONS, app
 from trainer.tokens.token_file import TokenFileError
 
 TUTORIAL = DOCS / "tutorial.md"
@@ -38,13 +39,28 @@ COMMANDS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Stands for every model that a command starts from."""
+    folder = tmp_path_factory.mktemp("models") / "model"
+    tokenizer = train_bpe(["Once upon a time"], 258, special_tokens=["<|endoftext|>"]).tokenizer
+    shape = {"d_model": 16, "num_layers": 1, "num_heads": 1, "num_kv_heads": 1, "head_dim": 16, "d_ff": 16}
+    model = Transformer(ModelConfig(vocab_size=tokenizer.vocab_size, context_length=4096, **shape))
+    save_model_folder(folder, model=model, tokenizer=tokenizer, generation=GenerationDefaults(), provenance={})
+    return folder
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-def test_each_command_of_the_trainer_has_options_that_exist(command: list[str]) -> None:
+def test_each_command_of_the_trainer_has_options_that_exist(
+    command: list[str], model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     command = ["/dev/stdin" if word == "-" else word for word in command]
-    for option in ("--config", "--init", "--extend-tokens"):  # which name files that are not here
-        while option in command:
-            place = command.index(option)
-            command = command[:place] + command[place + 2 :]
+    while "--config" in command:  # which may hold all that is required
+        place = command.index("--config")
+        command = command[:place] + command[place + 2 :]
+    if "--init" in command:
+        command[command.index("--init") + 1] = str(model_folder)
+    monkeypatch.setattr(app, "config", DERIVED_OPTIONS)
     with contextlib.suppress(cyclopts.MissingArgumentError, TokenFileError):  # the scaling presets read the token files
         app.parse_args(command, print_error=False, exit_on_error=False)
 

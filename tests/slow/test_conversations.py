@@ -66,17 +66,16 @@ def test_templates_with_random_damage() -> None:
         "{% generation %}",
         "{% endgeneration %}",
         "{{ ''.__class__ }}",
-        "{% for i in range(10**9) %}",
+        "{{ 'a' * 10**9 }}",
         "| trim",
     ]
     messages: list[Any] = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}] * 2
     rendered = refused = 0
-    for _ in range(150):
+    for _ in range(80):
         source = draw.choice(sources)
-        for _ in range(draw.randint(1, 3)):
-            begin = draw.randrange(len(source))
-            stop = min(len(source), begin + draw.randrange(12))
-            source = source[:begin] + draw.choice(["", source[stop : stop + 9], *snippets]) + source[stop:]
+        begin = draw.randrange(len(source))
+        stop = min(len(source), begin + draw.randrange(12))
+        source = source[:begin] + draw.choice(["", source[stop : stop + 9], *snippets]) + source[stop:]
         renderer = ChatRenderer(TemplateFile({"default": source}, {"eos_token": "</s>"}))
         try:
             [found] = renderer.render_answers(
@@ -94,4 +93,5 @@ def test_templates_with_random_damage() -> None:
         places = [place for span in found.answers for place in span]
         assert places == sorted(places)
         assert not places or 0 <= places[0] <= places[-1] <= len(found.text)
-    assert min(rendered, refused) > 20
+    assert rendered >= 5
+    assert refused >= 5

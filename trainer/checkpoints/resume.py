@@ -13,7 +13,7 @@ from trainer.compute.device import Device
 from trainer.compute.processes import Processes
 from trainer.errors import UsageError
 from trainer.settings.fields import names_affecting
-from trainer.settings.train import TrainSettings, to_table
+from trainer.settings.train import OptimizationSettings, TrainSettings, to_table
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +44,9 @@ def check_same_run(checkpoint: Checkpoint, settings: TrainSettings, data: dict[s
             f"stop_after ({stop_after}) must be above {step}, the step of the checkpoint {checkpoint.path}"
         )
     data_there = _flat(checkpoint.data)
-    # A setting that did not exist when the run was started has the effect of its default.
-    defaults = result_settings(TrainSettings(data=settings.data, output=settings.output))
+    # A setting that did not exist when the run was started has the effect of its default; masks did not exist either.
+    usual = OptimizationSettings().for_data(has_mask=False)
+    defaults = result_settings(TrainSettings(data=settings.data, output=settings.output, optimization=usual))
     here, there = result_settings(settings) | _flat(data), defaults | checkpoint.settings | data_there
     differing = [name for name in here | data_there if here.get(name) != there.get(name)]
     if "max_steps" in differing:

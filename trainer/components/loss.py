@@ -112,8 +112,8 @@ def chunked_loss(  # noqa: PLR0917 - an operator of torch has positional argumen
     kept = _rows_that_count(targets)
     options = scale, z_loss, soft_cap, with_gradients, with_weight
     if kept is None:
-        return _chunked_loss(hidden, weight, targets, *options)
-    loss, nats, some, weight_gradient = _chunked_loss(hidden[kept], weight, targets[kept], *options)
+        return loss_of_rows(hidden, weight, targets, *options)
+    loss, nats, some, weight_gradient = loss_of_rows(hidden[kept], weight, targets[kept], *options)
     hidden_gradient = torch.zeros_like(hidden if with_gradients else hidden[:0])
     if with_gradients:
         hidden_gradient[kept] = some
@@ -128,7 +128,7 @@ def _rows_that_count(targets: Tensor) -> Tensor | None:
     return counted if len(counted) < _SHARE_TO_LEAVE_OUT * len(targets) else None
 
 
-def _chunked_loss(  # noqa: PLR0917 - as above
+def loss_of_rows(  # noqa: PLR0917 - as above
     hidden: Tensor,
     weight: Tensor,
     targets: Tensor,
@@ -138,6 +138,7 @@ def _chunked_loss(  # noqa: PLR0917 - as above
     with_gradients: bool,
     with_weight: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """As `chunked_loss`, for every row, whether it has a target or not."""
     rows = chunk_rows(hidden.device)
     exact = torch.float64 if hidden.dtype == torch.float64 else torch.float32
     matrix = weight.to(hidden.dtype)

@@ -97,7 +97,6 @@ class DocumentReader:
             raise UsageError(
                 "nothing to evaluate is given; name text or token files, a directory, - for standard input, or "
                 "questions with --tasks"
-                "with --tasks"
             )
         return [opened for given in named for opened in self._open(given)]
 

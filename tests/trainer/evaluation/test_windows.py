@@ -16,7 +16,7 @@ def cut(count: int, length: int, stride: int, *, parts: int = 1, fill_last: bool
 
 def as_lists(windows: list[Window]) -> list[tuple[list[int], list[int]]]:
     """Inputs and scored targets."""
-    return [(tokens[:-1].tolist(), tokens[len(tokens) - scored :].tolist()) for tokens, scored, _ in windows]
+    return [(tokens[:-1].tolist(), tokens[len(tokens) - scored :].tolist()) for tokens, scored, *_ in windows]
 
 
 def transformers_loop(count: int, max_length: int, stride: int) -> list[tuple[list[int], list[int]]]:

@@ -260,7 +260,7 @@ def test_the_default_template_needs_its_tokens(tmp_path: Path, tokenizer_folder:
         Vocabulary(tokens=tokens, merges=(), added=(AddedToken(256, END),), pattern=PATTERNS["gpt2"], eos=None)
     )
     with pytest.raises(
-        UsageError, match=r"lacks <\|im_start\|>, <\|im_end\|>: train one that has them \(vocab --special"
+        UsageError, match=r"lacks <\|im_start\|>, <\|im_end\|>: add them \(--extend-tokens '<\|im_start"
     ):
         choose_template(None, tmp_path, other)
     chosen = choose_template(None, tokenizer_folder, Tokenizer.from_files(tokenizer_folder))

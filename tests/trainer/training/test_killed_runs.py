@@ -133,13 +133,14 @@ def test_a_killed_run_is_the_uninterrupted_one_to_the_bit(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("lora", [{}, {"lora_rank": 4}], ids=["all weights", "LoRA"])
 def test_a_killed_run_that_started_from_a_folder(
-    runs: Runs, settings: TrainSettings, change: Change, caplog: pytest.LogCaptureFixture
+    lora: dict[str, int], runs: Runs, settings: TrainSettings, change: Change, caplog: pytest.LogCaptureFixture
 ) -> None:
     parent = train(change(settings, output=settings.output.with_name("parent")))
     started = starting_from(settings, parent)
     options = {"dropout": 0.2, "checkpoint_interval": 2, "eval_interval": 7}
-    kill_and_resume(runs, started, change, kills=6, caplog=caplog, max_steps=60, **options)
+    kill_and_resume(runs, started, change, kills=6, caplog=caplog, max_steps=60, **options, **lora)
 
 
 @pytest.mark.slow
