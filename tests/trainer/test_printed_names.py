@@ -72,7 +72,15 @@ def test_names_on_a_terminal_are_escaped(monkeypatch: pytest.MonkeyPatch, capsys
 @pytest.mark.case("D54")
 def test_advice_names_options_that_there_are() -> None:
     """Every option that a string of the trainer spells is one of its commands', or of another program's."""
-    others = {"--help", "--verbose", "--config", "--logdir", "--nproc-per-node", "--no-special-token"}
+    others = {
+        "--help",
+        "--verbose",
+        "--config",
+        "--logdir",
+        "--nproc-per-node",
+        "--no-special-token",
+        "--served-model-name",
+    }
     git = {"--error-unmatch", "--porcelain", "--untracked-files"}
     colors = {"--ink", "--line", "--series"}  # variables of style sheets
     names = {
