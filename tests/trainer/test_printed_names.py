@@ -80,6 +80,7 @@ def test_advice_names_options_that_there_are() -> None:
         "--nproc-per-node",
         "--no-special-token",
         "--served-model-name",
+        "--checkpoint",
     }
     git = {"--error-unmatch", "--porcelain", "--untracked-files"}
     colors = {"--ink", "--line", "--series"}  # variables of style sheets

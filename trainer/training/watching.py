@@ -8,6 +8,7 @@ from shared.lm.folder import valid_token_mask
 from trainer.compute.device import Device
 from trainer.compute.parallel import full_model
 from trainer.compute.processes import ONE_PROCESS, Processes
+from trainer.errors import UsageError
 from trainer.evaluation.sampling import encode_prompt, sample_text
 from trainer.evaluation.validation import Evaluation, evaluate_windows, token_byte_lengths
 from trainer.evaluation.windows import consecutive_windows, conversation_windows
@@ -23,7 +24,7 @@ class Watcher:
     Attributes:
         generation: How samples are drawn.
 
-    Raises on construction what `encode_prompt` raises.
+    Raises on construction what `encode_prompt` raises, and UsageError where an evaluation would count no token.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Watcher:
             self._prompt = encode_prompt(data.tokenizer, watch.sample_prompt, settings.model.context_length)
         self._model, self._data, self._settings = model, data, settings
         self._device, self._processes = device, processes
+        self._check_answers()
         if generation is None:
             end = data.tokenizer.end_of_text_id
             ends = () if end is None else (end,)
@@ -52,6 +54,15 @@ class Watcher:
         self.generation = generation
         self._valid_tokens = valid_token_mask(data.tokenizer, model.config)
         self._byte_lengths = token_byte_lengths(data.tokenizer, self._valid_tokens)
+
+    def _check_answers(self) -> None:
+        file, count = self._data.validation, self._settings.watch.eval_tokens
+        if file is None or file.manifest.mask is None:
+            return
+        if not any(mask.any() for _, mask in file.masked_blocks(count or None)):
+            raise UsageError(
+                f"eval_tokens ({count}) covers no answer in the validation tokens: give more, or 0 for all"
+            )
 
     def evaluate(self) -> Evaluation | None:
         """Score the validation tokens, where there are any."""

@@ -223,3 +223,8 @@ def test_two_processes_equal_one(run: TrainSettings, change: Change, tmp_path: P
     losses = [[each["loss"] for each in records(settings) if "loss" in each] for settings in (one, two)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
     assert records(one)[-1]["counted_tokens"] == records(two)[-1]["counted_tokens"]
+
+
+def test_validation_that_would_count_nothing_is_refused(run: TrainSettings, change: Change) -> None:
+    with pytest.raises(UsageError, match=r"eval_tokens \(3\) covers no answer in the validation data: give more, or 0"):
+        train(change(run, eval_tokens=3))
