@@ -226,5 +226,5 @@ def test_two_processes_equal_one(run: TrainSettings, change: Change, tmp_path: P
 
 
 def test_validation_that_would_count_nothing_is_refused(run: TrainSettings, change: Change) -> None:
-    with pytest.raises(UsageError, match=r"eval_tokens \(3\) covers no answer in the validation data: give more, or 0"):
+    with pytest.raises(UsageError, match=r"eval_tokens \(3\) covers no answer in the validation tokens: give more"):
         train(change(run, eval_tokens=3))
