@@ -178,7 +178,9 @@ class Sweep:
             there = read_run(run.settings.output).settings
             if not there:
                 continue
-            now = {name: value for name, value in to_table(run.settings).items() if value is not None}
+            decided = there.get("data_order") is not None  # by a run that got so far
+            table = to_table(_with_order_of_data(run) if decided else run.settings)
+            now = {name: value for name, value in table.items() if value is not None}
             differing = [name for name in sorted(set(there) | set(now)) if there.get(name) != now.get(name)]
             lines = [
                 f"{n} is {there.get(n)} in the folder, {now.get(n)} now" for n in differing if n not in _MAY_DIFFER
@@ -188,6 +190,18 @@ class Sweep:
                     f"{run.settings.output} contains this run with other settings: {'; '.join(lines)}. Choose another "
                     "--output, or replace the runs with --overwrite"
                 )
+
+
+def _with_order_of_data(run: PlannedRun) -> TrainSettings:
+    """The run's settings with the order of the data that `train` records, which the data decides by default."""
+    from trainer.tokens.token_file import TokenFile
+
+    optimization = run.settings.optimization
+    if optimization.data_order is None:
+        # A sweep that makes vocabularies encodes plain text.
+        tokens = None if VOCAB_SIZE in run.changes else TokenFile.open(run.settings.data, "train").manifest
+        optimization = optimization.for_data(has_mask=tokens is not None and tokens.mask is not None)
+    return dataclasses.replace(run.settings, optimization=optimization)
 
 
 def _model_configs(runs: Sequence[PlannedRun]) -> dict[str, ModelConfig]:

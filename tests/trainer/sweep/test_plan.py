@@ -343,5 +343,5 @@ def test_presets_may_vary() -> None:
     table = {"output": "s", "data": "tokens", "preset": "stories15m", "max_steps": 100, "learning_rate": 0.5}
     runs = planned("preset=stories15m,cs336", base=parse_train_settings(table, source="test"))
     assert [run.settings.model.d_model for run in runs] == [288, 512]
-    assert [run.settings.optimization.data_order for run in runs] == ["epochs", "uniform"]
+    assert [run.settings.optimization.data_order for run in runs] == [None, "uniform"]
     assert [run.settings.optimization.learning_rate for run in runs] == [0.5, 0.5]

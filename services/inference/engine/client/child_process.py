@@ -109,19 +109,31 @@ class ModelProcess:
             self.connection.shutdown(socket.SHUT_RDWR)  # at once, where closing waits for the event loop's transport
         self.connection.close()
         try:
-            return _describe_exit(self._popen.wait(_END_SECONDS))
+            code = self._popen.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             self._popen.kill()
+        else:
+            _take_processors_back()
+            return _describe_exit(code)
         try:
             self._popen.wait(_KILLED_SECONDS)
         except subprocess.TimeoutExpired as error:
             raise RuntimeError(f"process {self.pid} did not end after SIGKILL") from error
+        _take_processors_back()
         return "by SIGKILL, since it did not end by itself"
 
     def close(self) -> None:
         """End the process; one that cannot be killed is left to the system."""
         with contextlib.suppress(RuntimeError):
             self.end()
+
+
+def _take_processors_back() -> None:
+    """Let all threads of this process, and processes that they start, run where they could before a worker ran."""
+    if sys.platform == "linux":
+        for task in Path("/proc/self/task").iterdir():
+            with contextlib.suppress(OSError):  # the thread has ended
+                os.sched_setaffinity(int(task.name), _PROCESSORS)
 
 
 def _describe_exit(returncode: int) -> str:

@@ -54,7 +54,9 @@ def test_one_may_run_on_processors_that_the_one_before_took_from_us(tmp_path: Pa
     finally:
         os.sched_setaffinity(0, allowed)
     assert os.sched_getaffinity(process.pid) == allowed
+    os.sched_setaffinity(0, {min(allowed)})
     process.close()
+    assert os.sched_getaffinity(0) == allowed  # ours again once it has ended
 
 
 @pytest.mark.case("D18")
