@@ -15,6 +15,18 @@ from typing import Generic, Self, TypeVar
 T = TypeVar("T")
 
 
+def new_lock() -> _thread.LockType:
+    """A lock that is not held.
+
+    Raises:
+        MemoryError: There is no memory for it, which Python reports as a RuntimeError.
+    """
+    try:
+        return _thread.allocate_lock()
+    except RuntimeError:
+        raise MemoryError from None
+
+
 class Task(Generic[T]):
     """A task of a pool. Recording its outcome allocates no memory, since it may have run out of memory.
 
@@ -27,7 +39,7 @@ class Task(Generic[T]):
         self._result: T
         self.error: BaseException | None = None
         self._is_begun = False
-        self._unfinished = _thread.allocate_lock()
+        self._unfinished = new_lock()
         self._unfinished.acquire()
 
     @property
@@ -115,7 +127,7 @@ class _Helper:
     def __init__(self, tasks: deque[Task[object]]) -> None:
         self.is_idle = True
         self._tasks = tasks
-        self._working = _thread.allocate_lock()
+        self._working = new_lock()
 
     def start(self) -> None:
         self.is_idle = False

@@ -155,7 +155,7 @@ def test_every_kind_of_file(encode: Callable[..., Any], tmp_path: Path, kind: st
     check(encode, file, TEXTS + random_texts(3, 60))
 
 
-@pytest.mark.parametrize("name", ["gpt2", "qwen"])
+@pytest.mark.parametrize("name", ["gpt2", pytest.param("qwen", marks=pytest.mark.slow)])
 def test_published_tokenizers(encode: Callable[..., Any], data_dir: Path, tmp_path: Path, name: str) -> None:
     file = data_dir / "tokenizers" / "qwen" / "qwen3_tokenizer.json"
     if name == "gpt2":

@@ -33,6 +33,7 @@ def test_what_stays_and_what_passes(tmp_path: Path) -> None:
     assert "first" in passes
 
 
+@pytest.mark.slow
 def test_it_is_as_long_as_said(tmp_path: Path) -> None:
     """Five pauses of 0.6 s, which is the longest that is played, in one second, after the first second."""
     shell = "for i in 1 2 3 4 5; do echo $i; sleep 0.7; done; echo ready; sleep 60"

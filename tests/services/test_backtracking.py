@@ -67,6 +67,7 @@ def test_the_tokenizer_service(process: Callable[..., Process], evil_dir: Path) 
     ends_when_asked(service, {"url": url, "json": {"text": TEXT}})
 
 
+@pytest.mark.slow
 def test_the_inference_service(process: Callable[..., Process], evil_dir: Path) -> None:
     service = process("-m", "services.inference", model_dir=evil_dir, threads=1, cpu_threads=2).wait_ready()
     generate = {"url": f"{service.url}/generate", "json": {"prompt": TEXT, "max_tokens": 1}}

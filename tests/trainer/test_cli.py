@@ -287,7 +287,11 @@ def uninterrupted(token_folder: Path, tmp_path_factory: pytest.TempPathFactory) 
     return output
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL],
+    ids=lambda number: number.name,
+)
 def test_a_stopped_run_goes_on_to_the_same_result(
     number: signal.Signals, uninterrupted: Path, token_folder: Path, tmp_path: Path
 ) -> None:

@@ -1,8 +1,7 @@
 """The pretokens that an encoder has seen: a table that its threads share, and its successors."""
 
-import threading
-
 from shared.bpe.kernels.pretoken_cache import ENTRY, GROUP, Table, move_pretokens, new_table
+from shared.system.thread_pool import new_lock
 
 # Entries of each table, and 64-bit words of its store: 0.2, 1.3, 10 and 48 MB. All that follow are as the last.
 _SIZES = ((1 << 12, 1 << 12), (1 << 15, 1 << 15), (1 << 18, 1 << 18), (1 << 20, 1 << 21))
@@ -16,7 +15,7 @@ class PretokenMemory:
     """
 
     def __init__(self) -> None:
-        self._growing = threading.Lock()
+        self._growing = new_lock()
         self._sizes = iter(_SIZES)
         self.tables = new_table(*next(self._sizes)), new_table(GROUP // ENTRY, 0)
 

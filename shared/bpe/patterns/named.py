@@ -9,7 +9,6 @@ Sources of the named patterns, all read by the `regex` package in its default (V
 - `qwen`: tokenizer.json of Qwen2 and Qwen3.
 """
 
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -19,6 +18,7 @@ import regex
 
 from shared.bpe.errors import TokenizerError
 from shared.bpe.patterns.grammar import translate
+from shared.system.thread_pool import new_lock
 
 PATTERNS: Mapping[str, str] = MappingProxyType(
     {
@@ -122,7 +122,7 @@ class TimeBudget:
     def __init__(self) -> None:
         self.granted = self._left = _SECONDS
         self.characters = 0
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def grant(self, text: str) -> float:
         """Add the time for one more text; returns the seconds that are left."""

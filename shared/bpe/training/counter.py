@@ -1,6 +1,5 @@
 """Counting the pretokens of a corpus on all cores, in bounded memory."""
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from shared.bpe.training.pretoken_counts import PretokenCounts
 from shared.bpe.training.pretokenizers import Pretokenizer
 from shared.bpe.training.spill import SpilledRuns
 from shared.system.stages import Stage, no_stage
-from shared.system.thread_pool import WorkPool
+from shared.system.thread_pool import WorkPool, new_lock
 
 # Called with the number of bytes counted so far.
 BytesProgress = Callable[[int], None]
@@ -69,7 +68,7 @@ class CorpusCounter:
         self._stage = stage
         self._num_runs = 0
         self._tables = [PretokenCounts(budget.tables // threads) for _ in range(threads)]
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._stop = False
         self._invalid: list[_Invalid] = []
 

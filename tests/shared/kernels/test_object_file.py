@@ -182,6 +182,7 @@ def test_where_nothing_can_be_written_the_file_is_found_beside_the_sources(
     assert object_file._find() == whole
 
 
+@pytest.mark.slow
 def test_without_a_place_for_it_every_process_compiles() -> None:
     """The file is neither found nor written; the compiler is loaded in a child alone, and nothing else changes."""
     nowhere = "from shared.kernels.object_file import ObjectFile\nObjectFile.places = lambda self: iter(())\n"

@@ -109,3 +109,12 @@ def test_memory_that_runs_out_in_a_thread_is_told() -> None:
 
     with pytest.raises(MemoryError):
         [*in_order([fail] * 4, 2)]
+
+
+def test_a_lock_without_memory_is_memory_that_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise RuntimeError("can't allocate lock")
+
+    monkeypatch.setattr(work_pool._thread, "allocate_lock", fails)
+    with pytest.raises(MemoryError):
+        work_pool.new_lock()

@@ -123,6 +123,7 @@ def lasting_metrics(settings: TrainSettings) -> list[dict[str, object]]:
     return [{name: value for name, value in json.loads(line).items() if name not in clock} for line in lines]
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_the_uninterrupted_one_to_the_bit(
     runs: Runs, settings: TrainSettings, change: Change, caplog: pytest.LogCaptureFixture
 ) -> None:
