@@ -9,7 +9,7 @@ VOCAB_SIZE = 1_536
 VALIDATION_FRACTION = 0.01
 SAMPLE_PROMPT = "Once upon a time"
 
-CONVERSATIONS = 9_600
+CONVERSATIONS = 16_000
 HELD_OUT_QUESTIONS = 300
 
 
@@ -67,7 +67,7 @@ def chat_settings(data: Path, output: Path) -> TrainSettings:
         data=data,
         output=output,
         optimization=OptimizationSettings(
-            max_steps=2_400,
+            max_steps=4_000,
             batch_size=4,
             learning_rate=1e-3,
             min_learning_rate_ratio=0.0,
