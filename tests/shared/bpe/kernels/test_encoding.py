@@ -129,7 +129,7 @@ def test_a_larger_cache_takes_over_what_a_smaller_one_knows(tokenizer: Tokenizer
             assert table.counters[0] == len(pretokens)
 
 
-def test_threads_that_write_one_table_at_once_disturb_nobody(
+def test_threads_that_write_one_table_at_once_do_not_disturb_each_other(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shared.bpe.encoding.pretoken_memory._SIZES", ((8, 128), (64, 1 << 10), (1 << 10, 1 << 12)))

@@ -23,7 +23,7 @@ class KernelThreadPool:
     The caller never waits for a thread that has not begun, since others have its processor: it takes over its call.
 
     On Linux they avoid the caller's processor. The system often wakes them there, since another processor is busy for a
-    moment, and there they would wait for the caller, or stop it. Another process may be told to avoid it as well.
+    moment, and there they would wait for the caller, or preempt it. `keep_off` excludes another process from it, too.
 
     Args:
         num_threads: At least 1.

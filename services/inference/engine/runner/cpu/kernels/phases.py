@@ -1,9 +1,9 @@
 """How threads share a step.
 
 A step is a sequence of *phases*, each of so many items that do not depend on each other. A thread takes items one by
-one until none is left, and goes on when all are done, whoever did them. So nobody waits for a thread that has not
-begun yet, as it has no processor: it finds what was done without it, and joins in. A thread is waited for only while
-it holds an item.
+one until none is left, and starts the next phase when all items are done. A thread that the system has not scheduled
+yet delays no other: when it runs, it skips the phases that are done, and joins. A thread is waited for only while it
+holds an item.
 """
 
 from services.inference.engine.runner.cpu.kernels.intrinsics import CACHE_LINE, finish
