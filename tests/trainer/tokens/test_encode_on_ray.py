@@ -53,9 +53,7 @@ def test_the_files_are_those_of_one_machine(
     seen: list[int] = []
     for ray in (None, ray_nodes.address):
         settings = EncodeSettings(shard_tokens=50_000, ray=ray, **options)
-        report = encode_files(
-            [Path(path.name) for path in paths], tokenizer, tmp_path / str(ray), settings, progress=seen.append
-        )
+        report = encode_files(names, tokenizer, tmp_path / str(ray), settings, progress=seen.append)
     one = files_in(tmp_path / "None")
     assert len(one) > 12
     assert files_in(tmp_path / ray_nodes.address) == one
