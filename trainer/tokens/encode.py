@@ -15,7 +15,8 @@ from trainer.console.signals import stop_on_signals
 from trainer.conversations.template import ChosenTemplate
 from trainer.errors import InterruptedRunError
 from trainer.settings.encode import VALIDATION, EncodeSettings
-from trainer.storage.folder import LocalFolder, StorageError
+from trainer.storage.folder import StorageError
+from trainer.storage.remote_folder import open_folder
 from trainer.tokens.assembly import assemble, check_not_empty
 from trainer.tokens.encoded_chunk import Findings
 from trainer.tokens.hold_out import hold_out_end
@@ -90,7 +91,7 @@ def encode_files(
         InterruptedRunError: If a signal stopped it.
     """
     job = EncodingJob.open(paths, tokenizer, settings, template)
-    out = Output(LocalFolder(output), settings.splits)
+    out = Output(open_folder(output), settings.splits)
     with stage("load tokenizer"):
         tokenizer.warm_up()  # so that what the encoder takes is counted
     run = _Run(job, out, Watch(stage, progress or (lambda _: None)))
