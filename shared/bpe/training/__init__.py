@@ -7,6 +7,7 @@ from shared.bpe.errors import SourceError, TooLongError, TrainingStoppedError
 from shared.bpe.kernels.utf8 import first_invalid
 from shared.bpe.training.corpus import (
     CHUNK_BYTES,
+    UNLIMITED,
     Blocks,
     Bytes,
     Chunk,
@@ -26,6 +27,7 @@ from shared.bpe.training.train import train_bpe, train_bpe_from_sources
 
 __all__ = [
     "CHUNK_BYTES",
+    "UNLIMITED",
     "Blocks",
     "Bytes",
     "Chunk",
