@@ -12,8 +12,9 @@ from trainer.settings.text import DocumentSettings
 from trainer.text.memory import EncodingMemory
 from trainer.text.sources import Input, Records
 from trainer.text.utf8 import has_text
-from trainer.tokens.encode import end_of_text_id
-from trainer.tokens.parallel_encoder import EndOfInput, ParallelEncoder
+from trainer.tokens.encoded_chunk import EndOfInput
+from trainer.tokens.job import end_of_text_id
+from trainer.tokens.parallel_encoder import ParallelEncoder
 from trainer.tokens.token_file import Ids, TokenFile
 
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))

@@ -101,7 +101,7 @@ def prepare_run(settings: TrainSettings, processes: Processes = ONE_PROCESS, dev
     check_batch(settings, processes)
     data = open_training_data(settings.data)
     folder = RunFolder(settings.output)
-    o = settings.optimization.for_data(has_mask=data.train.manifest.mask is not None)
+    o = settings.optimization.for_data(has_mask=data.train.manifest.has_mask)
     settings = replace(settings, optimization=o)
     assert o.data_order is not None
     windows = open_windows(o.data_order, data.train, settings.model.context_length, o.seed)
@@ -247,8 +247,8 @@ def log_plan(run: Run) -> None:
     validation = f"{len(run.data.validation):,}" if run.data.validation else "none"
     logger.info("data: %s tokens for training, %s for validation", f"{tokens:,}", validation)
     manifest = run.data.train.manifest
-    if manifest.mask is not None:
-        logger.info("conversations: the loss counts %s tokens, those of the answers", f"{manifest.mask.counted:,}")
+    if manifest.has_mask:
+        logger.info("conversations: the loss counts %s tokens, those of the answers", f"{manifest.counted:,}")
     if isinstance(run.windows, PackedWindows):
         sizes = f"{manifest.documents:,}", f"{run.windows.per_epoch:,}", 100 * run.windows.fill
         logger.info("packed: %s documents in %s windows, %.1f%% full", *sizes)

@@ -99,7 +99,7 @@ def test_a_run_begins_with_the_folder(written: WrittenVariant, settings: TrainSe
         scoring=ScoringSettings(documents="packed", window=16), machine=ScoringMachineSettings(device="cpu")
     )
     with progress() as new_bar:
-        report = evaluate_inputs(written.folder, [settings.data / "val.bin"], evaluation, new_bar)
+        report = evaluate_inputs(written.folder, [settings.data / "val.json"], evaluation, new_bar)
     assert start["step"] == 0
     assert start["validation_loss"] == pytest.approx(report.total.evaluation.loss, abs=1e-5)
 
