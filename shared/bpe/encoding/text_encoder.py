@@ -55,8 +55,11 @@ class TextEncoder:
         return [*self._encoder.encode_each(texts, max_threads=1)]
 
     def _encode_plain(self, segments: Sequence[str]) -> Iterator[Ids]:
-        if self.is_linear and len(segments) == 1 and len(segments[0]) > _LONG:
-            return iter([self._encoder.encode_long(segments[0])])
+        if self.is_linear and len(segments) == 1:
+            if len(segments[0]) <= _SHORT:
+                return iter([self._encoder.encode_short(segments[0])])
+            if len(segments[0]) > _LONG:
+                return iter([self._encoder.encode_long(segments[0])])
         return self._encoder.encode_each(segments, max_threads=1)
 
     def encode_batch(
