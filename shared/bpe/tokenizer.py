@@ -47,7 +47,9 @@ class Tokenizer:
 
     @classmethod
     def from_files(cls, path: str | Path, merges_path: str | Path | None = None) -> "Tokenizer":
-        """Open a folder with tokenizer.json (or vocab.json and merges.txt), one tokenizer.json, or GPT-2's two files.
+        """Open a folder with tokenizer.json, or one such file; or GPT-2's two files, vocab.json and merges.txt.
+
+        SentencePiece's tokenizer.model and llama2.c's tokenizer.bin are opened, too.
 
         Raises:
             TokenizerError: A file is missing, damaged, differs from the folder's checksums.json, or describes a

@@ -252,8 +252,7 @@ class Encoder:
 
 def _cutting(vocabulary: Vocabulary) -> Cutting:
     if vocabulary.byte_tokens:
-        tokens = vocabulary.tokens
-        pieces = ((tokens[left] + tokens[right]).decode() for left, right in vocabulary.merges)
+        pieces = (vocabulary.tokens[token].decode() for token in {*vocabulary.merged})
         return Cutting(PIECES, *adjacency(pieces, space_begins=vocabulary.pattern == BEFORE_SPACES))
     names = {expression: name for name, expression in PATTERNS.items()}
     pattern = PATTERN_IDS.get(names.get(vocabulary.pattern, ""), -1)

@@ -55,8 +55,11 @@ class TextEncoder:
         return [*self._encoder.encode_each(texts, max_threads=1)]
 
     def _encode_plain(self, segments: Sequence[str]) -> Iterator[Ids]:
-        if self.is_linear and len(segments) == 1 and len(segments[0]) > _LONG:
-            return iter([self._encoder.encode_long(segments[0])])
+        if self.is_linear and len(segments) == 1:
+            if len(segments[0]) <= _SHORT:
+                return iter([self._encoder.encode_short(segments[0])])
+            if len(segments[0]) > _LONG:
+                return iter([self._encoder.encode_long(segments[0])])
         return self._encoder.encode_each(segments, max_threads=1)
 
     def encode_batch(
@@ -124,7 +127,15 @@ class TextEncoder:
             prefix_space=vocabulary.prefix_space,
             # A space put before a text would be put before every chunk of it.
             only_at_added=bool(matchers.normalized) or vocabulary.prepended_space,
+            between_pieces=self._has_pieces_of_words,
+            at_added=not vocabulary.only_first,
         )
+
+    @cached_property
+    def _has_pieces_of_words(self) -> bool:
+        """Whether this is a vocabulary with byte fallback in which no piece has a space behind another character."""
+        vocabulary = self._vocabulary
+        return bool(vocabulary.byte_tokens) and not any(b" " in t.lstrip(b" ") for t in vocabulary.tokens.values())
 
     @cached_property
     def _encoder(self) -> "Encoder":

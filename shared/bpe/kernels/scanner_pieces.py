@@ -54,15 +54,18 @@ def adjacency(pieces: Iterable[str], *, space_begins: bool) -> tuple[NDArray[np.
         pieces: All pieces that merges give.
         space_begins: Whether every space begins a pretoken, whatever the pieces.
     """
-    several = [np.frombuffer(piece.encode("utf-32-le"), "<u4") for piece in pieces if len(piece) > 1]
-    classes = np.full(_CODE_POINTS, ALONE, np.uint8)
-    used = np.unique(np.concatenate([*several, np.empty(0, np.uint32)]).astype(np.int64))
+    several = [piece for piece in pieces if len(piece) > 1]
+    text = np.frombuffer("".join(several).encode("utf-32-le"), "<u4").astype(np.int64)
+    is_last = np.zeros(len(text), np.bool_)
+    is_last[np.cumsum([*map(len, several)], dtype=np.int64) - 1] = True
+    used = np.unique(text)
     _, blocks = np.unique(used >> _BLOCK_BITS, return_inverse=True)
+    classes = np.full(_CODE_POINTS, ALONE, np.uint8)
     classes[used] = ALONE + 1 + blocks % _SHARED
     classes[:_ASCII] = np.arange(_ASCII)
+    of_text = classes[text]
     joins = np.zeros((256, 256), np.uint8)
-    for piece in several:
-        joins[classes[piece[:-1]], classes[piece[1:]]] = 1
+    joins[of_text[:-1][~is_last[:-1]], of_text[1:][~is_last[:-1]]] = 1
     if space_begins:
         joins[:, ord(" ")] = 0
     return classes, joins.reshape(-1)
