@@ -15,7 +15,7 @@ help:
 	@echo "make test         install what the tests need and run them"
 	@echo "make lint         ruff, mypy --strict, import contracts"
 	@echo "make slow         the long tests (kill -9, load, disk full)"
-	@echo "make ray          the tests on a Ray cluster of two nodes on this machine (installs Ray)"
+	@echo "make ray          the tests on a Ray cluster of two nodes and an S3 server on this machine (installs them)"
 	@echo "make docker-test  build the images and run the compose file (needs a Docker engine)"
 	@echo "make format       let ruff reformat the code"
 	@echo "make clean        remove the virtual environment and caches (models stay)"
@@ -54,7 +54,7 @@ clean:
 # One stamp for each set of extras: pip runs again only when the requirements change.
 $(VENV)/.up: EXTRA = up
 $(VENV)/.dev: EXTRA = dev
-$(VENV)/.ray: EXTRA = dev,ray
+$(VENV)/.ray: EXTRA = dev,ray,s3-server
 $(VENV)/.up $(VENV)/.dev $(VENV)/.ray: pyproject.toml constraints.txt
 	@[ -n "$(PYTHON)" ] || { echo "ownlm needs Python 3.11 or newer, and none was found: install it, or name it with PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot create a virtual environment: on Debian and Ubuntu, install the package python3-venv" >&2; exit 1; }

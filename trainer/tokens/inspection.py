@@ -140,7 +140,7 @@ def _document(
         later = ends[ends >= begin]
         stop = int(later[0]) if len(later) else len(ids)
         held.append((place + begin, ids[begin:stop]))
-        if len(later) or has_text(tokenizer.decode_bytes(held[-1][1].tolist())):
+        if len(later) or has_text(tokenizer.decode_bytes(held[-1][1].tolist(), continues=True)):
             yield from held
             if not len(later):
                 yield from _rest(parts, end, place + len(ids))
@@ -165,7 +165,7 @@ def _shown(parts: Iterable[tuple[int, Ids]], tokenizer: Tokenizer, start: int) -
     for place, ids in parts:
         skipped = min(len(ids), max(0, start - count))
         count += skipped
-        data = tokenizer.decode_bytes(ids[:skipped].tolist())
+        data = tokenizer.decode_bytes(ids[:skipped].tolist(), continues=True)
         byte, character = byte + len(data), character + _num_characters(data)
         for index, token_id in enumerate(ids[skipped:].tolist(), start=place + skipped):
             data = tokenizer.token_bytes(token_id)

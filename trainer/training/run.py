@@ -19,7 +19,7 @@ from trainer.checkpoints.resume import check_same_base, check_same_run, warn_of_
 from trainer.checkpoints.store import resolve_resume
 from trainer.components.lora import adapter_sizes, add_adapters, trained_parameters
 from trainer.components.model import apply_recipe, model_config, new_model
-from trainer.components.parent import Parent, check_architecture, check_tokenizer, read_parent, windowed
+from trainer.components.parent import Parent, check_architecture, check_tokenizer, parent_of, read_parent, windowed
 from trainer.compute.device import Device, choose_device, compute_deterministically
 from trainer.compute.processes import ONE_PROCESS, Processes, check_batch
 from trainer.errors import UsageError
@@ -148,11 +148,10 @@ def open_parent(settings: TrainSettings, folder: RunFolder) -> Parent | None:
     checkpoint = _readable_checkpoint(folder) if from_checkpoint else None
     if checkpoint is not None:
         parent = replace(read_parent(checkpoint), resumed=True)
-    else:
-        _keep_apart(init.resolve(), folder.path.resolve())
-        parent = read_parent(init, settings.parent.extend_tokens)
-    check_architecture(settings, parent)
-    return parent
+        check_architecture(settings, parent)
+        return parent
+    _keep_apart(init.resolve(), folder.path.resolve())
+    return parent_of(settings, init)
 
 
 def _keep_apart(init: Path, output: Path) -> None:
@@ -187,7 +186,7 @@ def initial_model(
         return Transformer(config), inherit_again(parent.description)
     model, dtype = parent.load_model()
     add_adapters(model, settings.lora)
-    return model, inherit(parent.description, parent.tokenizer, dtype)
+    return model, inherit(parent.description, parent.tokenizer, dtype, parent.config.context_length)
 
 
 def prepare_folder(folder: RunFolder, settings: CheckpointSettings) -> None:

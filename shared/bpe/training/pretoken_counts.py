@@ -80,7 +80,7 @@ class PretokenCounts:
         Returns:
             `end`, or the start of a pretoken that exceeds `max_bytes`.
         """
-        scanner = Scanner(PATTERN_IDS[pattern], character_classes(), self._cuts)
+        scanner = Scanner(PATTERN_IDS[pattern], character_classes(), np.empty(0, np.uint8), self._cuts)
         while begin < end:
             begin = pretoken_counting.count_chunk(scanner, data, begin, end, specials.arrays, self._keys, self._table)
             # At worst, the batch that did not fit is a single pretoken up to the end.
