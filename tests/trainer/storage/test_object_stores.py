@@ -73,7 +73,7 @@ def s3() -> Iterator[str]:
 @pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.ray)])
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
     """Names below an empty folder of an object store."""
-    monkeypatch.setenv("OWNLM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(remote_text, "_REQUEST_BYTES", 5000)
     monkeypatch.setattr(remote_folder, "_BLOCK_BYTES", 1000)
     base = "memory://bucket" if request.param == "memory" else request.getfixturevalue("s3")
