@@ -6,11 +6,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import psutil
 import pytest
 from safetensors.torch import load_file
@@ -38,42 +39,6 @@ def wait_for(condition: Callable[[], Any], seconds: float = 200) -> None:
         time.sleep(0.2)
 
 
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """An S3 server on this machine with the bucket `runs`, and what clients read from the environment."""
-    pytest.importorskip("moto", reason="needs moto[server]")
-    pytest.importorskip("s3fs")
-    port = free_port()
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache")),
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        }.items():
-            patch.setenv(name, value)
-        server = subprocess.Popen(
-            [sys.executable, "-m", "moto.server", "-p", str(port)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-
-            def answers() -> bool:
-                with socket.socket() as client:
-                    return client.connect_ex(("127.0.0.1", port)) == 0
-
-            wait_for(answers)
-            import s3fs
-
-            s3fs.S3FileSystem().mkdir("runs")
-            yield
-        finally:
-            server.kill()
-            server.wait()
-
-
 def train(options: str, launcher: str, log: Path) -> "subprocess.Popen[bytes]":
     command = f"{sys.executable} -m torch.distributed.run {launcher} -m trainer train {MODEL} {options} --device cpu"
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -96,16 +61,17 @@ def weights(folder: Path) -> dict[str, Any]:
     return load_file(folder / "model.safetensors")
 
 
-@pytest.mark.usefixtures("s3")
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
-def test_a_machine_that_is_killed_comes_back(token_folder: Path, tmp_path: Path, parallel: str) -> None:
+def test_a_machine_that_is_killed_comes_back(
+    token_folder: Path, tmp_path: Path, parallel: str, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Data and checkpoints are in the object store alone. The run ends with the bits of one that nothing befell."""
-    s3fs = pytest.importorskip("s3fs")
-    s3fs.S3FileSystem().put(str(token_folder), "runs/tokens", recursive=True)
-    options = f"--data s3://runs/tokens --max-steps {STEPS} --checkpoint-interval 20 --parallel {parallel}"
+    monkeypatch.setenv("OWNLM_CACHE", str(tmp_path / "cache"))
+    fsspec.filesystem("s3").put(str(token_folder), f"{s3}/{parallel}/tokens", recursive=True)
+    options = f"--data {s3}/{parallel}/tokens --max-steps {STEPS} --checkpoint-interval 20 --parallel {parallel}"
     alone = train(f"{options} --output {tmp_path / 'alone'}", "--nproc-per-node 2", tmp_path / "alone.log")
     assert alone.wait(250) == 0, (tmp_path / "alone.log").read_text()
-    url = f"s3://runs/{parallel}"
+    url = f"{s3}/{parallel}/run"
     launcher = (
         f"--nnodes 2 --nproc-per-node 1 --max-restarts 3 --rdzv-backend c10d --rdzv-id {parallel} "
         f"--rdzv-endpoint 127.0.0.1:{free_port()} --local-addr 127.0.0.1"
