@@ -103,7 +103,7 @@ class Server:
 
     def __init__(self, contestant: Contestant) -> None:
         self.contestant = contestant
-        self.port = _free_port()
+        self.port = free_port()
         environment = os.environ | dict(contestant.environment) | {"OWNLM_PORT": str(self.port)}
         command = [part.format(port=self.port) for part in contestant.command]
         self._process = subprocess.Popen(command, env=environment, cwd=_ROOT, stdout=subprocess.DEVNULL)
@@ -142,7 +142,8 @@ class Server:
         raise SystemExit(f"{self.contestant.name} was not ready after {_START_SECONDS:.0f} s")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nothing listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

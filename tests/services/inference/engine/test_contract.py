@@ -76,11 +76,15 @@ def served(request: pytest.FixtureRequest, folder: Path) -> Iterator[Served]:
         settings |= {"vllm_args": '{"enforce_eager": true}'}  # torch.compile takes minutes
     else:
         settings |= {"threads": 1}
-    process = Process("-m", "services.inference", **settings).wait_ready()
-    loaded = load_model_folder(folder)
-    yield Served(request.param, process, loaded.tokenizer, loaded.model.eval())
-    process.popen.kill()
-    process.popen.communicate()
+    process = Process("-m", "services.inference", **settings)
+    try:
+        process.wait_listening()
+        wait_until(lambda: httpx.get(f"{process.url}/readyz").status_code == 200, timeout=500)
+        loaded = load_model_folder(folder)
+        yield Served(request.param, process, loaded.tokenizer, loaded.model.eval())
+    finally:
+        process.popen.kill()
+        process.popen.communicate()
 
 
 def logprobs_of(served: Served, ids: list[int]) -> torch.Tensor:
