@@ -3,7 +3,7 @@
 # PYTHON=python3.12 make …  picks the interpreter (3.11 or newer)
 
 .DEFAULT_GOAL := help
-.PHONY: help up test slow vllm lint format docker-test clean
+.PHONY: help up test slow ray vllm lint format docker-test clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,6 +16,7 @@ help:
 	@echo "make lint         ruff, mypy --strict, import contracts"
 	@echo "make slow         the long tests (kill -9, load, disk full)"
 	@echo "make vllm         install vLLM for CPUs beside, and run its tests"
+	@echo "make ray          the tests on a Ray cluster of two nodes on this machine (installs Ray)"
 	@echo "make docker-test  build the images and run the compose file (needs a Docker engine)"
 	@echo "make format       let ruff reformat the code"
 	@echo "make clean        remove the virtual environment and caches (models stay)"
@@ -24,7 +25,7 @@ up: $(VENV)/.up
 	@$(BIN)/python scripts/up.py $(if $(MODEL),--model "$(MODEL)")
 
 # The tests' models are too small to gain from a second thread, and threads that wait for a core cost the most.
-test slow: export OMP_NUM_THREADS = 1
+test slow ray: export OMP_NUM_THREADS = 1
 
 test: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist loadfile
@@ -47,6 +48,9 @@ $(VENV)-vllm/.done: pyproject.toml constraints-vllm.txt
 		|| $(VENV)-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
+ray: $(VENV)/.ray
+	$(BIN)/pytest -m ray
+
 docker-test: $(VENV)/.dev
 	$(BIN)/pytest -m docker tests/docker
 
@@ -66,7 +70,8 @@ clean:
 # One stamp for each set of extras: pip runs again only when the requirements change.
 $(VENV)/.up: EXTRA = up
 $(VENV)/.dev: EXTRA = dev
-$(VENV)/.up $(VENV)/.dev: pyproject.toml constraints.txt
+$(VENV)/.ray: EXTRA = dev,ray
+$(VENV)/.up $(VENV)/.dev $(VENV)/.ray: pyproject.toml constraints.txt
 	@[ -n "$(PYTHON)" ] || { echo "ownlm needs Python 3.11 or newer, and none was found: install it, or name it with PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot create a virtual environment: on Debian and Ubuntu, install the package python3-venv" >&2; exit 1; }
 	@echo "installing ownlm[$(EXTRA)] into $(VENV) (about a minute)"

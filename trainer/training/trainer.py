@@ -283,7 +283,7 @@ class Trainer:
             return
         self.state.seconds = time.perf_counter() - self.started
         state = self.state
-        if self.run.data.train.manifest.mask is not None:
+        if self.run.data.train.manifest.has_mask:
             values["counted_tokens"] = state.counted_tokens
         try:
             with self.stage("logging"):

@@ -163,6 +163,7 @@ def _detokenizer(index: int, prepared: PreparedRequest, tokenizer: Tokenizer) ->
         prepared.stops,
         prepared.special_stops,
         request.min_tokens or 0,
+        continues=prepared.prompt_of(index).has_text,
         splits_characters=request.splits_characters,
     )
     detokenizer.skip(request.given_tokens)
