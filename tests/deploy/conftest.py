@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.names import NameServer
-from tests.services.conftest import wait_until
+from tests.services.conftest import model_dir, process, slow, tokenizer, wait_until
+
+__all__ = ["model_dir", "process", "slow", "tokenizer"]
 
 PROXY = Path(__file__).parents[2] / "deploy" / "proxy"
 
