@@ -73,7 +73,8 @@ def served(request: pytest.FixtureRequest, folder: Path) -> Iterator[Served]:
     if request.param == "vllm":
         if importlib.util.find_spec("vllm") is None:
             pytest.skip("vLLM is not installed: make vllm")
-        settings |= {"vllm_args": '{"enforce_eager": true}'}  # torch.compile takes minutes
+        # torch.compile takes minutes
+        settings |= {"threads": 2, "vllm_args": '{"enforce_eager": true}'}
     else:
         settings |= {"threads": 1}
     process = Process("-m", "services.inference", **settings)
