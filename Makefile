@@ -3,7 +3,7 @@
 # PYTHON=python3.12 make …  picks the interpreter (3.11 or newer)
 
 .DEFAULT_GOAL := help
-.PHONY: help up test slow lint format docker-test clean
+.PHONY: help up test gpu slow lint format docker-test clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,6 +14,7 @@ help:
 	@echo "make up           train the demo model (once), start both services on 127.0.0.1:8000 and :8001"
 	@echo "make test         install what the tests need and run them"
 	@echo "make lint         ruff, mypy --strict, import contracts"
+	@echo "make gpu          test the kernels for GPUs in Triton's interpreter (on a GPU: python -m benchmarks.gpu)"
 	@echo "make slow         the long tests (kill -9, load, disk full)"
 	@echo "make docker-test  build the images and run the compose file (needs a Docker engine)"
 	@echo "make format       let ruff reformat the code"
@@ -30,6 +31,12 @@ test: $(VENV)/.dev
 
 slow: $(VENV)/.dev
 	$(BIN)/pytest -m slow
+
+gpu: export OMP_NUM_THREADS = 1
+gpu: export TRITON_INTERPRET = 1
+
+gpu: $(VENV)/.gpu
+	$(BIN)/pytest -m triton tests/services/inference/engine/runner/torch
 
 docker-test: $(VENV)/.dev
 	$(BIN)/pytest -m docker tests/docker
@@ -50,7 +57,8 @@ clean:
 # One stamp for each set of extras: pip runs again only when the requirements change.
 $(VENV)/.up: EXTRA = up
 $(VENV)/.dev: EXTRA = dev
-$(VENV)/.up $(VENV)/.dev: pyproject.toml constraints.txt
+$(VENV)/.gpu: EXTRA = dev,triton
+$(VENV)/.up $(VENV)/.dev $(VENV)/.gpu: pyproject.toml constraints.txt
 	@[ -n "$(PYTHON)" ] || { echo "ownlm needs Python 3.11 or newer, and none was found: install it, or name it with PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot create a virtual environment: on Debian and Ubuntu, install the package python3-venv" >&2; exit 1; }
 	@echo "installing ownlm[$(EXTRA)] into $(VENV) (about a minute)"

@@ -3,7 +3,9 @@
 import argparse
 import contextlib
 import json
+import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -109,20 +111,25 @@ def _run(part: Part, command: Sequence[str], seconds: float, rows: list[Row]) ->
     note(f"{part.name}: {part.says} (at most {seconds:.0f} s)")
     begun, seen = time.monotonic(), len(rows)
     command = [*command, "--seconds", f"{seconds:.0f}"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        timer = threading.Timer(seconds, process.kill)
+    with subprocess.Popen(
+        command, cwd=ROOT, text=True, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        timer = threading.Timer(seconds, _kill, [process])
         timer.start()
         errors: list[str] = []
         reader = threading.Thread(target=_pass_on, args=(process, errors))
         reader.start()
         assert process.stdout is not None
-        for line in process.stdout:
-            row = parse(line)
-            if row is not None:
-                rows.append(row)
-                note(f"  {row.what}: {row.result}")
-        code = process.wait()
-        timer.cancel()
+        try:
+            for line in process.stdout:
+                row = parse(line)
+                if row is not None:
+                    rows.append(row)
+                    note(f"  {row.what}: {row.result}")
+            code = process.wait()
+        finally:
+            timer.cancel()
+            _kill(process)  # and what it started, as after Ctrl-C
         reader.join()
     took = time.monotonic() - begun
     if code and took >= seconds:
@@ -130,6 +137,12 @@ def _run(part: Part, command: Sequence[str], seconds: float, rows: list[Row]) ->
     elif code:
         last = " ".join("".join(errors[-4:]).split())[-300:]
         rows.append(Row(part.name, "failed", f"exit code {code}: {last}", met=False))
+
+
+def _kill(process: "subprocess.Popen[str]") -> None:
+    """End a part with the servers that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _pass_on(process: "subprocess.Popen[str]", errors: list[str]) -> None:

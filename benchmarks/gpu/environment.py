@@ -58,7 +58,12 @@ def install(name: str, packages: list[str], seconds: float) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     python = folder / "bin" / "python"
     if not python.exists():
-        venv.create(folder, with_pip=True, clear=True)
+        try:
+            venv.create(folder, with_pip=True, clear=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise InstallError(
+                f"no virtual environment in {folder}: {error} (Debian has it in python3-venv)"
+            ) from error
     _see_own_packages(folder)
     constraints = folder / "constraints.txt"
     pins = (ROOT / "constraints.txt").read_text().splitlines()

@@ -27,8 +27,9 @@ class Vllm:
     def __enter__(self) -> "Vllm":
         if self._wanted and not self._is_here:
             command = [sys.executable, "-c", _CODE]
-            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-            self._install = subprocess.Popen(command, cwd=ROOT, text=True, start_new_session=True, **pipes)
+            self._install = subprocess.Popen(
+                command, cwd=ROOT, text=True, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
