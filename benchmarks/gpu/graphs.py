@@ -91,7 +91,7 @@ def kernels(run: Callable[[], None]) -> int | None:
 
 @contextmanager
 def counted_replays() -> Iterator[list[int]]:
-    """Counts how often graphs are replayed, where there are graphs."""
+    """Counts how often graphs are replayed that are captured within, where there are graphs."""
     counts, replay = [0], torch.cuda.CUDAGraph.replay
 
     def counting(graph: torch.cuda.CUDAGraph) -> None:
@@ -103,6 +103,21 @@ def counted_replays() -> Iterator[list[int]]:
         yield counts
     finally:
         torch.cuda.CUDAGraph.replay = replay  # type: ignore[method-assign]
+
+
+def replays_of_a_step(config: ModelConfig, device: str, dtype: torch.dtype, **params: float) -> int:
+    """How many graphs a step of 4 rows and a prompt are together.
+
+    Raises:
+        RuntimeError: An operation of torch waited for the GPU.
+    """
+    with counted_replays() as replays:
+        step = Step(config, device, dtype, rows=4, position=100)
+        with refused_waits():
+            step.open(**params)
+            step.decode(4)
+            step.prompt(60)
+    return replays[0]
 
 
 @contextmanager

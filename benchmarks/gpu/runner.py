@@ -71,15 +71,11 @@ def _agreement(config: ModelConfig, options: argparse.Namespace, dtype: str) -> 
 
 def _graphs_and_waits(config: ModelConfig, options: argparse.Namespace, dtype: str) -> None:
     """That a step is two launches, and waits for nothing but its tokens."""
-    step = graphs.Step(config, options.device, DTYPES[dtype], rows=4, position=100)
     for params in ({"temperature": 0.0}, {"temperature": 0.9}, {"temperature": 0.9, "top_p": 0.9}):
-        with graphs.refused_waits(), graphs.counted_replays() as replays:
-            step.open(**params)
-            step.decode(4)
-            step.prompt(60)
+        replays = graphs.replays_of_a_step(config, options.device, DTYPES[dtype], **params)
         wanted = 4 if options.device == "cuda" else 0
         what = f"graphs of a step and a prompt, {dtype}, {params}"
-        report(Row("runner", what, f"{replays[0]} replayed, nothing waited", replays[0] == wanted))
+        report(Row("runner", what, f"{replays} replayed, nothing waited", replays == wanted))
 
 
 def _times(name: str, config: ModelConfig, options: argparse.Namespace, dtype: str) -> None:

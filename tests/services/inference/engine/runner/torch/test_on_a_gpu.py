@@ -24,12 +24,7 @@ def test_greedy_text_is_that_of_the_cpu() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_step_is_two_graphs_and_waits_for_its_tokens_alone(dtype: torch.dtype) -> None:
-    step = graphs.Step(TINY, "cuda", dtype, rows=4, position=100)
-    with graphs.refused_waits(), graphs.counted_replays() as replays:
-        step.open(temperature=0.9, top_p=0.9)
-        step.decode(4)
-        step.prompt(60)
-    assert replays == [4]
+    assert graphs.replays_of_a_step(TINY, "cuda", dtype, temperature=0.9, top_p=0.9) == 4
 
 
 def test_after_an_assertion_on_the_device_another_process_gives_the_same_tokens(tmp_path) -> None:
