@@ -3,7 +3,7 @@
 # PYTHON=python3.12 make …  picks the interpreter (3.11 or newer)
 
 .DEFAULT_GOAL := help
-.PHONY: help up test slow lint format docker-test clean
+.PHONY: help up test slow lint format docker-test observe clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,6 +16,7 @@ help:
 	@echo "make lint         ruff, mypy --strict, import contracts"
 	@echo "make slow         the long tests (kill -9, load, disk full)"
 	@echo "make docker-test  build the images and run the compose file (needs a Docker engine)"
+	@echo "make observe      check dashboard and alerts with Prometheus, while the services are under load"
 	@echo "make format       let ruff reformat the code"
 	@echo "make clean        remove the virtual environment and caches (models stay)"
 
@@ -30,6 +31,10 @@ test: $(VENV)/.dev
 
 slow: $(VENV)/.dev
 	$(BIN)/pytest -m slow
+
+observe: $(VENV)/.dev
+	@command -v promtool >/dev/null || { echo "make observe needs Prometheus: apt-get install prometheus" >&2; exit 1; }
+	$(BIN)/pytest -m observe tests/deploy
 
 docker-test: $(VENV)/.dev
 	$(BIN)/pytest -m docker tests/docker
