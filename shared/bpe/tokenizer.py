@@ -341,12 +341,15 @@ class Tokenizer:
         return self._token_bytes.of(id)
 
     def merge_tree(self, id: int) -> list[TreeNode]:  # noqa: A002  # as above
-        """How merges make the token of an id from its bytes: see `MergeTree.of`.
+        """How merges make the token of an id from its bytes, or with byte fallback from its characters.
+
+        See `MergeTree.of`. The token of a byte is not made.
 
         Raises:
             TokenizerError: It is not in the vocabulary.
         """
-        return self._merge_tree.of(self.token_bytes(id))
+        token = self.token_bytes(id)
+        return [TreeNode(0, id, 0, 1, None)] if id in self.vocabulary.byte_tokens else self._merge_tree.of(token)
 
     def chunker(self, *, allowed_special: AllowedSpecial = ()) -> Chunker:
         """A `Chunker` whose chunks this tokenizer encodes as it would the whole text."""
