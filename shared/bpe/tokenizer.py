@@ -45,6 +45,10 @@ class Tokenizer:
         self.tokens: Mapping[int, bytes] = MappingProxyType(self._bytes)
         self._token_bytes = TokenBytes(self._bytes, self.special_tokens.values())
 
+    def __reduce__(self) -> tuple[type["Tokenizer"], tuple[Vocabulary]]:
+        """What is compiled is made again in the other process."""
+        return type(self), (self.vocabulary,)
+
     @classmethod
     def from_files(cls, path: str | Path, merges_path: str | Path | None = None) -> "Tokenizer":
         """Open a folder with tokenizer.json, or one such file; or GPT-2's two files, vocab.json and merges.txt.

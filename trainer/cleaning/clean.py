@@ -27,7 +27,8 @@ from trainer.console.progress import NewBar
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
 from trainer.settings.clean import CleanSettings
-from trainer.text.sections import Section, divide, size_of
+from trainer.text.sections import Section, divide
+from trainer.text.sizes import size_of
 
 logger = logging.getLogger(__name__)
 
@@ -215,7 +216,7 @@ def _name(number: int) -> str:
 
 
 def _size(section: Section, corpus: Corpus) -> int:
-    end = size_of(corpus.inputs[section.source]) if section.end is None else section.end
+    end = size_of(corpus.inputs[section.source].path) if section.end is None else section.end
     return end - section.begin
 
 

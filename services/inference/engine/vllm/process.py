@@ -7,9 +7,13 @@ from collections.abc import AsyncIterator
 from multiprocessing import resource_tracker
 from typing import Any
 
+import structlog
+
 from services.inference.engine.types import SequenceRequest
 from services.inference.engine.vllm.parameters import sampling_arguments
 from services.inference.engine.vllm.stats import VllmStats
+
+_log = structlog.get_logger("ownlm.engine")
 
 _SHUTDOWN_SECONDS = 1.0
 _starting = threading.Lock()
@@ -70,4 +74,7 @@ class RunningVllm:
 
     def shut_down(self) -> None:
         """End its processes; blocks."""
-        self._llm.shutdown(timeout=_SHUTDOWN_SECONDS)
+        try:
+            self._llm.shutdown(timeout=_SHUTDOWN_SECONDS)
+        except Exception as error:
+            _log.warning("vLLM did not end in order", exc_info=error)
