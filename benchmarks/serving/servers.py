@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ CONTEXT = 256
 MOST_CLIENTS = 32
 
 _ROOT = Path(__file__).parents[2]
-_START_SECONDS = 180.0
+_START_SECONDS = 600.0  # vLLM compiles the model
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,18 @@ def ours(folder: Path, dtype: str, *, device: str = "cpu", max_batch: int = MOST
         path="/generate",
         sampling={"max_tokens": NEW_TOKENS, "temperature": TEMPERATURE, "top_p": TOP_P, "ignore_eos": True},
         count=re.compile(rb'"completion_tokens":\s*(\d+)'),
+    )
+
+
+def ours_on_vllm(python: Path, folder: Path) -> Contestant:
+    """The same service on vLLM's engine, in an environment that has it."""
+    contestant = ours(folder, "float32")
+    environment = dict(contestant.environment) | {"OWNLM_ENGINE": "vllm", "OMP_NUM_THREADS": str(os.cpu_count())}
+    return replace(
+        contestant,
+        name="vLLM float32",
+        command=(str(python), *contestant.command[1:]),
+        environment=tuple(environment.items()),
     )
 
 
@@ -135,7 +147,7 @@ class Server:
 
     def __init__(self, contestant: Contestant) -> None:
         self.contestant = contestant
-        self.port = _free_port()
+        self.port = free_port()
         environment = os.environ | dict(contestant.environment) | {"OWNLM_PORT": str(self.port)}
         command = [part.format(port=self.port) for part in contestant.command]
         self._process = subprocess.Popen(command, env=environment, cwd=_ROOT, stdout=subprocess.DEVNULL)
@@ -174,7 +186,8 @@ class Server:
         raise SystemExit(f"{self.contestant.name} was not ready after {_START_SECONDS:.0f} s")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nothing listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

@@ -24,12 +24,11 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     VECTOR,
     ZERO,
     Loop,
-    has_feature,
     offset,
     store_or_add,
     word,
 )
-from shared.kernels.llvm import SECOND_CACHE, address, broadcast, call, multiply_add, prefetch
+from shared.kernels.llvm import SECOND_CACHE, address, broadcast, call, has_feature, multiply_add, prefetch
 
 _BLOCK_BYTES = DEPTH * LANES * 2  # of the weights of half the outputs for a block
 _INPUTS = 4  # that are added at once, two of them even

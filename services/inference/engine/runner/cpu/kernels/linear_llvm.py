@@ -22,14 +22,13 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     ZERO,
     Loop,
     for_kind,
-    has_feature,
     load,
     offset,
     store,
     store_or_add,
     word,
 )
-from shared.kernels.llvm import SECOND_CACHE, address, broadcast, multiply_add, prefetch
+from shared.kernels.llvm import SECOND_CACHE, address, broadcast, has_feature, multiply_add, prefetch
 from shared.kernels.vector_code import exponential, fold, splat
 
 _VECTORS = PANEL // LANES  # of a panel
