@@ -24,6 +24,7 @@ IMAGES = {
     "train": ("ownlm-train:0.1.0", "trainer/Dockerfile", "train"),
     "inference": ("ownlm-inference:0.1.0", "services/inference/Dockerfile", None),
     "tokenizer": ("ownlm-tokenizer:0.1.0", "services/tokenizer/Dockerfile", None),
+    "proxy": ("ownlm-proxy:0.1.0", "deploy/proxy/Dockerfile", None),
 }
 # Starts children until no more may be started.
 _FORK = """
@@ -76,7 +77,8 @@ def engine() -> None:
     flags += ["--build-arg", f"PYTHON_IMAGE={base_image()}"]
     for tag, dockerfile, target in IMAGES.values():
         stage = ["--target", target] if target else []
-        run("docker", "build", *flags, *stage, "-f", dockerfile, "-t", tag, ".")
+        context = str(Path(dockerfile).parent) if dockerfile.startswith("deploy/") else "."
+        run("docker", "build", *flags, *stage, "-f", dockerfile, "-t", tag, context)
 
 
 @pytest.fixture(scope="module")
@@ -215,3 +217,27 @@ def test_a_service_that_is_told_to_end_while_it_starts_ends() -> None:
     run("docker", "start", container)
     run("docker", "kill", "--signal", "TERM", container)
     assert run("docker", "wait", container, timeout=60).strip() in {"143", "0"}
+
+
+def test_replicas_come_with_one_option(stack: dict[str, str]) -> None:
+    """`up --scale inference=3`; while one of them is killed, requests are answered."""
+    command = [*compose(), "-p", "ownlm-test"]
+    ports = {f"{name.upper()}_PORT": url.rpartition(":")[2] for name, url in stack.items()}
+    run(*command, "up", "-d", "--no-build", "--scale", "inference=3", env=ports)
+    replicas = container_of("inference").split()
+    assert len(replicas) == 3
+    deadline = time.monotonic() + 120
+    busy: set[str] = set()
+    while time.monotonic() < deadline and len(busy) < 3:
+        for number in range(30):
+            body = {"prompt": f"{number} foxes", "max_tokens": 1}
+            assert httpx.post(f"{stack['inference']}/generate", json=body, timeout=60).status_code == 200
+        busy = {
+            one for one in replicas if "route=/generate" in (log := run("docker", "logs", one)) or '"/generate"' in log
+        }
+    assert len(busy) == 3
+    run("docker", "kill", replicas[0])
+    for number in range(30):
+        body = {"prompt": f"{number} foxes", "max_tokens": 1}
+        assert httpx.post(f"{stack['inference']}/generate", json=body, timeout=60).status_code == 200
+    run(*command, "up", "-d", "--no-build", "--scale", "inference=1", env=ports)

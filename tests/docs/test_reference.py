@@ -53,5 +53,5 @@ def test_every_metric_is_described_and_no_other() -> None:
 
 def test_compose_leaves_more_time_to_end_than_the_services_take() -> None:
     seconds = re.findall(r"stop_grace_period: (\d+)s", (ROOT / "docker-compose.yml").read_text())
-    assert len(seconds) == 2
+    assert len(seconds) == 3
     assert min(map(int, seconds)) > ServiceSettings.model_fields["shutdown_timeout"].default + 2
