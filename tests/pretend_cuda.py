@@ -271,6 +271,7 @@ def _torch_cuda(mode: PretendCuda, library: ctypes.CDLL) -> dict[str, Any]:
         "current_device": lambda: mode.current,
         "set_device": lambda device: library.set_device(torch.device(device).index or 0),
         "get_device_name": constantly("a pretended GPU"),
+        "get_device_capability": constantly((7, 0)),  # for which Triton, which would need a real one, is not used
         "mem_get_info": constantly((1 << 30, 1 << 31)),
         "memory_reserved": constantly(0),
         "max_memory_allocated": constantly(1),
@@ -279,6 +280,9 @@ def _torch_cuda(mode: PretendCuda, library: ctypes.CDLL) -> dict[str, Any]:
         "Stream": constantly(stream),
         "current_stream": constantly(stream),
         "stream": constantly(nullcontext()),
+        "Event": constantly(SimpleNamespace(record=nothing, synchronize=nothing, elapsed_time=constantly(1.0))),
+        "set_sync_debug_mode": nothing,
+        "graph_pool_handle": constantly((0, 0)),
         "CUDAGraph": _Graph,
         "graph": capture,
     }

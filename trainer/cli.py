@@ -13,6 +13,7 @@ from typing import Annotated
 from cyclopts import App, ArgumentCollection, Parameter
 
 from shared.system.errors import describe
+from trainer.commands.clean import clean
 from trainer.commands.demo import demo
 from trainer.commands.encode import encode
 from trainer.commands.estimate import estimate
@@ -58,7 +59,7 @@ app = App(
     default_parameter=Parameter(negative_iterable=()),
 )
 for _command in (
-    *(vocab, encode, tokens, show, estimate, schedule, train, sweep, watch, report),
+    *(clean, vocab, encode, tokens, show, estimate, schedule, train, sweep, watch, report),
     *(evaluate, evaluate_tokenizers, generate, export, demo),
 ):
     app.command(_command)

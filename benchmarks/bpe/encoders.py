@@ -70,7 +70,7 @@ class Ownlm(Encoder):
         from trainer.tokens.encode import encode_files
 
         encode_files([path], self.tokenizer, target.parent / "tokens")
-        (target.parent / "tokens" / "train.bin").rename(target)
+        (target.parent / "tokens" / "train-00000.bin").rename(target)
 
     def ids(self, ids: "Ids") -> Any:
         return ids

@@ -1,6 +1,6 @@
 """Metrics of the inference service besides those of HTTP."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import Counter, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -38,10 +38,14 @@ class InferenceMetrics(HttpMetrics):
     Args:
         stats: Returns the engine's numbers at each scrape; None while there is no engine.
         worker_pid: Returns the id of the worker process; None while there is none.
+        further: Returns metrics of the engine's own.
     """
 
     def __init__(
-        self, stats: Callable[[], EngineStats | None], worker_pid: Callable[[], int | None] = lambda: None
+        self,
+        stats: Callable[[], EngineStats | None],
+        worker_pid: Callable[[], int | None] = lambda: None,
+        further: Callable[[], Iterable[Metric]] = tuple,
     ) -> None:
         super().__init__()
         # The collector reports nothing for an id without a process.
@@ -65,7 +69,7 @@ class InferenceMetrics(HttpMetrics):
         self.generation_seconds = self._histogram(
             "ownlm_generation_seconds", "From a request's arrival to its last token"
         )
-        self.registry.register(_EngineCollector(stats))
+        self.registry.register(_EngineCollector(stats, further))
 
     def _counter(self, name: str, description: str) -> Counter:
         return Counter(name, description, registry=self.registry)
@@ -77,8 +81,9 @@ class InferenceMetrics(HttpMetrics):
 class _EngineCollector(Collector):
     """The engine's numbers, read once for each scrape, so that they are consistent."""
 
-    def __init__(self, stats: Callable[[], EngineStats | None]) -> None:
+    def __init__(self, stats: Callable[[], EngineStats | None], further: Callable[[], Iterable[Metric]]) -> None:
         self._stats = stats
+        self._further = further
 
     def collect(self) -> Iterator[Metric]:
         """Yield the engine's gauges and counters; zeros while there is no engine."""
@@ -87,3 +92,4 @@ class _EngineCollector(Collector):
             yield GaugeMetricFamily(name, description, value=getattr(stats, field))
         for name, (field, description) in _COUNTERS.items():
             yield CounterMetricFamily(name, description, value=getattr(stats, field))
+        yield from self._further()

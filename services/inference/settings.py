@@ -1,16 +1,32 @@
 """The inference service's settings."""
 
-from typing import Annotated, Literal, Self
+import json
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, ByteSize, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, model_validator
+from pydantic_settings import NoDecode
 
 from shared.http import ServiceSettings
+
+
+def _from_json(value: object) -> object:
+    """Read a variable; pydantic-settings by itself would end with a traceback."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {error}") from error
 
 
 class InferenceSettings(ServiceSettings):
     """`OWNLM_...` variables of the inference service."""
 
     port: int = Field(8000, ge=0, le=65535, description="The port to listen on; 0 for a free one")
+    engine: Literal["ownlm", "vllm"] = Field("ownlm", description="What runs the model: our own engine, or vLLM")
+    vllm_args: Annotated[dict[str, Any], NoDecode, BeforeValidator(_from_json)] = Field(
+        {}, description='With vLLM: further arguments of its engine as JSON, such as {"tensor_parallel_size": 2}'
+    )
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda|cuda:\d+)$", description="auto, cpu, cuda or cuda:N")
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
         "auto", description="Weights in memory; auto: float32 on cpu, bfloat16 on cuda"
@@ -47,6 +63,12 @@ class InferenceSettings(ServiceSettings):
     )
     max_choices: int = Field(8, ge=1, description="The most choices (n) of one request")
     default_max_tokens: int = Field(256, ge=1, description="max_tokens of /generate where a request does not set it")
+
+    @model_validator(mode="after")
+    def _arguments_are_for_vllm(self) -> Self:
+        if self.vllm_args and self.engine != "vllm":
+            raise ValueError(f"OWNLM_VLLM_ARGS is for OWNLM_ENGINE=vllm, and it is {self.engine}")
+        return self
 
     @model_validator(mode="after")
     def _room_for_choices(self) -> Self:

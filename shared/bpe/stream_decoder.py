@@ -11,6 +11,12 @@ class StreamDecoder:
 
     Text is returned as soon as it is certain: up to three bytes of an incomplete character are held back.
 
+    Args:
+        tokenizer: The tokenizer.
+        skip_special_tokens: As in `decode`.
+        continues: Whether the ids follow others with text. What is returned is then what they add to it: no space is
+            omitted at its beginning.
+
     Attributes:
         start: The offset, in characters, at which the text of the latest id begins; inside a character, the offset of
             that character. An id without bytes begins where the one before it does, or at the end of the text so far.
@@ -20,10 +26,11 @@ class StreamDecoder:
     (['', 'é', '!'], '')
     """
 
-    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool = True):
+    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool = True, *, continues: bool = False):
         self._tokenizer = tokenizer
         self._skip_special_tokens = skip_special_tokens
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._omits_space = tokenizer.vocabulary.strips_space and not continues
         self._length = 0  # of the text that was returned
         self.start = 0
 
@@ -33,7 +40,7 @@ class StreamDecoder:
         Raises:
             TokenizerError: The id is not in the vocabulary.
         """
-        data = self._tokenizer.decode_bytes([id], skip_special_tokens=self._skip_special_tokens)
+        data = self._bytes([id])
         held = self._decoder.getstate()[0]
         self.start = self._length + _num_cut_off(held, data[:1]) if data else max(self.start, self._length)
         text = self._decoder.decode(data)
@@ -46,11 +53,18 @@ class StreamDecoder:
         Raises:
             TokenizerError: An id is not in the vocabulary.
         """
-        return self._decoder.decode(self._tokenizer.decode_bytes(ids, skip_special_tokens=self._skip_special_tokens))
+        return self._decoder.decode(self._bytes(ids))
 
     def finish(self) -> str:
         """The rest: U+FFFD if the last character is incomplete."""
         return self._decoder.decode(b"", final=True)
+
+    def _bytes(self, ids: Sequence[int]) -> bytes:
+        data = self._tokenizer.decode_bytes(ids, skip_special_tokens=self._skip_special_tokens, continues=True)
+        if self._omits_space and data:
+            self._omits_space = False
+            return data.removeprefix(b" ")
+        return data
 
 
 def _num_cut_off(held: bytes, following: bytes) -> int:

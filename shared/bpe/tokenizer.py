@@ -21,16 +21,15 @@ from shared.bpe.formats import tiktoken as tiktoken_files
 from shared.bpe.formats import tokenizer_json
 from shared.bpe.formats.folder import read_verified
 from shared.bpe.formats.plain_vocabulary import from_plain
-from shared.bpe.patterns.named import is_named
 from shared.bpe.vocabulary import AddedToken, Vocabulary, encode_utf8
 from shared.system.files import write_text
 
 
 class Tokenizer:
-    """A byte-level BPE tokenizer. It is immutable, so any number of threads may share one.
+    """A BPE tokenizer: byte-level, or of SentencePiece with byte fallback. Any number of threads may share one.
 
     `decode(encode(text))` returns the text unchanged, except that a tokenizer made elsewhere may normalize it (NFC),
-    put a space before it, or strip white space around some added tokens.
+    put a space before it, or strip white space around some added tokens; one of SentencePiece writes U+2581 as a space.
 
     >>> tokenizer = train_bpe(["low low lower"], 300).tokenizer
     >>> tokenizer.encode("lower"), tokenizer.decode([257, 259])
@@ -42,13 +41,19 @@ class Tokenizer:
         self.pattern = vocabulary.pattern
         self._text_encoder = TextEncoder(vocabulary)
         self.special_tokens = self._text_encoder.segmenter.special_tokens
-        self._bytes = {**vocabulary.tokens, **{t.id: encode_utf8(t.content) for t in vocabulary.added}}
+        self._bytes = {**vocabulary.spelled, **{t.id: encode_utf8(t.content) for t in vocabulary.added}}
         self.tokens: Mapping[int, bytes] = MappingProxyType(self._bytes)
         self._token_bytes = TokenBytes(self._bytes, self.special_tokens.values())
 
+    def __reduce__(self) -> tuple[type["Tokenizer"], tuple[Vocabulary]]:
+        """What is compiled is made again in the other process."""
+        return type(self), (self.vocabulary,)
+
     @classmethod
     def from_files(cls, path: str | Path, merges_path: str | Path | None = None) -> "Tokenizer":
-        """Open a folder with tokenizer.json (or vocab.json and merges.txt), one tokenizer.json, or GPT-2's two files.
+        """Open a folder with tokenizer.json, or one such file; or GPT-2's two files, vocab.json and merges.txt.
+
+        SentencePiece's tokenizer.model and llama2.c's tokenizer.bin are opened, too.
 
         Raises:
             TokenizerError: A file is missing, damaged, differs from the folder's checksums.json, or describes a
@@ -171,10 +176,21 @@ class Tokenizer:
         ids = self._text_encoder.encode(text, allowed_special, add_special_tokens)
         return cast("list[int]", ids.tolist())
 
-    def split_added_tokens(self, text: str) -> Iterator[tuple[str, AddedToken | None]]:
-        """The parts of a text, each with the added token that it is, or None; special tokens are recognized."""
-        segmenter = self._text_encoder.segmenter
-        return segmenter.split_added(text, segmenter.matchers("all"))
+    def split_marked(
+        self, text: str, mark: str = "", previous: str | AddedToken | None = None
+    ) -> Iterator[str | AddedToken]:
+        """The added tokens in a text, special ones too, and the text between them as `encode_segments` takes it.
+
+        Args:
+            text: A text.
+            mark: A character within what looks like an added token, but is text; it is taken out.
+            previous: The segment before this text, where this is a part of a longer one.
+        """
+        return self._text_encoder.segmenter.split_marked(text, mark, previous)
+
+    def encode_segments(self, segments: Iterable[str]) -> list[Ids]:
+        """The ids of text that is normalized already, and in which nothing is an added token: see `split_marked`."""
+        return self._text_encoder.encode_segments(segments)
 
     def encode_to_numpy(
         self, text: str, *, allowed_special: AllowedSpecial = (), add_special_tokens: bool = False
@@ -229,11 +245,11 @@ class Tokenizer:
 
     @property
     def is_linear(self) -> bool:
-        """Whether encoding takes time proportional to the length of the text, as with every named pattern.
+        """Whether encoding takes time about proportional to the length of the text, as with every named pattern.
 
         A custom pattern may backtrack, until a time limit ends it: see `patterns.split`.
         """
-        return is_named(self.pattern)
+        return self._text_encoder.is_linear
 
     def encode_iterable(self, blocks: Iterable[str], *, allowed_special: AllowedSpecial = ()) -> Iterator[int]:
         """The ids of a text that arrives in blocks, the same wherever it is split.
@@ -273,6 +289,7 @@ class Tokenizer:
         errors: Literal["replace", "strict"] = "replace",
         skip_special_tokens: bool = False,
         max_bytes: int | None = None,
+        continues: bool = False,
     ) -> str:
         """The text of ids. Bytes are joined first, so a character may span several tokens.
 
@@ -281,6 +298,8 @@ class Tokenizer:
             errors: "replace" puts U+FFFD where the bytes are not UTF-8, "strict" raises.
             skip_special_tokens: Omit special tokens.
             max_bytes: The most bytes that the tokens may stand for.
+            continues: Whether the ids follow others. A tokenizer of SentencePiece puts a space before a text, which is
+                omitted at the beginning of the text of ids, as in Hugging Face's tokenizers, unless they follow others.
 
         Raises:
             TokenizerError: An id is not in the vocabulary, or the bytes are not UTF-8 under "strict".
@@ -288,19 +307,30 @@ class Tokenizer:
         """
         if errors not in {"replace", "strict"}:
             raise TokenizerError(f'errors must be "replace" or "strict", not {errors!r}')
-        data = self.decode_bytes(ids, skip_special_tokens=skip_special_tokens, max_bytes=max_bytes)
+        data = self.decode_bytes(ids, skip_special_tokens=skip_special_tokens, max_bytes=max_bytes, continues=continues)
         return data.decode(errors="replace") if errors == "replace" else decode_strictly(data)
 
     def decode_bytes(
-        self, ids: Sequence[int], *, skip_special_tokens: bool = False, max_bytes: int | None = None
+        self,
+        ids: Sequence[int],
+        *,
+        skip_special_tokens: bool = False,
+        max_bytes: int | None = None,
+        continues: bool = False,
     ) -> bytes:
-        """The bytes of ids, joined.
+        """The bytes of ids, joined; the arguments are those of `decode`.
 
         Raises:
             TokenizerError: An id is not in the vocabulary; names its index.
             TextTooLongError: The bytes exceed `max_bytes`.
         """
-        return self._token_bytes.join(ids, skip_control=skip_special_tokens, max_bytes=max_bytes)
+        data = self._token_bytes.join(ids, skip_control=skip_special_tokens, max_bytes=max_bytes)
+        return data.removeprefix(b" ") if self.vocabulary.strips_space and not continues else data
+
+    def have_text(self, ids: Iterable[int]) -> bool:
+        """Whether one of the ids is no special token."""
+        special = frozenset(self.special_tokens.values())
+        return any(token_id not in special for token_id in ids)
 
     def token_bytes(self, id: int) -> bytes:  # noqa: A002  # the name that the whole interface uses
         """The bytes of one id.
@@ -311,12 +341,15 @@ class Tokenizer:
         return self._token_bytes.of(id)
 
     def merge_tree(self, id: int) -> list[TreeNode]:  # noqa: A002  # as above
-        """How merges make the token of an id from its bytes: see `MergeTree.of`.
+        """How merges make the token of an id from its bytes, or with byte fallback from its characters.
+
+        See `MergeTree.of`. The token of a byte is not made.
 
         Raises:
             TokenizerError: It is not in the vocabulary.
         """
-        return self._merge_tree.of(self.token_bytes(id))
+        token = self.token_bytes(id)
+        return [TreeNode(0, id, 0, 1, None)] if id in self.vocabulary.byte_tokens else self._merge_tree.of(token)
 
     def chunker(self, *, allowed_special: AllowedSpecial = ()) -> Chunker:
         """A `Chunker` whose chunks this tokenizer encodes as it would the whole text."""

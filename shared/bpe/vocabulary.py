@@ -10,6 +10,7 @@ import orjson
 
 from shared.bpe.byte_alphabet import from_printable, to_printable
 from shared.bpe.errors import SurrogateError, TokenizerError
+from shared.bpe.piece_alphabet import BYTE_PIECE, SPACE_MARK, from_piece, to_piece
 
 # Bytes that never occur in UTF-8: 0xc0 and 0xc1 would begin overlong forms, those from 0xf5 on code points beyond
 # U+10FFFF (RFC 3629, section 3).
@@ -40,19 +41,26 @@ class AddedToken:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The immutable data of a byte-level BPE tokenizer, checked on construction.
+    """The immutable data of a BPE tokenizer, checked on construction.
 
-    An added token's content may not equal the printable form of an ordinary token, because tokenizer.json keeps both
-    under one key; but one token may be both, with one id and the same bytes. So every id has one spelling.
+    There are two kinds. Byte-level BPE merges the bytes of a text. A SentencePiece vocabulary with *byte fallback*
+    merges its characters, and those without a token become the tokens of their bytes.
+
+    An added token's content may not equal the key of an ordinary token in tokenizer.json, which keeps both under one
+    key; but one token may be both, with one id and the same bytes. So every id has one spelling.
 
     Attributes:
         tokens: The ordinary tokens by id; ids may have gaps. Text with bytes that have no token cannot be encoded.
+            With byte fallback, these are the pieces, a space in them written as one and not as U+2581.
         merges: Pairs of ids in order of rank; a pair merges to the token of its joined bytes.
         added: Added tokens, by id.
         pattern: The regular expression that splits text into pretokens.
         nfc: Text is normalized to Unicode NFC first.
         prefix_space: A space is put before plain text that does not begin with one, also after an added token.
         prepended_space: A space is put before plain text, even if it begins with one: SentencePiece's dummy prefix.
+        only_first: `prefix_space` holds only where a text begins with plain text, not after an added token.
+        byte_tokens: With byte fallback, the id of the token of each byte; empty for byte-level BPE.
+        strips_space: Decoding omits one space at the beginning of a text.
         ignore_merges: A pretoken that is itself a token is not merged (Llama 3, tiktoken).
         prefix: Ids put before a text with `add_special_tokens`, such as a begin-of-text id.
         suffix: Ids put after it.
@@ -70,6 +78,9 @@ class Vocabulary:
     nfc: bool = False
     prefix_space: bool = False
     prepended_space: bool = False
+    only_first: bool = False
+    byte_tokens: tuple[int, ...] = ()
+    strips_space: bool = False
     ignore_merges: bool = False
     prefix: tuple[int, ...] = ()
     suffix: tuple[int, ...] = ()
@@ -78,6 +89,7 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         self._check_tokens()
+        self._check_byte_tokens()
         self._check_added()
         self._check_merges()
 
@@ -85,6 +97,21 @@ class Vocabulary:
     def ids(self) -> dict[bytes, int]:
         """Ids of the ordinary tokens by their bytes."""
         return {token: token_id for token_id, token in self.tokens.items()}
+
+    @cached_property
+    def spelled(self) -> dict[int, bytes]:
+        """The bytes of all tokens but the added ones, by id."""
+        return {**self.tokens, **{token_id: bytes([byte]) for byte, token_id in enumerate(self.byte_tokens)}}
+
+    def key_of(self, token: bytes) -> str:
+        """An ordinary token's key in tokenizer.json."""
+        return to_piece(token) if self.byte_tokens else to_printable(token)
+
+    def units_of(self, token: bytes) -> list[bytes]:
+        """What merging an ordinary token begins with: its bytes, or with byte fallback its characters."""
+        if self.byte_tokens:
+            return [character.encode() for character in token.decode()]
+        return [token[place : place + 1] for place in range(len(token))]
 
     @cached_property
     def merged(self) -> list[int]:
@@ -95,6 +122,8 @@ class Vocabulary:
     @cached_property
     def missing_bytes(self) -> bytes:
         """The bytes that occur in UTF-8 but have no token."""
+        if self.byte_tokens:
+            return b""
         return bytes(b for b in range(256) if b not in INVALID_UTF8_BYTES and bytes([b]) not in self.ids)
 
     def with_special_tokens(self, contents: Sequence[str]) -> "Vocabulary":
@@ -107,9 +136,14 @@ class Vocabulary:
         for number, content in enumerate(contents):
             if content in there or content in contents[:number]:
                 raise TokenizerError(f"{content!r} is a special token already")
-        first = max((*self.tokens, *(token.id for token in self.added))) + 1
+        first = max((*self.spelled, *(token.id for token in self.added))) + 1
         new = (AddedToken(first + number, content) for number, content in enumerate(contents))
         return replace(self, added=(*self.added, *new))
+
+    @property
+    def normalizes(self) -> bool:
+        """Whether some added tokens are searched for in another text than others: see `AddedToken.normalized`."""
+        return self.nfc or self.prepended_space
 
     @property
     def alters_text(self) -> bool:
@@ -117,8 +151,8 @@ class Vocabulary:
 
         A special token strips white space only where it is allowed.
         """
-        adds_space = self.prefix_space or self.prepended_space
-        return self.nfc or adds_space or any(not t.special and (t.lstrip or t.rstrip) for t in self.added)
+        alters_spaces = self.prefix_space or self.prepended_space or bool(self.byte_tokens)
+        return self.nfc or alters_spaces or any(not t.special and (t.lstrip or t.rstrip) for t in self.added)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -134,8 +168,12 @@ class Vocabulary:
             content["prefix_space"] = True
         if self.prepended_space:
             content["prepended_space"] = True
+        if self.only_first:
+            content["only_first"] = True
+        if self.byte_tokens:
+            content["byte_tokens"] = self.byte_tokens
         normalized = [t.id for t in self.added if t.normalized]
-        if normalized and (self.nfc or len(normalized) < len(self.added)):
+        if normalized and (self.normalizes or len(normalized) < len(self.added)):
             content["normalized"] = normalized
         written = {name: json.dumps(value, separators=(",", ":")).encode() for name, value in content.items()}
         # Both hold ASCII only, which orjson writes as json does, in a tenth of the time.
@@ -155,12 +193,28 @@ class Vocabulary:
             raise TokenizerError(f"the token with id {self.ids[b'']} is empty")
         if not self.tokens:
             raise TokenizerError("the vocabulary has no tokens")
-        last = max((*self.tokens, *(token.id for token in self.added)))
+        last = max((*self.spelled, *(token.id for token in self.added)))
         if last > MAX_ID or len(self.merges) > MAX_MERGES:
             raise TokenizerError(
                 f"ids up to {MAX_ID} and {MAX_MERGES} merges are supported; found the id {last} and {len(self.merges)} "
                 "merges"
             )
+
+    def _check_byte_tokens(self) -> None:
+        if not self.byte_tokens:
+            return
+        if len(self.byte_tokens) != 256 or len(self.spelled) != 256 + len(self.tokens):
+            raise TokenizerError("byte fallback needs 256 tokens of bytes, with ids of their own")
+        for token_id, token in self.tokens.items():
+            text = token.decode(errors="replace")
+            if text.encode() != token or SPACE_MARK in text:
+                raise TokenizerError(
+                    f"the piece with id {token_id} is {token!r}, which is not UTF-8 text without U+2581"
+                )
+            if BYTE_PIECE.fullmatch(text):
+                raise TokenizerError(
+                    f"the piece with id {token_id} is {text!r}, which is how the token of a byte is spelled"
+                )
 
     def _check_added(self) -> None:
         seen: dict[str, int] = {}
@@ -184,9 +238,11 @@ class Vocabulary:
 
     def _has_one_spelling(self, token: AddedToken) -> bool:
         """Whether no ordinary token has its id or key, or one has both, with the same bytes."""
-        ordinary = self.tokens.get(token.id)
+        ordinary = self.spelled.get(token.id)
         if ordinary is not None:
-            return ordinary == token.content.encode() and to_printable(ordinary) == token.content
+            return ordinary == token.content.encode() and self.key_of(ordinary) == token.content
+        if self.byte_tokens:
+            return from_piece(token.content) not in self.ids and BYTE_PIECE.fullmatch(token.content) is None
         try:
             return from_printable(token.content) not in self.ids
         except TokenizerError:

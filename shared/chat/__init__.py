@@ -7,7 +7,7 @@ from shared.chat.answers import find_end_of_turn
 from shared.chat.default import DEFAULT_SPECIAL_TOKENS, DEFAULT_TEMPLATE
 from shared.chat.errors import ChatTemplateError
 from shared.chat.files import TemplateFile, read_template, read_templates, role_variables, write_templates
-from shared.chat.protection import Protection, encode_rendered, split_rendered
+from shared.chat.protection import Protection, encode_rendered
 from shared.chat.renderer import ChatRenderer, Conversation, RenderedAnswers
 
 __all__ = [
@@ -24,6 +24,5 @@ __all__ = [
     "read_template",
     "read_templates",
     "role_variables",
-    "split_rendered",
     "write_templates",
 ]

@@ -98,5 +98,5 @@ def find_end_of_turn(render: Callable[[Sequence[Mapping[str, Any]]], str], token
         _, found, rest = render(messages).rpartition(_PROBE)
     except ChatTemplateError:
         return None
-    tokens = (token for _, token in tokenizer.split_added_tokens(rest) if token is not None and token.special)
+    tokens = (part for part in tokenizer.split_marked(rest) if isinstance(part, AddedToken) and part.special)
     return next(tokens, None) if found else None

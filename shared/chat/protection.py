@@ -8,7 +8,7 @@ of one at a message's end is marked too: the next message could complete it. tra
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -75,13 +75,9 @@ def encode_rendered(text: str, mark: str, tokenizer: Tokenizer) -> list[int]:
     Raises:
         TokenizerError: The text cannot be encoded.
     """
+    segments = [*tokenizer.split_marked(text, mark)]
+    encoded = iter(tokenizer.encode_segments(segment for segment in segments if isinstance(segment, str)))
     ids: list[int] = []
-    for part in split_rendered(text, mark, tokenizer):
-        ids += [part] if isinstance(part, int) else tokenizer.encode(part, add_special_tokens=False)
+    for segment in segments:
+        ids += next(encoded).tolist() if isinstance(segment, str) else [segment.id]
     return ids
-
-
-def split_rendered(text: str, mark: str, tokenizer: Tokenizer) -> Iterator[str | int]:
-    """A rendered text, or a part of it, as the ids of special tokens and the text between them."""
-    for part, token in tokenizer.split_added_tokens(text):
-        yield part.replace(mark, "") if token is None else token.id

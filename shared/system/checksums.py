@@ -13,8 +13,9 @@ from shared.system.regular_file import open_regular, read_regular
 
 CHECKSUMS_FILE = "checksums.json"
 CARD_FILE = "README.md"
+CURVES_FILE = "curves.svg"
 EVALUATIONS_FILE = "evaluations.json"
-"""This and the card are not checked: they decide nothing, and are changed after the model was written."""
+"""This, the card and its picture are not checked: they decide nothing, and are changed after the model was written."""
 
 _BLOCK_BYTES = 1 << 20
 _LARGEST_SMALL = 256 << 20  # bytes of a file that is read whole
@@ -97,8 +98,8 @@ class Checksums:
 
 
 def write_checksums(folder: Path) -> None:
-    """Write the checksums of all files in a folder but the two that may change, as the last of its files."""
-    unlisted = (CHECKSUMS_FILE, CARD_FILE, EVALUATIONS_FILE)
+    """Write the checksums of all files in a folder but those that may change, as the last of its files."""
+    unlisted = (CHECKSUMS_FILE, CARD_FILE, CURVES_FILE, EVALUATIONS_FILE)
     files = (path for path in sorted(folder.iterdir()) if path.is_file() and path.name not in unlisted)
     text = json.dumps({"sha256": {path.name: file_sha256(path) for path in files}}, indent=2)
     (folder / CHECKSUMS_FILE).write_text(text + "\n", encoding="utf-8")

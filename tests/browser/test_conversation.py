@@ -1,6 +1,7 @@
 """The conversation: turns, tokens, changes of what was said, links, and models that cannot hold one."""
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -136,6 +137,19 @@ def test_continue_regenerate_and_back(page: Page, chat_url: str) -> None:
     expect(page.locator("#turns .t")).to_have_count(8)
     wait_answered(page)
     assert text_of(turns(page).last) == first + rest
+
+
+def test_what_a_request_took_is_drawn_when_it_comes_after_the_last_token(page: Page, chat_url: str) -> None:
+    open_chat(page, chat_url, **PARAMETERS)
+    expect(send(page)).to_contain_text(re.compile(r"prompt: \d+ tokens, \d+ cached"))
+    drawn = """async () => {
+        const { Answer } = await import("./assets/answer.js");
+        const answer = new Answer({}, {});
+        answer.isChanged = false; // as when the last token has been drawn
+        answer.usage = { prompt_tokens: 5 };
+        return [answer.isChanged, answer.usage.prompt_tokens];
+    }"""
+    assert page.evaluate(drawn) == [True, 5]
 
 
 def test_another_token_and_another_text(page: Page, chat_url: str) -> None:

@@ -1,8 +1,9 @@
 """Small texts, token files and settings, on which a run takes a second."""
 
 import dataclasses
+import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +87,20 @@ def change() -> Callable[..., TrainSettings]:
         return dataclasses.replace(settings, **new)
 
     return changed
+
+
+RAY_NODE = {"num_cpus": 1, "object_store_memory": 100 << 20}
+
+
+@pytest.fixture(scope="session")
+def ray_nodes() -> Iterator[Any]:
+    """A Ray cluster of two nodes on this machine; its `address` is what --ray takes."""
+    pytest.importorskip("ray", reason="needs ownlm[ray]: make ray")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+    from ray.cluster_utils import Cluster
+
+    started = Cluster(initialize_head=True, head_node_args={**RAY_NODE, "include_dashboard": False})
+    started.add_node(**RAY_NODE)
+    yield started
+    started.shutdown()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -236,7 +237,7 @@ def test_a_pattern_that_backtracks_without_end_ends_the_job_with_a_sentence(tmp_
 
 @pytest.fixture(scope="module")
 def slow_encoding(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
-    """Arguments of a run that takes seconds, since a custom pattern is slow; its first input is finished soon."""
+    """Arguments of a run that takes seconds, since a custom pattern is slow; its first part is finished soon."""
     folder = tmp_path_factory.mktemp("slow")
     line = "the cat sat on the mat, and the dog sat by the cat.<|endoftext|>\n"
     (folder / "first.txt").write_text(line * 100)
@@ -244,7 +245,8 @@ def slow_encoding(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
     pattern = ["--vocab-size", 300, "--pattern", r"\w+|\W"]
     (folder / "small.txt").write_text("the cat sat on the mat")
     assert run("vocab", folder / "small.txt", "--output", folder / "t", *pattern).returncode == 0
-    encode = ["encode", folder / "first.txt", folder / "text.txt", "--tokenizer", folder / "t"]
+    texts = folder / "first.txt", folder / "text.txt"
+    encode = ["encode", *texts, "--tokenizer", folder / "t", "--shard-tokens", 60_000]
     assert run(*encode, "--output", folder / "whole").returncode == 0
     return encode
 
@@ -256,7 +258,7 @@ def test_stopped_encoding_continues_to_the_same_files(
     output = tmp_path / "out"
     process = start(*slow_encoding, "--output", output)
     deadline = time.monotonic() + 240
-    while not (output / "encode-state-train" / "state.json").exists():
+    while not (output / "encode-state-train" / "part-00000.json").exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
     time.sleep(0.3)
@@ -265,14 +267,15 @@ def test_stopped_encoding_continues_to_the_same_files(
     assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number), errors
     if number != signal.SIGKILL:
         assert errors.count("\n") == 1
-        assert "1 of 2 inputs are finished and kept in" in errors
-        assert "continue with the same command and --resume" in errors
-    assert not (output / "train.bin").exists()
-    refused = run(*slow_encoding, "--output", output)
+        assert re.search(r"\d of \d parts of the text are finished and kept in", errors)
+        assert "run the same command again to continue" in errors
+    assert not (output / "train.json").exists()
+    refused = run(*slow_encoding, "--output", output, "--seed", 1)
     assert refused.returncode == 1
-    assert "contains the work of an interrupted run; continue it with --resume" in refused.stderr
-    done = run(*slow_encoding, "--output", output, "--resume")
+    assert "the work of an interrupted run with other settings: seed: 0 then, 1 now" in refused.stderr
+    done = run(*slow_encoding, "--output", output)
     assert done.returncode == 0, done.stderr
+    assert "parts of the text were encoded by an earlier run: checked and kept" in done.stderr + done.stdout
     whole = Path(str(slow_encoding[1])).parent / "whole"
     for path in whole.iterdir():
         assert (output / path.name).read_bytes() == path.read_bytes()

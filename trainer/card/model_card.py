@@ -11,8 +11,9 @@ from shared.lm.config import ModelConfig
 from shared.lm.hf_config import ARCHITECTURES
 from shared.lm.json_file import read_json
 from shared.lm.training_file import TRAINING_FILE
-from shared.system.checksums import CARD_FILE
+from shared.system.checksums import CARD_FILE, CURVES_FILE
 from shared.system.regular_file import read_regular
+from trainer.card.curves import loss_curves
 from trainer.card.markdown import code, table, yaml_text
 from trainer.card.training import origin_lines, results, training_lines
 from trainer.card.usage import usage_lines
@@ -23,14 +24,17 @@ LARGEST_CARD = 1 << 20
 
 
 def write_model_card(folder: Path, config: ModelConfig, tokenizer: Tokenizer, *, replaces: Path) -> None:
-    """Write `README.md`; one that a user has written or made their own stays.
+    """Write `README.md` and the picture in it; a card that a user has written or made their own stays.
 
     Args:
-        folder: A model folder that is complete but for this file and the checksums, which do not cover it.
+        folder: A model folder that is complete but for these files and the checksums, which do not cover them.
         config: The model's architecture.
         tokenizer: Its tokenizer.
         replaces: The folder whose place it takes.
     """
+    curves = loss_curves(read_json(folder / TRAINING_FILE, optional=True).get("curves", {}))
+    if curves is not None:
+        (folder / CURVES_FILE).write_text(curves, encoding="utf-8")
     earlier = _own_card(replaces / CARD_FILE)
     text = model_card(folder, config, tokenizer) if earlier is None else earlier
     (folder / CARD_FILE).write_text(text, encoding="utf-8")
@@ -48,7 +52,7 @@ def model_card(folder: Path, config: ModelConfig, tokenizer: Tokenizer) -> str:
         "",
         *origin_lines(provenance, record),
         *_model_lines(folder, config, tokenizer),
-        *training_lines(record),
+        *training_lines(record, picture=CURVES_FILE if (folder / CURVES_FILE).exists() else None),
         *usage_lines(config, record, chat=_has_template(folder)),
         "## License and limits",
         "",

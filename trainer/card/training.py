@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from trainer.card.curves import points
 from trainer.card.markdown import block, code, table
 
 _ROWS = 10  # of the table of losses
@@ -55,13 +56,18 @@ def results(record: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
             yield kind, name, value
 
 
-def training_lines(record: Mapping[str, Any]) -> Iterator[str]:
-    """The sections on data, settings and results; nothing for a model that was not trained here."""
+def training_lines(record: Mapping[str, Any], picture: str | None) -> Iterator[str]:
+    """The sections on data, settings and results; nothing for a model that was not trained here.
+
+    Args:
+        record: Its `training.json`.
+        picture: The file of its loss curves, if there is one.
+    """
     if not record:
         return
     yield from ("## Data", "", *_data_lines(record["data"]), "")
     yield from ("## Training", "", *_settings_lines(record), "")
-    yield from ("## Results", "", *_result_lines(record))
+    yield from ("## Results", "", *_result_lines(record, picture))
 
 
 def _data_lines(data: Mapping[str, Any]) -> Iterator[str]:
@@ -93,10 +99,12 @@ def _plain(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _result_lines(record: Mapping[str, Any]) -> Iterator[str]:
+def _result_lines(record: Mapping[str, Any], picture: str | None) -> Iterator[str]:
     figures = [*results(record), ("", "training loss, mean of the last tenth", record["loss"])]
     yield from table(("", ""), [(name, f"{value:g}") for _, name, value in figures if value is not None])
     yield ""
+    if picture is not None:
+        yield from (f"![Training and validation loss by step]({picture})", "")
     yield from _loss_table(record["curves"])
     if record["samples"]:
         newest = record["samples"][-1]
@@ -105,11 +113,11 @@ def _result_lines(record: Mapping[str, Any]) -> Iterator[str]:
 
 def _loss_table(curves: Mapping[str, Any]) -> Iterator[str]:
     """Losses at up to ten steps: those of validation, or else of the log."""
-    of_training, of_validation = _points(curves, "loss"), _points(curves, "validation_loss")
+    of_training, of_validation = points(curves, "loss"), points(curves, "validation_loss")
     steps = _spread(sorted(of_validation or of_training))
     if not steps:
         return
-    bits = _points(curves, "bits_per_byte")
+    bits = points(curves, "bits_per_byte")
     rows = []
     for before, step in pairwise([0, *steps]):
         since = [value for at, value in of_training.items() if before < at <= step]
@@ -117,11 +125,6 @@ def _loss_table(curves: Mapping[str, Any]) -> Iterator[str]:
         rows.append((f"{step:,}", mean, *(_figure(curve.get(step)) for curve in (of_validation, bits))))
     yield from table(("step", "training loss, mean since the row before", "validation loss", "bits per byte"), rows)
     yield ""
-
-
-def _points(curves: Mapping[str, Any], name: str) -> dict[int, float]:
-    curve = curves.get(name, {"steps": [], "values": []})
-    return {step: value for step, value in zip(curve["steps"], curve["values"], strict=True) if value is not None}
 
 
 def _spread(steps: Sequence[int]) -> list[int]:

@@ -24,6 +24,7 @@ _TOKENIZER, _GENERATION, _MODEL = "tokenizer_config.json", "generation_config.js
 # What has settings of its own, or says which program wrote the file.
 _WRITTEN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "do_sample", "transformers_version")
 _TEMPLATE = "chat_template"
+_LIMIT = "model_max_length"
 _LINEAGE = ("steps", "tokens", "data", PARENT)
 
 
@@ -54,13 +55,14 @@ class Inherited:
             write_json(folder / name, {**added, **own})
 
 
-def inherit(parent: ModelDescription, tokenizer: Tokenizer, dtype: torch.dtype) -> Inherited:
+def inherit(parent: ModelDescription, tokenizer: Tokenizer, dtype: torch.dtype, context_length: int) -> Inherited:
     """What a new run takes over.
 
     Args:
         parent: The model folder.
         tokenizer: The run's.
         dtype: Of the parent's weights.
+        context_length: The run's; where it is longer than the folder's, the tokenizer's limit grows with it.
 
     Raises:
         ModelFolderError: a file cannot be read.
@@ -78,7 +80,11 @@ def inherit(parent: ModelDescription, tokenizer: Tokenizer, dtype: torch.dtype) 
         "tokenizer_fingerprint": parent.tokenizer.fingerprint,
         "training": {key: training[key] for key in _LINEAGE if key in training},
     }
-    return Inherited(identity, _values(parent.path, tokenizer))
+    values = _values(parent.path, tokenizer)
+    limit = values[_TOKENIZER].get(_LIMIT)
+    if context_length > parent.config.context_length and isinstance(limit, int) and limit < context_length:
+        values[_TOKENIZER][_LIMIT] = context_length
+    return Inherited(identity, values)
 
 
 def inherit_again(checkpoint: ModelDescription) -> Inherited:
@@ -121,7 +127,7 @@ def _tokenizer_values(folder: Path, tokenizer: Tokenizer) -> Iterator[tuple[str,
             yield key, content
         elif key in {"additional_special_tokens", "extra_special_tokens"} and isinstance(value, list):
             yield key, [name for name in value if isinstance(name, str) and name in added]
-        elif key in {"model_max_length", "padding_side", "truncation_side"}:
+        elif key in {_LIMIT, "padding_side", "truncation_side"}:
             yield key, value
     if (found := read_templates(folder)) is not None:
         named = [{"name": name, "template": source} for name, source in found.templates.items()]

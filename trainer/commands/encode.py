@@ -37,7 +37,7 @@ def encode(
     """Encode text files into the token files that `train` reads.
 
     The tokenizer is saved beside them, so that the output directory is all that `train` needs. If the command is
-    interrupted, the same command with --resume continues after the last input file that was encoded completely.
+    interrupted, the same command continues: what is finished is checked and kept.
 
     Args:
         files: UTF-8 text files, plain or compressed as .gz or .zst; .jsonl and .parquet files, each record of which is
@@ -100,13 +100,15 @@ def _encode(
         report = encode_files(files, opened, output, settings, template=template, stage=stage, progress=bar)
     if measured:
         logger.info("%s", measured.write(output, report.bytes_read))
+    if report.parts_kept:
+        logger.info("%s parts of the text were encoded by an earlier run: checked and kept", f"{report.parts_kept:,}")
     for name, manifest in report.manifests.items():
-        _log(output / f"{name}.bin", manifest)
+        _log(output / f"{name}.json", manifest)
     if report.end_is_held_out:
         logger.info(
             "too few documents to hold out whole ones (choose differently with --seed): %s is the end of the text, cut "
             "at a line break where there is one nearby",
-            output / "val.bin",
+            output / "val.json",
         )
     for kind, (count, first) in report.findings.items():
         logger.warning("conversations: %s: %s (the first: %s)", f"{count:,}", kind, first)
@@ -140,19 +142,20 @@ def _adopt(
     folder = path.parent if output is None else output
     if measured:
         logger.info("%s", measured.write(folder, array.count * array.dtype.itemsize))
-    _log(folder / f"{settings.split}.bin", manifest)
+    _log(folder / f"{settings.split}.json", manifest)
     if not manifest.documents:
         logger.warning("no id is the end-of-text id %s: all of it counts as one open document", manifest.end_of_text_id)
 
 
 def _log(path: Path, manifest: "Manifest") -> None:
     logger.info(
-        "%s: %s tokens in %s documents, %.2f bytes per token",
+        "%s: %s tokens in %s documents%s, %.2f bytes per token",
         path,
         f"{manifest.count:,}",
         f"{manifest.documents:,}",
+        f" and {len(manifest.shards):,} shards" if len(manifest.shards) > 1 else "",
         manifest.bytes / manifest.count,
     )
-    if manifest.mask is not None:
-        share = 100 * manifest.mask.counted / manifest.count
-        logger.info("the loss counts %s of them, %.1f%%: the answers", f"{manifest.mask.counted:,}", share)
+    if manifest.has_mask:
+        share = 100 * manifest.counted / manifest.count
+        logger.info("the loss counts %s of them, %.1f%%: the answers", f"{manifest.counted:,}", share)

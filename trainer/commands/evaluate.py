@@ -36,7 +36,7 @@ def evaluate(
         model: A model directory: runs/first/model, any of a run's checkpoints, or one from elsewhere.
         inputs: UTF-8 text files, plain or compressed as .gz or .zst; .jsonl and .parquet files, each record of which is
             a document; directories of these; globs in quotes; - for standard input; or token files, such as
-            tokens/val.bin. Of conversations (--chat, or token files of them) the assistant's answers are scored. None
+            tokens/val.json. Of conversations (--chat, or token files of them) the assistant's answers are scored. None
             with --tasks.
         settings: What is scored, and how.
         json_output: Print JSON instead of a table.

@@ -21,8 +21,8 @@ class ImportSettings:
     """What the files do not say."""
 
     tokenizer: Path
-    """The model's tokenizer: a folder with tokenizer.json, or with vocab.json and merges.txt; or llama2.c's
-    tokenizer.bin, where byte-level BPE can give the same ids."""
+    """The model's tokenizer: a folder with tokenizer.json, or with vocab.json and merges.txt; or a SentencePiece
+    vocabulary with byte fallback, such as Llama 2's: tokenizer.model, or llama2.c's tokenizer.bin."""
 
     num_heads: int | None = None
     """Attention heads of each layer; of CS336's state dicts."""
@@ -56,14 +56,12 @@ def import_model(source: Path, output: Path, *, settings: ImportSettings) -> Non
         settings: What the files do not say.
     """
     from shared.bpe import Tokenizer
+    from shared.bpe.formats.llama2c import ENDS, is_llama2c
     from trainer.importing.foreign import build, save
-    from trainer.importing.llama2c_tokenizer import ENDS, is_llama2c_tokenizer, read_llama2c_tokenizer
 
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise TrainerError(f"{output}: already exists; choose another folder")
-    from_llama2c = is_llama2c_tokenizer(settings.tokenizer)
-    read = read_llama2c_tokenizer if from_llama2c else Tokenizer.from_files
-    tokenizer = read(settings.tokenizer)
+    tokenizer = Tokenizer.from_files(settings.tokenizer)
     foreign = _read(source, settings)
     if tokenizer.vocab_size > foreign.config.vocab_size:
         raise UsageError(
@@ -72,7 +70,8 @@ def import_model(source: Path, output: Path, *, settings: ImportSettings) -> Non
         )
     imported = build(foreign)
     eos = tokenizer.end_of_text_id
-    save(output, imported, tokenizer, source, ends=ENDS if from_llama2c else () if eos is None else (eos,))
+    ends = ENDS if is_llama2c(settings.tokenizer) else () if eos is None else (eos,)
+    save(output, imported, tokenizer, source, ends=ends)
     for note in foreign.notes:
         logger.info("%s", note)
     logger.info("wrote %s: %s parameters. %s", output, f"{foreign.config.num_parameters:,}", imported.check)

@@ -26,7 +26,7 @@ def show(
     the others. In a file without a mask all tokens count.
 
     Args:
-        tokens: A token file, such as tokens/train.bin; or the folder, for its train.bin.
+        tokens: Token files, such as tokens/train.json; or the folder, for its train.json.
         documents: How many are shown.
         start: The first of them, counted from 0.
         most_tokens: How many tokens of a document are shown at most.
@@ -36,19 +36,19 @@ def show(
     from trainer.console.masked_text import print_document
     from trainer.tokenizer.comparison import open_tokenizer
     from trainer.tokens.inspection import documents_of_file
-    from trainer.tokens.token_file import TokenFile
+    from trainer.tokens.token_file import TokenFile, is_token_file
 
     if min(documents, most_tokens) < 1 or start < 0:
         got = f"{documents}, {most_tokens} and {start}"
         raise UsageError(f"documents and most_tokens must be at least 1, and start at least 0; got {got}")
-    path = tokens / "train.bin" if tokens.is_dir() else tokens
-    if path.suffix != ".bin":
-        raise UsageError(f"{path} is not a token file, NAME.bin; `tokens` shows those of a text")
+    path = tokens / "train.json" if tokens.is_dir() else tokens
+    if not is_token_file(path):
+        raise UsageError(f"{path} is not the manifest of token files, NAME.json; `tokens` shows those of a text")
     opened = Tokenizer.from_files(path.parent) if tokenizer is None else open_tokenizer(tokenizer)
-    file = TokenFile.open(path.parent, path.stem, fingerprint=opened.fingerprint)
+    file = TokenFile.open_path(path, fingerprint=opened.fingerprint)
     for document in documents_of_file(file, opened, start, documents, most_tokens):
         print_document(document)
     manifest = file.manifest
-    counted = "all: there is no mask" if manifest.mask is None else f"{manifest.mask.counted:,}"
+    counted = "all: there is no mask" if not manifest.has_mask else f"{manifest.counted:,}"
     sizes = f"{manifest.documents:,}", f"{manifest.count:,}"
     logger.info("%s: %s documents, %s tokens, of which the loss counts %s", path, *sizes, counted)

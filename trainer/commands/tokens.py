@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _DEFAULTS = InspectionSettings()
-_SUFFIX = ".bin"
+_SUFFIXES = (".json", ".bin")
 
 
 def tokens(source: str, *, tokenizer: Path | None = None, settings: InspectionSettings = _DEFAULTS) -> None:
@@ -27,7 +27,7 @@ def tokens(source: str, *, tokenizer: Path | None = None, settings: InspectionSe
     UTF-8 by themselves, such as half of a character, are shown as \xNN, and control characters escaped.
 
     Args:
-        source: A text in quotes; a text file or several, as for `encode`; or a token file, such as tokens/train.bin.
+        source: A text in quotes; a text file or several, as for `encode`; or token files, such as tokens/train.json.
             What has no blank, but a slash or a suffix of these, is the name of a file.
         tokenizer: A tokenizer, as for `evaluate-tokenizers`. Default: the one beside a token file.
         settings: What is shown.
@@ -71,12 +71,12 @@ def _tokens(
     from trainer.text.sources import Input, open_inputs
     from trainer.tokenizer.comparison import open_tokenizer
     from trainer.tokens.inspection import tokens_of_file, tokens_of_text
-    from trainer.tokens.token_file import TokenFile
+    from trainer.tokens.token_file import TokenFile, is_token_file
 
     path = Path(source) if is_file else None
-    if path is not None and path.suffix == _SUFFIX:
+    if path is not None and is_token_file(path):
         opened = Tokenizer.from_files(path.parent) if tokenizer is None else open_tokenizer(tokenizer)
-        file = TokenFile.open(path.parent, path.stem, fingerprint=opened.fingerprint)
+        file = TokenFile.open_path(path, fingerprint=opened.fingerprint)
         return tokens_of_file(file, opened, settings.document, start)
     if path is not None and path.suffix == ".npy":
         raise UsageError(f"{path} is an array; make a token file of it first: encode --manifest-for {path}")
@@ -108,6 +108,6 @@ def _is_name(source: str) -> bool:
         return False
     if any(map(str.isspace, source)):
         return False
-    if "/" in source or is_known(Path(source)) or Path(source).suffix == _SUFFIX:
+    if "/" in source or is_known(Path(source)) or Path(source).suffix in _SUFFIXES:
         raise TrainerError(f"{source}: there is no such file; to show the tokens of these characters, add --text")
     return False

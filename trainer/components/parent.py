@@ -38,7 +38,7 @@ class Parent:
     Attributes:
         description: Everything in it but its weights.
         tokenizer: Its tokenizer, with the tokens that the run adds.
-        config: Its architecture, with a row for each of them.
+        config: Its architecture, with a row for each of them, and the context that the run extends it to.
         resumed: Whether it is a checkpoint of the run itself.
     """
 
@@ -78,11 +78,11 @@ class Parent:
         weights = model.float().state_dict()
         if bad := next((name for name, weight in weights.items() if not weight.isfinite().all()), None):
             raise ModelFolderError(f"{self.folder}: {bad} holds weights beyond the range of float32")
+        if self.config == self.description.config and not self.added:
+            return model, dtype
         old = sorted(self.description.tokenizer.tokens)
         new = sorted(self.tokenizer.tokens.keys() - old)
-        if not new:
-            return model, dtype
-        for name in weights.keys() & {EMBEDDING, OUTPUT}:
+        for name in weights.keys() & {EMBEDDING, OUTPUT} if new else ():
             weights[name] = _with_rows(weights[name], torch.tensor(old), torch.tensor(new), self.config.vocab_size)
         with torch.device("meta"):
             larger = Transformer(self.config)
@@ -90,8 +90,13 @@ class Parent:
         return larger.to("cpu"), dtype
 
 
-def read_parent(folder: Path, extend_tokens: Sequence[str] = ()) -> Parent:
-    """Read and verify all but the weights of a model folder, and add special tokens to its tokenizer.
+def read_parent(folder: Path, extend_tokens: Sequence[str] = (), *, extend_context: int = 0) -> Parent:
+    """Read and verify all but the weights of a model folder.
+
+    Args:
+        folder: The model folder.
+        extend_tokens: Special tokens to add to its tokenizer.
+        extend_context: The context, in tokens, to extend its own to, if that is shorter.
 
     Raises:
         ModelFolderError: see `read_description`.
@@ -100,7 +105,27 @@ def read_parent(folder: Path, extend_tokens: Sequence[str] = ()) -> Parent:
     description = read_description(folder, research=True)
     tokenizer = extend_tokenizer(description.tokenizer, extend_tokens)
     rows = _rows(description.config.vocab_size, description.tokenizer.vocab_size, tokenizer.vocab_size)
-    return Parent(description, tokenizer, replace(description.config, vocab_size=rows))
+    context = max(description.config.context_length, extend_context)
+    return Parent(description, tokenizer, replace(description.config, vocab_size=rows, context_length=context))
+
+
+def parent_of(settings: TrainSettings, folder: Path) -> Parent:
+    """The model folder of `--init`, extended as the settings say.
+
+    Raises:
+        ModelFolderError: see `read_description`.
+        UsageError: a token cannot be added, or the settings contradict the folder.
+    """
+    given = settings.parent
+    longest = settings.model.context_length if given.extend_context else 0
+    parent = read_parent(folder, given.extend_tokens, extend_context=longest)
+    check_architecture(settings, parent)
+    if given.extend_context and longest <= (own := parent.description.config.context_length):
+        raise UsageError(
+            f"extend_context: context_length ({longest}) must be above the {own} of the model in --init {folder}; "
+            "give a longer one, or omit --extend-context"
+        )
+    return parent
 
 
 def check_architecture(settings: TrainSettings, parent: Parent) -> None:
@@ -119,7 +144,10 @@ def check_architecture(settings: TrainSettings, parent: Parent) -> None:
     if differing:
         raise UsageError(f"the architecture is that of {place}: omit what contradicts it: {'; '.join(differing)}")
     if context > longest:
-        raise UsageError(f"context_length ({context}) must be at most the {longest} of the model in {place}")
+        raise UsageError(
+            f"context_length ({context}) must be at most the {longest} of the model in {place}; --extend-context "
+            "lets it be longer"
+        )
 
 
 def check_tokenizer(parent: Parent, data: Path, tokenizer: Tokenizer) -> None:
@@ -159,8 +187,7 @@ def trained_config(settings: TrainSettings, vocab_size: int | None) -> ModelConf
         if vocab_size is None:
             raise UsageError("unknown vocabulary size: give --data or --vocab-size")
         return model_config(settings.model, vocab_size)
-    parent = read_parent(init, settings.parent.extend_tokens)
-    check_architecture(settings, parent)
+    parent = parent_of(settings, init)
     if vocab_size not in {None, parent.tokenizer.vocab_size, parent.config.vocab_size}:
         raise UsageError(
             f"the vocabulary has {vocab_size} tokens, and that of --init {init} {parent.tokenizer.vocab_size}: encode "
@@ -174,13 +201,19 @@ def windowed(config: ModelConfig, settings: TrainSettings) -> ModelConfig:
     return replace(config, context_length=settings.model.context_length)
 
 
-def starting_from(settings: TrainSettings, folder: Path, extend_tokens: Sequence[str] = ()) -> TrainSettings:
-    """The settings with a model folder to start from, and all that follows from it, as the command line fills it."""
-    parent = read_parent(folder)
+def starting_from(
+    settings: TrainSettings, folder: Path, extend_tokens: Sequence[str] = (), *, extend_context: int = 0
+) -> TrainSettings:
+    """The settings with a model folder to start from, and all that follows from it, as the command line fills it.
+
+    The arguments are those of `read_parent`.
+    """
+    parent = read_parent(folder, extend_context=extend_context)
     watch = replace(settings.watch, **generation_settings(parent.description.generation))
+    extends = parent.config.context_length > parent.description.config.context_length
     return replace(
         settings,
-        parent=replace(settings.parent, init=folder, extend_tokens=tuple(extend_tokens)),
+        parent=replace(settings.parent, init=folder, extend_tokens=tuple(extend_tokens), extend_context=extends),
         model=replace(settings.model, **architecture_settings(parent.config)),
         watch=watch,
     )

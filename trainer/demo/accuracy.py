@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Protocol, Self
 
 import torch
@@ -13,7 +14,7 @@ from shared.bpe import Tokenizer
 from shared.chat import ChatRenderer, Protection, TemplateFile, encode_rendered, find_end_of_turn
 from shared.lm import SamplingParams, Transformer
 from trainer.console.progress import Report
-from trainer.demo.questions import Example
+from trainer.demo.questions import Conversation
 from trainer.evaluation.sampling import sample_text
 
 _MAX_TOKENS = 32
@@ -25,21 +26,23 @@ class Accuracy:
     """The share of questions that were answered right.
 
     Attributes:
-        exact: The answer is the expected sentence, word for word.
-        fact: The answer has what had to be read in the story.
+        exact: The answer to the first question about a story is the expected sentence, word for word.
+        fact: That answer has what had to be read in the story.
         kinds: `exact` for each kind of question.
+        both: So is the answer to the next question of the same conversation.
     """
 
     exact: float
     fact: float
     kinds: dict[str, float]
+    both: float
 
 
 class Answers(Protocol):
     """Something that answers questions."""
 
-    def answer(self, question: str) -> str:
-        """The answer to a question."""
+    def answer(self, messages: Sequence[str]) -> str:
+        """The answer to the last of these messages, which the user and the assistant write in turn."""
 
 
 class Answerer:
@@ -69,21 +72,22 @@ class Answerer:
         torch.set_num_threads(self._num_threads)
         self._renderer.close()
 
-    def prompt(self, question: str) -> list[int]:
-        """The ids that a question becomes."""
-        protection = Protection(self._tokenizer.special_tokens, question, self._sources)
-        messages = [{"role": "user", "content": protection.protect(question)}]
-        return encode_rendered(
-            self._renderer.render(messages, add_generation_prompt=True), protection.mark, self._tokenizer
-        )
+    def _prompt(self, messages: Sequence[str]) -> list[int]:
+        protection = Protection(self._tokenizer.special_tokens, messages, self._sources)
+        turns = [
+            {"role": role, "content": protection.protect(text)}
+            for role, text in zip(cycle(("user", "assistant")), messages, strict=False)
+        ]
+        rendered = self._renderer.render(turns, add_generation_prompt=True)
+        return encode_rendered(rendered, protection.mark, self._tokenizer)
 
-    def answer(self, question: str) -> str:
-        """The model's answer."""
+    def answer(self, messages: Sequence[str]) -> str:
+        """The model's answer to the last of these messages, which the user and the assistant write in turn."""
         return "".join(
             sample_text(
                 self._model,
                 self._tokenizer,
-                self.prompt(question),
+                self._prompt(messages),
                 SamplingParams(temperature=0),
                 max_tokens=_MAX_TOKENS,
                 eos_token_ids=self._ends,
@@ -91,22 +95,19 @@ class Answerer:
             )
         )
 
-    def fits(self, example: Example) -> bool:
-        """Whether a question and its right answer fit into the context."""
-        length = len(self.prompt(example.message)) + len(self._tokenizer.encode(example.answer)) + 1
-        return length <= self._model.config.context_length
 
-
-def measure(answerer: Answers, asked: Sequence[Example], report: Report) -> Accuracy:
-    """Ask questions, and compare the answers with the right ones."""
+def measure(answerer: Answers, asked: Sequence[Conversation], report: Report) -> Accuracy:
+    """Ask the first two questions of conversations, and compare the answers with the right ones."""
     counts: Counter[str] = Counter()
     right: Counter[str] = Counter()
-    facts = 0
-    for number, example in enumerate(asked, start=1):
-        answer = answerer.answer(example.message).strip()
-        counts[example.kind] += 1
-        right[example.kind] += answer == example.answer
-        facts += re.search(rf"\b{re.escape(example.fact)}\b", answer, re.IGNORECASE) is not None
+    facts = both = 0
+    for number, (first, second, *_) in enumerate(asked, start=1):
+        answer = answerer.answer([first.message])
+        counts[first.kind] += 1
+        is_right = answer.strip() == first.answer
+        right[first.kind] += is_right
+        facts += re.search(rf"\b{re.escape(first.fact)}\b", answer, re.IGNORECASE) is not None
+        both += is_right and answerer.answer([first.message, answer, second.question]).strip() == second.answer
         report(number)
     kinds = {kind: right[kind] / count for kind, count in sorted(counts.items())}
-    return Accuracy(right.total() / counts.total(), facts / counts.total(), kinds)
+    return Accuracy(right.total() / counts.total(), facts / counts.total(), kinds, both / counts.total())

@@ -3,13 +3,13 @@
 import re
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from trainer.demo.cast import draw_cast
 from trainer.demo.grammar import Entity, StableRandom, expand
-from trainer.demo.plots import load_plots
+from trainer.demo.plots import Question, load_plots
 
 _FACT = re.compile(r"\[(.*)\]")
 _HELD_OUT_SHARE = 10
@@ -38,20 +38,28 @@ class Example:
 
     @property
     def message(self) -> str:
-        """Story and question, as the model is asked."""
+        """Story and question, as the model is asked first."""
         return f"{self.story}\n\n{self.question}"
 
-    @property
-    def conversation(self) -> dict[str, Any]:
-        """The question and its answer, as `encode --chat` reads them."""
-        messages = [{"role": "user", "content": self.message}, {"role": "assistant", "content": self.answer}]
-        return {"messages": messages}
+
+Conversation: TypeAlias = Sequence[Example]
+"""Questions about the same story, one after the other."""
 
 
-def examples(seed: int, *, held_out: bool) -> Iterator[Example]:
-    """Generate stories with one question each without end: the same ones for a seed, on every Python version.
+def messages_of(asked: Conversation) -> dict[str, Any]:
+    """A conversation as `encode --chat` reads it: the story is before the first question."""
+    messages = []
+    for number, each in enumerate(asked):
+        messages.append({"role": "user", "content": each.question if number else each.message})
+        messages.append({"role": "assistant", "content": each.answer})
+    return {"messages": messages}
 
-    Stories are divided by who and what is in them: a cast that is held out is in no story for training, for any seed.
+
+def conversations(seed: int, *, held_out: bool) -> Iterator[Conversation]:
+    """Generate stories with all questions about them without end: the same ones for a seed, on every Python version.
+
+    The questions of a story come in random order. Stories are divided by who and what is in them: a cast that is held
+    out is in no story for training, for any seed.
 
     Args:
         seed: Of the stories.
@@ -66,12 +74,22 @@ def examples(seed: int, *, held_out: bool) -> Iterator[Example]:
         if _is_held_out(cast.values()) is not held_out:
             continue
         story = expand(plot.templates[variant], cast, rng)
-        asked = rng.choice(plot.questions[variant])
-        question, answer = expand(asked.question, cast, rng), expand(asked.answer, cast, rng)
-        match = _FACT.search(answer)
-        assert match is not None, answer
-        if match[1].lower() in story.lower():  # some wordings of a plot leave something out
-            yield Example(story, asked.kind, asked.source, question, _FACT.sub(r"\1", answer), match[1])
+        asked = [_example(story, question, cast, rng) for question in _shuffled(plot.questions[variant], rng)]
+        # Some wordings of a plot leave something out.
+        yield [each for each in asked if each.fact.lower() in story.lower()]
+
+
+def _shuffled(questions: Sequence[Question], rng: StableRandom) -> Iterator[Question]:
+    left = list(questions)
+    while left:
+        yield left.pop(rng.choice(range(len(left))))
+
+
+def _example(story: str, asked: Question, cast: Mapping[str, Entity], rng: StableRandom) -> Example:
+    question, answer = expand(asked.question, cast, rng), expand(asked.answer, cast, rng)
+    match = _FACT.search(answer)
+    assert match is not None, answer
+    return Example(story, asked.kind, asked.source, question, _FACT.sub(r"\1", answer), match[1])
 
 
 def majority_accuracy(training: Iterable[Example], asked: Iterable[Example]) -> float:

@@ -1,5 +1,6 @@
 """The estimate of a run: memory, operations and time."""
 
+import dataclasses
 from dataclasses import dataclass
 
 from shared.lm import ModelConfig
@@ -81,18 +82,40 @@ class Estimate:
         return flops / self.speed.flops_per_second
 
 
+def pass_flops(
+    settings: TrainSettings, config: ModelConfig, *, sequences: int = 1, length: int | None = None
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Operations of the forward pass and of the backward pass, by component, under LoRA with that of the adapters.
+
+    Args:
+        settings: The run's.
+        config: The model's.
+        sequences: How many there are.
+        length: Their tokens; the context length if None.
+    """
+    forward = dataclasses.asdict(forward_flops(config, sequences=sequences, length=length))
+    if settings.lora.lora_rank is None:
+        return forward, {name: BACKWARD_PER_FORWARD * value for name, value in forward.items()}
+    # The backward pass has no product for the gradient of a frozen weight; every number of an adapter is in one
+    # product of a token in the forward pass and in two of the backward pass.
+    backward = {name: (BACKWARD_PER_FORWARD if name == "scores" else 1) * value for name, value in forward.items()}
+    adapters = 2 * sequences * (length or config.context_length) * trained_parameters(config, settings.lora)
+    return forward | {"adapters": adapters}, backward | {"adapters": BACKWARD_PER_FORWARD * adapters}
+
+
+def update_flops(settings: TrainSettings, config: ModelConfig) -> int:
+    """Operations of the optimizer's step; the numbers of adapters count as AdamW's."""
+    o = settings.optimization
+    if settings.lora.lora_rank is not None:
+        return ADAMW_FLOPS * trained_parameters(config, settings.lora)
+    return optimizer_flops(config, o.optimizer, momentum=o.momentum)
+
+
 def step_flops(settings: TrainSettings, config: ModelConfig, stage: Stage | None = None) -> int:
     """Operations of one optimizer step: of a stage of the run, or of the full batch and context."""
-    o = settings.optimization
     windows, length = (settings.total_batch_size, None) if stage is None else (stage.windows, stage.length)
-    forward = forward_flops(config, sequences=windows, length=length)
-    if settings.lora.lora_rank is not None:
-        # The backward pass has no product for the gradient of a frozen weight. Every number of an adapter is in three
-        # products of a token, and counts in the update as AdamW's.
-        frozen, tokens = forward.total - forward.scores, windows * (length or config.context_length)
-        adapters = (6 * tokens + ADAMW_FLOPS) * trained_parameters(config, settings.lora)
-        return forward.total + frozen + BACKWARD_PER_FORWARD * forward.scores + adapters
-    return (1 + BACKWARD_PER_FORWARD) * forward.total + optimizer_flops(config, o.optimizer, momentum=o.momentum)
+    passes = pass_flops(settings, config, sequences=windows, length=length)
+    return sum(value for one in passes for value in one.values()) + update_flops(settings, config)
 
 
 def estimate_run(

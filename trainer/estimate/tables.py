@@ -10,9 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from shared.lm import ModelConfig
-from shared.lm.accounting import BACKWARD_PER_FORWARD, count_parameters, forward_flops, optimizer_flops
+from shared.lm.accounting import count_parameters, forward_flops, optimizer_flops
 from trainer.components.lora import trained_parameters
-from trainer.estimate.estimate import Estimate
+from trainer.estimate.estimate import Estimate, pass_flops, update_flops
 
 _GIB = 1 << 30
 
@@ -42,7 +42,7 @@ def to_json(
     """
     e, m, speed, o = estimate, estimate.memory, estimate.speed, estimate.settings.optimization
     parameters = count_parameters(e.config)
-    forward = forward_flops(e.config, length=length)
+    forward, backward = pass_flops(e.settings, e.config, length=length)
     return {
         "machine": {
             "name": e.target.name,
@@ -53,12 +53,9 @@ def to_json(
         "trained_parameters": trained_parameters(e.config, e.settings.lora),
         "flops": {
             "sequence_length": length or e.config.context_length,
-            "forward": {**dataclasses.asdict(forward), "total": forward.total},
-            "backward": {
-                **{name: BACKWARD_PER_FORWARD * value for name, value in dataclasses.asdict(forward).items()},
-                "total": BACKWARD_PER_FORWARD * forward.total,
-            },
-            "optimizer_step": optimizer_flops(e.config, o.optimizer, momentum=o.momentum),
+            "forward": forward | {"total": sum(forward.values())},
+            "backward": backward | {"total": sum(backward.values())},
+            "optimizer_step": update_flops(e.settings, e.config),
             "step": e.step_flops,
         },
         "memory": {**dataclasses.asdict(m), "total": m.total, "available": e.target.memory},

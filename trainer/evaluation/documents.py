@@ -15,14 +15,15 @@ from shared.chat import TemplateFile
 from trainer.conversations.messages import FIELDS
 from trainer.errors import UsageError
 from trainer.evaluation.windows import Ids, Mask
+from trainer.settings.encode import TRAIN, VALIDATION
 from trainer.text.documents import labeled_texts, text_blocks, up_to_separators
 from trainer.text.memory import EncodingMemory
 from trainer.text.sources import STANDARD_INPUT, TEXT_BYTES, Input, Records, expand, open_inputs, open_records
 from trainer.text.utf8 import has_text
 from trainer.tokens.conversation_encoder import ConversationEncoder, LengthLimit
-from trainer.tokens.encode import end_of_text_id
-from trainer.tokens.parallel_encoder import EncodedChunk
-from trainer.tokens.token_file import TokenFile
+from trainer.tokens.encoded_chunk import EncodedChunk
+from trainer.tokens.job import end_of_text_id
+from trainer.tokens.token_file import TokenFile, is_token_file
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class DocumentReader:
         """The files that the command line names.
 
         Args:
-            named: As in `open_inputs`, and token files: NAME.bin with the manifest NAME.json beside it.
+            named: As in `open_inputs`, and token files: their manifest NAME.json, or NAME.bin.
 
         Raises:
             UsageError: If nothing is named, or no file matches.
@@ -101,14 +102,14 @@ class DocumentReader:
         return [opened for given in named for opened in self._open(given)]
 
     def _open(self, given: Path) -> Iterator[OpenedFile]:
-        token_files = given.is_dir() and sorted(given.glob("*.bin"))
-        if token_files:
-            raise UsageError(f"{given} is a directory of token files: name one of them, such as {token_files[-1]}")
-        for path in expand(given):
+        manifests = [given / f"{name}.json" for name in (VALIDATION, TRAIN) if (given / f"{name}.json").exists()]
+        if manifests:
+            raise UsageError(f"{given} is a directory of token files: name one of them, such as {manifests[0]}")
+        for path in [given] if is_token_file(given) else expand(given):
             name = _name(path if self.by == "file" else given)
-            if path.suffix == ".bin":
+            if is_token_file(path):
                 self._refuse_field(path)
-                file = TokenFile.open(path.parent, path.stem, fingerprint=self.tokenizer.fingerprint)
+                file = TokenFile.open_path(path, fingerprint=self.tokenizer.fingerprint)
                 file.verify()
                 yield OpenedFile(name, file.manifest.bytes, partial(self._read_tokens, name, file))
                 continue
@@ -131,7 +132,7 @@ class DocumentReader:
 
     def _read_tokens(self, name: str, file: TokenFile) -> Iterator[Part]:
         end = file.manifest.end_of_text_id
-        if file.manifest.mask is not None:
+        if file.manifest.has_mask:
             for ids, mask in file.masked_blocks():
                 yield from _conversations(name, ids, mask, end)
             return

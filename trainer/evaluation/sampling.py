@@ -58,7 +58,7 @@ def sample_text(
     Raises:
         SamplingError: the model gives no finite probabilities.
     """
-    decoder = StreamDecoder(tokenizer, skip_special_tokens=True)
+    decoder = StreamDecoder(tokenizer, skip_special_tokens=True, continues=tokenizer.have_text(ids))
     for token in generate(
         model, ids, params, max_tokens=max_tokens, eos_token_ids=eos_token_ids, valid_tokens=valid_tokens
     ):

@@ -8,6 +8,7 @@ from shared.bpe.patterns.named import PATTERNS, split
 from shared.bpe.vocabulary import Vocabulary
 from shared.lm.description import ModelDescription
 from trainer.errors import TrainerError
+from trainer.export.gguf_pieces import add_pieces
 
 # llama.cpp's names of pretokenizers with the same matches, and whether it takes a pretoken that is a token as it is.
 # Its names for cl100k and o200k match other text: white space at a text's end, and letters that are not ASCII.
@@ -23,20 +24,31 @@ def add_tokenizer(writer: GGUFWriter, model: ModelDescription) -> list[str]:
     Raises:
         TrainerError: llama.cpp gives other ids; names what it cannot do.
     """
-    tokenizer, vocabulary = model.tokenizer, model.tokenizer.vocabulary
+    vocabulary, size = model.tokenizer.vocabulary, model.config.vocab_size
+    add = add_pieces if vocabulary.byte_tokens else _add_byte_level
+    stripping = [token.content for token in vocabulary.added if token.lstrip or token.rstrip]
+    if stripping:
+        raise TrainerError(
+            f"the added token {stripping[0]!r} strips white space around it, which a GGUF file cannot express"
+        )
+    notes = add(writer, vocabulary, size)
+    _add_ends(writer, model)
+    return notes + _notes(model)
+
+
+def _add_byte_level(writer: GGUFWriter, vocabulary: Vocabulary, size: int) -> list[str]:
+    """As `add_pieces`."""
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(_pretokenizer(tokenizer))
-    texts, kinds = _entries(vocabulary, model.config.vocab_size)
+    writer.add_tokenizer_pre(_pretokenizer(vocabulary))
+    texts, kinds = _entries(vocabulary, size)
     writer.add_token_list(texts)
     writer.add_token_types(kinds)
     printable = {token: to_printable(data) for token, data in vocabulary.tokens.items()}
     writer.add_token_merges([f"{printable[left]} {printable[right]}" for left, right in vocabulary.merges])
-    _add_ends(writer, model)
-    return _notes(model)
+    return []
 
 
-def _pretokenizer(tokenizer: Tokenizer) -> str:
-    vocabulary = tokenizer.vocabulary
+def _pretokenizer(vocabulary: Vocabulary) -> str:
     names = {PATTERNS[name]: name for name in _PRETOKENIZERS}
     name = names.get(vocabulary.pattern)
     if name is None:
@@ -47,13 +59,8 @@ def _pretokenizer(tokenizer: Tokenizer) -> str:
         )
     if vocabulary.prefix_space or vocabulary.prepended_space:
         raise TrainerError("the tokenizer puts a space before a text, which llama.cpp does not do for byte-level BPE")
-    stripping = [token.content for token in vocabulary.added if token.lstrip or token.rstrip]
-    if stripping:
-        raise TrainerError(
-            f"the added token {stripping[0]!r} strips white space around it, which a GGUF file cannot express"
-        )
     theirs, takes_whole = _PRETOKENIZERS[name]
-    if takes_whole != vocabulary.ignore_merges and (different := _not_merged_to_itself(tokenizer)):
+    if takes_whole != vocabulary.ignore_merges and (different := _not_merged_to_itself(vocabulary)):
         raise TrainerError(
             f"{len(different)} tokens such as {different[0]!r} are not what their own merges give, and llama.cpp's "
             f"{theirs} {'takes' if takes_whole else 'does not take'} such pretokens as they are"
@@ -61,9 +68,8 @@ def _pretokenizer(tokenizer: Tokenizer) -> str:
     return theirs
 
 
-def _not_merged_to_itself(tokenizer: Tokenizer) -> list[str]:
+def _not_merged_to_itself(vocabulary: Vocabulary) -> list[str]:
     """Tokens that are one pretoken each, and that merges do not give for their own text."""
-    vocabulary = tokenizer.vocabulary
     merged = Tokenizer(_without_ignoring(vocabulary))
     different = []
     for token, data in vocabulary.tokens.items():

@@ -9,6 +9,7 @@ from trainer.runs.json_types import has_type
 from trainer.runs.results import RunResults
 from trainer.settings.fields import names_affecting
 from trainer.settings.train import TrainSettings
+from trainer.tokens.manifest import data_hash
 
 _MOST_NAMES = 10
 
@@ -140,7 +141,7 @@ def cautions(runs: Sequence[RunResults]) -> list[str]:
         )
     else:
         texts = {
-            ((run.record["data"].get("validation") or {}).get("sha256"), repr(run.settings.get("eval_tokens")))
+            (data_hash(run.record["data"].get("validation") or {}), repr(run.settings.get("eval_tokens")))
             for run in runs
             if "data" in run.record
         }

@@ -34,7 +34,7 @@ _PARTS = {
     "parameters": int,
     "trained_parameters": int,
     "tokens": int,
-    "data": {"fingerprint": (None, str), "validation": (None, {"sha256": (None, str)})},
+    "data": {"fingerprint": (None, str), "validation": (None, {"hash": (None, str), "sha256": (None, str)})},
 }
 _PACKAGES = ("ownlm", "torch", "numpy", "safetensors")
 _CODE = Path(__file__).resolve().parent.parent

@@ -32,12 +32,16 @@ class EncodeSettings(DocumentSettings):
     seed: int = setting(0, minimum=0)
     """Decides which documents go to `val`. The first one always goes to `train`."""
 
+    shard_tokens: int = setting(100_000_000, minimum=1)
+    """The most tokens of a file. The text is encoded in parts of three bytes for each, which are kept after Ctrl-C, a
+    full disk or a crash: the same command continues."""
+
     threads: int | None = setting(None, minimum=1, affects="machine")
     """Threads that encode. Default: one for each core."""
 
-    resume: Annotated[bool, Parameter(negative="")] = setting(False, affects="watching")
-    """Continue after Ctrl-C, a full disk or a crash of the same command; input files that were finished are
-    kept."""
+    ray: str | None = setting(None, affects="machine")
+    """Encode on all nodes of a Ray cluster, which read and write the files under the same names: HOST:PORT, `auto` for
+    the cluster that this machine belongs to, or `local`. The result is the same."""
 
     overwrite: Annotated[bool, Parameter(negative="")] = setting(False, affects="watching")
     """Replace token files in the output directory, and what an interrupted run left there."""

@@ -213,7 +213,7 @@ class TrainSettings(Settings):
     """All settings of one training run."""
 
     data: Path
-    """Folder that `encode` wrote: train.bin, val.bin if there is one, and the tokenizer."""
+    """Folder that `encode` wrote: the shards of `train`, those of `val` if there are any, and the tokenizer."""
 
     output: Path = field(metadata={"affects": "watching"})
     """Folder of the run: train.toml, metrics.jsonl, checkpoints/, and at the end model/."""

@@ -39,5 +39,9 @@ class VocabSettings(TextSettings):
     threads: int | None = setting(None, minimum=1, affects="machine")
     """Threads that count. Default: one for each core."""
 
+    ray: str | None = setting(None, affects="machine")
+    """Count on all nodes of a Ray cluster, which read the files under the same names: HOST:PORT, `auto` for the cluster
+    that this machine belongs to, or `local`. The result is the same."""
+
     overwrite: Annotated[bool, Parameter(negative="")] = setting(False, affects="watching")
     """Replace a tokenizer that is in the output directory."""

@@ -200,7 +200,7 @@ def _with_order_of_data(run: PlannedRun) -> TrainSettings:
     if optimization.data_order is None:
         # A sweep that makes vocabularies encodes plain text.
         tokens = None if VOCAB_SIZE in run.changes else TokenFile.open(run.settings.data, "train").manifest
-        optimization = optimization.for_data(has_mask=tokens is not None and tokens.mask is not None)
+        optimization = optimization.for_data(has_mask=tokens is not None and tokens.has_mask)
     return dataclasses.replace(run.settings, optimization=optimization)
 
 

@@ -104,11 +104,11 @@ def hold_out(
     """
     left = list(sources)
     specials = Specials(map(encode_utf8, special_tokens))
-    taken: list[_WithoutBeginning] = []
+    taken: list[WithoutBeginning] = []
     for index in sorted(range(len(left)), key=lambda index: left[index].name):
         if size > 0 and left[index].version is not None:
             try:
-                rest = _WithoutBeginning(left[index], specials)
+                rest = WithoutBeginning(left[index], specials)
             except TooLongError:
                 continue
             valid_utf8(rest.beginning, rest.name, 0, errors)
@@ -123,11 +123,11 @@ def hold_out(
     return left, HeldOut(name, tuple(rest.beginning for rest in taken))
 
 
-class _WithoutBeginning:
+class WithoutBeginning:
     """A source without its first chunk, and that chunk."""
 
     def __init__(self, source: Source, specials: Specials):
-        self._source = source
+        self.source = source
         first = next(source.chunks(specials, 0, _LONGEST_PART), None)
         self.beginning = b"" if first is None else first.read().tobytes()
         self.name = source.name
@@ -136,4 +136,4 @@ class _WithoutBeginning:
 
     def chunks(self, specials: Specials, begin: int, longest: int = 1 << 62) -> Iterator[Chunk]:
         """As in `Source`."""
-        return self._source.chunks(specials, max(begin, len(self.beginning)), longest)
+        return self.source.chunks(specials, max(begin, len(self.beginning)), longest)

@@ -10,7 +10,8 @@ from trainer.errors import UsageError
 from trainer.settings.tokenizer_comparison import ComparisonSettings
 from trainer.text.memory import EncodingMemory
 from trainer.text.sources import Input
-from trainer.tokens.parallel_encoder import EndOfInput, ParallelEncoder
+from trainer.tokens.encoded_chunk import EndOfInput
+from trainer.tokens.parallel_encoder import ParallelEncoder
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,21 @@
 """Training a tokenizer on text."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from shared.bpe import SourceError, TokenizerError, TrainingResult, resolve_pattern, train_bpe_from_sources
 from shared.bpe.training import TrainingStoppedError
 from shared.system.files import to_json, write_text
 from shared.system.stages import Stage, no_stage
+from trainer.cluster.ray_cluster import check_ray, ray_cluster
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
 from trainer.settings.vocab import VocabSettings
 from trainer.text.sources import open_sources
 from trainer.text.utf8 import CorpusError
+from trainer.tokenizer.cluster_counting import count_on_cluster
 from trainer.tokenizer.held_out import HeldOut, from_file, hold_out, parse_held_out
 from trainer.tokenizer.report import TokenizerReport
 
@@ -57,7 +61,7 @@ def train_tokenizer(
             result, sample = _train(paths, settings, stop, stage, progress=progress, merge_progress=merge_progress)
         except SourceError as error:
             raise CorpusError(str(error)) from None
-        except TrainingStoppedError:
+        except (TrainingStoppedError, InterruptedRunError):
             assert stop.signal_number is not None
             raise InterruptedRunError(
                 "stopped before the tokenizer was complete; nothing was written: run the same command again",
@@ -83,6 +87,8 @@ def _train(
     merge_progress: Callable[[int, int], None] | None,
 ) -> tuple[TrainingResult, HeldOut | None]:
     special_tokens, errors = settings.special_token, settings.errors
+    if settings.ray is not None:
+        check_ray()
     sources = open_sources(paths, text_field=settings.text_field, separator=next(iter(special_tokens), None))
     held_out, sample = parse_held_out(settings.held_out, paths), None
     with stage("hold out"):
@@ -90,18 +96,23 @@ def _train(
             sample = from_file(held_out, special_tokens, settings.text_field, errors)
         elif held_out:
             sources, sample = hold_out(sources, held_out, special_tokens, errors)
-    result = train_bpe_from_sources(
-        sources,
-        settings.vocab_size,
-        special_tokens=special_tokens,
-        pattern=settings.pattern,
-        min_count=settings.min_count,
-        errors=errors,
-        threads=settings.threads,
-        memory_limit=settings.memory_bytes,
-        should_stop=lambda: bool(stop),
-        stage=stage,
-        bytes_progress=progress,
-        progress=merge_progress,
-    )
+    with ExitStack() as stack:
+        elsewhere = None
+        if settings.ray is not None:
+            elsewhere = partial(count_on_cluster, stack.enter_context(ray_cluster(settings.ray, stop)), sources)
+        result = train_bpe_from_sources(
+            sources,
+            settings.vocab_size,
+            special_tokens=special_tokens,
+            pattern=settings.pattern,
+            min_count=settings.min_count,
+            errors=errors,
+            threads=settings.threads,
+            memory_limit=settings.memory_bytes,
+            should_stop=lambda: bool(stop),
+            stage=stage,
+            bytes_progress=progress,
+            progress=merge_progress,
+            count_elsewhere=elsewhere,
+        )
     return result, sample

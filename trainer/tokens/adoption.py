@@ -1,22 +1,24 @@
 """Manifests for arrays of token ids that other programs wrote, so that `train` accepts them."""
 
-import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import xxhash
 
 from shared.bpe import SourceError, Tokenizer
-from shared.system.files import to_json, write_text
 from shared.system.stages import Stage, no_stage, staged
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import InterruptedRunError, UsageError
 from trainer.settings.encode import EncodeSettings
-from trainer.tokens.encode import end_of_text_id, refuse_other_tokenizer
-from trainer.tokens.encoding_state import EncodingState
+from trainer.storage.folder import LocalFolder
+from trainer.tokens.assembly import manifest_of
+from trainer.tokens.job import EncodingJob, end_of_text_id
+from trainer.tokens.manifest import Manifest, Shard, Source, TokenFileError, dtype_for
+from trainer.tokens.output import Output
+from trainer.tokens.shard_writer import ShardWriter, token_lengths
 from trainer.tokens.token_array import AnyIds, TokenArray
-from trainer.tokens.token_file import Ids, Manifest, Source, TokenFileError, dtype_for, refuse_existing
-from trainer.tokens.writer import TokenFileWriter, Written, manifest_of, token_lengths
+from trainer.tokens.token_file import Ids
 
 
 def adopt_array(
@@ -31,7 +33,7 @@ def adopt_array(
     """Make a token file of an array, checked against a tokenizer, and save the tokenizer beside it.
 
     Without an output directory only the manifest and the tokenizer are written, beside the file, which must be named
-    SPLIT.bin and be a token file in all but its manifest; otherwise it is written again, to OUTPUT/SPLIT.bin.
+    SPLIT.bin and be a token file in all but its manifest; otherwise it is written again, to shards in OUTPUT.
 
     Args:
         array: The ids; a document ends at each end-of-text id.
@@ -44,25 +46,32 @@ def adopt_array(
     Raises:
         UsageError: The settings do not fit the tokenizer or the file.
         TokenFileError: A number is not an id of the tokenizer, or a file is in the way.
-        StateError: Another process writes to the directory.
+        StorageError: The output cannot be written, or another process writes to it.
         InterruptedRunError: A signal stopped it; nothing is kept.
     """
-    if settings.val_fraction is not None or settings.resume:
-        raise UsageError(
-            "--manifest-for takes an array as it is: it cannot be combined with --val-fraction or --resume"
-        )
+    if settings.val_fraction is not None:
+        raise UsageError("--manifest-for takes an array as it is: it cannot be combined with --val-fraction")
     ends = end_of_text_id(tokenizer, settings.document_separator)
     name = settings.split
     in_place = output is None or _is_same(array.path, output / f"{name}.bin")
     if output is None or in_place:
         _check_in_place(array, tokenizer, name)
         output = array.path.parent
+    elif _is_same(array.path.parent, output) and array.path.name.startswith(f"{name}-"):
+        raise UsageError(f"{array.path} may be one of the files that are replaced; name another --output directory")
+    out = Output(LocalFolder(output), [name])
     if not settings.overwrite:
-        refuse_existing(output, [name], ("json",) if in_place else ("bin", "json"))
-        refuse_other_tokenizer(tokenizer, output)
+        if not in_place and out.unfinished() is not None:
+            raise TokenFileError(
+                f"{out.folder.path(out.state)} contains the work of an interrupted run of `encode`; finish that, or "
+                "drop it with --overwrite"
+            )
+        out.refuse_existing(manifests_only=in_place)
+        out.refuse_other_tokenizer(tokenizer)
+    job = EncodingJob([], tokenizer, settings, ends)
     write = _write_manifest if in_place else _write_again
     with stop_on_signals() as stop:
-        return write(_Reading(array, tokenizer, ends, stop, stage=stage, progress=progress), output, settings)
+        return write(_Reading(array, tokenizer, ends, stop, stage=stage, progress=progress), out, job)
 
 
 class _Reading:
@@ -86,7 +95,7 @@ class _Reading:
         self._progress = progress
         self._is_id = np.zeros(tokenizer.vocab_size, np.bool_)
         self._is_id[list(tokenizer.tokens)] = True
-        self._digest = hashlib.sha256()
+        self._digest = xxhash.xxh3_128()
         self._documents = 0
 
     def blocks(self) -> Iterator[tuple[Ids, int]]:
@@ -158,7 +167,7 @@ def _check_in_place(array: TokenArray, tokenizer: Tokenizer, name: str) -> None:
         )
 
 
-def _write_manifest(reading: _Reading, output: Path, settings: EncodeSettings) -> Manifest:
+def _write_manifest(reading: _Reading, out: Output, job: EncodingJob) -> Manifest:
     """The manifest beside an array that stays as it is."""
     lengths = token_lengths(reading.tokenizer, reading.ends)
     size = 0
@@ -166,32 +175,29 @@ def _write_manifest(reading: _Reading, output: Path, settings: EncodeSettings) -
         with reading.stage("count bytes of text", ids.nbytes):
             size += int(lengths[ids].sum())
     source = reading.source()
-    written = Written(reading.array.count, source.documents, size, source.sha256)
-    manifest = manifest_of(written, reading.tokenizer, reading.ends, (source,))
-    reading.tokenizer.save(output)
-    write_text(output / f"{settings.split}.json", to_json(manifest.to_dict()))
-    return manifest
+    shard = Shard(reading.array.path.name, 0, reading.array.count, source.documents, size, source.hash)
+    return _committed(reading, out, manifest_of(job, [shard], [source]))
 
 
-def _write_again(reading: _Reading, output: Path, settings: EncodeSettings) -> Manifest:
-    """A token file with the same ids, which appears as a whole."""
-    tokenizer, name = reading.tokenizer, settings.split
-    state = EncodingState(output, [], tokenizer, settings)
-    if state.exists and not settings.overwrite:
-        raise TokenFileError(
-            f"{state.folder.path} contains the work of an interrupted run of `encode`; finish that with --resume, or "
-            "drop it with --overwrite"
-        )
-    with state.folder.locked():
+def _write_again(reading: _Reading, out: Output, job: EncodingJob) -> Manifest:
+    """Shards with the same ids."""
+    with out.scratch() as scratch:
+        out.forget()
+        out.drop()
+        writer = ShardWriter(job.target(out.folder, scratch), f"{job.settings.split}-00000")
         try:
-            state.clear()
-            with TokenFileWriter(
-                output / f"{name}.bin", tokenizer, reading.ends, partial=state.partial(name)
-            ) as writer:
-                for ids, documents in reading.blocks():
-                    with reading.stage("write token file", ids.nbytes):
-                        writer.write(ids, documents)
-                tokenizer.save(output)
-                return writer.commit((reading.source(),))
-        finally:
-            state.remove()
+            for ids, _ in reading.blocks():
+                with reading.stage("write token file", ids.nbytes):
+                    writer.write(ids)
+            shards = writer.finish()
+        except BaseException:
+            writer.close()
+            raise
+        return _committed(reading, out, manifest_of(job, shards, [reading.source()]))
+
+
+def _committed(reading: _Reading, out: Output, manifest: Manifest) -> Manifest:
+    for name, content in reading.tokenizer.files().items():
+        out.folder.write(name, content.encode())
+    out.commit({out.splits[0]: manifest})
+    return manifest

@@ -20,7 +20,6 @@ from shared.chat import (
     RenderedAnswers,
     TemplateFile,
     find_end_of_turn,
-    split_rendered,
 )
 from shared.system.stages import Stage, no_stage, staged
 from trainer.conversations.messages import Messages, UnusableError, read_conversation
@@ -28,7 +27,8 @@ from trainer.errors import TrainerError
 from trainer.text.memory import EncodingMemory
 from trainer.text.sources import Input, Records
 from trainer.text.utf8 import CorpusError
-from trainer.tokens.parallel_encoder import EncodedChunk, EndOfInput, Findings, Job, in_order, record_batches
+from trainer.tokens.encoded_chunk import EncodedChunk, EndOfInput, Findings
+from trainer.tokens.parallel_encoder import Job, in_order, record_batches
 from trainer.tokens.token_file import Ids, Mask, dtype_for
 
 logger = logging.getLogger(__name__)
@@ -40,12 +40,12 @@ class _Piece(NamedTuple):
     """A part of a rendered conversation.
 
     Attributes:
-        content: Its text, or the id of an added token.
+        content: Its text as `Tokenizer.encode_segments` takes it, or an added token.
         counted: Whether the loss counts its tokens.
         ends_answer: Whether an answer ends with it.
     """
 
-    content: str | int
+    content: str | AddedToken
     counted: bool
     ends_answer: bool
 
@@ -158,10 +158,10 @@ class ConversationEncoder:
                 _add(findings, error.kind, f"{place}: {error.detail}")
                 continue
             usable.append(place)
-        size = sum(len(text.encode()) for text, _ in records)
-        with self._stage("encode", size):
+        data = "".join(text for text, _ in records).encode(errors="surrogatepass")
+        with self._stage("encode", len(data)):
             ids, mask = self._joined(pieces, usable, findings)
-        return EncodedChunk(ids, False, b"", size, None, 0, mask, findings)
+        return EncodedChunk(ids, False, data, None, 0, mask, findings)
 
     def _render(self, conversations: Sequence[Messages]) -> list[tuple[RenderedAnswers, str] | ChatTemplateError]:
         """Each with the mark that is in its special tokens."""
@@ -203,7 +203,9 @@ class ConversationEncoder:
         pieces: list[_Piece] = []
 
         def add(part: str, is_counted: bool) -> None:
-            pieces.extend(_Piece(each, is_counted, False) for each in split_rendered(part, mark, self._tokenizer))
+            previous = pieces[-1].content if pieces else None
+            segments = self._tokenizer.split_marked(part, mark, previous)
+            pieces.extend(_Piece(each, is_counted, False) for each in segments)
 
         place = 0
         for number, (begin, end) in enumerate(answers):
@@ -219,12 +221,12 @@ class ConversationEncoder:
     ) -> tuple[Ids, Mask]:
         """The ids of the conversations that fit, one after the other, and their mask."""
         texts = [piece.content for pieces in conversations for piece in pieces if isinstance(piece.content, str)]
-        encoded = iter(self._tokenizer.encode_batch_to_numpy(texts, max_threads=1))
+        encoded = iter(self._tokenizer.encode_segments(texts))
         parts: list[Ids] = [np.empty(0, self._dtype)]
         counted: list[bool] = [False]
         for pieces, place in zip(conversations, places, strict=True):
             own = [
-                next(encoded) if isinstance(piece.content, str) else np.array([piece.content], np.uint32)
+                next(encoded) if isinstance(piece.content, str) else np.array([piece.content.id], np.uint32)
                 for piece in pieces
             ]
             kept = self._num_kept(pieces, [len(part) for part in own], place, findings)
@@ -233,18 +235,20 @@ class ConversationEncoder:
             parts += own[:kept]
             counted += [piece.counted for piece in pieces[:kept]]
             last = pieces[kept - 1]
-            if last.content != self._end_of_text_id:
+            if not self._is_end(last):
                 parts.append(np.array([self._end_of_text_id], np.uint32))
                 # Where the template ends an answer with no token, this is what ends it.
                 counted.append(last.ends_answer and last.counted and self._end_of_turn is None)
         mask = np.repeat(np.array(counted, np.uint8), [len(part) for part in parts])
         return np.concatenate(parts).astype(self._dtype), mask
 
+    def _is_end(self, piece: _Piece) -> bool:
+        return isinstance(piece.content, AddedToken) and piece.content.id == self._end_of_text_id
+
     def _num_kept(self, pieces: Sequence[_Piece], lengths: Sequence[int], place: str, findings: Findings) -> int:
         """How many pieces of a conversation are kept; 0 where it is left out."""
-        end = self._end_of_text_id
-        if any(piece.content == end for piece in pieces[:-1]):
-            token = self._tokenizer.token_bytes(end).decode()
+        if any(map(self._is_end, pieces[:-1])):
+            token = self._tokenizer.token_bytes(self._end_of_text_id).decode()
             raise TrainerError(
                 f"{place}: the chat template writes the token that ends documents, {token!r}, within a conversation; "
                 "let another special token of the tokenizer end them (--separator)"
@@ -253,7 +257,7 @@ class ConversationEncoder:
         if context is None:
             return len(pieces)
         lengths_with_end = zip(pieces, itertools.accumulate(lengths), strict=True)
-        fits = [length + (piece.content != end) <= context + 1 for piece, length in lengths_with_end]
+        fits = [length + (not self._is_end(piece)) <= context + 1 for piece, length in lengths_with_end]
         if fits[-1]:
             return len(pieces)
         too_long = f"longer than a context of {context:,} tokens"

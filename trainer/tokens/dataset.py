@@ -75,17 +75,16 @@ def open_training_data(folder: Path, *, verify: bool = True) -> TrainingData:
 
 def _open_templates(folder: Path, files: Sequence[TokenFile]) -> TemplateFile | None:
     """The templates that token files of conversations were encoded with, which are beside them."""
-    if all(file.manifest.mask is None for file in files):
+    if all(not file.manifest.has_mask for file in files):
         return None
     try:
         templates = read_templates(folder)
     except ChatTemplateError as error:
         raise TrainerError(str(error)) from None
     for file in files:
-        mask = file.manifest.mask
-        if mask is None:
+        if not file.manifest.has_mask:
             raise TokenFileError(f"{file.path} has no mask, but that beside it has one: encode both with --chat")
-        if templates is None or templates_sha256(templates) != mask.chat_template:
+        if templates is None or templates_sha256(templates) != file.manifest.chat_template:
             raise TokenFileError(
                 f"{file.path} was encoded with another chat template than that in {folder}; encode the conversations "
                 "again"

@@ -1,30 +1,32 @@
-"""Text to token files: in one pass and in bounded memory. An interrupted run keeps the inputs that it has finished."""
+"""Text to token files: in one pass and in bounded memory. The same command goes on where an interrupted one stopped."""
 
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from shared.bpe import Tokenizer
 from shared.chat import write_templates
-from shared.system.cpu_count import available_processors
-from shared.system.files import write_text
 from shared.system.stages import Stage, no_stage
 from shared.system.thread_pool import WorkPool
-from trainer.console.signals import StopRequest, stop_on_signals
-from trainer.conversations.messages import FIELDS
+from trainer.cluster.ray_cluster import check_ray
+from trainer.console.signals import stop_on_signals
 from trainer.conversations.template import ChosenTemplate
-from trainer.errors import InterruptedRunError, TrainerError, UsageError
-from trainer.settings.encode import EncodeSettings
-from trainer.text.memory import EncodingMemory
-from trainer.text.sources import open_inputs, open_records
-from trainer.tokens.conversation_encoder import ConversationEncoder, LengthLimit
-from trainer.tokens.encoding_pass import EncodingPass
-from trainer.tokens.encoding_state import EncodingState, Finished
-from trainer.tokens.parallel_encoder import EncodedChunk, EndOfInput, Findings, ParallelEncoder
-from trainer.tokens.token_file import Manifest, TokenFileError, refuse_existing
-from trainer.tokens.writer import TokenFileWriter, WriteError, Written
+from trainer.errors import InterruptedRunError
+from trainer.settings.encode import VALIDATION, EncodeSettings
+from trainer.storage.folder import LocalFolder, StorageError
+from trainer.tokens.assembly import assemble, check_not_empty
+from trainer.tokens.cluster_encoder import encode_parts_on_cluster
+from trainer.tokens.encoded_chunk import Findings
+from trainer.tokens.hold_out import hold_out_end
+from trainer.tokens.job import EncodingJob
+from trainer.tokens.manifest import Manifest, TokenFileError
+from trainer.tokens.output import Output, Records
+from trainer.tokens.part_encoder import Watch, encode_parts
+from trainer.tokens.part_writer import add_findings
+from trainer.tokens.shard_writer import Target
 
 _DEFAULTS = EncodeSettings()
 
@@ -39,6 +41,7 @@ class EncodingReport:
         replaced: Characters U+FFFD put in place of bytes that are not UTF-8.
         end_is_held_out: Whether the end of the text is for validation, since there were too few documents.
         findings: Of conversations: what was wrong with some of them, how many, and where the first was.
+        parts_kept: Parts of the text that an earlier run had encoded.
     """
 
     manifests: Mapping[str, Manifest]
@@ -46,6 +49,7 @@ class EncodingReport:
     replaced: int
     end_is_held_out: bool = False
     findings: Findings = field(default_factory=dict)
+    parts_kept: int = 0
 
 
 def encode_files(
@@ -58,7 +62,7 @@ def encode_files(
     stage: Stage = no_stage,
     progress: Callable[[int], None] | None = None,
 ) -> EncodingReport:
-    """Encode text into OUTPUT/SPLIT.bin and OUTPUT/SPLIT.json, with the tokenizer saved beside them.
+    """Encode text into shards OUTPUT/SPLIT-00000.bin, ... and OUTPUT/SPLIT.json, with the tokenizer saved beside them.
 
     A document of a text is what lies between two separators, or between a separator and an edge of its file; after the
     last separator of a file there is none, unless text other than white space follows. A record of JSON lines or
@@ -66,10 +70,10 @@ def encode_files(
     after the last separator of a file is kept, without such an id. So decoding gives text files back byte for byte,
     one after the other, with a separator added where a file, or what is left of it for training, ends in a document.
 
-    The result is the same whatever the number of threads, and however often the run was interrupted. SIGINT, SIGTERM, a
-    full disk and a killed process leave the directory OUTPUT/encode-state-SPLIT, from which `resume` continues after
-    the last input that was finished when the state was saved, every few seconds. Standard input and pipes can be read
-    only once, so that nothing is kept where they are among the inputs.
+    The result is the same whatever the number of threads, and however often the run was interrupted. The text is
+    encoded in parts, and what SIGINT, SIGTERM, a full disk, an error or a killed process leaves of finished ones is
+    compared with its hashes and kept by the same call. Standard input and pipes can be read only once, so that nothing
+    is kept where they are among the inputs.
 
     Args:
         paths: As in `open_inputs`; read in order, and never as a whole.
@@ -83,178 +87,197 @@ def encode_files(
     Raises:
         UsageError: If the settings do not fit the tokenizer or the inputs.
         CorpusError: If an input cannot be read as UTF-8, or a part of it does not fit into the memory.
-        TokenFileError: If a token file exists already, or one that is asked for would be empty.
-        StateError: If there is nothing to resume, or it is of another run.
+        TokenFileError: If other token files exist already, or one that is asked for would be empty.
+        StorageError: If the output cannot be written.
         InterruptedRunError: If a signal stopped it.
     """
-    ends = end_of_text_id(tokenizer, settings.document_separator)
-    inputs = open_inputs(paths, text_field=settings.text_field) if template is None else open_records(paths, FIELDS)
-    threads = settings.threads or available_processors()
+    if settings.ray is not None:
+        check_ray()
+    job = EncodingJob.open(paths, tokenizer, settings, template)
+    out = Output(LocalFolder(output), settings.splits)
     with stage("load tokenizer"):
         tokenizer.warm_up()  # so that what the encoder takes is counted
-    memory = EncodingMemory(settings.memory_bytes, threads)
-    encoder: ParallelEncoder | ConversationEncoder
-    if template is None:
-        encoder = ParallelEncoder(tokenizer, settings.document_separator, ends, settings.errors, memory, threads, stage)
-    else:
-        limit = LengthLimit(settings.context_length, cut=settings.too_long == "cut")
-        encoder = ConversationEncoder(
-            tokenizer, template.file, ends, limit, memory=memory, threads=threads, stage=stage
-        )
-    chat_template = None if template is None else template.sha256
-    state = EncodingState(output, inputs, tokenizer, settings, chat_template)
-    finished, written = _begin(state, tokenizer, output, settings)
+    run = _Run(job, out, Watch(stage, progress or (lambda _: None)))
+    if (finished := run.finished_before()) is not None:
+        return finished
     with ExitStack() as stack:
         pool = stack.enter_context(WorkPool(2))
-        files = pool.submit(partial(_files_of, tokenizer), at_once=True)
-        stop = stack.enter_context(stop_on_signals())
-        stack.enter_context(state.folder.locked())
-        stack.enter_context(_kept_for_resume(state))
-        if not settings.resume:
-            state.clear()
-        writers = [
-            TokenFileWriter(
-                output / f"{name}.bin",
-                tokenizer,
-                ends,
-                partial=state.partial(name),
-                written=before,
-                chat_template=chat_template,
-            )
-            for name, before in zip(settings.splits, written, strict=True)
-        ]
-        for writer in writers:
-            stack.enter_context(writer)
-        work = EncodingPass(inputs, writers, tokenizer, settings, state, finished=finished, stage=stage)
-        with closing(encoder.encode(inputs[len(finished.sources) :])) as chunks:
-            _take_all(work, chunks, stop, progress)
-        work.finish()
-        _check_not_empty(writers, finished)
-        with stage("save"):
-            for name, content in pool.result(files).items():
-                write_text(output / name, content)
-            if template is not None:
-                write_templates(output, template.file.templates)
-        manifests = dict(zip(settings.splits, work.commit(), strict=True))
-        state.remove()
-    return EncodingReport(
-        manifests, finished.bytes_read, finished.replaced, finished.end_is_held_out, finished.findings
-    )
+        run.watch.stop = stack.enter_context(stop_on_signals())
+        scratch = stack.enter_context(out.scratch())
+        if settings.overwrite:
+            out.forget()
+        run.files = partial(pool.result, pool.submit(run.begin, at_once=True))
+        stack.enter_context(run.said_what_is_kept())
+        return run.encode(replace(job.target(out.folder, scratch), before_first=run.files))
 
 
-def _files_of(tokenizer: Tokenizer) -> Mapping[str, str]:
-    """What is saved of a tokenizer, which keeps its fingerprint too: Python works a while, but beside encoding."""
-    assert tokenizer.fingerprint
-    return tokenizer.files()
+class _Run:
+    """One call: what is finished, and how far it has come.
 
-
-def _begin(
-    state: EncodingState, tokenizer: Tokenizer, output: Path, settings: EncodeSettings
-) -> tuple[Finished, Sequence[Written | None]]:
-    """What a run that is resumed has done; nothing for a new one, if no other files are in its way."""
-    finished = Finished()
-    written: Sequence[Written | None] = [None] * len(settings.splits)
-    if settings.resume:
-        if not state.is_repeatable:
-            raise UsageError(
-                "standard input and pipes can be read only once: there is nothing to resume; write the text to a file"
-            )
-        finished, written = state.load()
-    elif state.exists and not settings.overwrite:
-        raise TokenFileError(
-            f"{state.folder.path} contains the work of an interrupted run; continue it with --resume, or start again "
-            "with --overwrite"
-        )
-    if not settings.overwrite:
-        refuse_existing(output, settings.splits)
-        refuse_other_tokenizer(tokenizer, output)
-    return finished, written
-
-
-def _take_all(
-    work: EncodingPass,
-    chunks: Iterator[EncodedChunk | EndOfInput],
-    stop: StopRequest,
-    progress: Callable[[int], None] | None,
-) -> None:
-    for item in chunks:
-        if stop.signal_number is not None:
-            raise InterruptedRunError(f"stopped after {work.finished.bytes_read:,} bytes of text", stop.signal_number)
-        work.take(item)
-        if progress is not None:
-            progress(work.finished.bytes_read)
-
-
-@contextmanager
-def _kept_for_resume(state: EncodingState) -> Iterator[None]:
-    """Keep finished inputs after an interruption and on a full disk, and say so; delete everything after an error."""
-    try:
-        yield
-    except InterruptedRunError as error:
-        raise InterruptedRunError(f"{error}; {_what_is_kept(state)}", error.signal_number) from None
-    except WriteError as error:
-        raise WriteError(f"{error}; {_what_is_kept(state)}") from None
-    except Exception:
-        state.remove()
-        raise
-
-
-def _what_is_kept(state: EncodingState) -> str:
-    """How to continue; deletes what cannot be continued."""
-    if state.exists:
-        finished, _ = state.load()
-        return (
-            f"{len(finished.sources)} of {state.num_inputs} inputs are finished and kept in {state.folder.path}: "
-            "continue with the same command and --resume"
-        )
-    state.remove()
-    if not state.is_repeatable:
-        return "nothing is kept, since standard input and pipes can be read only once"
-    return "no input was finished: run the same command again"
-
-
-def end_of_text_id(tokenizer: Tokenizer, separator: str | None) -> int:
-    """The id after each document.
-
-    Raises:
-        UsageError: The tokenizer has none, or not the one that is asked for.
+    Attributes:
+        files: The result of `begin`.
     """
-    known = ", ".join(map(repr, tokenizer.special_tokens)) or "none"
-    if separator is None:
-        if tokenizer.end_of_text_id is None:
-            raise UsageError(
-                f"the tokenizer has no end-of-text token to put after each file; its special tokens: {known}"
-            )
-        return tokenizer.end_of_text_id
-    if separator not in tokenizer.special_tokens:
-        raise UsageError(
-            f"the separator {separator!r} is not a special token of the tokenizer (it has: {known}); train a tokenizer "
-            "with it, or encode with --no-separator"
+
+    def __init__(self, job: EncodingJob, out: Output, watch: Watch) -> None:
+        self.watch = watch
+        self.files: Callable[[], Mapping[str, str]] = self.begin
+        self._job = job
+        self._out = out
+        self._records: Records = {}
+        self._kept: Records = {}
+
+    def finished_before(self) -> EncodingReport | None:
+        """The report of a run that finished, if this one would do the same; else notes what can be kept of another.
+
+        Raises:
+            TokenFileError: Token files of something else are in the way.
+        """
+        job, out = self._job, self._out
+        if job.settings.overwrite:
+            return None
+        unfinished = out.unfinished()
+        if unfinished is not None:
+            self._check_same(unfinished)
+        manifests = {name: found for name in out.splits if (found := out.manifest(name)) is not None}
+        if len(manifests) == len(out.splits) and self._is_of_this_job(manifests[out.splits[0]]):
+            self._kept = out.from_manifests([*manifests.values()])
+            is_held_out = manifests[out.splits[0]].end_is_held_out
+            shards = [shard for manifest in manifests.values() for shard in manifest.shards]
+            if len(self._kept) == len(job.parts) and (not is_held_out or out.are_whole(shards)):
+                self._records = self._kept
+                with out.scratch():  # it was killed in its last moments
+                    out.forget()
+                return self._report(manifests)
+            if is_held_out:  # shards that were divided again
+                self._kept = {}
+        elif unfinished is None:
+            out.refuse_existing()
+        if unfinished is not None:
+            parts = len(job.parts)
+            self._kept |= {n: r for n, r in out.load().items() if n < parts and r.key == job.key(n)}
+        out.refuse_other_tokenizer(job.tokenizer)
+        self._records = dict(self._kept)
+        return None
+
+    def begin(self) -> Mapping[str, str]:
+        """Say what the records will be of, and save those of a finished run again.
+
+        Returns:
+            What is saved of the tokenizer. It takes Python a while, as does the fingerprint, but beside encoding.
+        """
+        job, out = self._job, self._out
+        if job.is_repeatable:
+            out.begin(job.identity)
+            for number, record in self._kept.items():
+                out.save(number, record)
+        return job.tokenizer.files()
+
+    def encode(self, target: Target) -> EncodingReport:
+        """Encode what is not finished, and write the manifests."""
+        job, out, stage = self._job, self._out, self.watch.stage
+        encode = encode_parts if job.settings.ray is None else encode_parts_on_cluster
+        if self._kept:
+            self.files()  # before the manifest that they are in is deleted
+        out.drop(keep=[shard for record in self._kept.values() for shard in record.all_shards])
+        # A part that is encoded again may have another number of documents, and so move those behind it.
+        while missing := self._missing():
+            for number, record in encode(job, missing, self._records, target, self.watch):
+                self._records[number] = record
+                if self._keeps:
+                    self.files()
+                    out.save(number, record)
+        with stage("save"):
+            manifests = assemble(job, [self._records[number] for number in range(len(job.parts))])
+            if len(manifests) == 2 and not manifests[VALIDATION].documents and job.template is None:
+                with stage("hold out the end"):
+                    manifests = hold_out_end(job, manifests, target)
+            check_not_empty(manifests, self._report({}).findings)
+            for name, content in {**self.files(), **template_files(job.template)}.items():
+                out.folder.write(name, content.encode())
+            out.commit(manifests)
+            out.forget()
+        return self._report(manifests)
+
+    @contextmanager
+    def said_what_is_kept(self) -> Iterator[None]:
+        """Add to errors what is kept; where that is nothing, delete it."""
+        try:
+            yield
+        except Exception as error:
+            with suppress(Exception):  # it may be what failed
+                self.files()
+            kept = len(self._records) if self._keeps else 0
+            if not kept:
+                self._out.remove_shards([shard for record in self._records.values() for shard in record.all_shards])
+                self._out.forget()
+            if isinstance(error, InterruptedRunError):
+                raise InterruptedRunError(f"{error}; {self._what_is_kept(kept)}", error.signal_number) from None
+            if isinstance(error, StorageError):
+                raise StorageError(f"{error}; {self._what_is_kept(kept)}") from None
+            raise
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether finished parts are saved."""
+        return self._job.is_repeatable and len(self._job.parts) > 1
+
+    def _missing(self) -> list[int]:
+        """Parts that have not been encoded, or have been with another number of their first document."""
+        missing: list[int] = []
+        first: int | None = 0 if len(self._out.splits) > 1 else None
+        for number in range(len(self._job.parts)):
+            record = self._records.get(number)
+            if record is None or (first is not None and record.first_document != first):
+                missing.append(number)
+                first = None  # until the part has been encoded
+            elif first is not None:
+                first += record.documents
+        return missing
+
+    def _is_of_this_job(self, manifest: Manifest) -> bool:
+        if not self._job.is_repeatable or len(manifest.parts) != len(self._job.parts):
+            return False
+        return all(part.get("key") == self._job.key(number) for number, part in enumerate(manifest.parts))
+
+    def _check_same(self, unfinished: Mapping[str, object]) -> None:
+        now = self._job.identity
+        for name in dict.fromkeys([*unfinished, *now]):
+            if unfinished.get(name) != now.get(name):
+                raise TokenFileError(
+                    f"{self._out.folder.path(self._out.state)} contains the work of an interrupted run with other "
+                    f"settings: {name}: {unfinished.get(name)} then, {now.get(name)} now; run it with those, or drop "
+                    "it with --overwrite"
+                )
+
+    def _report(self, manifests: Mapping[str, Manifest]) -> EncodingReport:
+        findings: Findings = {}
+        for _, record in sorted(self._records.items()):
+            add_findings(findings, record.findings)
+        return EncodingReport(
+            manifests,
+            sum(record.bytes_read for record in self._records.values()),
+            sum(record.replaced for record in self._records.values()),
+            any(manifest.end_is_held_out for manifest in manifests.values()),
+            findings,
+            len(self._kept),
         )
-    return tokenizer.special_tokens[separator]
 
-
-def refuse_other_tokenizer(tokenizer: Tokenizer, output: Path) -> None:
-    """Raise a TokenFileError if a directory contains another tokenizer."""
-    if not (output / "tokenizer.json").exists():
-        return
-    other = Tokenizer.from_files(output).fingerprint
-    if other != tokenizer.fingerprint:
-        raise TokenFileError(
-            f"{output} contains another tokenizer, with fingerprint {other}; the given one has "
-            f"{tokenizer.fingerprint}; choose another --output, or replace it with --overwrite"
-        )
-
-
-def _check_not_empty(writers: Sequence[TokenFileWriter], finished: Finished) -> None:
-    if not sum(writer.documents for writer in writers):
-        if finished.findings:
-            found = "; ".join(f"{count:,}: {kind} ({first})" for kind, (count, first) in finished.findings.items())
-            raise TrainerError(f"no conversation can be trained on: {found}")
-        raise TrainerError("the files contain no text: there is nothing to encode")
-    for writer in writers:
-        if not writer.documents:
-            raise TrainerError(
-                f"the text is too short to hold out a part of it: {writer.path.name} would be empty; give more text, "
-                "or encode a validation text of its own with --split val instead of --val-fraction"
+    def _what_is_kept(self, kept: int) -> str:
+        if kept:
+            return (
+                f"{kept} of {len(self._job.parts)} parts of the text are finished and kept in {self._out.folder}: run "
+                "the same command again to continue"
             )
+        if not self._job.is_repeatable:
+            return "nothing is kept, since standard input and pipes can be read only once"
+        return "no part of the text was finished: run the same command again"
+
+
+def template_files(template: ChosenTemplate | None) -> Mapping[str, str]:
+    """What is saved of a chat template, by the names of the files."""
+    if template is None:
+        return {}
+    with tempfile.TemporaryDirectory() as folder:
+        write_templates(Path(folder), template.file.templates)
+        paths = [path for path in Path(folder).rglob("*") if path.is_file()]
+        return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}

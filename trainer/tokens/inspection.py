@@ -12,8 +12,9 @@ from trainer.settings.text import DocumentSettings
 from trainer.text.memory import EncodingMemory
 from trainer.text.sources import Input, Records
 from trainer.text.utf8 import has_text
-from trainer.tokens.encode import end_of_text_id
-from trainer.tokens.parallel_encoder import EndOfInput, ParallelEncoder
+from trainer.tokens.encoded_chunk import EndOfInput
+from trainer.tokens.job import end_of_text_id
+from trainer.tokens.parallel_encoder import ParallelEncoder
 from trainer.tokens.token_file import Ids, TokenFile
 
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
@@ -139,7 +140,7 @@ def _document(
         later = ends[ends >= begin]
         stop = int(later[0]) if len(later) else len(ids)
         held.append((place + begin, ids[begin:stop]))
-        if len(later) or has_text(tokenizer.decode_bytes(held[-1][1].tolist())):
+        if len(later) or has_text(tokenizer.decode_bytes(held[-1][1].tolist(), continues=True)):
             yield from held
             if not len(later):
                 yield from _rest(parts, end, place + len(ids))
@@ -164,7 +165,7 @@ def _shown(parts: Iterable[tuple[int, Ids]], tokenizer: Tokenizer, start: int) -
     for place, ids in parts:
         skipped = min(len(ids), max(0, start - count))
         count += skipped
-        data = tokenizer.decode_bytes(ids[:skipped].tolist())
+        data = tokenizer.decode_bytes(ids[:skipped].tolist(), continues=True)
         byte, character = byte + len(data), character + _num_characters(data)
         for index, token_id in enumerate(ids[skipped:].tolist(), start=place + skipped):
             data = tokenizer.token_bytes(token_id)

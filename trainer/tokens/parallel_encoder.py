@@ -15,42 +15,11 @@ from shared.system.thread_pool import Task, WorkPool
 from trainer.text.memory import EncodingMemory
 from trainer.text.sources import TEXT_BYTES, Input, Records
 from trainer.text.utf8 import CorpusError, has_text, valid_record, valid_utf8
-from trainer.tokens.token_file import Ids, Mask, dtype_for
+from trainer.tokens.encoded_chunk import EncodedChunk, EndOfInput
+from trainer.tokens.token_file import Ids, dtype_for
 
 # Text of records that a thread takes at once.
 _RECORDS_BYTES = 3 << 18
-
-
-Findings = dict[str, tuple[int, str]]
-"""What was wrong with some conversations: how many there were, and the first of them."""
-
-
-class EncodedChunk(NamedTuple):
-    """A part of an input, encoded.
-
-    Attributes:
-        ids: An end-of-text id wherever a document ends.
-        is_open: Whether anything but white space follows the last of these, or the beginning.
-        data: The bytes as they were read; empty for records.
-        text_bytes: Size of the text, for progress.
-        num_bytes: Bytes of text that the ids stand for; None if it takes their tokens to know.
-        replaced: Characters put in place of bytes that are not UTF-8.
-        mask: Of conversations, which ids the loss counts.
-        findings: Of conversations.
-    """
-
-    ids: Ids
-    is_open: bool
-    data: bytes
-    text_bytes: int
-    num_bytes: int | None
-    replaced: int
-    mask: Mask | None = None
-    findings: Findings = {}  # noqa: RUF012 - never changed
-
-
-class EndOfInput(NamedTuple):
-    """Comes after the last chunk of each input."""
 
 
 class Job(NamedTuple):
@@ -134,7 +103,7 @@ class ParallelEncoder:
             num_bytes = len(data) - len(separator) * int(np.count_nonzero(ids == self.end_of_text_id))
         place = raw.rfind(separator) if separator else -1
         is_open = has_text(raw[place + len(separator) :] if place >= 0 else raw)
-        return EncodedChunk(ids, is_open, raw, len(raw), num_bytes, replaced)
+        return EncodedChunk(ids, is_open, raw, num_bytes, replaced)
 
     def _record_jobs(self, records: Records) -> Iterator[Job]:
         rows = ((text, "") for text in staged(records.read(self.memory.record), self.stage, "read"))
@@ -148,13 +117,13 @@ class ParallelEncoder:
             replaced += count
         parts: list[Ids] = []
         end_of_text = np.array([self.end_of_text_id], dtype=np.uint32)
-        text_bytes = sum(len(text.encode()) for text in texts)
-        with self.stage("encode", text_bytes):
+        data = "".join(texts).encode()
+        with self.stage("encode", len(data)):
             for ids in self.tokenizer.encode_batch_to_numpy(texts, max_threads=1):
                 parts += (ids, end_of_text)
         ids = np.concatenate(parts).astype(dtype_for(self.tokenizer.vocab_size))
-        num_bytes = None if self.tokenizer.vocabulary.alters_text else text_bytes
-        return EncodedChunk(ids, False, b"", text_bytes, num_bytes, replaced)
+        num_bytes = None if self.tokenizer.vocabulary.alters_text else len(data)
+        return EncodedChunk(ids, False, data, num_bytes, replaced)
 
 
 def record_batches(

@@ -1,6 +1,7 @@
 """Which documents are for validation, and where a text with too few documents is cut instead."""
 
 import hashlib
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -9,6 +10,32 @@ from trainer.tokens.token_file import Ids
 
 # Ids around the wanted place in which a better one is looked for: half of the fraction, but no fewer and no more.
 _LEAST, _MOST = 1 << 8, 1 << 20
+
+
+class IdSequence(Protocol):
+    """Ids that are read a part at a time."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, places: slice, /) -> Ids: ...
+
+
+class Split(NamedTuple):
+    """Which documents are for which split.
+
+    Attributes:
+        names: One name; or that of training and that of validation.
+        fraction: Of the documents, for validation.
+        seed: Decides which.
+    """
+
+    names: tuple[str, ...]
+    fraction: float = 0.0
+    seed: int = 0
+
+    def of(self, document: int) -> str:
+        """The split of a document, by its number."""
+        return self.names[is_validation(document, self.fraction, self.seed)]
 
 
 def is_validation(document: int, fraction: float, seed: int) -> bool:
@@ -20,7 +47,7 @@ def is_validation(document: int, fraction: float, seed: int) -> bool:
     return document > 0 and int.from_bytes(digest, "little") < fraction * 2**64
 
 
-def place_to_cut(ids: Ids, fraction: float, tokenizer: Tokenizer, end_of_text_id: int) -> int | None:
+def place_to_cut(ids: IdSequence, fraction: float, tokenizer: Tokenizer, end_of_text_id: int) -> int | None:
     """Where the last fraction of a text begins: near there, at the end of a document, else of a line, else of a word.
 
     Args:
@@ -52,7 +79,7 @@ def place_to_cut(ids: Ids, fraction: float, tokenizer: Tokenizer, end_of_text_id
     return None
 
 
-def _last(ids: Ids, wanted: int) -> int:
+def _last(ids: IdSequence, wanted: int) -> int:
     """The index of the last occurrence of an id; -1 if there is none."""
     for end in range(len(ids), 0, -_MOST):
         begin = max(0, end - _MOST)

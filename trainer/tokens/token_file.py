@@ -1,34 +1,35 @@
-"""Reading token files: a flat array of ids, and a JSON manifest that describes it.
+"""Reading token files: shards of ids, and a JSON manifest that describes them; or one file, of earlier versions.
 
-One of conversations has a second array beside it, NAME.mask: a byte for each id, 1 where the loss counts it and else 0.
+Those of conversations have a second array beside each, NAME.mask: a byte for each id, 1 where the loss counts it and
+else 0.
 
 They are read, never mapped: truncating a file while it is mapped kills the process with SIGBUS, and mapped pages count
 as memory of the process.
 """
 
 import hashlib
-import os
-import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
-from trainer.tokens.manifest import Manifest, MaskManifest, Source, TokenFileError, dtype_for, read_manifest
+from trainer.tokens.manifest import HASH, Manifest, Source, TokenFileError, dtype_for, read_manifest
+from trainer.tokens.sharded_array import ShardedArray
 
 __all__ = [
     "MASK_SUFFIX",
     "Ids",
     "Manifest",
     "Mask",
-    "MaskManifest",
     "Source",
     "TokenFile",
     "TokenFileError",
     "dtype_for",
-    "refuse_existing",
+    "is_token_file",
+    "mask_file",
 ]
 
 Ids = npt.NDArray[np.unsignedinteger[Any]]
@@ -36,36 +37,42 @@ Ids = npt.NDArray[np.unsignedinteger[Any]]
 Mask = npt.NDArray[np.uint8]
 """1 for each token that the loss counts, else 0."""
 
+_Array = TypeVar("_Array", bound=Ids)
+
 MASK_SUFFIX = ".mask"
 _BLOCK_IDS = 1 << 20
+_HASHES: dict[str, Callable[[], Any]] = {HASH: xxhash.xxh3_128, "sha256": hashlib.sha256}
 
 
 class TokenFile:
-    """A token file, open for reading; it stays the same file if another one replaces it on disk.
+    """The shards of a split, open for reading as one array; they stay the same if others replace them on disk.
 
     Attributes:
-        path: The array's path.
-        manifest: Its manifest.
+        path: The manifest's path.
+        manifest: The manifest.
         dtype: Of the ids.
 
     Args:
-        path: The array's path.
-        manifest: Its manifest.
+        folder: Where the shards are.
+        name: The split, such as "train".
+        manifest: The manifest.
 
     Raises:
-        OSError: The file cannot be opened.
+        TokenFileError: A shard cannot be opened, or has another size than the manifest says.
     """
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
-        self.path = path
+    def __init__(self, folder: Path, name: str, manifest: Manifest) -> None:
+        self.path = folder / f"{name}.json"
         self.manifest = manifest
         self.dtype = dtype_for(manifest.vocab_size)
-        self._descriptor = self._open(path)
-        self._mask = None if manifest.mask is None else self._open(path.with_suffix(MASK_SUFFIX))
+        counts = [shard.count for shard in manifest.shards]
+        files = [folder / shard.file for shard in manifest.shards]
+        self._ids = ShardedArray(files, counts, self.dtype.itemsize)
+        self._mask = ShardedArray([Path(mask_file(file)) for file in files], counts, 1) if manifest.has_mask else None
 
     @classmethod
     def open(cls, folder: str | Path, name: str, *, fingerprint: str | None = None) -> "TokenFile":
-        """Open FOLDER/NAME.bin, checked against its manifest FOLDER/NAME.json.
+        """Open the shards that the manifest FOLDER/NAME.json names.
 
         Args:
             folder: The folder.
@@ -73,10 +80,10 @@ class TokenFile:
             fingerprint: That of the tokenizer that the tokens must come from, if any.
 
         Raises:
-            TokenFileError: If either file is missing or they do not fit together, or the tokenizer is another one.
+            TokenFileError: If a file is missing or they do not fit together, or the tokenizer is another one.
         """
-        path = Path(folder) / f"{name}.bin"
-        manifest = read_manifest(path.with_suffix(".json"))
+        path = Path(folder) / f"{name}.json"
+        manifest = read_manifest(path)
         if fingerprint is not None and fingerprint != manifest.fingerprint:
             raise TokenFileError(
                 f"{path} was made with another tokenizer, with fingerprint {manifest.fingerprint}; the one in use has "
@@ -85,38 +92,51 @@ class TokenFile:
         dtype = dtype_for(manifest.vocab_size)
         if manifest.dtype != dtype.name:
             raise TokenFileError(
-                f"the manifest {path.with_suffix('.json')} is damaged: dtype is {manifest.dtype!r}, but tokens of a "
+                f"the manifest {path} is damaged: dtype is {manifest.dtype!r}, but tokens of a "
                 f"vocabulary of {manifest.vocab_size} are {dtype.name}; encode the text again"
             )
-        _check_size(path, manifest.count, dtype.itemsize)
-        if manifest.mask is not None:
-            _check_size(path.with_suffix(MASK_SUFFIX), manifest.count, 1)
-        try:
-            return cls(path, manifest)
-        except OSError as error:
-            raise TokenFileError(f"{path} cannot be read: {error.strerror}") from None
+        if not manifest.count:
+            raise TokenFileError(
+                f"the manifest {path} has no tokens: there must be at least one; encode the text again"
+            )
+        return cls(Path(folder), name, manifest)
+
+    @classmethod
+    def open_path(cls, path: Path, *, fingerprint: str | None = None) -> "TokenFile":
+        """Open what a command line names: the manifest NAME.json, or NAME.bin for the same.
+
+        Raises:
+            TokenFileError: As in `open`.
+        """
+        whole = path.stem.rpartition("-")[0]
+        if not path.with_suffix(".json").exists() and whole and path.with_name(f"{whole}.json").exists():
+            raise TokenFileError(f"{path} is one of several shards; name their manifest, {whole}.json")
+        return cls.open(path.parent, path.stem, fingerprint=fingerprint)
 
     def verify(self) -> None:
-        """Read the whole file once.
+        """Read all of it once.
 
         Raises:
             TokenFileError: See `read`; or the ids are not those that were written.
         """
-        found, found_mask = hashlib.sha256(), hashlib.sha256()
-        for start, ids in self._starts_and_blocks():
-            found.update(ids.data)
-            if self.manifest.mask is not None:
-                found_mask.update(self.read_mask(start, start + len(ids)).data)
-        self._check_sum(self.path, found.hexdigest(), self.manifest.sha256)
-        if self.manifest.mask is not None:
-            self._check_sum(self.path.with_suffix(MASK_SUFFIX), found_mask.hexdigest(), self.manifest.mask.sha256)
+        start = 0
+        for number, shard in enumerate(self.manifest.shards):
+            found, found_mask = _HASHES[self.manifest.hash](), _HASHES[self.manifest.hash]()
+            for begin in range(start, start + shard.count, _BLOCK_IDS):
+                end = min(begin + _BLOCK_IDS, start + shard.count)
+                found.update(self.read(begin, end).data)
+                if self._mask is not None:
+                    found_mask.update(self.read_mask(begin, end).data)
+            self._check_sum(self._ids.paths[number], found.hexdigest(), shard.hash)
+            if self._mask is not None:
+                self._check_sum(self._mask.paths[number], found_mask.hexdigest(), shard.mask_hash)
+            start += shard.count
 
-    @staticmethod
-    def _check_sum(path: Path, found: str, wanted: str) -> None:
+    def _check_sum(self, path: Path, found: str, wanted: str | None) -> None:
         if found != wanted:
             raise TokenFileError(
-                f"{path} is not what was written: its SHA-256 is {found}, its manifest says {wanted}; encode the text "
-                "again"
+                f"{path} is not what was written: its {self.manifest.hash} is {found}, its manifest says {wanted}; "
+                "encode the text again"
             )
 
     def __len__(self) -> int:
@@ -126,23 +146,31 @@ class TokenFile:
     @property
     def tokens(self) -> Ids:
         """All ids, in memory at once."""
-        return np.concatenate(list(self.blocks()))
+        return np.concatenate([np.empty(0, self.dtype), *self.blocks()])
+
+    def shard_at(self, place: int) -> tuple[int, int]:
+        """The number of the shard that an id is in, and that of its first id."""
+        [stretch] = self._ids.stretches(place, place + 1)
+        return stretch.shard, place - stretch.begin
 
     def read(self, start: int, stop: int) -> Ids:
-        """The ids from `start` to before `stop`, both within the file; read-only.
+        """The ids from `start` to before `stop`, both within the array; read-only.
 
         Raises:
-            TokenFileError: If the file was changed since it was opened: it is shorter, cannot be read any more, or has
+            TokenFileError: If a shard was changed since it was opened: it is shorter, cannot be read any more, or has
                 an id beyond the vocabulary (names its index).
         """
-        ids: Ids = np.frombuffer(self._bytes(self.path, self._descriptor, start, stop, self.dtype.itemsize), self.dtype)
-        if len(ids) and ids.max() >= self.manifest.vocab_size:
-            place = int((ids >= self.manifest.vocab_size).argmax())
-            raise TokenFileError(
-                f"{self.path}: token {start + place} is {ids[place]}, beyond a vocabulary of "
-                f"{self.manifest.vocab_size}; encode the text again"
-            )
-        return ids
+        parts: list[Ids] = []
+        for stretch in self._ids.stretches(start, stop):
+            ids: Ids = np.frombuffer(self._ids.read(stretch), self.dtype)
+            if ids.max() >= self.manifest.vocab_size:
+                place = int((ids >= self.manifest.vocab_size).argmax())
+                raise TokenFileError(
+                    f"{self._ids.paths[stretch.shard]}: token {stretch.begin + place} is {ids[place]}, beyond a "
+                    f"vocabulary of {self.manifest.vocab_size}; encode the text again"
+                )
+            parts.append(ids)
+        return _joined(parts, self.dtype)
 
     def read_mask(self, start: int, stop: int) -> Mask:
         """Which of the same tokens the loss counts: all, where there is no mask.
@@ -152,12 +180,17 @@ class TokenFile:
         """
         if self._mask is None:
             return np.ones(stop - start, np.uint8)
-        path = self.path.with_suffix(MASK_SUFFIX)
-        mask: Mask = np.frombuffer(self._bytes(path, self._mask, start, stop, 1), np.uint8)
-        if len(mask) and mask.max() > 1:
-            place = int((mask > 1).argmax())
-            raise TokenFileError(f"{path}: byte {start + place} is {mask[place]}, not 0 or 1; encode the text again")
-        return mask
+        parts: list[Mask] = []
+        for stretch in self._mask.stretches(start, stop):
+            mask: Mask = np.frombuffer(self._mask.read(stretch), np.uint8)
+            if mask.max() > 1:
+                place = int((mask > 1).argmax())
+                raise TokenFileError(
+                    f"{self._mask.paths[stretch.shard]}: byte {stretch.begin + place} is {mask[place]}, not 0 or 1; "
+                    "encode the text again"
+                )
+            parts.append(mask)
+        return _joined(parts, np.dtype(np.uint8))
 
     def blocks(self, stop: int | None = None) -> Iterator[Ids]:
         """All ids, or those before `stop`, a part at a time."""
@@ -172,38 +205,19 @@ class TokenFile:
         for start in range(0, end, _BLOCK_IDS):
             yield start, self.read(start, min(start + _BLOCK_IDS, end))
 
-    def _open(self, path: Path) -> int:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        weakref.finalize(self, os.close, descriptor)
-        return descriptor
 
-    @staticmethod
-    def _bytes(path: Path, descriptor: int, start: int, stop: int, size: int) -> bytes:
-        """The bytes of the items `start` to before `stop`."""
-        wanted = (stop - start) * size
-        try:
-            data = os.pread(descriptor, wanted, start * size)
-        except OSError as error:
-            raise TokenFileError(f"{path} cannot be read: {error.strerror}") from None
-        if len(data) < wanted:
-            raise TokenFileError(f"{path} was cut short while it was read: it has fewer than {stop:,} tokens now")
-        return data
+def mask_file(shard: str | Path) -> str:
+    """The mask of a shard."""
+    return f"{str(shard).removesuffix('.bin')}{MASK_SUFFIX}"
 
 
-def _check_size(path: Path, count: int, itemsize: int) -> None:
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise TokenFileError(f"{path} cannot be read: {error.strerror}") from None
-    if size != count * itemsize or not size:
-        raise TokenFileError(
-            f"{path} has {size} bytes, but its manifest says {count} tokens of {itemsize} bytes, and there must be at "
-            "least one; encode the text again"
-        )
+def is_token_file(path: Path) -> bool:
+    """Whether a command line names token files by this: their manifest, or NAME.bin."""
+    return path.suffix in {".json", ".bin"}
 
 
-def refuse_existing(folder: Path, names: Sequence[str], suffixes: Sequence[str] = ("bin", "mask", "json")) -> None:
-    """Raise a TokenFileError if one of these token files, or the part of it with a suffix, exists."""
-    for path in (folder / f"{name}.{suffix}" for name in names for suffix in suffixes):
-        if path.exists():
-            raise TokenFileError(f"{path} exists; choose another --output, or replace it with --overwrite")
+def _joined(parts: Sequence[_Array], dtype: "np.dtype[np.unsignedinteger[Any]]") -> _Array:
+    """What was read, without a copy where it comes from one file."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.empty(0, dtype)  # type: ignore[return-value]

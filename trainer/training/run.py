@@ -16,9 +16,10 @@ from trainer.checkpoints.checkpoint import Checkpoint, load_newest_checkpoint
 from trainer.checkpoints.folders import link_best, list_checkpoints
 from trainer.checkpoints.inherited import Inherited, inherit, inherit_again
 from trainer.checkpoints.resume import check_same_base, check_same_run, warn_of_other_machine
+from trainer.checkpoints.store import resolve_resume
 from trainer.components.lora import adapter_sizes, add_adapters, trained_parameters
 from trainer.components.model import apply_recipe, model_config, new_model
-from trainer.components.parent import Parent, check_architecture, check_tokenizer, read_parent, windowed
+from trainer.components.parent import Parent, check_architecture, check_tokenizer, parent_of, read_parent, windowed
 from trainer.compute.device import Device, choose_device, compute_deterministically
 from trainer.compute.processes import ONE_PROCESS, Processes, check_batch
 from trainer.errors import UsageError
@@ -99,9 +100,10 @@ def prepare_run(settings: TrainSettings, processes: Processes = ONE_PROCESS, dev
     if device is None:
         device = choose_device(settings.machine.device, settings.machine.dtype, d_model=settings.model.d_model)
     check_batch(settings, processes)
+    settings = resolve_resume(settings, processes)
     data = open_training_data(settings.data)
     folder = RunFolder(settings.output)
-    o = settings.optimization.for_data(has_mask=data.train.manifest.mask is not None)
+    o = settings.optimization.for_data(has_mask=data.train.manifest.has_mask)
     settings = replace(settings, optimization=o)
     assert o.data_order is not None
     windows = open_windows(o.data_order, data.train, settings.model.context_length, o.seed)
@@ -146,11 +148,10 @@ def open_parent(settings: TrainSettings, folder: RunFolder) -> Parent | None:
     checkpoint = _readable_checkpoint(folder) if from_checkpoint else None
     if checkpoint is not None:
         parent = replace(read_parent(checkpoint), resumed=True)
-    else:
-        _keep_apart(init.resolve(), folder.path.resolve())
-        parent = read_parent(init, settings.parent.extend_tokens)
-    check_architecture(settings, parent)
-    return parent
+        check_architecture(settings, parent)
+        return parent
+    _keep_apart(init.resolve(), folder.path.resolve())
+    return parent_of(settings, init)
 
 
 def _keep_apart(init: Path, output: Path) -> None:
@@ -185,7 +186,7 @@ def initial_model(
         return Transformer(config), inherit_again(parent.description)
     model, dtype = parent.load_model()
     add_adapters(model, settings.lora)
-    return model, inherit(parent.description, parent.tokenizer, dtype)
+    return model, inherit(parent.description, parent.tokenizer, dtype, parent.config.context_length)
 
 
 def prepare_folder(folder: RunFolder, settings: CheckpointSettings) -> None:
@@ -248,8 +249,8 @@ def log_plan(run: Run) -> None:
     validation = f"{len(run.data.validation):,}" if run.data.validation else "none"
     logger.info("data: %s tokens for training, %s for validation", f"{tokens:,}", validation)
     manifest = run.data.train.manifest
-    if manifest.mask is not None:
-        logger.info("conversations: the loss counts %s tokens, those of the answers", f"{manifest.mask.counted:,}")
+    if manifest.has_mask:
+        logger.info("conversations: the loss counts %s tokens, those of the answers", f"{manifest.counted:,}")
     if isinstance(run.windows, PackedWindows):
         sizes = f"{manifest.documents:,}", f"{run.windows.per_epoch:,}", 100 * run.windows.fill
         logger.info("packed: %s documents in %s windows, %.1f%% full", *sizes)

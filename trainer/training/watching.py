@@ -57,7 +57,7 @@ class Watcher:
 
     def _check_answers(self) -> None:
         file, count = self._data.validation, self._settings.watch.eval_tokens
-        if file is None or file.manifest.mask is None:
+        if file is None or not file.manifest.has_mask:
             return
         if not any(mask.any() for _, mask in file.masked_blocks(count or None)):
             raise UsageError(
@@ -71,7 +71,7 @@ class Watcher:
             return None
         limit, length = self._settings.watch.eval_tokens or None, self._settings.model.context_length
         end_id = file.manifest.end_of_text_id
-        if file.manifest.mask is None:
+        if not file.manifest.has_mask:
             windows = consecutive_windows(file.blocks(limit), length, begin_id=end_id)
         else:
             windows = conversation_windows(file.masked_blocks(limit), end_id, length)

@@ -12,6 +12,16 @@ from services.inference.generation.request import MAX_STOP_CHARACTERS, MAX_STOPS
 from shared.http import ApiError, error_responses
 
 
+class EngineInfo(BaseModel):
+    """What runs the model, and what it does not have of what the API describes."""
+
+    name: Literal["ownlm", "vllm"]
+    version: str | None
+    bitwise_isolation: bool = Field(description="An answer is the same to the bit whatever else runs")
+    refused: dict[str, str] = Field(description="Fields that are refused, always or for some values, and why")
+    differences: list[str] = Field(description="What else is not as this API describes it")
+
+
 class InfoResponse(BaseModel):
     """The model that is served, and its limits."""
 
@@ -25,6 +35,7 @@ class InfoResponse(BaseModel):
     device: str
     dtype: str
     kv_dtype: str = Field(description="Of keys and values in the KV cache")
+    engine: EngineInfo
     architecture: Architecture
     origin: Origin
     no_training_record: str | None = Field(description="Why /training has nothing; null where it has the record")
@@ -74,6 +85,7 @@ def add_info_route(app: FastAPI, service: InferenceService) -> None:
             device=model.device,
             dtype=model.dtype,
             kv_dtype=model.kv_dtype,
+            engine=EngineInfo.model_validate(model.features._asdict()),
             architecture=Architecture.of(model.config),
             origin=model.origin,
             no_training_record=model.training.fault or None,

@@ -2,7 +2,6 @@
 
 from services.inference.engine.client.child_process import ModelProcess
 from services.inference.engine.client.client import EngineClient
-from services.inference.engine.client.request_handle import RequestHandle
 from services.inference.engine.errors import (
     EngineError,
     EngineRestartedError,
@@ -12,9 +11,13 @@ from services.inference.engine.errors import (
     QueueTimeoutError,
     RequestTimeoutError,
     RequestTooLargeError,
+    UnsupportedFieldError,
 )
 from services.inference.engine.ipc import EngineConfig, Ready, model_identity
+from services.inference.engine.protocol import Engine
+from services.inference.engine.request_handle import RequestHandle
 from services.inference.engine.types import (
+    EngineFeatures,
     EngineStats,
     Fault,
     FinishReason,
@@ -26,9 +29,11 @@ from services.inference.engine.types import (
 )
 
 __all__ = [
+    "Engine",
     "EngineClient",
     "EngineConfig",
     "EngineError",
+    "EngineFeatures",
     "EngineRestartedError",
     "EngineStats",
     "EngineUnavailableError",
@@ -47,5 +52,6 @@ __all__ = [
     "SequenceRequest",
     "TokenEvent",
     "TokenLogprobs",
+    "UnsupportedFieldError",
     "model_identity",
 ]

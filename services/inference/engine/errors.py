@@ -52,6 +52,20 @@ class RequestTooLargeError(EngineError):
     code = "request_too_large"
 
 
+class UnsupportedFieldError(EngineError):
+    """A field of the request has a value that this engine does not have.
+
+    Attributes:
+        field: Its name in the API.
+    """
+
+    code = "unsupported_by_engine"
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}")
+        self.field = field
+
+
 class LoadError(ValueError):
     """The model could not be loaded.
 

@@ -1,6 +1,8 @@
 """What goes into the engine and what comes out, and its limits: plain data that both processes use."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias
 
 from services.inference.engine.errors import RequestTooLargeError
@@ -182,6 +184,24 @@ _COUNTERS = (
     "preemptions",
     "steps",
 )
+
+
+class EngineFeatures(NamedTuple):
+    """Which engine it is, and what it does not have of what the API describes.
+
+    Attributes:
+        name: "ownlm" or "vllm".
+        version: Of the engine.
+        bitwise_isolation: Whether a sequence is the same to the bit whatever else runs.
+        refused: Fields of a request that are refused, always or for some values, and why.
+        differences: What else is not as the API describes it, a sentence each.
+    """
+
+    name: str = "ownlm"
+    version: str | None = None
+    bitwise_isolation: bool = False
+    refused: Mapping[str, str] = MappingProxyType({})
+    differences: tuple[str, ...] = ()
 
 
 class Fault(NamedTuple):

@@ -56,6 +56,7 @@ class Detokenizer:
         stops: Stop strings.
         special_stops: Those of them that are special tokens, by id.
         min_tokens: Tokens before which no stop string ends the choice.
+        continues: Whether the prompt has text.
         splits_characters: Whether tokens are released although their bytes are no whole character yet. Text is not,
             and no token is that may belong to a stop string.
     """
@@ -68,11 +69,12 @@ class Detokenizer:
         special_stops: dict[int, str],
         min_tokens: int,
         *,
+        continues: bool = True,
         splits_characters: bool = False,
     ) -> None:
         self._index = index
         self._splits_characters = splits_characters and stops.is_ascii
-        self._decoder = StreamDecoder(tokenizer, skip_special_tokens=True)
+        self._decoder = StreamDecoder(tokenizer, skip_special_tokens=True, continues=continues)
         self._matcher = StopMatcher(stops)
         self._special_stops = special_stops
         self._min_tokens = min_tokens

@@ -2,10 +2,22 @@
 
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from pathlib import Path
+from importlib.metadata import version
 
 from services.inference.description import Origin, read_origin
-from services.inference.engine import EngineClient, EngineConfig, LoadError, ModelProcess, Ready, model_identity
+from services.inference.engine import (
+    Engine,
+    EngineClient,
+    EngineConfig,
+    EngineFeatures,
+    LoadError,
+    ModelProcess,
+    Ready,
+    model_identity,
+)
+from services.inference.engine.vllm.engine import VllmEngine
+from services.inference.engine.vllm.loading import VllmLauncher, installed_version
+from services.inference.engine.vllm.parameters import DIFFERENCES, REFUSED
 from services.inference.generation.chat import Chat, open_chat
 from services.inference.settings import InferenceSettings
 from services.inference.training_record import TrainingFile, read_training_file
@@ -20,7 +32,7 @@ class ServedModel:
     tokenizer: Tokenizer
     defaults: GenerationDefaults
     config: ModelConfig
-    engine: EngineClient
+    engine: Engine
     context_length: int
     device: str
     dtype: str
@@ -28,6 +40,7 @@ class ServedModel:
     origin: Origin = field(default_factory=Origin)
     training: TrainingFile = field(default_factory=TrainingFile)
     chat: Chat | None = None
+    features: EngineFeatures = field(default_factory=EngineFeatures)
 
     def close(self) -> None:
         """End the processes of the engine and of the chat template."""
@@ -37,36 +50,30 @@ class ServedModel:
 
 
 def load_served_model(settings: InferenceSettings) -> ServedModel:
-    """Load the tokenizer and the configuration while a worker process loads the weights; blocks.
+    """Load the tokenizer and the configuration here, and let an engine load the weights; blocks.
 
     Raises:
         ModelFolderError: A file is missing or invalid.
         ChatTemplateError: The chat template cannot be read.
-        LoadError: The worker process failed, or the folder changed meanwhile.
+        LoadError: The engine failed, or the folder changed meanwhile.
     """
     config = EngineConfig(**{item.name: getattr(settings, item.name) for item in fields(EngineConfig)})
+    return _load_with_vllm(settings, config) if settings.engine == "vllm" else _load_with_ours(settings, config)
+
+
+def _load_with_ours(settings: InferenceSettings, config: EngineConfig) -> ServedModel:
+    """Read the folder here while a worker process loads the weights."""
     load_timeout = settings.load_timeout or None
     try:
         process = ModelProcess(config, load_timeout=load_timeout)
     except OSError as error:
         raise LoadError(f"cannot start the worker process: {error.strerror}", reported=True) from error
     try:
-        folder = read_description(settings.model_dir)
-        origin, training = read_origin(folder), read_training_file(folder.path, folder.tokenizer.fingerprint)
-        folder.tokenizer.warm_up()
+        folder = _read_folder(settings)
         ready = process.wait_ready()
-        _check_same(folder, ready, settings.model_dir)
-        chat = open_chat(folder)
-    except Exception:
-        process.close()
-        raise
-    # A replacement runs on the same device: after a GPU failure it does not fall back to the CPU.
-    replacement = replace(config, device=ready.device, dtype=ready.dtype, kv_dtype=ready.kv_dtype)
-    return ServedModel(
-        tokenizer=folder.tokenizer,
-        defaults=folder.generation,
-        config=folder.config,
-        engine=EngineClient(
+        # A replacement runs on the same device: after a GPU failure it does not fall back to the CPU.
+        replacement = replace(config, device=ready.device, dtype=ready.dtype, kv_dtype=ready.kv_dtype)
+        engine = EngineClient(
             process,
             ready,
             partial(ModelProcess, replacement, load_timeout=load_timeout),
@@ -74,17 +81,61 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
             queue_timeout=settings.queue_timeout or None,
             request_timeout=settings.request_timeout or None,
             step_timeout=settings.step_timeout or None,
-        ),
+        )
+        features = EngineFeatures(version=version("ownlm"), bitwise_isolation=ready.device == "cpu")
+        return _served(settings, folder, engine, ready, features)
+    except Exception:
+        process.close()
+        raise
+
+
+def _load_with_vllm(settings: InferenceSettings, config: EngineConfig) -> ServedModel:
+    features = EngineFeatures("vllm", installed_version(), refused=REFUSED, differences=DIFFERENCES)
+    folder = _read_folder(settings)
+    launcher = VllmLauncher(
+        config, settings.served_name, settings.vllm_args, load_timeout=settings.load_timeout or None
+    )
+    running = launcher()
+    engine = VllmEngine(
+        running,
+        launcher,
+        launcher.stats,
+        max_sequences=settings.max_batch + settings.max_queue,
+        queue_timeout=settings.queue_timeout or None,
+        request_timeout=settings.request_timeout or None,
+        step_timeout=settings.step_timeout or None,
+    )
+    try:
+        return _served(settings, folder, engine, launcher.ready(running), features)
+    except Exception:
+        engine.close()
+        raise
+
+
+def _read_folder(settings: InferenceSettings) -> ModelDescription:
+    folder = read_description(settings.model_dir)
+    folder.tokenizer.warm_up()
+    return folder
+
+
+def _served(
+    settings: InferenceSettings, folder: ModelDescription, engine: Engine, ready: Ready, features: EngineFeatures
+) -> ServedModel:
+    if ready.identity != model_identity(folder.tokenizer.fingerprint, folder.config):
+        raise LoadError(
+            f"{settings.model_dir} was replaced while it was being loaded; restart the service", reported=True
+        )
+    return ServedModel(
+        tokenizer=folder.tokenizer,
+        defaults=folder.generation,
+        config=folder.config,
+        engine=engine,
         context_length=ready.context_length,
         device=ready.device,
         dtype=ready.dtype,
         kv_dtype=ready.kv_dtype,
-        origin=origin,
-        training=training,
-        chat=chat,
+        origin=read_origin(folder),
+        training=read_training_file(folder.path, folder.tokenizer.fingerprint),
+        chat=open_chat(folder),
+        features=features,
     )
-
-
-def _check_same(folder: ModelDescription, ready: Ready, model_dir: Path) -> None:
-    if ready.identity != model_identity(folder.tokenizer.fingerprint, folder.config):
-        raise LoadError(f"{model_dir} was replaced while it was being loaded; restart the service", reported=True)

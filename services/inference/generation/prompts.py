@@ -17,12 +17,14 @@ class Prompt:
         text: What is put before a choice that echoes it.
         offsets: Where each token starts in `text`, in characters; empty unless requested.
         num_given: Tokens of the answer among `ids`.
+        has_text: Whether the tokens before the answer are not all special ones.
     """
 
     ids: tuple[int, ...]
     text: str
     offsets: tuple[int, ...]
     num_given: int = 0
+    has_text: bool = True
 
 
 def read_prompts(request: GenerationRequest, model: ServedModel) -> list[Prompt]:
@@ -70,7 +72,7 @@ def _prompt(prompt: str | list[int], field: str, request: GenerationRequest, mod
         model.tokenizer.decode_bytes(given)
     except TokenizerError as error:
         raise ApiError(400, f"continue_tokens: {error}", param="continue_tokens") from error
-    return Prompt((*ids, *given), text, tuple(offsets), len(given))
+    return Prompt((*ids, *given), text, tuple(offsets), len(given), model.tokenizer.have_text(ids))
 
 
 def _encode(

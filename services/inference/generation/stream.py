@@ -13,6 +13,7 @@ from services.inference.engine import (
     RequestTooLargeError,
     SequenceEvent,
     TokenEvent,
+    UnsupportedFieldError,
 )
 from services.inference.generation.detokenizer import Delta, Detokenizer
 from services.inference.generation.loading import ServedModel
@@ -26,6 +27,7 @@ _STATUS: dict[type[EngineError], int] = {
     EngineUnavailableError: 503,
     RequestTimeoutError: 504,
     RequestTooLargeError: 400,
+    UnsupportedFieldError: 400,
 }
 _RETRY_AFTER = {"Retry-After": "1"}
 
@@ -161,6 +163,7 @@ def _detokenizer(index: int, prepared: PreparedRequest, tokenizer: Tokenizer) ->
         prepared.stops,
         prepared.special_stops,
         request.min_tokens or 0,
+        continues=prepared.prompt_of(index).has_text,
         splits_characters=request.splits_characters,
     )
     detokenizer.skip(request.given_tokens)
@@ -224,4 +227,7 @@ def _ms(seconds: float) -> float:
 def to_api_error(error: EngineError) -> ApiError:
     """Keep the engine's message and code; 429 and 503 get `Retry-After`, and other errors are a 500."""
     status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
-    return ApiError(status, str(error), code=error.code, headers=_RETRY_AFTER if status in (429, 503) else None)
+    param = error.field if isinstance(error, UnsupportedFieldError) else None
+    return ApiError(
+        status, str(error), param=param, code=error.code, headers=_RETRY_AFTER if status in (429, 503) else None
+    )

@@ -37,6 +37,8 @@ export const scoredPrompt = (prompt, { prompt_token_ids: [id], prompt_logprobs: 
 
 /** `state`: "waiting", "running", "stopped", "failed", its finish reason, or "prompt" of a prompt. */
 export class Answer {
+  #usage = null;
+
   /**
    * @param {object} request `prompt` and parameters, without `seed`, `n` and `max_tokens`
    * @param {{seed?: number, maxTokens?: number, given?: Token[], title?: string}} options `given`: its first tokens
@@ -46,9 +48,18 @@ export class Answer {
     this.state = "waiting";
     this.stopReason = null;
     this.fingerprint = null;
-    this.usage = null;
     this.isChanged = true;
     this.begin();
+  }
+
+  /** What the latest request took, as the API counts it; the stream sends it last. */
+  get usage() {
+    return this.#usage;
+  }
+
+  set usage(usage) {
+    this.#usage = usage;
+    this.isChanged = true;
   }
 
   begin() {

@@ -17,6 +17,10 @@ The edges of an added token are boundaries for every pattern. A custom pattern m
 only ones. Under NFC, the above holds where an ASCII character follows, which never composes with what precedes it; and
 letters and numbers must be ASCII too, since others may end in a mark then (U+0958 does), and marks are split
 differently. Where a space is put before a text that begins with none, a chunk must begin with one.
+
+With byte fallback, a boundary is before a space that follows another character, unless some piece has them side by
+side. Where a space is put before text in any case, only the edges of added tokens are boundaries; where it is put only
+at the beginning of a text, these are none.
 """
 
 from collections.abc import Iterable, Iterator
@@ -36,9 +40,10 @@ _BOUNDARIES_UNDER_NFC = regex.compile(
 )
 
 _BEFORE_SPACES = regex.compile(r"(?r)(?<=\S)(?= )")
+_BETWEEN_PIECES = regex.compile(r"(?r)(?<=[^ \u2581])(?= )")
 
 CHUNK_CHARACTERS = 1 << 14
-_BOUNDARY, _BOUNDARY_OF_ANY_PATTERN = "such as a space", "a special token; this pattern may look anywhere"
+_BOUNDARY, _BOUNDARY_OF_ANY_PATTERN = "such as a space", "a special token; this tokenizer may look anywhere"
 
 
 class Chunker:
@@ -50,6 +55,8 @@ class Chunker:
         nfc: Whether chunks are normalized to NFC afterwards.
         prefix_space: Whether a space is put before chunks that begin with none.
         only_at_added: Split only at added tokens, where some of these can be found only in the normalized text.
+        between_pieces: Split before spaces, as byte fallback allows, whatever the pattern.
+        at_added: Whether the edges of added tokens are boundaries.
         chunk_characters: The least length of a chunk. A text without boundaries is a single chunk.
     """
 
@@ -61,10 +68,15 @@ class Chunker:
         nfc: bool = False,
         prefix_space: bool = False,
         only_at_added: bool = False,
+        between_pieces: bool = False,
+        at_added: bool = True,
         chunk_characters: int = CHUNK_CHARACTERS,
     ):
         boundaries = _BEFORE_SPACES if prefix_space else _BOUNDARIES_UNDER_NFC if nfc else _BOUNDARIES
         self._boundaries = boundaries if is_named(pattern) and not only_at_added else None
+        if between_pieces and not only_at_added:
+            self._boundaries = _BETWEEN_PIECES
+        self._at_added = at_added
         self._matcher = matcher
         self._chunk_characters = chunk_characters
 
@@ -114,7 +126,7 @@ class Chunker:
             boundary = self._boundaries.search(text, after_added, max(after_added, undecided))
             if boundary is not None:
                 return boundary.start()
-        return after_added
+        return after_added if self._at_added else 0
 
     def _small(self, blocks: Iterable[str]) -> Iterator[str]:
         for block in blocks:

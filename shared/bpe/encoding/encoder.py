@@ -3,21 +3,22 @@
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from shared.bpe.encoding.pretoken_memory import PretokenMemory
-from shared.bpe.encoding.text_memory import locate, utf8_at
+from shared.bpe.encoding.text_memory import Utf8, locate, utf8_at
 from shared.bpe.kernels.boundaries import SpecialTokens, next_cut
 from shared.bpe.kernels.classes import character_classes
 from shared.bpe.kernels.encoding import SLACK, Texts, encode_pretokens, encode_string, encode_texts
 from shared.bpe.kernels.pretoken_cache import Table, is_full, new_cache
 from shared.bpe.kernels.pretoken_merging import NO_MEMORY
-from shared.bpe.kernels.scanner import PATTERN_IDS, Scanner
+from shared.bpe.kernels.scanner import MIN_CUTS, PATTERN_IDS, PIECES, Scanner, scan
+from shared.bpe.kernels.scanner_pieces import adjacency
 from shared.bpe.kernels.tables import Tables, build_tables
-from shared.bpe.patterns.named import PATTERNS, TimeBudget, split
+from shared.bpe.patterns.named import BEFORE_SPACES, PATTERNS, TimeBudget, split
 from shared.bpe.vocabulary import Vocabulary
 from shared.kernels.intrinsics import BLOCK
 from shared.kernels.numpy_api import numpy_api
@@ -38,12 +39,20 @@ _PART = 1 << 18
 _SMALL = 1 << 21
 
 
+class Cutting(NamedTuple):
+    """The fields of a `Scanner` that depend on the vocabulary; a custom pattern has the number -1."""
+
+    pattern: int
+    classes: npt.NDArray[np.uint8]
+    joins: npt.NDArray[np.uint8]
+
+
 class _Workspace:
     """The buffers that one thread at a time uses, and how it sees the pretokens of all."""
 
-    def __init__(self, tables: Tables, pattern: int, pretokens: tuple[Table, Table], *, text: int, out: int):
+    def __init__(self, tables: Tables, cutting: Cutting, pretokens: tuple[Table, Table], *, text: int, out: int):
         self._tables = tables
-        self.scanner = Scanner(pattern, character_classes(), np.empty(_CUTS, np.int64))
+        self.scanner = Scanner(*cutting, np.empty(_CUTS, np.int64))
         self.text = np.empty(text + BLOCK, np.uint8)
         self.out = np.empty(out + SLACK, np.uint32)
         self.use(pretokens)
@@ -65,8 +74,7 @@ class Encoder:
 
     def __init__(self, vocabulary: Vocabulary):
         self._expression = vocabulary.pattern
-        names = {expression: name for name, expression in PATTERNS.items()}
-        self._pattern = PATTERN_IDS.get(names.get(vocabulary.pattern, ""), -1)
+        self._cutting = _cutting(vocabulary)
         self._tables = build_tables(vocabulary)
         self._memory = PretokenMemory()
         # That of short texts, whose threads take turns by the interpreter lock; and others.
@@ -103,7 +111,7 @@ class Encoder:
         return chain.from_iterable(in_order(work, threads))
 
     def encode_long(self, text: str) -> Ids:
-        """The ids of a long text, by a named pattern, on all processors.
+        """The ids of a long text, by a named pattern or pieces, on all processors.
 
         Raises:
             SurrogateError: It holds a lone surrogate.
@@ -111,9 +119,8 @@ class Encoder:
         located = locate([text])
         data = utf8_at(int(located.addresses[0]), int(located.ends[0]))
         bounds = [0]
-        nothing = SpecialTokens(np.empty(0, np.uint8), np.zeros(1, np.int64))
         while bounds[-1] < len(data):
-            bounds.append(next_cut(data, bounds[-1] + _PART, len(data), character_classes(), nothing))
+            bounds.append(self._next_cut(data, bounds[-1] + _PART))
         whole = np.zeros(1, np.int64)
 
         def encode(start: int, end: int) -> Ids:
@@ -154,6 +161,19 @@ class Encoder:
         self._idle.append(workspace)
         return encoded
 
+    def _next_cut(self, data: Utf8, begin: int) -> int:
+        """The first place from `begin` on where text may be cut, whatever lies around; its end if there is none."""
+        if self._cutting.pattern != PIECES:
+            nothing = SpecialTokens(np.empty(0, np.uint8), np.zeros(1, np.int64))
+            return int(next_cut(data, begin, len(data), character_classes(), nothing))
+        while begin < len(data) and data[begin] & 0xC0 == 0x80:
+            begin += 1
+        cuts = np.empty(MIN_CUTS, np.int64)
+        if begin >= len(data):
+            return len(data)
+        scan(Scanner(*self._cutting, cuts), data, begin, len(data))
+        return int(cuts[0])
+
     def _encode_share(self, first: int, texts: Sequence[str], budget: TimeBudget) -> list[Ids]:
         """The ids of texts, of which the first is that of this index."""
         located = locate(texts, first)
@@ -180,7 +200,7 @@ class Encoder:
     def _fill(self, workspace: _Workspace, texts: Texts, out: Ids, budget: TimeBudget) -> npt.NDArray[np.int64]:
         """Write the ids of texts to `out`; returns where those of each text end."""
         id_ends = np.empty(len(texts.ends), np.int64)
-        if self._pattern < 0:
+        if self._cutting.pattern < 0:
             self._encode_by_expression(workspace, texts, out, id_ends, budget)
             return id_ends
         state = np.zeros(3, np.int64)
@@ -220,7 +240,7 @@ class Encoder:
         return workspace
 
     def _new_workspace(self, text: int, out: int) -> _Workspace:
-        return _Workspace(self._tables, self._pattern, self._memory.tables, text=text, out=out)
+        return _Workspace(self._tables, self._cutting, self._memory.tables, text=text, out=out)
 
     def _grow(self, workspace: _Workspace) -> None:
         """Go on with a table that is not full."""
@@ -228,6 +248,15 @@ class Encoder:
         self._idle.clear()  # they would keep older tables
         for each in (workspace, self._workspace):
             each.use(self._memory.tables)
+
+
+def _cutting(vocabulary: Vocabulary) -> Cutting:
+    if vocabulary.byte_tokens:
+        pieces = (vocabulary.tokens[token].decode() for token in {*vocabulary.merged})
+        return Cutting(PIECES, *adjacency(pieces, space_begins=vocabulary.pattern == BEFORE_SPACES))
+    names = {expression: name for name, expression in PATTERNS.items()}
+    pattern = PATTERN_IDS.get(names.get(vocabulary.pattern, ""), -1)
+    return Cutting(pattern, character_classes(), np.empty(0, np.uint8))
 
 
 def _check_memory(filled: int, length: int) -> None:

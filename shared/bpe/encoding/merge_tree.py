@@ -1,6 +1,7 @@
-"""The merges that make a token from its bytes, as a tree."""
+"""The merges that make a token from its bytes, or from its characters with byte fallback, as a tree."""
 
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from typing import NamedTuple
 
 from shared.bpe.encoding.merging import Merge, merge_by_heap
@@ -14,10 +15,10 @@ class TreeNode(NamedTuple):
 
     Attributes:
         depth: 0 for a root.
-        id: Its id; None for a byte that has no token.
+        id: Its id; None for a byte or character that has no token.
         start: Its first byte in the token.
         end: The byte after its last.
-        rank: That of the merge that makes it, counted from 0; None for a byte.
+        rank: That of the merge that makes it, counted from 0; None for a byte or character.
     """
 
     depth: int
@@ -31,6 +32,7 @@ class MergeTree:
     """Merges the bytes of tokens as encoding merges a pretoken, and keeps what was merged."""
 
     def __init__(self, vocabulary: Vocabulary):
+        self._units_of = vocabulary.units_of
         self._ids = vocabulary.ids
         self._merges = _Merges(vocabulary)
 
@@ -40,10 +42,12 @@ class MergeTree:
         There is one root, the token itself, where merging these bytes leaves one token, and several where it does not:
         such a token is never the result of merges. A tree may be as deep as the token has bytes.
         """
-        ids = [self._ids.get(token[place : place + 1], _NO_ID) for place in range(len(token))]
+        units = self._units_of(token)
+        ids = [self._ids.get(unit, _NO_ID) for unit in units]
         history: list[Merge] = []
         merge_by_heap(ids, self._merges, history)
-        return [*_preorder(ids, history)]
+        parts: list[_Part | None] = [*map(_Part, ids, accumulate(map(len, units)))]
+        return [*_preorder(parts, history)]
 
 
 class _Merges(Mapping[tuple[int, int], tuple[int, int]]):
@@ -67,7 +71,7 @@ class _Merges(Mapping[tuple[int, int], tuple[int, int]]):
 
 
 class _Part(NamedTuple):
-    """A byte, or the result of a merge of two parts."""
+    """A byte or character, or the result of a merge of two parts."""
 
     id: int
     end: int
@@ -76,8 +80,7 @@ class _Part(NamedTuple):
     right: "_Part | None" = None
 
 
-def _preorder(ids: list[int], history: list[Merge]) -> Iterator[TreeNode]:
-    parts: list[_Part | None] = [_Part(token_id, place + 1) for place, token_id in enumerate(ids)]
+def _preorder(parts: list[_Part | None], history: list[Merge]) -> Iterator[TreeNode]:
     for merge in history:
         left, right = parts[merge.position], parts[merge.absorbed]
         assert right is not None

@@ -15,6 +15,7 @@ from shared.bpe.encoding.added_tokens import AddedTokenMatcher
 from shared.bpe.encoding.normalization import nfc, nfc_with_origins
 from shared.bpe.encoding.template import Ids
 from shared.bpe.errors import TokenizerError
+from shared.bpe.piece_alphabet import SPACE_MARK
 from shared.bpe.vocabulary import AddedToken, Vocabulary, encode_utf8
 from shared.system.errors import shown
 
@@ -48,7 +49,7 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class Matchers:
-    """Find the added tokens that are recognized: `verbatim` in the text as it is, `normalized` in its NFC.
+    """Find the added tokens that are recognized: `verbatim` in the text as it is, `normalized` in the normalized one.
 
     Without a normalizer, the first finds all.
     """
@@ -68,10 +69,14 @@ class Segmenter:
     def __init__(self, vocabulary: Vocabulary):
         self._added = vocabulary.added
         self._nfc = vocabulary.nfc
+        self._has_pieces = bool(vocabulary.byte_tokens)
+        self._normalizes = vocabulary.normalizes
         self._prefix_space, self._prepended_space = vocabulary.prefix_space, vocabulary.prepended_space
+        self._only_first = vocabulary.only_first
         missing = vocabulary.missing_bytes
         self._missing = re.compile(b"[" + re.escape(missing) + b"]") if missing else None
-        self.keeps_text = not (self._nfc or self._prefix_space or self._prepended_space or missing)
+        adds_space = self._prefix_space or self._prepended_space
+        self.keeps_text = not (self._nfc or self._has_pieces or adds_space or missing)
         self.special_tokens: Mapping[str, int] = MappingProxyType({t.content: t.id for t in self._added if t.special})
         self._matchers = lru_cache(maxsize=64)(self._build_matchers)
 
@@ -105,21 +110,42 @@ class Segmenter:
             if token is not None:
                 yield Segment(verbatim, token, origins)
                 continue
-            normalized = nfc(verbatim) if self._nfc else verbatim
-            if with_origins and normalized != verbatim:
+            normalized = self._normalized(verbatim)
+            if with_origins and self._nfc and normalized != verbatim:
                 origins = np.array(nfc_with_origins(verbatim)[1], np.int64) + start
+            if self._prepended_space:
+                normalized, origins = f" {normalized}", np.concatenate((origins[:1], origins))
             for first, part, added in matchers.normalized.split(normalized):
                 origins_of_part = origins[first : first + len(part)]
-                yield Segment(part, added, origins_of_part) if added else self._plain(part, origins_of_part)
+                if added is not None:
+                    yield Segment(part, added, origins_of_part)
+                    continue
+                lacks_space = self._lacks_space(part, is_first=start + first == 0)
+                plain = f" {part}" if lacks_space else part
+                self._check_bytes(plain)
+                if lacks_space:
+                    origins_of_part = np.concatenate((origins_of_part[:1], origins_of_part))
+                yield Segment(plain, None, origins_of_part)
 
-    def split_added(self, text: str, matchers: Matchers) -> Iterator[tuple[str, AddedToken | None]]:
-        """The text in order as (part, added token), the token None for text; normalized, and no part is empty."""
-        for _, verbatim, token in matchers.verbatim.split(text):
+    def split_marked(self, text: str, mark: str, previous: str | AddedToken | None) -> Iterator[str | AddedToken]:
+        """The segments of a text, as `Tokenizer.split_marked` describes them."""
+        matchers = self.matchers("all")
+        for start, verbatim, token in matchers.verbatim.split(text):
             if token is not None:
-                yield verbatim, token
+                yield token
                 continue
-            for _, part, added in matchers.normalized.split(nfc(verbatim) if self._nfc else verbatim):
-                yield part, added
+            begins = start > 0 or not isinstance(previous, str)
+            is_first = start == 0 and previous is None
+            space = " " if self._prepended_space and begins else ""
+            for first, part, added in matchers.normalized.split(space + self._normalized(verbatim)):
+                if added is not None:
+                    yield added
+                    continue
+                plain = self._normalized(part.replace(mark, ""))
+                if begins and self._lacks_space(plain, is_first=is_first and first == 0):
+                    plain = f" {plain}"
+                self._check_bytes(plain)
+                yield plain
 
     def split_plain(self, text: str, matchers: Matchers) -> tuple[list[str], Layout]:
         """The plain segments of a text, and the layout of all its segments.
@@ -127,9 +153,16 @@ class Segmenter:
         Raises:
             TokenizerError: A text that is split holds a lone surrogate, or a character with a byte without a token.
         """
-        if self.keeps_text and not matchers.verbatim.may_occur_in(text):
+        holds_added = matchers.normalized or matchers.verbatim.may_occur_in(text)
+        if self.keeps_text and not holds_added:
             return [text], _PLAIN
         encode_utf8(text)  # raises for a lone surrogate
+        if text and not holds_added:  # as below, in a fraction of the time
+            normalized = self._normalized(text)
+            adds_space = self._prepended_space or self._lacks_space(normalized, is_first=True)
+            whole = f" {normalized}" if adds_space else normalized
+            self._check_bytes(whole)
+            return [whole], _PLAIN
         plain: list[str] = []
         layout: Layout = []
         for segment in self.segments(text, matchers, with_origins=False):
@@ -155,14 +188,21 @@ class Segmenter:
 
     def _build_matchers(self, allowed: frozenset[str]) -> Matchers:
         recognized = [t for t in self._added if not t.special or t.content in allowed]
-        if not self._nfc:
+        if not self._normalizes:
             return Matchers(AddedTokenMatcher(recognized), AddedTokenMatcher([]))
-        normalized = (replace(t, content=nfc(t.content)) for t in recognized if t.normalized)
+        space = " " if self._prepended_space else ""
+        normalized = (replace(t, content=space + self._normalized(t.content)) for t in recognized if t.normalized)
         return Matchers(AddedTokenMatcher(t for t in recognized if not t.normalized), AddedTokenMatcher(normalized))
 
-    def _plain(self, text: str, origins: Origins) -> Segment:
-        if self._prepended_space or (self._prefix_space and not text.startswith(" ")):
-            text, origins = f" {text}", np.concatenate((origins[:1], origins))
+    def _normalized(self, text: str) -> str:
+        text = nfc(text) if self._nfc else text
+        return text.replace(SPACE_MARK, " ") if self._has_pieces else text
+
+    def _lacks_space(self, text: str, *, is_first: bool) -> bool:
+        """Whether a space is put before plain text that begins with none."""
+        return self._prefix_space and (is_first or not self._only_first) and not text.startswith(" ")
+
+    def _check_bytes(self, text: str) -> None:
         if self._missing is not None and (found := self._missing.search(text.encode())):
             byte = found.group()[0]
             character = next(character for character in text if byte in character.encode())
@@ -170,7 +210,6 @@ class Segmenter:
                 f"the text holds {character!r}, but the vocabulary has no token for its byte 0x{byte:02x}; remove the "
                 "character, or use a tokenizer with all 256 bytes"
             )
-        return Segment(text, None, origins)
 
 
 def join_segments(layout: Layout, encoded: Iterator[Ids]) -> Ids:

@@ -1,7 +1,7 @@
 """Text to ids: added tokens, plain text between them, and the ids that stand around it."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -30,28 +30,37 @@ class TextEncoder:
 
     Attributes:
         segmenter: Splits texts into added tokens and plain text.
+        is_linear: As `Tokenizer.is_linear`.
     """
 
     def __init__(self, vocabulary: Vocabulary):
         self._vocabulary = vocabulary
-        self._has_named_pattern = is_named(vocabulary.pattern)
+        self.is_linear = is_named(vocabulary.pattern) or bool(vocabulary.byte_tokens)
         self._template = Template(vocabulary.prefix, vocabulary.suffix)
         self.segmenter = Segmenter(vocabulary)
         # Whether the bytes that are encoded are those of the text, if no special token is allowed.
         all_special = all(token.special for token in vocabulary.added)
-        self._is_plain = self.segmenter.keeps_text and all_special and self._has_named_pattern
+        self._is_plain = self.segmenter.keeps_text and all_special and self.is_linear
 
     def encode(self, text: str, allowed_special: AllowedSpecial, add_special_tokens: bool) -> Ids:
         """As `Tokenizer.encode_to_numpy`."""
         if not allowed_special and not add_special_tokens and len(text) <= _SHORT and self._is_plain:
             return self._encoder.encode_short(text)
-        matchers = self.segmenter.matchers(allowed_special)
-        if len(text) > _LONG and self.can_split_bytes and not matchers.verbatim.may_occur_in(text):
-            ids = self._encoder.encode_long(text)
-        else:
-            plain, layout = self.segmenter.split_plain(text, matchers)
-            ids = join_segments(layout, self._encoder.encode_each(plain, max_threads=1))
+        plain, layout = self.segmenter.split_plain(text, self.segmenter.matchers(allowed_special))
+        ids = join_segments(layout, self._encode_plain(plain))
         return self._template.wrap(ids) if add_special_tokens else ids
+
+    def encode_segments(self, texts: Iterable[str]) -> list[Ids]:
+        """As `Tokenizer.encode_segments`."""
+        return [*self._encoder.encode_each(texts, max_threads=1)]
+
+    def _encode_plain(self, segments: Sequence[str]) -> Iterator[Ids]:
+        if self.is_linear and len(segments) == 1:
+            if len(segments[0]) <= _SHORT:
+                return iter([self._encoder.encode_short(segments[0])])
+            if len(segments[0]) > _LONG:
+                return iter([self._encoder.encode_long(segments[0])])
+        return self._encoder.encode_each(segments, max_threads=1)
 
     def encode_batch(
         self,
@@ -106,7 +115,7 @@ class TextEncoder:
         """As `Tokenizer.can_split_bytes`."""
         added = self._vocabulary.added
         plain = all(token.special and not token.lstrip and not token.rstrip for token in added)
-        return plain and self._has_named_pattern and self.segmenter.keeps_text
+        return plain and self.is_linear and self.segmenter.keeps_text
 
     def chunker(self, allowed_special: AllowedSpecial) -> Chunker:
         """As `Tokenizer.chunker`."""
@@ -118,7 +127,15 @@ class TextEncoder:
             prefix_space=vocabulary.prefix_space,
             # A space put before a text would be put before every chunk of it.
             only_at_added=bool(matchers.normalized) or vocabulary.prepended_space,
+            between_pieces=self._has_pieces_of_words,
+            at_added=not vocabulary.only_first,
         )
+
+    @cached_property
+    def _has_pieces_of_words(self) -> bool:
+        """Whether this is a vocabulary with byte fallback in which no piece has a space behind another character."""
+        vocabulary = self._vocabulary
+        return bool(vocabulary.byte_tokens) and not any(b" " in t.lstrip(b" ") for t in vocabulary.tokens.values())
 
     @cached_property
     def _encoder(self) -> "Encoder":

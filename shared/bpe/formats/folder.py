@@ -4,7 +4,7 @@ from pathlib import Path
 
 from shared.bpe.errors import TokenizerError
 from shared.bpe.formats import gpt2 as gpt2_files
-from shared.bpe.formats import tokenizer_json
+from shared.bpe.formats import llama2c, sentencepiece, tokenizer_json
 from shared.bpe.formats.foreign_files import known_kind
 from shared.bpe.vocabulary import Vocabulary
 from shared.system.checksums import ChecksumError, Checksums
@@ -15,7 +15,7 @@ _OTHER_SUFFIXES = {".bin", ".bpe", ".gguf", ".model", ".pickle", ".pkl", ".tikto
 
 
 def read_vocabulary(path: Path, merges_path: Path | None = None) -> Vocabulary:
-    """Read a folder with tokenizer.json (or vocab.json and merges.txt), one tokenizer.json, or GPT-2's two files.
+    """Read a folder or a file: see `Tokenizer.from_files`.
 
     The folder's checksums are not verified: see `read_verified`.
 
@@ -26,7 +26,11 @@ def read_vocabulary(path: Path, merges_path: Path | None = None) -> Vocabulary:
         path = _main_file(path)
     if merges_path is None and path.name == "vocab.json":
         merges_path = path.with_name("merges.txt")
-    return tokenizer_json.read(path) if merges_path is None else gpt2_files.read(path, merges_path)
+    if merges_path is not None:
+        return gpt2_files.read(path, merges_path)
+    if sentencepiece.is_model(path):
+        return sentencepiece.read(path)
+    return llama2c.read(path) if llama2c.is_llama2c(path) else tokenizer_json.read(path)
 
 
 def read_verified(path: Path, merges_path: Path | None = None) -> Vocabulary:
@@ -43,10 +47,15 @@ def read_verified(path: Path, merges_path: Path | None = None) -> Vocabulary:
 
 
 def _main_file(folder: Path) -> Path:
-    """The tokenizer.json of a folder, or else its vocab.json."""
+    """The tokenizer.json of a folder, or else its vocab.json, SentencePiece's model or llama2.c's file."""
     for name in ("tokenizer.json", "vocab.json"):
         if (folder / name).exists():
             return folder / name
+    model, bin_file = folder / "tokenizer.model", folder / "tokenizer.bin"
+    if sentencepiece.is_model(model):
+        return model
+    if llama2c.is_llama2c(bin_file):
+        return bin_file
     others = (path for path in sorted(folder.iterdir()) if path.suffix in _OTHER_SUFFIXES and path.is_file())
     kinds = (f"; {path.name} {kind}" for path in others if (kind := known_kind(_start_of(path), expects_json=True)))
     raise TokenizerError(f"{folder} has neither a tokenizer.json nor a vocab.json{next(kinds, '')}")

@@ -18,11 +18,6 @@ _NO_TEXT = (
         "is a Git LFS pointer (see line 1); fetch the file itself with `git lfs pull`",
     ),
     (rb"\s*<(?i:!doctype|html)", "is a web page (see line 1): the download failed"),
-    (rb"\n.{1,3}\n.{1,2}<(unk|pad|s)>", "is a SentencePiece model; only byte-level BPE is supported"),
-    (
-        rb".{8}\x05\0\0\0<unk>",
-        "is a tokenizer.bin of llama2.c, a SentencePiece vocabulary; only byte-level BPE is supported",
-    ),
 )
 _NO_JSON = (
     (rb"\s*\Z", "is empty"),

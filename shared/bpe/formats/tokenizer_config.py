@@ -34,7 +34,8 @@ def to_config(vocabulary: Vocabulary) -> dict[str, Any]:
     roles = {"bos_token": vocabulary.bos, "eos_token": vocabulary.eos}
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "add_prefix_space": vocabulary.prefix_space,
+        # A setting of the ByteLevel pre-tokenizer.
+        **({} if vocabulary.byte_tokens else {"add_prefix_space": vocabulary.prefix_space}),
         "clean_up_tokenization_spaces": False,
         # Before transformers 5, the class returns token types too, which `generate` of a decoder refuses.
         "model_input_names": ["input_ids", "attention_mask"],

@@ -1,4 +1,4 @@
-"""Hugging Face's tokenizer.json, for byte-level BPE.
+"""Hugging Face's tokenizer.json, for byte-level BPE and for SentencePiece's with byte fallback.
 
 Anything in the file that would change ids in a way that this package does not support is refused by name. `truncation`
 and `padding` are ignored: they shape batches, not tokens, and transformers sets them in every call.
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.bpe.errors import TokenizerError
+from shared.bpe.formats import byte_fallback
 from shared.bpe.formats.printable_entries import (
     ordinary_entries,
     parse_merges,
@@ -19,13 +20,11 @@ from shared.bpe.formats.printable_entries import (
 )
 from shared.bpe.formats.reading import read_json
 from shared.bpe.formats.tokenizer_config import read_roles, to_config
-from shared.bpe.patterns.named import PATTERNS, is_named, read_expression
+from shared.bpe.patterns.named import PATTERNS, WHOLE, is_named, read_expression
 from shared.bpe.vocabulary import AddedToken, Vocabulary
 from shared.system.errors import shown
 from shared.system.files import to_json
 
-# The whole text is one pretoken: the ByteLevel pre-tokenizer with use_regex false.
-_WHOLE = r"[\s\S]+"
 # Digits, without and with `individual_digits`, then GPT-2's pattern, for which the text ends before digits.
 _DIGITS = [
     digits + r"""|'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+"""
@@ -58,39 +57,62 @@ def _parse(path: Path, content: dict[str, Any], bos: str | None, eos: str | None
     if not isinstance(model, dict):
         raise TokenizerError(_without_model(content))
     _check_model(model)
-    _check_decoder(content.get("decoder"))
     vocab = parse_vocab(path, model.get("vocab"))
-    normalizer = _parse_normalizer(content.get("normalizer"))
     added = _parse_added(content.get("added_tokens") or [], vocab)
     if not isinstance(model.get("merges"), list):
         raise TokenizerError("model.merges must be a list")
     merges = parse_merges(path, model["merges"], vocab)
     ordinary = ordinary_entries(vocab, merges, {token.content for token in added})
-    pattern, prefix_space = _parse_pre_tokenizer(content.get("pre_tokenizer"))
     prefix, suffix = _parse_template(content.get("post_processor"), {token.id for token in added})
+    has_pieces = bool(model.get("byte_fallback"))
+    fields = _pieces(content, vocab, ordinary) if has_pieces else _byte_level_of(path, content, ordinary)
     return Vocabulary(
-        tokens=parse_tokens(path, ordinary),
         merges=tuple((ordinary[left], ordinary[right]) for left, right in merges),
         added=added,
-        pattern=pattern,
-        nfc=normalizer == "NFC",
-        prefix_space=prefix_space,
-        prepended_space=normalizer == "Prepend",
         ignore_merges=bool(model.get("ignore_merges")),
         prefix=prefix,
         suffix=suffix,
         bos=bos,
         eos=eos,
+        **fields,
     )
+
+
+def _byte_level_of(path: Path, content: dict[str, Any], ordinary: Mapping[str, int]) -> dict[str, Any]:
+    """The fields of `Vocabulary` in which byte-level BPE differs."""
+    _check_decoder(content.get("decoder"))
+    normalizer = _parse_normalizer(content.get("normalizer"))
+    pattern, prefix_space = _parse_pre_tokenizer(content.get("pre_tokenizer"))
+    return {
+        "tokens": parse_tokens(path, ordinary),
+        "pattern": pattern,
+        "nfc": normalizer == "NFC",
+        "prefix_space": prefix_space,
+        "prepended_space": normalizer == "Prepend",
+    }
+
+
+def _pieces(content: dict[str, Any], vocab: Mapping[str, int], ordinary: Mapping[str, int]) -> dict[str, Any]:
+    """The fields of `Vocabulary` in which SentencePiece's BPE differs."""
+    normalizers = _steps(content.get("normalizer"), "normalizer", "normalizers")
+    pre_tokenizers = _steps(content.get("pre_tokenizer"), "pre_tokenizer", "pretokenizers")
+    return {
+        "tokens": byte_fallback.read_pieces(ordinary),
+        "byte_tokens": byte_fallback.read_byte_tokens(vocab),
+        "strips_space": byte_fallback.read_strips_space(_steps(content.get("decoder"), "decoder", "decoders")),
+        **byte_fallback.read_spaces(normalizers, pre_tokenizers)._asdict(),
+    }
 
 
 def _check_model(model: dict[str, Any]) -> None:
     if model.get("type", "BPE") != "BPE":
-        raise TokenizerError(f"model.type is {shown(model['type'])}; only byte-level BPE is supported")
+        raise TokenizerError(f"model.type is {shown(model['type'])}; only BPE is supported")
     # unk_token is ignored: text with bytes that have no token is refused.
-    for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
+    for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(key):
-            raise TokenizerError(f"model.{key} is {shown(model[key])}; only byte-level BPE without it is supported")
+            raise TokenizerError(f"model.{key} is {shown(model[key])}; only BPE without it is supported")
+    if model.get("byte_fallback") and model.get("ignore_merges"):
+        raise TokenizerError("model.ignore_merges is true; with byte_fallback, it is not supported")
 
 
 def _check_decoder(decoder: Any) -> None:
@@ -122,7 +144,7 @@ def _parse_pre_tokenizer(pre_tokenizer: Any) -> tuple[str, bool]:
     prefix_space = bool(byte_level.get("add_prefix_space", True))
     use_regex = bool(byte_level.get("use_regex", True))
     if names == ["ByteLevel"]:
-        return (PATTERNS["gpt2"] if use_regex else _WHOLE), prefix_space
+        return (PATTERNS["gpt2"] if use_regex else WHOLE), prefix_space
     if prefix_space:
         raise TokenizerError(
             f"pre_tokenizer.add_prefix_space is true after {names[0]}, where it puts a space before every pretoken; "
@@ -232,7 +254,8 @@ def _without_model(content: dict[str, Any]) -> str:
 
 
 def _to_hf(vocabulary: Vocabulary) -> dict[str, Any]:
-    vocab = printable_vocab(vocabulary.tokens)
+    has_pieces = bool(vocabulary.byte_tokens)
+    vocab = byte_fallback.write_vocab(vocabulary) if has_pieces else printable_vocab(vocabulary.tokens)
     texts = {token_id: text for text, token_id in vocab.items()}
     # Added tokens are also in the vocabulary, or Hugging Face would assign them the next free ids.
     vocab |= {token.content: token.id for token in vocabulary.added}
@@ -252,10 +275,8 @@ def _to_hf(vocabulary: Vocabulary) -> dict[str, Any]:
             }
             for token in vocabulary.added
         ],
-        "normalizer": _normalizer(vocabulary),
-        "pre_tokenizer": _pre_tokenizer(vocabulary.pattern, prefix_space=vocabulary.prefix_space),
         "post_processor": _post_processor(vocabulary),
-        "decoder": _byte_level(use_regex=True),
+        **(byte_fallback.write_steps(vocabulary) if has_pieces else _byte_level_steps(vocabulary)),
         "model": {
             "type": "BPE",
             "dropout": None,
@@ -263,11 +284,19 @@ def _to_hf(vocabulary: Vocabulary) -> dict[str, Any]:
             "continuing_subword_prefix": None,
             "end_of_word_suffix": None,
             "fuse_unk": False,
-            "byte_fallback": False,
+            "byte_fallback": has_pieces,
             "ignore_merges": vocabulary.ignore_merges,
             "vocab": dict(sorted(vocab.items(), key=itemgetter(1))),
             "merges": [(texts[left], texts[right]) for left, right in vocabulary.merges],
         },
+    }
+
+
+def _byte_level_steps(vocabulary: Vocabulary) -> dict[str, Any]:
+    return {
+        "normalizer": _normalizer(vocabulary),
+        "pre_tokenizer": _pre_tokenizer(vocabulary.pattern, prefix_space=vocabulary.prefix_space),
+        "decoder": _byte_level(use_regex=True),
     }
 
 
@@ -280,8 +309,8 @@ def _normalizer(vocabulary: Vocabulary) -> dict[str, Any] | None:
 
 
 def _pre_tokenizer(pattern: str, *, prefix_space: bool) -> dict[str, Any]:
-    if pattern in {PATTERNS["gpt2"], _WHOLE}:
-        return _byte_level(use_regex=pattern != _WHOLE, prefix_space=prefix_space)
+    if pattern in {PATTERNS["gpt2"], WHOLE}:
+        return _byte_level(use_regex=pattern != WHOLE, prefix_space=prefix_space)
     if prefix_space:
         raise TokenizerError(f"tokenizer.json cannot hold the pattern {pattern!r} with a space before the text")
     cut = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}

@@ -20,7 +20,7 @@ from shared.bpe.kernels.pretoken_cache import (
 from shared.bpe.kernels.pretoken_keys import Key, key_of
 from shared.bpe.kernels.pretoken_merging import NO_MEMORY, SHORT, merge_long, merge_short
 from shared.bpe.kernels.scanner import Scanner, scan
-from shared.bpe.kernels.tables import Tables, whole_token
+from shared.bpe.kernels.tables import Tables, split_parts, whole_token
 from shared.kernels.compiling import calling_python, compiled, inlined
 from shared.kernels.intrinsics import BLOCK, copy_bytes, find_utf8, load_word, new_array, none, prefetch, store_word
 from shared.kernels.numpy_api import NumPyApi
@@ -40,8 +40,12 @@ def _merge_pretoken(
         out[filled] = whole
         return filled + 1
     if length <= SHORT:
-        return merge_short(tables, text, start, length, cache.ids, cache.candidates, out, filled)
-    return merge_long(tables, text, start, length, out, filled)
+        done = merge_short(tables, text, start, length, cache.ids, cache.candidates, out, filled)
+    else:
+        done = merge_long(tables, text, start, length, out, filled)
+    if done != NO_MEMORY and tables.parts.size > 0:
+        done = split_parts(tables, out, filled, done)
+    return done
 
 
 @compiled

@@ -15,6 +15,7 @@ be valid UTF-8; others are cut in some way, but nothing beyond them is read.
 from typing import NamedTuple
 
 from shared.bpe.kernels.scanner_gpt2 import scan_gpt2
+from shared.bpe.kernels.scanner_pieces import scan_pieces
 from shared.bpe.kernels.scanner_words import scan_words
 from shared.kernels.compiling import compiled
 from shared.kernels.types import Bytes, Int64Array, int64
@@ -23,19 +24,23 @@ MIN_CUTS = 128  # the smallest array of cuts that a scan can fill
 
 # What `scan` calls the named patterns.
 PATTERN_IDS = {"gpt2": 0, "cl100k": 1, "o200k": 2, "llama3": 3, "qwen": 4}
+# Instead of a pattern: cut wherever no piece of the vocabulary has both characters (see `scanner_pieces`).
+PIECES = 5
 
 
 class Scanner(NamedTuple):
     """What a scan needs besides the text.
 
     Attributes:
-        pattern: A value of PATTERN_IDS.
-        classes: `character_classes()`.
+        pattern: A value of PATTERN_IDS, or PIECES.
+        classes: `character_classes()`; for PIECES, those of `adjacency`.
+        joins: For PIECES, those of `adjacency`; else empty.
         cuts: Room for MIN_CUTS or more, which each scan overwrites.
     """
 
     pattern: int64
     classes: Bytes
+    joins: Bytes
     cuts: Int64Array
 
 
@@ -52,5 +57,7 @@ def scan(scanner: Scanner, data: Bytes, begin: int64, end: int64) -> int64:
     pattern = scanner.pattern
     if pattern == 0:
         return scan_gpt2(data, begin, end, scanner.classes, scanner.cuts)
+    if pattern == PIECES:
+        return scan_pieces(data, begin, end, scanner.classes, scanner.joins, scanner.cuts)
     most_numbers = 1 if pattern == 4 else 3
     return scan_words(data, begin, end, scanner.classes, scanner.cuts, most_numbers, pattern == 1, pattern == 2)

@@ -10,6 +10,13 @@ whole_slots   token id + 1 (0: empty), by the hash of the token's bytes; only wh
               whole needs no merges, else one empty slot
 token_bytes   the bytes of all tokens, end to end; token `id` is token_bytes[token_starts[id]:token_starts[id + 1]];
               as whole_slots
+first_part    with byte fallback, the first of the ids of *parts*: the beginnings of characters, see below
+parts         the bytes of each part, the first of them lowest; empty for byte-level BPE
+fallback      the id of the token of each byte, for the bytes of parts that are left; as parts
+
+With byte fallback, text is merged from its characters. They are made by merges of their own, from bytes, through parts
+without a token; these merges come before all others, so that every character is whole by then. A part that is left
+belongs to a character without a token, and becomes the tokens of its bytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,6 +58,9 @@ class Tables(NamedTuple):
     whole_slots: Uint32Array
     token_bytes: Bytes
     token_starts: Int64Array
+    first_part: int64
+    parts: Uint32Array
+    fallback: Uint32Array
 
 
 @compiled_and_inlined
@@ -158,10 +168,38 @@ def whole_token(tables: Tables, text: Bytes, start: int64, end: int64) -> int64:
     return -1
 
 
+@compiled
+def split_parts(tables: Tables, ids: Uint32Array, begin: int64, end: int64) -> int64:
+    """Put the tokens of bytes for the parts of characters in `ids[begin:end]`; returns where the ids end then."""
+    more = 0
+    for place in range(begin, end):
+        if ids[place] >= tables.first_part:
+            part = tables.parts[np.int64(ids[place]) - tables.first_part]
+            while part > 0xFF:
+                part >>= np.uint32(8)
+                more += 1
+    done = end + more
+    to = done
+    place = end
+    while to > place:
+        place -= 1
+        if ids[place] < tables.first_part:
+            to -= 1
+            ids[to] = ids[place]
+            continue
+        part = tables.parts[np.int64(ids[place]) - tables.first_part]
+        num_bytes = 1 + (part > 0xFF) + (part > 0xFFFF)
+        to -= num_bytes
+        for offset in range(num_bytes):
+            ids[to + offset] = tables.fallback[part & np.uint32(0xFF)]
+            part >>= np.uint32(8)
+    return done
+
+
 def build_tables(vocabulary: Vocabulary) -> Tables:
     """Lay out a vocabulary."""
-    byte_ids = np.array([vocabulary.ids.get(bytes([byte]), NO_TOKEN) for byte in range(256)], dtype=np.uint32)
-    merges = vocabulary.merges
+    byte_ids, characters = _units(vocabulary)
+    merges = [*characters.merges, *vocabulary.merges]
     pair_slots = _pair_slots(np.fromiter(chain.from_iterable(merges), np.uint32, 2 * len(merges)).reshape(-1, 2))
     byte_ranks = np.empty(1 << 16, np.uint32)
     fill_byte_ranks(pair_slots, byte_ids, byte_ranks)
@@ -173,11 +211,47 @@ def build_tables(vocabulary: Vocabulary) -> Tables:
         byte_ids=byte_ids,
         pair_slots=pair_slots,
         byte_ranks=byte_ranks,
-        merged=_merged(vocabulary.merged),
+        merged=_merged([*characters.merged, *vocabulary.merged]),
         whole_slots=whole_slots,
         token_bytes=token_bytes,
         token_starts=token_starts,
+        first_part=characters.first_part,
+        parts=np.array([int.from_bytes(part, "little") for part in characters.parts], np.uint32),
+        fallback=np.array(vocabulary.byte_tokens, np.uint32),
     )
+
+
+class _Characters(NamedTuple):
+    """How characters are made from bytes: see the module."""
+
+    first_part: int
+    parts: list[bytes]
+    merges: list[tuple[int, int]]
+    merged: list[int]
+
+
+def _units(vocabulary: Vocabulary) -> tuple[npt.NDArray[np.uint32], _Characters]:
+    """The id that merging begins with for each byte, and the characters that these make."""
+    ids, fallback = vocabulary.ids, vocabulary.byte_tokens
+    if not fallback:
+        byte_ids = [ids.get(bytes([byte]), NO_TOKEN) for byte in range(256)]
+        return np.array(byte_ids, np.uint32), _Characters(int(NO_ID), [], [], [])
+    known = {bytes([byte]): ids.get(bytes([byte]), token_id) for byte, token_id in enumerate(fallback)}
+    byte_ids = [*known.values()]
+    first_part = max((*vocabulary.spelled, *(token.id for token in vocabulary.added))) + 1
+    parts: list[bytes] = []
+    merges: dict[tuple[int, int], int] = {}
+    for token, token_id in ids.items():
+        # A character of several bytes, and no text of several characters: that has another first byte within.
+        if len(token) == 1 or any(byte & 0xC0 != 0x80 for byte in token[1:]):
+            continue
+        for end in range(2, len(token)):
+            if token[:end] not in known:
+                known[token[:end]] = first_part + len(parts)
+                parts.append(token[:end])
+            merges[known[token[: end - 1]], known[token[end - 1 : end]]] = known[token[:end]]
+        merges[known[token[:-1]], known[token[-1:]]] = token_id
+    return np.array(byte_ids, np.uint32), _Characters(first_part, parts, [*merges], [*merges.values()])
 
 
 def _merged(ids: Sequence[int]) -> npt.NDArray[np.uint32]:

@@ -43,6 +43,10 @@ PATTERNS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+# The whole text is one pretoken; or each space begins one. SentencePiece vocabularies have these.
+WHOLE = r"[\s\S]+"
+BEFORE_SPACES = r" [^ ]*|[^ ]+"
+
 # Other published spellings of a named pattern, with the same matches wherever they are read.
 _SPELLINGS = {
     r"""'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+""": "gpt2",

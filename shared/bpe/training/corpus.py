@@ -25,7 +25,7 @@ Errors = Literal["strict", "replace"]
 CHUNK_BYTES = 1 << 20
 _SEARCH_BYTES = 1 << 14  # searched for a boundary at once
 _MAX_CHARACTER_BYTES = 4
-_UNLIMITED = 1 << 62
+UNLIMITED = 1 << 62
 _BUFFER_BYTES = 2 * CHUNK_BYTES  # memory that each thread reads into again and again
 _REPLACEMENT = "\ufffd".encode()
 
@@ -78,7 +78,7 @@ class Source(Protocol):
     size: int
     version: str | None
 
-    def chunks(self, specials: Specials, begin: int, longest: int = _UNLIMITED) -> Iterator[Chunk]:
+    def chunks(self, specials: Specials, begin: int, longest: int = UNLIMITED) -> Iterator[Chunk]:
         """The chunks in order, from an offset at which an earlier chunk ended.
 
         Args:
@@ -109,16 +109,31 @@ class TextFile:
         self.size = path.stat().st_size
         self.version: str | None = version_of(path)
 
-    def chunks(self, specials: Specials, begin: int, longest: int = _UNLIMITED) -> Iterator[Chunk]:
-        """As in `Source`."""
+    def chunks(
+        self, specials: Specials, begin: int, longest: int = UNLIMITED, stop: int = UNLIMITED
+    ) -> Iterator[Chunk]:
+        """As in `Source`; up to `stop`, where a chunk must be able to end."""
         file = _OpenFile(self._path)
-        while begin < file.size:
-            end = self._next_boundary(file, begin + self._chunk_bytes, specials)
+        stop = min(stop, file.size)
+        while begin < stop:
+            end = min(stop, self._next_boundary(file, begin + self._chunk_bytes, specials))
             if end - begin > max(longest, self._chunk_bytes + _SEARCH_BYTES):
                 raise TooLongError(self.name, end - begin)
             yield Chunk(begin, end - begin, partial(file.read, begin, end))
             begin = end
         file.check_unchanged()
+
+    def read(self, begin: int, end: int) -> bytes:
+        """Some bytes.
+
+        Raises:
+            SourceError: There are fewer by now.
+        """
+        return _OpenFile(self._path).read(begin, end).tobytes()
+
+    def boundary(self, begin: int, specials: Specials) -> int:
+        """The first offset at or behind `begin` where a chunk can end."""
+        return self._next_boundary(_OpenFile(self._path), begin, specials)
 
     @staticmethod
     def _next_boundary(file: "_OpenFile", begin: int, specials: Specials) -> int:
@@ -159,7 +174,7 @@ class Blocks:
         self._read = read
         self._chunk_bytes = chunk_bytes
 
-    def chunks(self, specials: Specials, begin: int, longest: int = _UNLIMITED) -> Iterator[Chunk]:
+    def chunks(self, specials: Specials, begin: int, longest: int = UNLIMITED) -> Iterator[Chunk]:
         """As in `Source`; what lies before `begin` is read and dropped."""
         pending, offset, wanted, skip = bytearray(), begin, self._chunk_bytes, begin
         longest = max(longest // 2, 2 * self._chunk_bytes)  # pending bytes are copied
@@ -200,7 +215,7 @@ class Texts:
         self.version = version
         self._read = read
 
-    def chunks(self, specials: Specials, begin: int, longest: int = _UNLIMITED) -> Iterator[Chunk]:  # noqa: ARG002
+    def chunks(self, specials: Specials, begin: int, longest: int = UNLIMITED) -> Iterator[Chunk]:  # noqa: ARG002
         """As in `Source`."""
         offset = 0
         for text in self._read(longest):

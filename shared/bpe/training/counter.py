@@ -7,12 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from shared.bpe.errors import SourceError, TokenizerError
+from shared.bpe.kernels import pretoken_table as kernel
 from shared.bpe.kernels.utf8 import first_invalid
+from shared.bpe.training.config import TrainingConfig
 from shared.bpe.training.corpus import Bytes, Chunk, Errors, Source, read_error, replace_invalid
 from shared.bpe.training.layout import Partitions
 from shared.bpe.training.memory import BYTES_PER_PRETOKEN_BYTE, MemoryBudget
 from shared.bpe.training.pretoken_counts import PretokenCounts
-from shared.bpe.training.pretokenizers import Pretokenizer
+from shared.bpe.training.pretokenizers import Pretokenizer, RegexPretokenizer, ScannerPretokenizer
 from shared.bpe.training.spill import SpilledRuns
 from shared.system.stages import Stage, no_stage
 from shared.system.thread_pool import WorkPool, new_lock
@@ -91,6 +93,14 @@ class CorpusCounter:
                 self._stop = True  # for the other threads, whatever happened in this one
         if self._invalid:
             raise SourceError(min(self._invalid).message)
+
+    def add(self, pretokens: kernel.Pretokens) -> None:
+        """Add counts made elsewhere; not while this object counts."""
+        table = self._tables[0]
+        table.max_bytes = None
+        table.add(pretokens)
+        if table.nbytes > self._table_bytes // _TABLES_PER_PARTITION:
+            self._spill(table)
 
     @property
     def spilled_bytes(self) -> int:
@@ -204,6 +214,23 @@ class CorpusCounter:
         with self._stage("write counts to disk"):
             self._runs.write(table, number)
         table.clear()
+
+
+def counter_for(
+    config: TrainingConfig, budget: MemoryBudget, runs: SpilledRuns, *, threads: int, stage: Stage = no_stage
+) -> CorpusCounter:
+    """The counter of a training."""
+    name = config.pattern_name
+    return CorpusCounter(
+        ScannerPretokenizer(name, config.special_tokens)
+        if name is not None
+        else RegexPretokenizer(config.expression, config.special_tokens),
+        threads=1 if name is None else threads,
+        errors=config.errors,
+        budget=budget,
+        runs=runs,
+        stage=stage,
+    )
 
 
 def _too_long(size: int) -> TokenizerError:

@@ -58,6 +58,11 @@ class PretokenCounts:
         return sum(array.nbytes for array in self._table)
 
     @property
+    def arena_bytes(self) -> int:
+        """Bytes of the arena in use."""
+        return int(self._table.state[kernel.ARENA_USED])
+
+    @property
     def pretokens(self) -> kernel.Pretokens:
         """All pretokens; see `kernels.pretoken_table`."""
         return kernel.Pretokens(self._table.entries[: kernel.ENTRY_SIZE * len(self)], self._table.arena)
@@ -75,7 +80,7 @@ class PretokenCounts:
         Returns:
             `end`, or the start of a pretoken that exceeds `max_bytes`.
         """
-        scanner = Scanner(PATTERN_IDS[pattern], character_classes(), self._cuts)
+        scanner = Scanner(PATTERN_IDS[pattern], character_classes(), np.empty(0, np.uint8), self._cuts)
         while begin < end:
             begin = pretoken_counting.count_chunk(scanner, data, begin, end, specials.arrays, self._keys, self._table)
             # At worst, the batch that did not fit is a single pretoken up to the end.
@@ -146,7 +151,7 @@ class PretokenCounts:
         if not self._may_take(size):
             return False
         grown = np.empty(size, dtype=np.uint8)
-        used = int(table.state[kernel.ARENA_USED])
+        used = self.arena_bytes
         grown[:used] = table.arena[:used]
         self._table = table._replace(arena=grown)
         return True

@@ -9,11 +9,11 @@ from shared.bpe.errors import TokenizerError, TrainingStoppedError
 from shared.bpe.tokenizer import Tokenizer
 from shared.bpe.training.config import TrainingConfig
 from shared.bpe.training.corpus import Errors, Source, Texts
-from shared.bpe.training.counter import BytesProgress, CorpusCounter
+from shared.bpe.training.counter import BytesProgress, CorpusCounter, counter_for
 from shared.bpe.training.layout import Partitions, PretokenTotals
 from shared.bpe.training.memory import MemoryBudget
 from shared.bpe.training.merges import LayoutTooLargeError, MergeProgress, MergeTrainer, TrainedMerges
-from shared.bpe.training.pretokenizers import RegexPretokenizer, ScannerPretokenizer
+from shared.bpe.training.part_counts import CountElsewhere
 from shared.bpe.training.result import TrainingReport, TrainingResult
 from shared.bpe.training.spill import SpilledRuns
 from shared.bpe.vocabulary import AddedToken, Vocabulary, encode_utf8
@@ -75,6 +75,7 @@ def train_bpe_from_sources(
     stage: Stage = no_stage,
     bytes_progress: BytesProgress | None = None,
     progress: MergeProgress | None = None,
+    count_elsewhere: CountElsewhere | None = None,
 ) -> TrainingResult:
     """`train_bpe` on files and streams, on all cores and in bounded memory.
 
@@ -95,6 +96,7 @@ def train_bpe_from_sources(
         stage: Called for each stage of the work, from any thread.
         bytes_progress: Called with the number of bytes counted so far.
         progress: As in `train_bpe`.
+        count_elsewhere: Called with the settings for the counts of the corpus, instead of counting it here.
 
     Raises:
         TokenizerError: The settings cannot be met, a source cannot be read, or the memory limit is too low.
@@ -105,8 +107,14 @@ def train_bpe_from_sources(
     budget = MemoryBudget(memory_limit)
     with tempfile.TemporaryDirectory(prefix="ownlm-") as folder:
         begin = time.monotonic()
-        counter = _counter(config, threads, budget, Path(folder), stage)
-        counter.count(sources, bytes_progress, should_stop)
+        counter = counter_for(config, budget, SpilledRuns(Path(folder)), threads=threads, stage=stage)
+        if count_elsewhere is None:
+            counter.count(sources, bytes_progress, should_stop)
+        else:
+            for part in count_elsewhere(config):
+                part.add_to(counter)
+                if bytes_progress is not None:
+                    bytes_progress(counter.bytes_counted)
         _check_stop(should_stop)
         with stage("join counts"):
             is_blank = _is_blank(counter.partitions())
@@ -125,20 +133,6 @@ def train_bpe_from_sources(
         bytes_per_token=totals.num_bytes / max(1, int(trained.uses.sum())),
         is_blank=is_blank,
         report=report,
-    )
-
-
-def _counter(config: TrainingConfig, threads: int, budget: MemoryBudget, folder: Path, stage: Stage) -> CorpusCounter:
-    name = config.pattern_name
-    return CorpusCounter(
-        ScannerPretokenizer(name, config.special_tokens)
-        if name is not None
-        else RegexPretokenizer(config.expression, config.special_tokens),
-        threads=1 if name is None else threads,
-        errors=config.errors,
-        budget=budget,
-        runs=SpilledRuns(folder),
-        stage=stage,
     )
 
 

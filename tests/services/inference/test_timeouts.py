@@ -23,7 +23,7 @@ def test_a_request_that_waits_too_long_gets_503_and_retry_after(scripted: Any, s
         runner.gate.clear()
         running = pool.submit(post, f"{url}/generate", max_tokens=300)
         wait_until(lambda: "ownlm_waiting_rows 1.0" in httpx.get(f"{url}/metrics").text)
-        app.state.lifecycle.resource.engine._queue_timeout = 0.3  # for those that come now
+        app.state.lifecycle.resource.engine._requests._queue_timeout = 0.3  # for those that come now
         for response in pool.map(lambda path: post(f"{url}{path}", max_tokens=1, stream=stream), PATHS):
             assert (response.status_code, response.headers["retry-after"]) == (503, "1")
             assert response.json()["error"]["code"] == "queue_timeout"

@@ -4,8 +4,10 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from huggingface_hub import ModelCard
 
 from shared.bpe import train_bpe
 from shared.lm import GenerationDefaults, ModelConfig, Transformer, load_model_folder, save_model_folder
+from trainer.card.curves import loss_curves
 from trainer.card.markdown import block, code, yaml_text
 from trainer.card.model_card import MARK, write_model_card
 
@@ -20,6 +23,7 @@ SMALL = ModelConfig(
     vocab_size=300, context_length=64, d_model=32, num_layers=1, num_heads=2, num_kv_heads=2, head_dim=16, d_ff=48
 )
 TOKENIZER = train_bpe(["Once upon a time"], 270, special_tokens=["<|endoftext|>"]).tokenizer
+SVG = "{http://www.w3.org/2000/svg}"
 STRANGE = '`a|b`\n"c": — \x1b[31m\u2028\U0001f98a\ud83e.txt'
 
 
@@ -177,3 +181,57 @@ def test_a_run_without_validation_and_without_points(write: Write) -> None:
     assert "model-index" not in text
     assert "| training loss, mean of the last tenth | 2.5 |" in text
     assert "validation" not in text
+
+
+def test_a_picture_of_the_curves_is_beside_it(write: Write) -> None:
+    """Its points are the record's, in the document's own coordinates; no checksum covers it."""
+    folder = write(training=record())
+    assert "![Training and validation loss by step](curves.svg)" in (folder / "README.md").read_text()
+    root = ElementTree.parse(folder / "curves.svg").getroot()
+    [plot] = root.findall(f"{SVG}svg")
+    lines = {line.get("class"): line for line in plot}
+    assert [*lines] == ["training single", "training", "validation"]
+    assert len(lines["training single"].get("points", "").split()) == 26
+    places = [tuple(map(float, place.split(","))) for place in lines["validation"].get("points", "").split()]
+    assert len(places) == 24, "but for the one that is not finite"
+    slopes = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in pairwise(places)]
+    assert max(slopes) < 0, "the losses rise by the step, so on the picture they fall from the lower edge"
+    assert max(slopes) - min(slopes) < 0.02
+    texts = [text.text for text in root.iter(f"{SVG}text")]
+    assert {"0", "50", "250", "step", "nats per token", "training", "validation"} <= {*texts}
+    (folder / "curves.svg").unlink()
+    load_model_folder(folder)
+    no_points = write(training=record(curves={}))
+    assert not (no_points / "curves.svg").exists()
+    assert "curves.svg" not in (no_points / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("loss", "validation"),
+    [
+        ({1: 2.0, 2: 2.0}, {}),
+        ({10: 3.0}, {5: 0.0}),
+        ({0: 1e30, 1: -1e30, 1_000_000_000: 4e-9}, {}),
+        ({}, {7: 1.5, 14: 1.25}),
+        ({step: 1 / step for step in range(1, 401)}, {400: 0.003}),
+    ],
+)
+def test_any_curve_becomes_a_picture_within_its_frame(loss: dict[int, float], validation: dict[int, float]) -> None:
+    curves = {
+        name: {"steps": [*values], "values": [*values.values()]}
+        for name, values in (("loss", loss), ("validation_loss", validation))
+    }
+    document = loss_curves(curves)
+    assert document is not None
+    root = ElementTree.fromstring(document)
+    texts = [text for text in root.iter(f"{SVG}text") if text.get("text-anchor") == "middle"]
+    assert 2 <= len(texts) <= 10
+    assert all(60 <= float(text.get("x", "")) <= 704 for text in texts)
+    marks = [text for text in root.iter(f"{SVG}text") if text.get("dy")]
+    assert 2 <= len(marks) <= 8
+    assert all(36 <= float(mark.get("y", "")) <= 296 for mark in marks)
+
+
+def test_one_step_is_no_curve() -> None:
+    assert loss_curves({"loss": {"steps": [1], "values": [2.0]}}) is None
+    assert loss_curves({"loss": {"steps": [1, 2], "values": [2.0, None]}}) is None

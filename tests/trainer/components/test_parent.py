@@ -13,9 +13,9 @@ from shared.bpe import Tokenizer
 from shared.lm import GenerationDefaults, ModelConfig, Transformer, save_model_folder
 from trainer.components.architecture import architecture_settings
 from trainer.components.model import model_config
-from trainer.components.parent import check_architecture, read_parent, starting_from, trained_config
+from trainer.components.parent import check_architecture, parent_of, read_parent, starting_from, trained_config
 from trainer.errors import UsageError
-from trainer.settings.train import ModelSettings, TrainSettings
+from trainer.settings.train import ModelSettings, ParentSettings, TrainSettings
 
 Change = Callable[..., TrainSettings]
 
@@ -117,7 +117,7 @@ def test_the_settings_of_an_architecture_give_it_again(shape: dict[str, Any]) ->
         ({"qk_norm": True, "d_model": 32}, "d_model is 32, and there 16; qk_norm is True, and there False"),
         ({"zero_outputs": "blocks"}, "zero_outputs is blocks, and there none"),
         ({"rope_theta": 7.0}, "rope_theta is 7.0, and there 10000.0"),
-        ({"context_length": 33}, r"context_length \(33\) must be at most the 32 of the model in --init"),
+        ({"context_length": 33}, r"context_length \(33\) must be at most the 32 of .*parent; --extend-context"),
     ],
 )
 def test_settings_that_contradict_the_folder_are_named(
@@ -127,6 +127,29 @@ def test_settings_that_contradict_the_folder_are_named(
     changed = change(starting_from(settings, folder), **changes)
     with pytest.raises(UsageError, match=message):
         check_architecture(changed, read_parent(folder))
+
+
+def test_a_longer_context_is_the_model_s_where_it_is_asked_for(
+    write: Callable[..., Path], settings: TrainSettings, change: Change
+) -> None:
+    """With the same weights and logits; without a longer one, the option is refused."""
+    folder = write()
+    started = starting_from(settings, folder, ["<|a|>"], extend_context=40)
+    assert (started.parent.extend_context, started.model.context_length) == (True, 40)
+    assert trained_config(started, None).context_length == 40
+    for parent in (parent_of(started, folder), read_parent(folder, extend_context=40)):
+        model, _ = parent.load_model()
+        assert parent.config == model.config == dataclasses.replace(model.config, context_length=40)
+        tokens = torch.arange(32)[None]
+        with torch.no_grad():
+            before = read_parent(folder).load_model()[0](tokens)
+            assert torch.equal(model(tokens)[..., :TOKENS], before)
+            assert model(torch.arange(40)[None]).isfinite().all()
+    assert starting_from(settings, folder, extend_context=32).parent.extend_context is False
+    with pytest.raises(UsageError, match=r"^extend_context: context_length \(32\) must be above the 32 of the model"):
+        parent_of(change(started, context_length=32), folder)
+    with pytest.raises(UsageError, match=r"^extend_context is for the model of --init"):
+        ParentSettings(extend_context=True)
 
 
 def test_an_estimate_counts_the_run_s_windows_and_the_added_tokens(

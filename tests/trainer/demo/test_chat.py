@@ -15,7 +15,7 @@ from trainer.demo.pipeline import make_demo
 from trainer.errors import InterruptedRunError, TrainerError
 from trainer.settings.train import CheckpointSettings, ModelSettings, OptimizationSettings, TrainSettings, WatchSettings
 
-CONTEXT = 640
+CONTEXT, CHAT_CONTEXT = 512, 768
 
 
 def settings(data: Path, output: Path, *, steps: int) -> TrainSettings:
@@ -35,7 +35,8 @@ def use_small_recipe(patch: pytest.MonkeyPatch) -> None:
         "VOCAB_SIZE": 300,
         "VALIDATION_FRACTION": 0.1,
         "CONVERSATIONS": 20,
-        "HELD_OUT_QUESTIONS": 3,
+        "HELD_OUT_STORIES": 3,
+        "CHAT_CONTEXT": CHAT_CONTEXT,
         "training_settings": lambda data, output: settings(data, output, steps=2),
         "chat_settings": lambda data, output: settings(data, output, steps=4),
     }.items():
@@ -76,12 +77,13 @@ def test_it_leaves_both_models_and_a_record(demo: Path, caplog: pytest.LogCaptur
     output = demo.with_name("demo-chat")
     folder = load_model_folder(output)
     assert folder.provenance["training"]["steps"] == 4
+    assert (load_model_folder(demo).config.context_length, folder.config.context_length) == (CONTEXT, CHAT_CONTEXT)
     assert (output / "chat_template.jinja").read_text() == DEFAULT_TEMPLATE
     assert {"<|im_start|>", "<|im_end|>"} < set(folder.tokenizer.special_tokens)
     record = json.loads((output / "answers.json").read_text())
     assert record["questions"] == 3
     assert set(record) == {"questions", "most_frequent_answer", "before", "after"}
-    assert set(record["after"]) == {"exact", "fact", "kinds"}
+    assert set(record["after"]) == {"exact", "fact", "kinds", "both"}
     assert "of 3 held-out questions are answered right" in caplog.text
     kept = files(output)
     make_chat_demo(demo)

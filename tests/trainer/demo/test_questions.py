@@ -8,19 +8,42 @@ from collections import Counter, defaultdict
 import pytest
 
 from trainer.demo.plots import load_plots
-from trainer.demo.questions import Example, examples, majority_accuracy
+from trainer.demo.questions import Conversation, Example, conversations, majority_accuracy, messages_of
 
 COLORS = {"red", "blue", "green", "yellow", "orange", "purple", "silver", "white"}
 
 
 @pytest.fixture(scope="module")
-def training() -> list[Example]:
-    return list(itertools.islice(examples(1, held_out=False), 4000))
+def conversed() -> list[Conversation]:
+    return list(itertools.islice(conversations(1, held_out=False), 1000))
+
+
+@pytest.fixture(scope="module")
+def training(conversed: list[Conversation]) -> list[Example]:
+    return list(itertools.chain.from_iterable(conversed))
 
 
 @pytest.fixture(scope="module")
 def held_out() -> list[Example]:
-    return list(itertools.islice(examples(2, held_out=True), 1000))
+    """What is asked first."""
+    return [asked[0] for asked in itertools.islice(conversations(2, held_out=True), 1000)]
+
+
+def test_a_conversation_asks_what_the_story_answers_once_and_in_any_order(conversed: list[Conversation]) -> None:
+    first: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for asked in conversed:
+        assert len({each.story for each in asked}) == 1
+        assert len({each.source for each in asked}) == len(asked) >= 3
+        first[" ".join(sorted(each.source for each in asked))][asked[0].source] += 1
+    for questions, counts in first.items():
+        if counts.total() > 50:
+            assert len(counts) == questions.count("?")
+            assert max(counts.values()) < counts.total() / 2
+    [question, answer, again, *_] = messages_of(conversed[0])["messages"]
+    assert question == {"role": "user", "content": f"{conversed[0][0].story}\n\n{conversed[0][0].question}"}
+    assert answer == {"role": "assistant", "content": conversed[0][0].answer}
+    assert again == {"role": "user", "content": conversed[0][1].question}
+    assert len(messages_of(conversed[0])["messages"]) == 2 * len(conversed[0])
 
 
 def test_each_fact_is_in_its_story_and_in_its_answer(training: list[Example]) -> None:
@@ -67,8 +90,8 @@ def test_every_plot_is_asked_about_in_several_kinds(training: list[Example]) -> 
 
 def test_held_out_casts_and_stories_are_in_no_training(training: list[Example], held_out: list[Example]) -> None:
     assert not {example.story for example in training} & {example.story for example in held_out}
-    other = list(itertools.islice(examples(2, held_out=False), 2000))
-    assert not {example.story for example in other} & {example.story for example in held_out}
+    other = itertools.islice(conversations(2, held_out=False), 2000)
+    assert not {asked[0].story for asked in other} & {example.story for example in held_out}
 
 
 def test_no_guess_answers_much(training: list[Example], held_out: list[Example]) -> None:
@@ -87,5 +110,5 @@ def test_examples_are_the_same_on_every_machine_and_python(training: list[Exampl
     # A new digest is a new data set: the figures in docs/how-to/teach-it-to-answer.md have to be measured again.
     text = "\n".join(f"{example.story}\n{example.question}\n{example.answer}" for example in training[:1000])
     assert (
-        hashlib.sha256(text.encode()).hexdigest() == "074d6148bf864f4c68afa33a7e78c43f1a7c25cae3e464ae188ac8a26ddba890"
+        hashlib.sha256(text.encode()).hexdigest() == "e6c17338664347b2157527b868bb7a436ce159fa105a91586a10f54494d8f49a"
     )

@@ -4,18 +4,28 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
+from shared.lm import Transformer
+from trainer.components.lora import add_adapters, trained_parameters
 from trainer.compute.device import Device
-from trainer.estimate.estimate import Estimate, estimate_run
+from trainer.estimate.estimate import Estimate, estimate_run, pass_flops, update_flops
 from trainer.estimate.formula import formula_peak
 from trainer.estimate.gpt2 import gpt2_configs
 from trainer.estimate.memory import Peak
+from trainer.estimate.tables import to_json
 from trainer.estimate.target import Target, choose_target
 from trainer.estimate.traced_step import traced_peak
 from trainer.settings.hardware import HardwareSettings
+from trainer.settings.lora import LoraSettings
+from trainer.settings.parent import ParentSettings
 from trainer.settings.train import MachineSettings, ModelSettings, OptimizationSettings, TrainSettings
 
 XL = gpt2_configs()["xl"]
+SMALL = {
+    "vocab_size": 30, "context_length": 32, "d_model": 16, "num_layers": 2, "num_heads": 2, "num_kv_heads": 2,
+    "head_dim": 8, "d_ff": 24,
+}  # fmt: skip
 CPU = Target(Device(torch.device("cpu"), torch.float32), "cpu", here=True, memory=80 << 30, peak=19.5e12)
 
 
@@ -91,3 +101,34 @@ def test_what_is_not_given_is_not_known() -> None:
     found = run(absent)
     assert (found.largest_batch, found.speed, found.seconds(1)) == (None, None, None)
     assert run(replace(absent, peak=1e12)).speed.utilization == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("targets", ["all-linear", "q_proj,down_proj"])
+def test_a_step_of_lora_is_what_torch_runs(targets: str) -> None:
+    """Both passes by torch.utils.flop_counter, which does not see into the compiled attention of training.
+
+    Ours counts gradients of the embedding's output too, which no one needs: products of the first block's queries, keys
+    and values with frozen weights, and with A where they have an adapter.
+    """
+    config = replace(gpt2_configs()["small"], **SMALL)
+    lora = LoraSettings(lora_rank=4, lora_targets=targets)
+    shape = ModelSettings(initialization="folder", context_length=config.context_length)
+    settings = TrainSettings(data="", output="", lora=lora, parent=ParentSettings(init="parent"), model=shape)
+    model = Transformer(config)
+    add_adapters(model, lora)
+    ids = torch.zeros(3, 16, dtype=torch.int64)
+    with FlopCounterMode(display=False) as forward:
+        logits = model(ids)
+    with FlopCounterMode(display=False) as backward:
+        logits.sum().backward()
+    found = pass_flops(settings, config, sequences=3, length=16)
+    products = [sum(part.values()) - part["scores"] for part in found]
+    tokens, width = 3 * 16, config.d_model
+    unused = 2 * tokens * width * 3 * width + 2 * tokens * 4 * width * (3 if targets == "all-linear" else 1)
+    assert products == [forward.get_total_flops(), backward.get_total_flops() + unused]
+    assert update_flops(settings, config) == 14 * trained_parameters(config, lora)
+    estimate = estimate_run(settings, config, CPU)
+    table = to_json(estimate, tokens=1, length=16)["flops"]
+    assert (table["forward"]["total"], table["backward"]["total"]) == tuple(sum(part.values()) // 3 for part in found)
+    assert table["optimizer_step"] == 14 * trained_parameters(config, lora)
+    assert table["forward"]["adapters"] == 2 * 16 * trained_parameters(config, lora)

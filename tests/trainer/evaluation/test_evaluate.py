@@ -171,14 +171,14 @@ def test_packed_documents_give_the_figures_of_training(
         device=choose_device("cpu"),
         begin_id=file.manifest.end_of_text_id,
     )
-    total = run(model_folder, token_folder / "val.bin", documents="packed", max_tokens=300)["total"]
+    total = run(model_folder, token_folder / "val.json", documents="packed", max_tokens=300)["total"]
     assert total["tokens"] == expected.tokens == 300
     assert total["loss"] == pytest.approx(expected.loss, abs=1e-6)
     assert total["bits_per_byte"] == pytest.approx(expected.bits_per_byte, abs=1e-6)
     encode_files([text_file], tokenizer, tmp_path)
     of_tokens, of_text = (
         run(model_folder, path, documents="packed", max_tokens=2000)["total"]
-        for path in (tmp_path / "train.bin", text_file)
+        for path in (tmp_path / "train.json", text_file)
     )
     assert of_tokens == of_text
 
@@ -278,7 +278,7 @@ def test_white_space_behind_the_last_separator_is_no_document(
     (tmp_path / "text.txt").write_text(text)
     encode_files([tmp_path / "text.txt"], tokenizer, tmp_path / "tokens")
     rows = [
-        run(model_folder, tmp_path / name, documents=documents)["total"] for name in ("text.txt", "tokens/train.bin")
+        run(model_folder, tmp_path / name, documents=documents)["total"] for name in ("text.txt", "tokens/train.json")
     ]
     for row in rows:
         assert (row["documents"], row["bytes"]) == (2, len(text.replace("<|endoftext|>", "").encode()))
@@ -324,10 +324,10 @@ def test_tokens_of_another_tokenizer_and_ids_beyond_the_vocabulary_are_refused(
         ("beyond", {"vocab_size": 259}, "beyond a vocabulary of 259"),
     ]:
         (tmp_path / f"{name}.json").write_text(json.dumps(manifest | change))
-        (tmp_path / f"{name}.bin").write_bytes((token_folder / "val.bin").read_bytes())
+        (tmp_path / "val-00000.bin").write_bytes((token_folder / "val-00000.bin").read_bytes())
         with pytest.raises(TokenFileError, match=message):
             run(model_folder, tmp_path / f"{name}.bin")
-    with pytest.raises(UsageError, match=r"name one of them, such as .*val\.bin"):
+    with pytest.raises(UsageError, match=r"name one of them, such as .*val\.json"):
         run(model_folder, token_folder)
 
 
@@ -375,10 +375,10 @@ def test_a_token_file_that_is_cut_off_meanwhile_is_an_error(
 
     def verify_and_cut(self: TokenFile) -> None:
         verify(self)
-        os.truncate(self.path, 1000)
+        os.truncate(tmp_path / "train-00000.bin", 1000)
 
     monkeypatch.setattr(TokenFile, "verify", verify_and_cut)
-    with pytest.raises(TokenFileError, match=r"train\.bin was cut short while it was read"):
+    with pytest.raises(TokenFileError, match=r"train-00000\.bin was cut short while it was read"):
         run(model_folder, tmp_path / "train.bin")
 
 

@@ -29,7 +29,9 @@ def test_a_run_records_what_it_was_made_from(settings: TrainSettings, change: Ca
     train(settings)
     written = record(settings)
     assert written["config"] == to_table(settings) | {"data_order": "epochs"}  # which the data decides
-    assert written["data"]["train"]["sha256"] == json.loads((settings.data / "train.json").read_text())["sha256"]
+    assert (
+        written["data"]["train"]["hash"] == json.loads((settings.data / "train.json").read_text())["shards"][0]["hash"]
+    )
     (start,) = written["starts"]
     assert 0 <= (datetime.now(UTC) - datetime.fromisoformat(start["time"])).total_seconds() < 600
     assert (start["step"], start["processes"]) == (0, 1)

@@ -1,6 +1,5 @@
 """Token arrays made elsewhere: accepted where they are exactly the tokenizer's, refused otherwise."""
 
-import hashlib
 import json
 import os
 import pickle
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 import tokenizers
 import torch
+import xxhash
 
 from shared.bpe import Tokenizer
 from shared.lm import load_model_folder
@@ -86,21 +86,18 @@ def test_an_array_is_the_file_that_we_would_have_written(
         "vocab_size",
         "fingerprint",
         "end_of_text_id",
-        "sha256",
     ):
         assert getattr(manifest, name) == getattr(own, name), name
-    assert (tmp_path / "out" / "train.bin").read_bytes() == (token_folder / "train.bin").read_bytes()
+    assert [shard.hash for shard in manifest.shards] == [shard.hash for shard in own.shards]
+    shards = [folder / "train-00000.bin" for folder in (tmp_path / "out", token_folder)]
+    assert shards[0].read_bytes() == shards[1].read_bytes()
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        *("train.bin", "train.json", "tokenizer.json", "tokenizer_config.json")
+        *("train-00000.bin", "train.json", "tokenizer.json", "tokenizer_config.json")
     }
     [source] = manifest.sources
     assert (source.path, source.bytes, source.documents) == (str(path), path.stat().st_size, own.documents)
-    assert source.sha256 == _sha256(path)
+    assert source.hash == xxhash.xxh3_128(path.read_bytes()).hexdigest()
     assert source.ends_with_separator
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_training_on_it_is_training_on_our_own(
@@ -265,10 +262,10 @@ def test_what_an_array_is_written_over(ids: Any, tokenizer_folder: Path, tmp_pat
     with pytest.raises(UsageError, match="has a header; a token file"):
         adopt(tmp_path / "val.bin", tokenizer_folder, split="val")
     adopt(tmp_path / "train.bin", tokenizer_folder, tmp_path, dtype="uint16")  # the folder that it is in
-    with pytest.raises(TokenFileError, match=r"train\.json exists"):
+    with pytest.raises(TokenFileError, match=r"train\.(json|bin) exists"):
         adopt(tmp_path / "train.bin", tokenizer_folder, dtype="uint16")
     adopt(tmp_path / "train.bin", tokenizer_folder, dtype="uint16", overwrite=True)
-    with pytest.raises(TokenFileError, match=r"train\.bin exists"):
+    with pytest.raises(TokenFileError, match=r"train\.(json|bin) exists"):
         adopt(tmp_path / "ids.npy", tokenizer_folder, tmp_path)
     other = Tokenizer.from_vocab(
         {bytes([byte]): byte for byte in range(256)}, [], [f"<{n}>" for n in range(40)] + ["<|endoftext|>"]
@@ -276,19 +273,21 @@ def test_what_an_array_is_written_over(ids: Any, tokenizer_folder: Path, tmp_pat
     other.save(tmp_path / "other")
     with pytest.raises(TokenFileError, match="contains another tokenizer"):
         adopt(tmp_path / "ids.npy", tmp_path / "other", tmp_path, split="test")
-    for options in ({"resume": True}, {"val_fraction": 0.1}):
-        with pytest.raises(UsageError, match="--manifest-for takes an array as it is"):
-            adopt(tmp_path / "ids.npy", tokenizer_folder, tmp_path / "out", **options)
+    with pytest.raises(UsageError, match="--manifest-for takes an array as it is"):
+        adopt(tmp_path / "ids.npy", tokenizer_folder, tmp_path / "out", val_fraction=0.1)
+    (tmp_path / "ids.npy").replace(tmp_path / "train-00000.npy")
+    with pytest.raises(UsageError, match="may be one of the files that are replaced"):
+        adopt(tmp_path / "train-00000.npy", tokenizer_folder, tmp_path, overwrite=True)
 
 
 def test_the_work_of_an_interrupted_encode_is_kept(ids: Any, tokenizer_folder: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "ids.npy", ids)
     state = tmp_path / "out" / "encode-state-train"
     state.mkdir(parents=True)
-    (state / "state.json").write_text("{}")
+    (state / "job.json").write_text("{}")
     with pytest.raises(TokenFileError, match="the work of an interrupted run of `encode`"):
         adopt(tmp_path / "ids.npy", tokenizer_folder, tmp_path / "out")
-    assert (state / "state.json").exists()
+    assert (state / "job.json").exists()
     adopt(tmp_path / "ids.npy", tokenizer_folder, tmp_path / "out", overwrite=True)
     assert not state.exists()
 
@@ -369,4 +368,4 @@ def test_the_examples_of_the_page_about_the_format(token_folder: Path, tokenizer
     shutil.copytree(tokenizer_folder, tmp_path / "tokenizer")
     run_page(DOCS / "reference" / "files.md", tmp_path, small=True, until="--manifest-for")
     assert open_training_data(tmp_path / "elsewhere").identity()["train"]["tokens"] > 6000
-    assert (tmp_path / "elsewhere" / "val.bin").read_bytes() == (token_folder / "train.bin").read_bytes()
+    assert (tmp_path / "elsewhere" / "val-00000.bin").read_bytes() == (token_folder / "train-00000.bin").read_bytes()

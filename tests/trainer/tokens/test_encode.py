@@ -1,8 +1,8 @@
-import hashlib
 import tracemalloc
 from pathlib import Path
 
 import pytest
+import xxhash
 
 from shared.bpe import Tokenizer, train_bpe
 from shared.bpe.training import TextFile
@@ -78,7 +78,7 @@ def test_B88_three_files_one_of_them_empty(tmp_path: Path, tokenizer: Tokenizer)
         tokenizer.end_of_text_id,
     ]
     assert [source.documents for source in manifest.sources] == [1, 1, 0]
-    assert manifest.sources[0].sha256 == hashlib.sha256(b"a").hexdigest()
+    assert manifest.sources[0].hash == xxhash.xxh3_128(b"a").hexdigest()
 
 
 def test_B88_without_a_separator_text_that_spells_it_stays_text(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -160,12 +160,12 @@ def test_validation_documents_are_whole_and_always_the_same(
 def test_a_text_too_short_to_hold_out_is_refused_with_advice_that_works(
     tmp_path: Path, tokenizer: Tokenizer, text: str
 ) -> None:
-    with pytest.raises(TrainerError, match=r"val\.bin would be empty; .* --split val instead of --val-fraction"):
+    with pytest.raises(TrainerError, match=r"the split 'val' would be empty; .* --split val instead of --val-fraction"):
         encode(tmp_path, tokenizer, text, val_fraction=0.001)
     assert not (tmp_path / "out").exists()
     encode(tmp_path, tokenizer, text)
     encode(tmp_path, tokenizer, "a validation text of its own", split="val")
-    assert {path.name for path in (tmp_path / "out").glob("*.bin")} == {"train.bin", "val.bin"}
+    assert {path.name for path in (tmp_path / "out").glob("*.bin")} == {"train-00000.bin", "val-00000.bin"}
 
 
 @pytest.mark.case("D59")
@@ -253,7 +253,7 @@ def test_a_tokenizer_without_end_of_text_is_refused(tmp_path: Path) -> None:
 def test_nothing_is_overwritten_unless_allowed(tmp_path: Path, tokenizer: Tokenizer) -> None:
     encode(tmp_path, tokenizer, "a")
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
-    with pytest.raises(TokenFileError, match=r"train\.bin exists"):
+    with pytest.raises(TokenFileError, match=r"train\.json exists"):
         encode(tmp_path, tokenizer, "b")
     other = train_bpe(["other other"], 270, special_tokens=[END]).tokenizer
     with pytest.raises(TokenFileError, match=rf"{tokenizer.fingerprint}.*{other.fingerprint}"):

@@ -140,8 +140,6 @@ def test_standard_input_and_pipes(tmp_path: Path, tokenizer: Tokenizer, monkeypa
     encode(tmp_path, tokenizer, f"/dev/fd/{reader}")
     assert ids_of(tmp_path) == expected(tokenizer, ["from a pipe"])
     os.close(reader)
-    with pytest.raises(UsageError, match="can be read only once"):
-        encode(tmp_path, tokenizer, "-", resume=True)
 
 
 @pytest.mark.parametrize("nfc", [False, True])

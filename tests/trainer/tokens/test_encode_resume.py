@@ -1,4 +1,4 @@
-"""An interrupted run that is resumed writes the files, byte for byte, of one that was never interrupted."""
+"""A run that was interrupted and started again writes the files, byte for byte, of one that never was."""
 
 import gzip
 import json
@@ -15,18 +15,20 @@ import pytest
 from shared.bpe import Tokenizer, train_bpe
 from shared.bpe.training import TextFile
 from shared.chat import DEFAULT_SPECIAL_TOKENS
-from shared.system.state_folder import StateError
 from trainer.conversations.template import choose_template
 from trainer.errors import InterruptedRunError
 from trainer.settings.encode import EncodeSettings
+from trainer.storage.folder import LocalFolder, StorageError
 from trainer.text import sources
-from trainer.tokens import encoding_pass, parallel_encoder
+from trainer.text.utf8 import CorpusError
+from trainer.tokens import parallel_encoder
 from trainer.tokens.encode import encode_files
+from trainer.tokens.job import EncodingJob
 from trainer.tokens.token_file import TokenFile, TokenFileError
-from trainer.tokens.writer import TokenFileWriter, WriteError
 
 END = "<|endoftext|>"
 STATE = "out/encode-state-train"
+SMALL = EncodeSettings(shard_tokens=3000)
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +38,9 @@ def tokenizer() -> Tokenizer:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(sources, "TextFile", lambda path: TextFile(path, 2000))
     monkeypatch.setattr(parallel_encoder, "_RECORDS_BYTES", 2000)
-    monkeypatch.setattr(encoding_pass, "_SAVE_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -60,7 +62,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 
 class Interrupting:
-    """Sends a signal to this process when so many parts have been read."""
+    """Sends a signal to this process when so many chunks have been read."""
 
     def __init__(self, after: int, number: int = signal.SIGINT):
         self.after, self.number = after, number
@@ -71,37 +73,44 @@ class Interrupting:
             os.kill(os.getpid(), self.number)
 
 
+def run_until_done(
+    *arguments: object, after: int, number: int = signal.SIGINT, **options: object
+) -> tuple[list, object]:
+    """Interrupt again and again; returns the messages and the report."""
+    messages: list[str] = []
+    while len(messages) < 30:
+        try:
+            return messages, encode_files(*arguments, progress=Interrupting(after, number), **options)  # type: ignore[arg-type]
+        except InterruptedRunError as error:
+            messages.append(f"{error.signal_number}: {error}")
+    raise AssertionError(messages)
+
+
 @pytest.mark.parametrize("val_fraction", [None, 0.2])
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_interrupted_again_and_again(
     tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path], val_fraction: float | None, threads: int, number: int
 ) -> None:
-    settings = EncodeSettings(val_fraction=val_fraction, threads=threads)
+    settings = replace(SMALL, val_fraction=val_fraction, threads=threads)
     whole = encode_files(inputs, tokenizer, tmp_path / "whole", settings)
-    kept: list[int] = []
-    report = None
-    while report is None:
-        resumed = replace(settings, resume=bool(kept))
-        try:
-            report = encode_files(inputs, tokenizer, tmp_path / "out", resumed, progress=Interrupting(22, number))
-        except InterruptedRunError as error:
-            stopped = error
-            state = json.loads((tmp_path / STATE / "state.json").read_text())
-            kept.append(len(state["finished"]["sources"]))
-            assert len(kept) < 10
-    assert stopped.signal_number == number
-    assert f"{kept[-1]} of 5 inputs are finished and kept in" in str(stopped)
-    assert "continue with the same command and --resume" in str(stopped)
+    messages, report = run_until_done(inputs, tokenizer, tmp_path / "out", settings, after=26, number=number)
+    parts = len(whole.manifests["train"].parts)
+    kept = [int(message.split("text; ")[1].split(" of ")[0]) for message in messages]
+    assert all(message.startswith(f"{int(number)}: ") for message in messages)
     assert kept == sorted(set(kept))  # each run finishes at least one more
-    assert len(kept) > 2
-    assert report == whole
+    assert len(kept) > 1
+    assert messages[-1].endswith(
+        f"{kept[-1]} of {parts} parts of the text are finished and kept in {tmp_path / 'out'}: run the same command "
+        "again to continue"
+    )
+    assert report == replace(whole, parts_kept=kept[-1])
     assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
     assert not (tmp_path / STATE).exists()
 
 
 class KilledError(BaseException):
-    """Ends a run as SIGKILL does: nothing is saved and nothing is tidied."""
+    """Ends a run as SIGKILL does: nothing is saved."""
 
 
 def kill_after(calls: int) -> Callable[[int], None]:
@@ -114,155 +123,143 @@ def kill_after(calls: int) -> Callable[[int], None]:
     return progress
 
 
-@pytest.mark.parametrize("after", [20, 25, 50])
+@pytest.mark.parametrize("after", [2, 20, 25, 50])
 def test_a_run_that_is_killed(tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path], after: int) -> None:
-    encode_files(inputs, tokenizer, tmp_path / "whole")
+    encode_files(inputs, tokenizer, tmp_path / "whole", SMALL)
     with pytest.raises(KilledError):
-        encode_files(inputs, tokenizer, tmp_path / "out", progress=kill_after(after))
-    encode_files(inputs, tokenizer, tmp_path / "out", EncodeSettings(resume=True))
+        encode_files(inputs, tokenizer, tmp_path / "out", SMALL, progress=kill_after(after))
+    report = encode_files(inputs, tokenizer, tmp_path / "out", SMALL)
+    assert (report.parts_kept > 0) == (after > 2)
     assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
 
 
-def test_what_is_killed_or_stopped_in_the_first_input_is_no_hindrance(
-    tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path]
+@pytest.mark.parametrize("val_fraction", [0.2, 0.00001])
+def test_a_run_that_is_killed_anywhere(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, val_fraction: float
 ) -> None:
-    encode_files(inputs, tokenizer, tmp_path / "whole")
-    with pytest.raises(KilledError):
-        encode_files(inputs, tokenizer, tmp_path / "out", progress=kill_after(2))
-    with pytest.raises(InterruptedRunError, match="no input was finished: run the same command again"):
-        encode_files(inputs, tokenizer, tmp_path / "out", progress=Interrupting(2))
-    assert files_in(tmp_path / "out") == {}
-    encode_files(inputs, tokenizer, tmp_path / "out")
-    assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
+    """Before and after each step that changes the folder, those that hold out the end of the text included."""
+    text = f"the cat {END}\n" * 60 if val_fraction == 0.2 else "the cat sat on the mat.\n" * 40 + f"{END}\n"
+    (tmp_path / "a.txt").write_text(text)
+    settings = EncodeSettings(shard_tokens=150, val_fraction=val_fraction)
+    arguments = [tmp_path / "a.txt"], tokenizer
+    encode_files(*arguments, tmp_path / "whole", settings)
+    steps = limit = 0
 
-
-@pytest.mark.parametrize("renamed", range(4))
-def test_a_run_that_is_killed_while_it_gives_the_files_their_names(
-    tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path], monkeypatch: pytest.MonkeyPatch, renamed: int
-) -> None:
-    """Nothing that looks finished is there, and --overwrite begins again."""
-    settings = EncodeSettings(val_fraction=0.2)
-    encode_files(inputs, tokenizer, tmp_path / "whole", settings)
-    done, rename = 0, Path.replace
-
-    def killing(self: Path, target: Path) -> None:
-        nonlocal done
-        if target.parent == tmp_path / "out" and target.suffix in {".bin", ".json"} and "tok" not in target.name:
-            done += 1
-            if done > renamed:
-                raise KilledError
-        rename(self, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", killing)
-        with pytest.raises(KilledError):
-            encode_files(inputs, tokenizer, tmp_path / "out", settings)
-    assert not (tmp_path / "out/val.json").exists()
-    with pytest.raises(TokenFileError, match="--overwrite"):
-        encode_files(inputs, tokenizer, tmp_path / "out", settings)
-    encode_files(inputs, tokenizer, tmp_path / "out", replace(settings, overwrite=True))
-    assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
-
-
-@pytest.mark.case("D59")
-@pytest.mark.parametrize("after", range(11))
-def test_a_run_that_is_killed_while_it_holds_out_the_end(
-    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, after: int
-) -> None:
-    """Before and after each of the steps that bring something to the disk."""
-    (tmp_path / "a.txt").write_text("the cat sat on the mat.\n" * 900 + f"{END}\n")
-    encode_files([tmp_path / "a.txt"], tokenizer, tmp_path / "whole", EncodeSettings(val_fraction=0.01))
-    steps = 0
-
-    def killing(step):  # type: ignore[no-untyped-def]
-        def run(self, *args, **options):  # type: ignore[no-untyped-def]
+    def killing(step: Callable[..., None], *, before: bool) -> Callable[..., None]:
+        def run(self: LocalFolder, *args: object) -> None:
             nonlocal steps
-            steps += at_the_end
-            if steps == after + 1:
+            steps += 1
+            if steps == limit and before:
                 raise KilledError
-            return step(self, *args, **options)
+            step(self, *args)
+            if steps == limit:
+                raise KilledError
 
         return run
 
-    at_the_end = 0
+    for before in (False, True):
+        while True:
+            limit += 1
+            steps = 0
+            out = tmp_path / f"{limit}{before}" / "out"
+            with monkeypatch.context() as patch:
+                for name in ("put", "write", "remove"):
+                    patch.setattr(LocalFolder, name, killing(getattr(LocalFolder, name), before=before))
+                try:
+                    encode_files(*arguments, out, settings)
+                    break
+                except KilledError:
+                    pass
+            encode_files(*arguments, out, settings)
+            assert files_in(out) == files_in(tmp_path / "whole")
+            assert not (out / "encode-state-train").exists()
+        assert limit > 9
+        limit = 0
 
-    def read(done: int) -> None:
-        nonlocal at_the_end
-        at_the_end = int(done == (tmp_path / "a.txt").stat().st_size)
 
-    with monkeypatch.context() as patch:
-        for name in ("write", "go_back", "sync"):
-            patch.setattr(TokenFileWriter, name, killing(getattr(TokenFileWriter, name)))
-        with pytest.raises(KilledError):
-            encode_files(
-                [tmp_path / "a.txt"], tokenizer, tmp_path / "out", EncodeSettings(val_fraction=0.01), progress=read
-            )
-    saved = (tmp_path / STATE / "state.json").exists()
-    assert saved == (after > 1)  # before that, the only input was not finished
-    settings = EncodeSettings(val_fraction=0.01, resume=saved)
-    report = encode_files([tmp_path / "a.txt"], tokenizer, tmp_path / "out", settings)
-    assert report.end_is_held_out
-    assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
+def test_the_same_command_checks_what_is_finished_and_mends_it(
+    tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path]
+) -> None:
+    settings = replace(SMALL, val_fraction=0.2)
+    first = encode_files(inputs, tokenizer, tmp_path / "out", settings)
+    before = files_in(tmp_path / "out")
+    read: list[int] = []
+    again = encode_files(inputs, tokenizer, tmp_path / "out", settings, progress=read.append)
+    assert again == replace(first, parts_kept=len(first.manifests["train"].parts))
+    assert not read
+    for damage in (lambda path: path.write_bytes(b"x" * path.stat().st_size), lambda path: path.unlink()):
+        for name in ("train-00001.bin", "val-00002.bin"):
+            damage(tmp_path / "out" / name)
+        mended = encode_files(inputs, tokenizer, tmp_path / "out", settings)
+        assert mended == replace(first, parts_kept=again.parts_kept - 2)
+        assert files_in(tmp_path / "out") == before
+
+
+def test_the_held_out_end_is_checked_too(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    (tmp_path / "a.txt").write_text("the cat sat on the mat.\n" * 500)
+    settings = EncodeSettings(val_fraction=0.1, shard_tokens=300)
+    first = encode_files([tmp_path / "a.txt"], tokenizer, tmp_path / "out", settings)
+    before = files_in(tmp_path / "out")
+    assert encode_files([tmp_path / "a.txt"], tokenizer, tmp_path / "out", settings).parts_kept > 1
+    (tmp_path / "out/val-00000.bin").write_bytes(b"x")
+    assert encode_files([tmp_path / "a.txt"], tokenizer, tmp_path / "out", settings) == first
+    assert files_in(tmp_path / "out") == before
+
+
+def test_an_input_that_changed_costs_its_parts_alone(tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path]) -> None:
+    """One that is not UTF-8, say, is mended while the others are finished."""
+    encode_files(inputs, tokenizer, tmp_path / "whole", SMALL)
+    good = inputs[3].read_text()
+    inputs[3].write_text("{}\n")
+    with pytest.raises(CorpusError, match=r"c\.jsonl"):
+        encode_files(inputs, tokenizer, tmp_path / "out", SMALL)
+    inputs[3].write_text(good)
+    assert encode_files(inputs, tokenizer, tmp_path / "out", SMALL).parts_kept > 2
+    assert {name: data for name, data in files_in(tmp_path / "out").items() if name != "train.json"} == {
+        name: data for name, data in files_in(tmp_path / "whole").items() if name != "train.json"
+    }
 
 
 def interrupt(folder: Path, tokenizer: Tokenizer, inputs: list[Path]) -> None:
     """In the second input."""
+    after = inputs[0].stat().st_size // 2000 + 5
     with pytest.raises(InterruptedRunError):
-        encode_files(inputs, tokenizer, folder / "out", progress=Interrupting(inputs[0].stat().st_size // 2000 + 5))
+        encode_files(inputs, tokenizer, folder / "out", SMALL, progress=Interrupting(after))
 
 
-def test_only_the_same_run_is_resumed(tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path]) -> None:
-    resume = EncodeSettings(resume=True)
-    with pytest.raises(StateError, match="nothing to resume"):
-        encode_files(inputs, tokenizer, tmp_path / "out", resume)
-    assert not (tmp_path / "out").exists()
-    interrupt(tmp_path, tokenizer, inputs)
-    other = train_bpe(["other other"], 270, special_tokens=[END]).tokenizer
-    for arguments, options, message in [
-        ((inputs, other), {}, f"tokenizer: {tokenizer.fingerprint} then, {other.fingerprint} now"),
-        ((inputs[:2], tokenizer), {}, "inputs: 5 then, 2 now"),
-        (([inputs[1], inputs[0], *inputs[2:]], tokenizer), {}, "inputs: .*a.txt.* then, .*b.txt"),
-        ((inputs, tokenizer), {"no_separator": True}, "no_separator: False then, True now"),
-        ((inputs, tokenizer), {"val_fraction": 0.1}, "val_fraction: None then, 0.1 now"),
-        ((inputs, tokenizer), {"errors": "replace"}, "errors: strict then, replace now"),
-        ((inputs, tokenizer), {"seed": 1}, "seed: 0 then, 1 now"),
-    ]:
-        with pytest.raises(StateError, match=message):
-            encode_files(*arguments, tmp_path / "out", replace(resume, **options))  # type: ignore[arg-type]
-    os.utime(inputs[0], ns=(1, 1))
-    with pytest.raises(StateError, match=r"a\.txt.* last written .* then, .* last written 1.* now"):
-        encode_files(inputs, tokenizer, tmp_path / "out", resume)
-
-
-def test_what_is_left_is_reported_and_deleted_only_if_allowed(
+def test_work_of_other_settings_is_not_dropped_by_mistake(
     tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path]
 ) -> None:
-    encode_files(inputs, tokenizer, tmp_path / "whole")
     interrupt(tmp_path, tokenizer, inputs)
-    with pytest.raises(
-        TokenFileError, match=r"encode-state-train contains the work of an interrupted run.*--resume.*--overwrite"
-    ):
-        encode_files(inputs, tokenizer, tmp_path / "out")
-    encode_files(inputs, tokenizer, tmp_path / "out", EncodeSettings(overwrite=True))
+    left = files_in(tmp_path / "out")
+    other = train_bpe(["other other"], 270, special_tokens=[END]).tokenizer
+    for with_tokenizer, options, message in [
+        (other, {}, f"tokenizer: {tokenizer.fingerprint} then, {other.fingerprint} now"),
+        (tokenizer, {"no_separator": True}, "no_separator: False then, True now"),
+        (tokenizer, {"val_fraction": 0.1}, "val_fraction: None then, 0.1 now"),
+        (tokenizer, {"errors": "replace"}, "errors: strict then, replace now"),
+        (tokenizer, {"seed": 1}, "seed: 0 then, 1 now"),
+        (tokenizer, {"shard_tokens": 5}, "shard_tokens: 3000 then, 5 now"),
+    ]:
+        with pytest.raises(TokenFileError, match=rf"{message}.*--overwrite"):
+            encode_files(inputs, with_tokenizer, tmp_path / "out", replace(SMALL, **options))  # type: ignore[arg-type]
+    assert files_in(tmp_path / "out") == left
+    encode_files(inputs, tokenizer, tmp_path / "out", replace(SMALL, overwrite=True, seed=1))
+    encode_files(inputs, tokenizer, tmp_path / "whole", replace(SMALL, seed=1))
     assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
     assert not (tmp_path / STATE).exists()
 
 
-def test_ids_that_were_damaged_are_found(tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path]) -> None:
-    interrupt(tmp_path, tokenizer, inputs)
-    (tmp_path / STATE / "train.bin").write_bytes(b"x")
-    with pytest.raises(TokenFileError, match="without --resume"):
-        encode_files(inputs, tokenizer, tmp_path / "out", EncodeSettings(resume=True))
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b'{"version": 1, "identity": {}}', b'{"version": 2, "identity": {}}'])
-def test_a_state_that_is_damaged_is_refused(
-    tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path], content: bytes
+@pytest.mark.parametrize("name", ["train-00000.bin", "encode-state-train/part-00000.json"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"key": 1}', b"{}"])
+def test_what_was_left_and_damaged_is_encoded_again(
+    tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path], name: str, content: bytes
 ) -> None:
+    encode_files(inputs, tokenizer, tmp_path / "whole", SMALL)
     interrupt(tmp_path, tokenizer, inputs)
-    (tmp_path / STATE / "state.json").write_bytes(content)
-    with pytest.raises(StateError, match=r"state\.json"):
-        encode_files(inputs, tokenizer, tmp_path / "out", EncodeSettings(resume=True))
+    (tmp_path / "out" / name).write_bytes(content)
+    encode_files(inputs, tokenizer, tmp_path / "out", SMALL)
+    assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path]) -> None:
@@ -271,7 +268,7 @@ def test_two_runs_do_not_share_a_folder(tmp_path: Path, tokenizer: Tokenizer, in
     def encode_again(_: int) -> None:
         if not tried:
             tried.append(1)
-            with pytest.raises(StateError, match="another process is using"):
+            with pytest.raises(StorageError, match="another process is using"):
                 encode_files(inputs, tokenizer, tmp_path / "out", EncodeSettings(overwrite=True))
 
     encode_files(inputs, tokenizer, tmp_path / "out", progress=encode_again)
@@ -285,23 +282,27 @@ def test_standard_input_leaves_nothing_and_says_so(
     with pytest.raises(InterruptedRunError, match="standard input and pipes can be read only once"):
         encode_files([Path("-")], tokenizer, tmp_path / "out", progress=Interrupting(2))
     assert not (tmp_path / "out").exists()
+    encode_files([Path("-")], tokenizer, tmp_path / "out", EncodeSettings(shard_tokens=300_000))
+    assert len(TokenFile.open(tmp_path / "out", "train").manifest.shards) > 3
+    with pytest.raises(TokenFileError, match="exists"):
+        encode_files([Path("-")], tokenizer, tmp_path / "out", EncodeSettings(shard_tokens=300_000))
 
 
-def test_a_full_disk_is_not_a_loss(
-    tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    encode_files(inputs, tokenizer, tmp_path / "whole")
+def test_a_full_disk_is_not_a_loss(tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path]) -> None:
+    encode_files(inputs, tokenizer, tmp_path / "whole", SMALL)
+    largest = max(path.stat().st_size for path in (tmp_path / "whole").glob("train-0000[1-9].bin"))
+    assert largest > (tmp_path / "whole/train-00000.bin").stat().st_size + 20
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "whole/train.bin").stat().st_size // 2, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "whole/train-00000.bin").stat().st_size + 20, hard))
     try:
         with pytest.raises(
-            WriteError,
-            match=r"train\.bin cannot be written: File too large; \d of 5 inputs are finished .*--resume",
+            StorageError,
+            match=r"train-\d+\.bin cannot be written: File too large; \d of \d+ parts .* run the same command again",
         ):
-            encode_files(inputs, tokenizer, tmp_path / "out")
+            encode_files(inputs, tokenizer, tmp_path / "out", SMALL)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    encode_files(inputs, tokenizer, tmp_path / "out", EncodeSettings(resume=True))
+    assert encode_files(inputs, tokenizer, tmp_path / "out", SMALL).parts_kept
     assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
 
 
@@ -316,47 +317,32 @@ def test_conversations_that_are_interrupted(tmp_path: Path) -> None:
     specials = [END, *DEFAULT_SPECIAL_TOKENS]
     tokenizer = train_bpe(["the cat sat on the mat.\n" * 9], 270, special_tokens=specials).tokenizer
     template = choose_template(None, tmp_path, tokenizer)
-    settings = EncodeSettings(chat=True, val_fraction=0.3, threads=2)
+    settings = EncodeSettings(chat=True, val_fraction=0.3, threads=2, shard_tokens=900)
     whole = encode_files(paths, tokenizer, tmp_path / "whole", settings, template=template)
     assert whole.findings["an empty message"][0] > 20
-    kept: list[str] = []
-    report = None
-    while report is None:
-        resumed = replace(settings, resume=bool(kept))
-        try:
-            report = encode_files(
-                paths, tokenizer, tmp_path / "out", resumed, template=template, progress=Interrupting(6)
-            )
-        except InterruptedRunError as error:
-            kept.append(str(error))
-    assert len(kept) == 2
-    assert all("of 3 inputs are finished" in message for message in kept)
-    assert report == replace(whole, manifests=report.manifests)
+    messages, report = run_until_done(paths, tokenizer, tmp_path / "out", settings, after=7, template=template)
+    assert all("of 3 parts of the text are finished" in message for message in messages)
+    assert len(messages) == 2
+    assert report == replace(whole, parts_kept=2)
     assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
-    assert {"train.mask", "val.mask", "chat_template.jinja"} < {*files_in(tmp_path / "out")}
+    assert {"train-00000.mask", "val-00000.mask", "chat_template.jinja"} < {*files_in(tmp_path / "out")}
     assert not (tmp_path / STATE).exists()
-    other = choose_template(_written(tmp_path / "other.jinja", "{{ messages }}"), tmp_path, tokenizer)
-    again = replace(settings, overwrite=True)
-    with pytest.raises(InterruptedRunError):
-        encode_files(paths, tokenizer, tmp_path / "out", again, template=template, progress=Interrupting(6))
-    with pytest.raises(StateError, match="chat_template"):
-        encode_files(paths, tokenizer, tmp_path / "out", replace(settings, resume=True), template=other)
+    other = tmp_path / "other.jinja"
+    other.write_text("{{ messages }}")
+    job = EncodingJob.open(paths, tokenizer, settings, choose_template(other, tmp_path, tokenizer))
+    assert job.key(0) != whole.manifests["train"].parts[0]["key"]
 
 
 def test_text_replaces_conversations_whole(tmp_path: Path) -> None:
     specials = [END, *DEFAULT_SPECIAL_TOKENS]
     tokenizer = train_bpe(["the cat sat on the mat.\n" * 9], 270, special_tokens=specials).tokenizer
-    chat = _written(tmp_path / "a.jsonl", '{"prompt": "the cat", "response": "sat"}')
+    (tmp_path / "a.jsonl").write_text('{"prompt": "the cat", "response": "sat"}')
+    (tmp_path / "a.txt").write_text("the cat")
     template = choose_template(None, tmp_path, tokenizer)
-    encode_files([chat], tokenizer, tmp_path / "out", EncodeSettings(chat=True), template=template)
-    assert TokenFile.open(tmp_path / "out", "train").manifest.version == 2
+    encode_files([tmp_path / "a.jsonl"], tokenizer, tmp_path / "out", EncodeSettings(chat=True), template=template)
+    assert TokenFile.open(tmp_path / "out", "train").manifest.version == 4
     with pytest.raises(TokenFileError, match="exists"):
-        encode_files([_written(tmp_path / "a.txt", "the cat")], tokenizer, tmp_path / "out")
+        encode_files([tmp_path / "a.txt"], tokenizer, tmp_path / "out")
     encode_files([tmp_path / "a.txt"], tokenizer, tmp_path / "out", EncodeSettings(overwrite=True))
-    assert TokenFile.open(tmp_path / "out", "train").manifest.version == 1
-    assert not (tmp_path / "out/train.mask").exists()
-
-
-def _written(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
+    assert TokenFile.open(tmp_path / "out", "train").manifest.version == 3
+    assert not (tmp_path / "out/train-00000.mask").exists()

@@ -71,14 +71,14 @@ def test_a_file_has_the_ids_that_encode_writes(show: Show, tokenizer_folder: Pat
     encode_files([tmp_path], Tokenizer.from_files(tokenizer_folder), tmp_path / "out")
     file = TokenFile.open(tmp_path / "out", "train")
     assert ids_of(show(tmp_path, window="0:")) == file.tokens.tolist()
-    assert ids_of(show(tmp_path / "out" / "train.bin", tokenizer=None, window="0:")) == file.tokens.tolist()
+    assert ids_of(show(tmp_path / "out" / "train.json", tokenizer=None, window="0:")) == file.tokens.tolist()
     for number in range(11):
-        for source in (tmp_path, tmp_path / "out" / "train.bin"):
+        for source in (tmp_path, tmp_path / "out" / "train.json"):
             rows = show(source, document=number)
             text = b"".join(bytes.fromhex(row["bytes"]) for row in rows).decode()
             assert text == [*documents, *documents, "the end"][number]
             assert not rows or rows[0]["byte"] == 0
-    for source in (tmp_path, tmp_path / "out" / "train.bin"):
+    for source in (tmp_path, tmp_path / "out" / "train.json"):
         with pytest.raises(TrainerError, match="has 11 documents, counted from 0: there is no document 11"):
             show(source, document=11)
     assert (
@@ -88,7 +88,7 @@ def test_a_file_has_the_ids_that_encode_writes(show: Show, tokenizer_folder: Pat
 
 
 def test_every_document_and_window_of_a_token_file(show: Show, token_folder: Path, tmp_path: Path) -> None:
-    path = token_folder / "train.bin"
+    path = token_folder / "train.json"
     ids = TokenFile.open(token_folder, "train").tokens.tolist()
     end = ids[-2]
     starts = [0] + [index + 1 for index, token in enumerate(ids) if token == end]
@@ -119,10 +119,10 @@ def test_documents_across_blocks(
     for block in (1, 2, 3, 5, 7):
         monkeypatch.setattr("trainer.tokens.token_file._BLOCK_IDS", block)
         for number, text in enumerate(documents[:-1]):
-            rows = show(tmp_path / "train.bin", tokenizer=None, document=number)
+            rows = show(tmp_path / "train.json", tokenizer=None, document=number)
             assert b"".join(bytes.fromhex(row["bytes"]) for row in rows).decode() == text
         with pytest.raises(TrainerError, match="has 6 documents"):  # white space after the last is none
-            show(tmp_path / "train.bin", tokenizer=None, document=6)
+            show(tmp_path / "train.json", tokenizer=None, document=6)
 
 
 def test_text_in_a_pipe_is_exact(
@@ -133,7 +133,7 @@ def test_text_in_a_pipe_is_exact(
         return capsysbinary.readouterr().out
 
     document = text_file.read_bytes().split(END.encode())[0]
-    assert printed(token_folder / "train.bin", document=0) == document
+    assert printed(token_folder / "train.json", document=0) == document
     assert printed(text_file, document=0) == document
     assert printed(text_file, window="0:") == text_file.read_bytes()
     assert printed("\x1b[2J é\n") == "\x1b[2J é\n".encode()
@@ -180,12 +180,13 @@ def test_only_what_is_asked_for_is_read(show: Show, tokenizer_folder: Path, toke
     assert len(show(tmp_path / "huge.txt", window="0:10")) == 10
     assert show(tmp_path / "huge.txt", document=100)[-1]["text"].endswith("g")
     manifest = json.loads((token_folder / "train.json").read_bytes())
-    (tmp_path / "train.json").write_text(json.dumps({**manifest, "count": 50 << 30}))
-    with (tmp_path / "train.bin").open("wb") as file:
-        file.write((token_folder / "train.bin").read_bytes())
+    shard = {**manifest["shards"][0], "count": 50 << 30}
+    (tmp_path / "train.json").write_text(json.dumps({**manifest, "count": 50 << 30, "shards": [shard]}))
+    with (tmp_path / "train-00000.bin").open("wb") as file:
+        file.write((token_folder / "train-00000.bin").read_bytes())
         file.truncate(100 << 30)
-    path = tmp_path / "train.bin"
-    assert show(path, document=17) == show(token_folder / "train.bin", document=17)
+    path = tmp_path / "train.json"
+    assert show(path, document=17) == show(token_folder / "train.json", document=17)
     assert ids_of(show(path, window=f"{(50 << 30) - 3}:")) == [0, 0, 0]
 
 
@@ -193,7 +194,7 @@ def test_what_cannot_be_shown_is_refused(
     show: Show, token_folder: Path, tokenizer_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("stories.txt", "web.jsonl.gz", "tokens/train.bin", "train.bin", "and/or", str(tmp_path / "*.txt")):
+    for name in ("stories.txt", "web.jsonl.gz", "tokens/train.bin", "train.json", "and/or", str(tmp_path / "*.txt")):
         with pytest.raises(
             TrainerError, match="there is no such file; to show the tokens of these characters, add --text"
         ):
@@ -212,7 +213,7 @@ def test_what_cannot_be_shown_is_refused(
     other = Tokenizer.from_vocab({bytes([byte]): byte for byte in range(256)}, [])
     other.save(tmp_path / "other")
     with pytest.raises(TrainerError, match="was made with another tokenizer"):
-        show(token_folder / "train.bin", tokenizer=tmp_path / "other")
+        show(token_folder / "train.json", tokenizer=tmp_path / "other")
     (tmp_path / "lines.jsonl").write_text('{"text": "a"}\n')
     with pytest.raises(UsageError, match="has no end-of-text token"):
         show("lines.jsonl", tokenizer=tmp_path / "other")
@@ -232,7 +233,7 @@ def test_what_cannot_be_shown_is_refused(
 
 def test_a_closed_pipe_ends_it(show: Show, token_folder: Path) -> None:
     """`tokens … | head` is common."""
-    command = f"{sys.executable} -m trainer tokens {token_folder / 'train.bin'} --window 0: | head -2"
+    command = f"{sys.executable} -m trainer tokens {token_folder / 'train.json'} --window 0: | head -2"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=True)
     assert len(done.stdout.splitlines()) == 2
     assert done.stderr == ""

@@ -7,7 +7,7 @@ import pytest
 
 from trainer.components.loss import IGNORED
 from trainer.errors import TrainerError
-from trainer.tokens.manifest import Manifest, MaskManifest
+from trainer.tokens.manifest import Manifest, Shard
 from trainer.tokens.packed_windows import PackedWindows, open_windows
 from trainer.tokens.packing import pack
 from trainer.tokens.token_file import TokenFile
@@ -21,9 +21,10 @@ def token_file(folder: Path, lengths: list[int], *, has_mask: bool = True) -> To
     ids[np.cumsum(lengths) - 1] = END
     ids.tofile(folder / "train.bin")
     (np.arange(len(ids)) % 2).astype(np.uint8).tofile(folder / "train.mask")
-    mask = MaskManifest(len(ids) // 2, "", "") if has_mask else None
-    manifest = Manifest(2, "uint16", len(ids), len(lengths), 1 << 16, "", END, 0, "", (), mask)
-    return TokenFile(folder / "train.bin", manifest)
+    shard = Shard("train.bin", 0, len(ids), len(lengths), 0, "", len(ids) // 2, "")
+    template = "" if has_mask else None
+    manifest = Manifest(4, "uint16", len(ids), len(lengths), 1 << 16, "", END, 0, "", (shard,), (), template)
+    return TokenFile(folder, "train", manifest)
 
 
 @pytest.mark.parametrize("has_mask", [True, False])

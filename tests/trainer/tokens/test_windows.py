@@ -9,8 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from trainer.errors import TrainerError
+from trainer.tokens.manifest import Manifest, Shard
 from trainer.tokens.packed_windows import open_windows
-from trainer.tokens.token_file import Manifest, TokenFile
+from trainer.tokens.token_file import TokenFile
 from trainer.tokens.windows import ShuffledWindows, UniformWindows, Windows
 
 ORDERS = pytest.mark.parametrize("order", ["epochs", "uniform"])
@@ -19,8 +20,8 @@ ORDERS = pytest.mark.parametrize("order", ["epochs", "uniform"])
 def token_file(path: Path, count: int, dtype: str = "uint16") -> TokenFile:
     """The tokens 0, 1, 2, ... so that a token tells its place."""
     np.arange(count, dtype=dtype).tofile(path)
-    manifest = Manifest(1, dtype, count, 1, 1 << 16 if dtype == "uint16" else 1 << 17, "", 0, count, "", ())
-    return TokenFile(path, manifest)
+    size, shard = 1 << 16 if dtype == "uint16" else 1 << 17, Shard(path.name, 0, count, 1, count, "")
+    return TokenFile(path.parent, "train", Manifest(3, dtype, count, 1, size, "", 0, count, "", (shard,), ()))
 
 
 def targets_of(windows: ShuffledWindows, epoch: int) -> list[list[int]]:
@@ -70,7 +71,9 @@ def test_less_than_a_window_is_refused_with_the_numbers(
 ) -> None:
     """B77, B78."""
     tokens = token_file(tmp_path / "t.bin", count)
-    with pytest.raises(TrainerError, match=rf"t\.bin: need at least 17 tokens, found {count}; lower --context-length"):
+    with pytest.raises(
+        TrainerError, match=rf"train\.json: need at least 17 tokens, found {count}; lower --context-length"
+    ):
         open_windows(order, tokens, 16, 0)
 
 

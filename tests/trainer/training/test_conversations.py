@@ -158,12 +158,12 @@ def test_evaluate_scores_as_training_does(chat: Path, run: TrainSettings, change
     def quiet(*_: Any, **__: Any) -> Callable[..., None]:
         return lambda *_: None
 
-    report = evaluate_inputs(model, [chat / "tokens/val.bin"], EvaluateSettings(), quiet)
+    report = evaluate_inputs(model, [chat / "tokens/val.json"], EvaluateSettings(), quiet)
     file = TokenFile.open(chat / "tokens", "val")
-    assert file.manifest.mask is not None
-    assert report.total.evaluation.tokens == file.manifest.mask.counted
+    assert file.manifest.has_mask
+    assert report.total.evaluation.tokens == file.manifest.counted
     assert report.total.evaluation.loss == pytest.approx(validation, abs=1e-6)
-    both = [chat / "tokens/val.bin", chat / "tokens/train.bin"]
+    both = [chat / "tokens/val.json", chat / "tokens/train.json"]
     scored = evaluate_inputs(model, both, EvaluateSettings(), quiet).total
     reading = EvaluateSettings(reading=ReadingSettings(chat=True))
     given = evaluate_inputs(model, [chat / "chat.jsonl"], reading, quiet).total
@@ -194,7 +194,7 @@ def test_what_does_not_go_together_is_refused(chat: Path, run: TrainSettings, ch
         template.write_text(DEFAULT_TEMPLATE)
 
 
-@pytest.mark.parametrize("name", ["train.mask", "train.bin"])
+@pytest.mark.parametrize("name", ["train-00000.mask", "train-00000.bin"])
 def test_a_mask_that_was_changed_is_refused(
     chat: Path, run: TrainSettings, change: Change, tmp_path: Path, name: str
 ) -> None:
@@ -205,11 +205,11 @@ def test_a_mask_that_was_changed_is_refused(
     (folder / name).write_bytes(data)
     with pytest.raises(TokenFileError, match=f"{name} is not what was written"):
         train(change(run, data=folder))
-    (folder / "train.mask").write_bytes(data[:-1])
-    with pytest.raises(TokenFileError, match=r"train.mask has .* bytes, but its manifest says"):
+    (folder / "train-00000.mask").write_bytes(data[:-1])
+    with pytest.raises(TokenFileError, match=r"train-00000.mask has .* bytes, but its manifest says"):
         train(change(run, data=folder))
-    (folder / "train.mask").unlink()
-    with pytest.raises(TokenFileError, match=r"train.mask cannot be read"):
+    (folder / "train-00000.mask").unlink()
+    with pytest.raises(TokenFileError, match=r"train-00000.mask cannot be read"):
         train(change(run, data=folder))
 
 

@@ -99,7 +99,7 @@ def test_a_run_begins_with_the_folder(written: WrittenVariant, settings: TrainSe
         scoring=ScoringSettings(documents="packed", window=16), machine=ScoringMachineSettings(device="cpu")
     )
     with progress() as new_bar:
-        report = evaluate_inputs(written.folder, [settings.data / "val.bin"], evaluation, new_bar)
+        report = evaluate_inputs(written.folder, [settings.data / "val.json"], evaluation, new_bar)
     assert start["step"] == 0
     assert start["validation_loss"] == pytest.approx(report.total.evaluation.loss, abs=1e-5)
 
@@ -167,6 +167,30 @@ def test_a_run_that_is_resumed_needs_no_parent(chat_run: TrainSettings, change: 
     names = ("step", "loss", "validation_loss", "sample")
     ours, theirs = ([[record.get(name) for name in names] for record in records(s)] for s in (chat_run, whole))
     assert ours == theirs
+
+
+def test_a_longer_context_is_in_every_file_of_the_result(
+    chat: Path, settings: TrainSettings, change: Change, tmp_path: Path
+) -> None:
+    """Of a run that was resumed, too, from its checkpoint without the parent."""
+    own = read_config(chat).context_length
+    started = change(starting_from(settings, chat, ["<|a|>"], extend_context=576), max_steps=3)
+    assert own < started.model.context_length == 576
+    started = change(started, batch_size=1, eval_interval=0, sample_interval=0)
+    added = open_tokenizer(chat, ["<|a|>"])
+    (tmp_path / "long.txt").write_text("the cat sat on the mat " * 2_000)
+    encode_files([tmp_path / "long.txt"], added, tmp_path / "long", EncodeSettings())
+    started = change(started, data=tmp_path / "long")
+    train(change(started, stop_after=1))
+    shutil.rmtree(chat)
+    model = train(change(started, resume=True))
+    assert read_config(model).context_length == 576
+    assert AutoTokenizer.from_pretrained(model).model_max_length == 576
+    folder = load_model_folder(model, dtype=torch.float32)
+    ids = torch.arange(576)[None] % 280
+    with torch.no_grad():
+        expected = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)(ids).logits
+        torch.testing.assert_close(folder.model(ids), expected, rtol=0, atol=1e-4)
 
 
 def test_a_run_that_had_no_parent_cannot_be_resumed_with_one(settings: TrainSettings, change: Change) -> None:

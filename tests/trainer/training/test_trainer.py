@@ -126,7 +126,7 @@ def test_transformers_finds_the_same_validation_loss(settings: TrainSettings) ->
 def test_without_validation_tokens_it_trains_all_the_same(
     settings: TrainSettings, change: Change, text_file: Path, tokenizer_folder: Path, tmp_path: Path
 ) -> None:
-    """B77: no val.bin."""
+    """B77: no val.json."""
     encode_files([text_file], Tokenizer.from_files(tokenizer_folder), tmp_path / "tokens")
     model = train(change(settings, data=tmp_path / "tokens", eval_interval=2))
     assert load_model_folder(model).provenance["training"]["validation_loss"] is None
@@ -146,7 +146,7 @@ def test_validation_text_shorter_than_a_window(
         train(short)
         assert metrics(short)[-1]["validation_loss"] > 0
         return
-    with pytest.raises(TrainerError, match=r"val.bin: need at least 2 tokens, found 1"):
+    with pytest.raises(TrainerError, match=r"val.json: need at least 2 tokens, found 1"):
         train(short)
     assert not short.output.exists()
 
@@ -211,7 +211,7 @@ def test_going_on_with_other_data_is_refused(
     with pytest.raises(UsageError) as refused:
         train(change(settings, resume=True, data=tmp_path / "tokens"))
     reported = [line.split(":")[0].strip() for line in str(refused.value).splitlines()[1:]]
-    assert reported == ["data train tokens", "data train sha256", "data validation tokens", "data validation sha256"]
+    assert reported == ["data train tokens", "data train hash", "data validation tokens", "data validation hash"]
 
 
 def test_a_folder_that_holds_a_run_is_left_alone_unless_told(settings: TrainSettings, change: Change) -> None:
@@ -295,7 +295,7 @@ def test_an_id_beyond_the_vocabulary_is_refused_before_the_first_step(
 ) -> None:
     """B79."""
     encode_files([text_file], Tokenizer.from_files(tokenizer_folder), tmp_path / "tokens")
-    path = tmp_path / "tokens" / "train.bin"
+    path = tmp_path / "tokens" / "train-00000.bin"
     content = bytearray(path.read_bytes())
     content[40:42] = (60_000).to_bytes(2, "little")
     path.write_bytes(content)
@@ -389,15 +389,17 @@ def test_data_that_is_cut_off_meanwhile_ends_the_run_with_a_checkpoint(
     settings = change(settings, data=data, dropout=0.5, eval_interval=4, eval_tokens=0)
     whole = change(settings, output=settings.output.with_name("whole"))
     train(whole)
-    content = (data / f"{name}.bin").read_bytes()
+    content = (data / f"{name}-00000.bin").read_bytes()
     with monkeypatch.context() as patch:
-        cut_off_at(3, data / f"{name}.bin", patch)
+        cut_off_at(3, data / f"{name}-00000.bin", patch)
         with pytest.raises(TrainerError) as caught:
             train(settings)
     # The windows of step 4 had been read ahead when step 3 was done; the first evaluation comes after it.
-    message = rf"{name}\.bin was cut short while it was read.*; the last good checkpoint is .*/step-00000004; restore"
+    message = (
+        rf"{name}-00000\.bin was cut short while it was read.*; the last good checkpoint is .*/step-00000004; restore"
+    )
     assert re.search(message, str(caught.value))
-    (data / f"{name}.bin").write_bytes(content)
+    (data / f"{name}-00000.bin").write_bytes(content)
     train(change(settings, resume=True))
     assert_same_weights(settings.output / "model", whole.output / "model")
     assert losses(settings) == losses(whole)
@@ -415,7 +417,7 @@ def test_data_that_is_replaced_meanwhile_is_read_as_it_was(
     other.write_bytes(b"\0" * 100)
     with monkeypatch.context() as patch:
         patch.setattr(os, "truncate", lambda file, _: other.replace(file))
-        cut_off_at(3, data / "train.bin", patch)
+        cut_off_at(3, data / "train-00000.bin", patch)
         train(moved)
     assert_same_weights(settings.output / "model", moved.output / "model")
 
@@ -427,5 +429,5 @@ def test_data_that_is_not_needed_any_more_may_go(
     """The windows of a step after the last are read ahead too, and asked for by none."""
     data = shutil.copytree(settings.data, tmp_path / "tokens")
     monkeypatch.setattr(Watcher, "evaluate", lambda _: None)
-    cut_off_at(9, data / "train.bin", monkeypatch)
+    cut_off_at(9, data / "train-00000.bin", monkeypatch)
     train(change(settings, data=data))

@@ -74,7 +74,7 @@ def write_answers(folder: ModelFolder, prompts: Sequence[Ids], rules: AnswerRule
             prompt,
             len(prompt) + rules.max_tokens,
             SampledRow(params, frozenset(prompt.tolist())),
-            StreamDecoder(folder.tokenizer),
+            StreamDecoder(folder.tokenizer, continues=folder.tokenizer.have_text(prompt.tolist())),
         )
         for number, prompt in enumerate(prompts)
     ]

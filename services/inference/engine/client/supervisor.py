@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -11,6 +10,7 @@ import structlog
 
 from services.inference.engine.client.child_process import ModelProcess
 from services.inference.engine.client.connection import Connection
+from services.inference.engine.deaths import TOO_MANY, Deaths
 from services.inference.engine.errors import EngineRestartedError, EngineUnavailableError, LoadError, LoadTimeoutError
 from services.inference.engine.ipc import Command, ExitReason, LogLine, Ready, StepOutput, log
 from services.inference.engine.types import Fault
@@ -20,8 +20,6 @@ _log = structlog.get_logger("ownlm.engine")
 
 T = TypeVar("T")
 
-_MAX_DEATHS = 3
-_DEATHS_WINDOW_SECONDS = 60.0
 _RESTART_SECONDS = 0.25  # before the first restart; doubles with each death in the window
 _MAX_RETRY_SECONDS = 30.0  # between attempts to start a process where the system has no room for one
 _CHECKS_PER_TIMEOUT = 4
@@ -69,9 +67,9 @@ class Supervisor:
         self._connection: Connection | None = None
         self._lost = asyncio.Event()  # the worker has closed its side
         self._exit_reason: str | None = None
-        self._served_seconds = 0.0  # for which workers had the model loaded, as counted when each ended
+        self._deaths = Deaths()
+        self._served_seconds = 0.0  # by the worker that has ended
         self._attached_at = 0.0
-        self._deaths: deque[float] = deque()  # the newest, by `_served_seconds`
         self._may_restart = True
         self._task: asyncio.Task[None] | None = None
         self._is_silent = False  # since the last check
@@ -172,7 +170,7 @@ class Supervisor:
             self._exit_reason = f"it was busy and sent nothing for {self._step_timeout:g} seconds, the limit"
             self._connection_lost()
         self.num_restarts += 1
-        self._served_seconds += time.monotonic() - self._attached_at
+        self._served_seconds = time.monotonic() - self._attached_at
 
     # The next worker
 
@@ -185,8 +183,10 @@ class Supervisor:
         ready = None
         while ready is None:
             reason = await self._end_worker()
-            if self._count_death():
-                raise self._give_up(f"{reason}, the {_MAX_DEATHS}rd time within a minute of service")
+            self._deaths.add(self._served_seconds)
+            self._served_seconds = 0.0  # by one that dies while it loads
+            if self._deaths.too_many:
+                raise self._give_up(f"{reason}, {TOO_MANY}")
             self.fault = Fault(reason, final=False)
             if not self._may_restart:
                 raise EngineUnavailableError(f"{reason} while the server is shutting down")
@@ -210,13 +210,6 @@ class Supervisor:
         self._exit_reason = None
         _log.error("the model's process ended", reason=reason)
         return reason
-
-    def _count_death(self) -> bool:
-        """Whether that was one too many. Only time of service counts: loading alone may take longer than the window."""
-        self._deaths.append(self._served_seconds)
-        while self._served_seconds - self._deaths[0] > _DEATHS_WINDOW_SECONDS:
-            self._deaths.popleft()
-        return len(self._deaths) >= _MAX_DEATHS
 
     async def _load(self) -> Ready | None:
         """Start a worker and wait until it is ready, again after transient errors; None if it died meanwhile.

@@ -1,7 +1,7 @@
 """The sampler in torch's operations: the same tokens on any device; only reading the results waits for the device."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -9,45 +9,103 @@ from torch import Tensor
 
 from services.inference.engine.errors import NO_DISTRIBUTION
 from services.inference.engine.sampler.kernels.arrays import NUM_UNIFORMS
-from services.inference.engine.sampler.parameters import Parameters, bias_of, early_stops, seen_counts
+from services.inference.engine.sampler.parameters import ALL, Parameters, bias_of, early_stops, seen_counts
+from services.inference.engine.sampler.transfers import copy_to_device, to_device, to_host
 from services.inference.engine.types import SampledToken, SequenceRequest, TokenLogprobs
 from shared.lm.sampling_params import LOWEST_LOGPROB, NO_TOKEN
 
 _LARGEST = torch.finfo(torch.float32).max
 _FIELDS = (
-    "inverse_temperature", "greedy", "top_k", "top_p", "log_min_p", "repetition", "presence", "frequency",
+    "inverse_temperature", "greedy", "log_min_p", "biased", "top_k", "top_p", "repetition", "presence", "frequency",
 )  # fmt: skip
 _SLOT, _UNIFORM, _EARLY, _NUM_OWN = 0, 1, 2, 3
 
 
+class Plan(NamedTuple):
+    """What the rows of a batch ask for. A row gets the same token from every plan that covers what it asks for.
+
+    Attributes:
+        draws: Whether rows are sampled from a distribution, and not all greedily.
+        has_state: Whether rows have a bias, penalties, or ids that may not come yet.
+        num_filtered: So many rows at the beginning may have top_k or top_p, for which their scores are sorted.
+    """
+
+    draws: bool
+    has_state: bool
+    num_filtered: int
+
+    def covers(self, other: "Plan") -> bool:
+        """Whether it does all that the other one does."""
+        return all(own >= asked for own, asked in zip(self, other, strict=True))
+
+
+class Batch:
+    """The slots of a batch, in the order in which they are sampled: those first whose scores are sorted.
+
+    Attributes:
+        order: For each row, which of the given slots it is.
+        slots: In that order.
+        asked: What they ask for.
+    """
+
+    def __init__(self, parameters: Parameters, slots: Sequence[int]) -> None:
+        given = np.array(slots, np.int64)
+        greedy = parameters.greedy[given] > 0
+        is_filtered = ~greedy & ((parameters.top_k[given] != ALL) | (parameters.top_p[given] < 1))
+        self.order = np.argsort(~is_filtered, kind="stable")
+        self.slots = given[self.order]
+        self._is_early = parameters.steps[self.slots] < parameters.min_tokens[self.slots]
+        has_state = parameters.penalized[given].any() or parameters.biased[given].any() or self._is_early.any()
+        self.asked = Plan(not greedy.all(), bool(has_state), int(is_filtered.sum()))
+        self._parameters = parameters
+
+    def controls(self, size: int) -> "np.ndarray[Any, np.dtype[np.float64]]":
+        """Return what `sample_on_device` needs of the rows beside their logits: [size, any], padded with empty ones.
+
+        One array, so that it goes to the device in one copy; float64 holds all of its numbers exactly.
+        """
+        parameters = self._parameters
+        controls = np.ones((size, _NUM_OWN + len(_FIELDS)))
+        controls[:, _SLOT] = len(parameters.steps)
+        used = controls[: len(self.slots)]
+        used[:, _SLOT] = self.slots
+        used[:, _UNIFORM] = parameters.uniforms[self.slots * NUM_UNIFORMS + parameters.steps[self.slots] % NUM_UNIFORMS]
+        used[:, _EARLY] = self._is_early
+        for column, name in enumerate(_FIELDS, _NUM_OWN):
+            used[:, column] = getattr(parameters, name)[self.slots]
+        return controls
+
+
 class TorchSampler:
     """Samples the tokens of `shared.lm.sample` (see `Sampler`).
-
-    Every slot goes through every filter whether it uses it or not, in one sort of the vocabulary, so that a step costs
-    the same for all parameters, and can be captured as a graph.
 
     Args:
         vocab_size: Ids that the logits are of.
         num_slots: Slots that may be open at the same time.
         device: Where the logits are.
         valid_tokens: bool [vocab_size], False for ids that must never be sampled; None allows all.
+
+    Attributes:
+        plans: Those that steps are captured for, the cheapest first; the last covers all.
     """
 
     def __init__(
         self, vocab_size: int, num_slots: int, device: torch.device | str = "cpu", *, valid_tokens: Tensor | None = None
     ) -> None:
         self._size = vocab_size
-        self._num_slots = num_slots
         self._device = torch.device(device)
         valid = torch.ones(vocab_size, dtype=torch.bool) if valid_tokens is None else valid_tokens
         self._valid = valid.to(device)
         self._ids = torch.arange(vocab_size, device=device)
         self._parameters = Parameters(num_slots)
-        # One more than there are slots, for the padding of a batch of fixed size.
+        # One more than there are slots, for the padding of a batch of fixed size. A slot's row holds what an earlier
+        # request left where its own has no need of it.
         shape = (num_slots + 1, vocab_size)
         self._bias = torch.zeros(shape, device=device)
         self._seen = torch.zeros(shape, dtype=torch.int32, device=device)
         self._stops = torch.zeros(shape, dtype=torch.bool, device=device)
+        plans = [Plan(False, False, 0), Plan(True, False, 0), Plan(True, True, 0)]
+        self.plans = plans + [Plan(True, True, size) for size in sizes_up_to(num_slots)]
 
     @torch.inference_mode()
     def open(self, slot: int, request: SequenceRequest, output: Sequence[int] = ()) -> None:
@@ -56,17 +114,18 @@ class TorchSampler:
         Raises:
             ValueError: logit_bias names an id outside of the vocabulary.
         """
-        ids, bias = bias_of(request, self._size)
+        ids, values = bias_of(request, self._size)
         self._parameters.open(slot, request, len(output))
-        self._bias[slot] = 0
         if ids:
-            indices = torch.tensor(ids, device=self._device)
-            self._bias[slot].index_add_(0, indices, torch.tensor(bias, dtype=torch.float32, device=self._device))
-        self._seen[slot] = torch.from_numpy(seen_counts(request, output, self._size)).to(self._device)
-        self._stops[slot] = False
-        stops = early_stops(request, self._size)
-        if stops:
-            self._stops[slot, torch.tensor(stops, device=self._device)] = True
+            bias = np.zeros(self._size, np.float32)
+            np.add.at(bias, ids, np.array(values, np.float32))
+            copy_to_device(bias, self._bias[slot])
+        if self._parameters.penalized[slot]:
+            copy_to_device(seen_counts(request, output, self._size), self._seen[slot])
+        if request.min_tokens:
+            stops = np.zeros(self._size, np.bool_)
+            stops[early_stops(request, self._size)] = True
+            copy_to_device(stops, self._stops[slot])
 
     def close(self, slot: int) -> None:
         """See `Sampler.close`; the state is overwritten when the slot is opened again."""
@@ -74,87 +133,91 @@ class TorchSampler:
     @torch.inference_mode()
     def sample(self, logits: Tensor, slots: Sequence[int]) -> list[SampledToken]:
         """See `Sampler.sample`; the logits are float32 [rows, vocab_size]."""
-        tokens = self.sample_on_device(logits, torch.from_numpy(self.controls(slots, len(slots))).to(self._device))
-        return self.collect(logits, tokens, slots)
+        batch = self.batch(slots)
+        ordered = logits[to_device(batch.order, self._device)]
+        controls = to_device(batch.controls(len(slots)), self._device)
+        return self.collect(ordered, self.sample_on_device(ordered, controls, self.plan_of(batch)), batch)
 
-    def controls(self, slots: Sequence[int], size: int) -> "np.ndarray[Any, np.dtype[np.float64]]":
-        """Return what `sample_on_device` needs of the slots beside their logits: [size, any], padded with empty ones.
+    def batch(self, slots: Sequence[int]) -> Batch:
+        """Prepare to sample for distinct open slots."""
+        return Batch(self._parameters, slots)
 
-        One array, so that it goes to the device in one copy; float64 holds all of its numbers exactly.
-        """
-        parameters, index = self._parameters, np.array(slots, np.int64)
-        controls = np.ones((size, _NUM_OWN + len(_FIELDS)))
-        controls[:, _SLOT] = self._num_slots
-        used = controls[: len(slots)]
-        steps = parameters.steps[index]
-        used[:, _SLOT] = index
-        used[:, _UNIFORM] = parameters.uniforms[index * NUM_UNIFORMS + steps % NUM_UNIFORMS]
-        used[:, _EARLY] = steps < parameters.min_tokens[index]
-        for column, name in enumerate(_FIELDS, _NUM_OWN):
-            used[:, column] = getattr(parameters, name)[index]
-        return controls
+    def plan_of(self, batch: Batch) -> Plan:
+        """The cheapest plan for a batch."""
+        return next(plan for plan in self.plans if plan.covers(batch.asked))
 
-    def sample_on_device(self, logits: Tensor, controls: Tensor) -> Tensor:
-        """Sample without waiting for the device, and count what was sampled.
+    def sample_on_device(self, logits: Tensor, controls: Tensor, plan: Plan) -> Tensor:
+        """Sample without waiting for the device, and count what was sampled where the plan has state.
 
         Args:
-            logits: float32 [B, vocab_size].
-            controls: float64 [B, any], from `controls`; further columns are not looked at.
+            logits: float32 [B, vocab_size], in the order of a `Batch`.
+            controls: float64 [B, any], from `Batch.controls`; further columns are not looked at.
+            plan: One that covers the batch.
 
         Returns:
             int64 [B]; `NO_TOKEN` where there is no distribution.
         """
-        slots = controls[:, _SLOT].long()
         column = {name: controls[:, index, None] for index, name in enumerate(_FIELDS, _NUM_OWN)}
         scores = logits.where(self._valid, -torch.inf)
-        usable = scores.amax(-1).isfinite()
-        scores = scores + self._bias[slots]
-        scores = scores.masked_fill((controls[:, _EARLY, None] > 0) & self._stops[slots], -torch.inf)
-        scores = _penalized(scores, self._seen[slots], column)
-        peak = scores.amax(-1, keepdim=True)
-        usable &= peak.squeeze(-1).isfinite()
-        weights = _weights(scores, peak, column)
-        cumulative = weights.cumsum(-1)
-        total = cumulative[:, -1:]
-        target = torch.minimum(controls[:, _UNIFORM, None] * total, total.nextafter(torch.zeros_like(total)))
-        # A parallel sum may go down by a rounding: only ids that have a weight are looked at.
-        candidates = torch.where(column["greedy"] > 0, scores == peak, (cumulative > target) & (weights > 0))
-        tokens = self._ids.where(candidates, self._size).amin(-1)
-        tokens = tokens.where(usable & (tokens < self._size), NO_TOKEN)
-        counted = (2 * (tokens >= 0)).int()
-        self._seen.view(-1).index_add_(0, slots * self._size + tokens.clamp(min=0), counted)
+        peak, likeliest = scores.max(-1, keepdim=True)  # of equal ones the lowest id
+        usable = peak.abs() <= _LARGEST
+        if plan.has_state:
+            slots = controls[:, _SLOT].long()
+            scores = torch.where(column["biased"] > 0, scores + self._bias[slots], scores)
+            scores = scores.masked_fill((controls[:, _EARLY, None] > 0) & self._stops[slots], -torch.inf)
+            scores = _penalized(scores, self._seen[slots], column)
+            peak, likeliest = scores.max(-1, keepdim=True)
+            usable &= peak.abs() <= _LARGEST
+        tokens = likeliest
+        if plan.draws:
+            weights = _weights(scores, peak, column, plan.num_filtered)
+            cumulative = weights.cumsum(-1)
+            total = cumulative[:, -1:]
+            target = torch.minimum(controls[:, _UNIFORM, None] * total, total.nextafter(torch.zeros_like(total)))
+            # A parallel sum may go down by a rounding: only ids that have a weight are looked at.
+            candidates = (cumulative > target) & (weights > 0)
+            drawn = self._ids.where(candidates, self._size).amin(-1, keepdim=True)
+            tokens = torch.where(column["greedy"] > 0, likeliest, drawn)
+            usable &= tokens < self._size
+        tokens = tokens.where(usable, NO_TOKEN).squeeze(-1)
+        if plan.has_state:
+            counted = (2 * (tokens >= 0)).int()
+            self._seen.view(-1).index_add_(0, slots * self._size + tokens.clamp(min=0), counted)
         return tokens
 
-    def collect(self, logits: Tensor, tokens: Tensor, slots: Sequence[int]) -> list[SampledToken]:
-        """Wait for the tokens of the first rows of a batch; the log-probabilities come in the same copy."""
-        count = len(slots)
-        opened = np.array(slots, np.int64)
-        num_logprobs = self._parameters.num_logprobs[opened].tolist()
-        wanted = [index for index, number in enumerate(num_logprobs) if number >= 0]
+    def collect(self, logits: Tensor, tokens: Tensor, batch: Batch) -> list[SampledToken]:
+        """Wait for the tokens of a batch's rows, and return them in the order of the slots that it was made of.
+
+        The log-probabilities come in the same copy.
+        """
+        slots, count = batch.slots, len(batch.slots)
+        num_logprobs = self._parameters.num_logprobs[slots]
+        wanted = np.flatnonzero(num_logprobs >= 0)
         scored: list[TokenLogprobs] = []
-        if wanted:
-            chosen = torch.tensor(wanted, device=self._device)
-            most = max(num_logprobs)
-            packed = self._score_on_device(logits[chosen], tokens[chosen].clamp(min=0), most)
-            packed = torch.cat((tokens[:count].double(), packed.flatten())).cpu()
-            sampled = packed[:count].long().tolist()
-            scored = _unpack(packed[count:].view(len(wanted), -1))
+        if len(wanted):
+            chosen = to_device(wanted, self._device)
+            scores = self._score_on_device(logits[chosen], tokens[chosen].clamp(min=0), int(num_logprobs.max()))
+            packed = to_host(torch.cat((tokens[:count].double(), scores.flatten())))
+            sampled = packed[:count].astype(np.int64)
+            scored = _unpack(packed[count:].reshape(len(wanted), -1))
         else:
-            sampled = tokens[:count].tolist()
-        self._parameters.steps[opened] += np.array(sampled) != NO_TOKEN
-        self._parameters.refresh(opened)
-        logprobs = dict(zip(wanted, scored, strict=True))
+            sampled = to_host(tokens[:count])
+        self._parameters.steps[slots] += sampled != NO_TOKEN
+        self._parameters.refresh(slots)
+        logprobs = dict(zip(wanted.tolist(), scored, strict=True))
+        rows = list(zip(slots.tolist(), sampled.tolist(), num_logprobs.tolist(), strict=True))
         return [
-            SampledToken(slot, token, _cut(logprobs.get(index), num_logprobs[index]) if token != NO_TOKEN else None)
-            for index, (slot, token) in enumerate(zip(slots, sampled, strict=True))
+            SampledToken(slot, token, _cut(logprobs.get(row), number) if token != NO_TOKEN else None)
+            for row in np.argsort(batch.order).tolist()
+            for slot, token, number in rows[row : row + 1]
         ]
 
     @torch.inference_mode()
     def score(self, logits: Tensor, targets: Sequence[int], num_logprobs: int) -> list[TokenLogprobs]:
         """See `Sampler.score`; the logits are float32 [targets, vocab_size]."""
-        indices = torch.tensor(targets, dtype=torch.int64, device=self._device)
-        packed = self._score_on_device(logits, indices, num_logprobs).cpu()
-        if packed.isnan().any():
+        indices = to_device(np.array(targets, np.int64), self._device)
+        packed = to_host(self._score_on_device(logits, indices, num_logprobs))
+        if np.isnan(packed).any():
             raise ValueError(NO_DISTRIBUTION)
         return _unpack(packed)
 
@@ -182,21 +245,40 @@ def _penalized(scores: Tensor, seen: Tensor, column: dict[str, Tensor]) -> Tenso
     return values.clamp(-_LARGEST, _LARGEST).float().where(scores.isfinite(), scores)
 
 
-def _weights(scores: Tensor, peak: Tensor, column: dict[str, Tensor]) -> Tensor:
+def _weights(scores: Tensor, peak: Tensor, column: dict[str, Tensor], num_filtered: int) -> Tensor:
     """Return how likely each id is sampled, in units of the likeliest one's probability: float64 [B, vocab_size]."""
     scaled = (scores.double() - peak.double()) * column["inverse_temperature"]
-    weights = scaled.exp()
+    weights = scaled.exp().where(scaled >= column["log_min_p"], 0.0)
+    if not num_filtered:
+        return weights
+    rows = slice(num_filtered)
+    filtered = weights[rows].where(
+        _filter(scores[rows], scaled[rows].exp(), column["top_k"][rows], column["top_p"][rows]), 0.0
+    )
+    return torch.cat((filtered, weights[num_filtered:]))
+
+
+def _filter(scores: Tensor, weights: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
+    """Return which ids top_k and top_p keep: bool [B, vocab_size]; of equally likely ones, those with lower ids."""
     order = scores.sort(stable=True, descending=True).indices
     rank = torch.arange(scores.shape[-1], device=scores.device)
-    likeliest = weights.gather(1, order).where(rank < column["top_k"], 0.0)
+    likeliest = weights.gather(1, order).where(rank < top_k, 0.0)
     mass = likeliest.cumsum(-1)
-    missing = (mass < column["top_p"] * likeliest.sum(-1, keepdim=True)).sum(-1, keepdim=True)
-    count = torch.where(column["top_p"] < 1, torch.minimum(missing + 1, column["top_k"]), column["top_k"])
-    kept = torch.zeros_like(order, dtype=torch.bool).scatter(1, order, rank < count)
-    return weights.where(kept & (scaled >= column["log_min_p"]), 0.0)
+    missing = (mass < top_p * likeliest.sum(-1, keepdim=True)).sum(-1, keepdim=True)
+    count = torch.where(top_p < 1, torch.minimum(missing + 1, top_k), top_k)
+    return torch.zeros_like(order, dtype=torch.bool).scatter(1, order, rank < count)
 
 
-def _unpack(packed: Tensor) -> list[TokenLogprobs]:
+def sizes_up_to(limit: int, first: int = 1) -> list[int]:
+    """`first`, then four times as much each time, and `limit` at the end."""
+    sizes = []
+    while first < limit:
+        sizes.append(first)
+        first *= 4
+    return [*sizes, limit]
+
+
+def _unpack(packed: "np.ndarray[Any, np.dtype[np.float64]]") -> list[TokenLogprobs]:
     num_top = packed.shape[1] // 2
     return [
         TokenLogprobs(

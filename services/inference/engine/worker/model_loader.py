@@ -39,7 +39,8 @@ _CUDA_DTYPES = ("float32", "bfloat16", "float16")
 # On the CPU a chunk of a prompt delays others by the time of its tokens; on CUDA by that of its tiles (`TorchRunner`).
 _CPU_PREFILL_TOKENS, _CUDA_PREFILL_TOKENS = 256, 512
 _CPU_MIN_PREFILL_TOKENS = 2 * BLOCK_SIZE  # with one block, eight clients that begin together wait a third longer
-_CUDA_TILE_TOKENS = 64
+# A tile of so many takes hardly longer than one token of each sequence.
+_CUDA_MIN_PREFILL_TOKENS = 256
 
 
 class DeviceError(ValueError):
@@ -142,6 +143,7 @@ def _load_on_cpu(config: EngineConfig) -> LoadedModel:
 def _load_on_cuda(config: EngineConfig, device: str) -> LoadedModel:
     import torch
 
+    from services.inference.engine.runner.torch.choice import why_no_kernels
     from services.inference.engine.runner.torch.runner import TorchRunner
     from shared.lm import load_model_folder
 
@@ -155,6 +157,9 @@ def _load_on_cuda(config: EngineConfig, device: str) -> LoadedModel:
     try:
         folder = load_model_folder(config.model_dir, device=device, dtype=torch_dtype)
         _log_notes(folder.notes)
+        reason = why_no_kernels(folder.model.output_weight.device)
+        if reason is not None:
+            _log.warning("the model runs without kernels of its own, slowly", reason=reason)
         model = folder.config
         channels = 2 * model.num_layers * model.num_kv_heads * model.head_dim
         free, _ = torch.cuda.mem_get_info(device)
@@ -167,7 +172,7 @@ def _load_on_cuda(config: EngineConfig, device: str) -> LoadedModel:
                 channels * BLOCK_SIZE * torch_kv_dtype.itemsize,
                 free,
                 weight_bytes=model.num_parameters * torch_dtype.itemsize,
-                position_bytes=8 * max_step_tokens // BLOCK_SIZE,  # of block tables
+                position_bytes=TorchRunner.position_bytes(model, config.max_batch),
             ),
             num_slots=config.max_batch,
             max_length=served_context(config, model),
@@ -178,7 +183,7 @@ def _load_on_cuda(config: EngineConfig, device: str) -> LoadedModel:
     except torch.OutOfMemoryError as error:
         raise MemoryError(str(error)) from error
     ready = _ready_message(config, folder.tokenizer, model, runner, device=device, dtype=dtype, kv_dtype=kv_dtype)
-    return LoadedModel(runner, ready, prefill_tokens, min_prefill_tokens=_CUDA_TILE_TOKENS)
+    return LoadedModel(runner, ready, prefill_tokens, min_prefill_tokens=_CUDA_MIN_PREFILL_TOKENS)
 
 
 def _select_device(name: str) -> str:

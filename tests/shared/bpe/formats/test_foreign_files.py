@@ -43,7 +43,6 @@ BINARY = [
     (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "git lfs pull"),
     (b"<!DOCTYPE html>\n<html>", "a web page"),
     (b"\n<html lang=en>", "a web page"),
-    (SENTENCEPIECE, "SentencePiece model; only byte-level BPE"),
 ]
 
 
@@ -96,8 +95,6 @@ def test_a_vocabulary_without_its_merges_says_where_they_belong(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("tokenizer.model", SENTENCEPIECE, "; tokenizer.model is a SentencePiece model"),
-        ("tokenizer.bin", LLAMA2C, "; tokenizer.bin is a tokenizer.bin of llama2.c, a SentencePiece vocabulary"),
         ("tokenizer.model", RANKS, "; tokenizer.model is a tiktoken rank file"),
         ("vocab.pkl", pickle.dumps(VOCAB), "; vocab.pkl is a Python pickle"),
         ("other.txt", RANKS, "nor a vocab.json$"),

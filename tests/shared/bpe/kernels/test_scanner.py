@@ -48,7 +48,7 @@ named_patterns = pytest.mark.parametrize("name", PATTERN_IDS)
 def cut(name: str, text: str, room: int = 1024) -> list[str]:
     """The pretokens by the scanner."""
     data = np.frombuffer(text.encode(), dtype=np.uint8)
-    scanner = Scanner(PATTERN_IDS[name], character_classes(), np.empty(room, dtype=np.int64))
+    scanner = Scanner(PATTERN_IDS[name], character_classes(), np.empty(0, np.uint8), np.empty(room, dtype=np.int64))
     pretokens = []
     position = 0
     while position < len(data):
@@ -133,7 +133,7 @@ def test_bytes_that_are_not_utf8_are_cut_without_reading_beyond(name: str) -> No
             bytes(generator.choices((0x20, 0x61, 0x80, 0xBF, 0xC3, 0xE3, 0xF0, 0xF8, 0xFF), k=size)), np.uint8
         )
         cuts = np.empty(512, dtype=np.int64)
-        count = scan(Scanner(PATTERN_IDS[name], character_classes(), cuts), data, 0, size)
+        count = scan(Scanner(PATTERN_IDS[name], character_classes(), np.empty(0, np.uint8), cuts), data, 0, size)
         ends = cuts[:count].tolist()
         assert ends == sorted(set(ends))
         assert ends[-1] == size

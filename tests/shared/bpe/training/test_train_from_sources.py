@@ -184,7 +184,7 @@ def test_a_document_too_long_for_a_custom_pattern_stops_with_a_message(
     limit = memory.resident_memory() + 100 * MIB
     assert train([TextFile(path)], memory_limit=limit).report.words
     with pytest.raises(
-        TokenizerError, match=r"without a place to split them \(a special token; this pattern may look anywhere\)"
+        TokenizerError, match=r"without a place to split them \(a special token; this tokenizer may look anywhere\)"
     ):
         train([TextFile(path)], r"\w+|\W", memory_limit=limit)
 

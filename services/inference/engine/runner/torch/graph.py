@@ -1,39 +1,36 @@
-"""A function of fixed buffers, captured once as a CUDA graph and replayed."""
+"""Functions of fixed buffers, captured once as CUDA graphs and replayed."""
 
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
 
-class Captured:
-    """Runs a function that reads and writes the same tensors each time: on CUDA in one launch.
+class Graphs:
+    """Captures functions that read and write the same tensors each time, so that a call is one launch.
+
+    All graphs are captured on one side stream and take their memory from one pool: they run one after another, and what
+    a graph leaves for others lies in tensors that were allocated before.
 
     Args:
-        function: Takes nothing, and returns what it computes.
-        device: Where its tensors are; on other devices than CUDA the function is called without a graph.
+        device: Where the tensors are; on other devices than CUDA functions are called without a graph.
     """
 
-    def __init__(self, function: Callable[[], Tensor], device: torch.device) -> None:
-        self._function = function
-        self._graph: torch.cuda.CUDAGraph | None = None
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
         if device.type == "cuda":
-            self._capture(device)
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self._pool = torch.cuda.graph_pool_handle()
 
-    def __call__(self) -> Tensor:
-        """Return the function's result; on CUDA the next call overwrites it."""
-        if self._graph is None:
-            return self._function()
-        self._graph.replay()
-        return self._output
-
-    def _capture(self, device: torch.device) -> None:
-        # Libraries initialize in the first call, which must not be captured.
-        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(stream):
-            self._function()
-        torch.cuda.current_stream(device).wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._output = self._function()
+    def capture(self, function: Callable[[], None]) -> Callable[[], None]:
+        """Return what runs the function."""
+        if self._device.type != "cuda":
+            return function
+        # Libraries initialize and kernels compile in the first call, which must not be captured.
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            function()
+        torch.cuda.current_stream(self._device).wait_stream(self._stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+            function()
+        return graph.replay

@@ -1,109 +1,182 @@
 """A fixed number of tokens through the model, each at any position of any sequence."""
 
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
 import torch
+import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor
 
-from services.inference.engine.types import BLOCK_SIZE
-from shared.lm import ModelConfig, Transformer
-from shared.lm.attention import Attention
-from shared.lm.rope import rotate
-from shared.lm.transformer import Block
-
-PARTITION_BLOCKS = 16
-"""Blocks that are attended to at once, as a partition of vLLM's PagedAttention V2."""
-
-TOKEN, POSITION, CACHE_INDEX, FIRST_BLOCK = 0, 1, 2, 3
-"""Columns of a tile's input: id, position, where in the cache it is written, and its sequence's block table."""
+from services.inference.engine.runner.torch.cache import PagedCache
+from services.inference.engine.runner.torch.operations import HeadNorms, LayerCache, Layout, Operations, Rotation
+from services.inference.engine.runner.torch.weights import LayerWeights
+from services.inference.engine.sampler.transfers import copy_to_device
+from services.inference.engine.types import BLOCK_SIZE, num_blocks_of
+from shared.lm import Transformer
 
 
-class PagedCache:
-    """Keys and values in blocks, allocated once: [num_layers, num_blocks, BLOCK_SIZE, num_kv_heads, head_dim] each."""
+class TileShape(NamedTuple):
+    """The shape of a tile.
 
-    def __init__(self, config: ModelConfig, num_blocks: int, device: torch.device, dtype: torch.dtype) -> None:
-        shape = (config.num_layers, num_blocks, BLOCK_SIZE, config.num_kv_heads, config.head_dim)
-        self._keys = torch.zeros(shape, device=device, dtype=dtype)
-        self._values = torch.zeros(shape, device=device, dtype=dtype)
+    Attributes:
+        num_groups: Groups of consecutive tokens of one sequence.
+        group_size: Tokens of each; those that a sequence does not fill are padding.
+    """
 
-    def copy(self, source: int, target: int) -> None:
-        """Copy a block of all layers."""
-        self._keys[:, target] = self._keys[:, source]
-        self._values[:, target] = self._values[:, source]
+    num_groups: int
+    group_size: int
 
-    def write(self, layer: int, indices: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Write keys and values [T, num_kv_heads, head_dim] to indices [T], counted through all blocks.
+    @property
+    def num_tokens(self) -> int:
+        """Of all groups, padding included."""
+        return self.num_groups * self.group_size
 
-        What float16 cannot hold becomes NaN, as on the CPU: beside an infinite key all others would count as nothing.
-        """
-        for cache, numbers in ((self._keys, keys), (self._values, values)):
-            kept = numbers.to(cache.dtype)
-            if cache.dtype is torch.float16:
-                kept = kept.where(kept.isfinite(), torch.nan)
-            cache[layer].flatten(0, 1).index_copy_(0, indices, kept)
 
-    def read(self, layer: int, blocks: Tensor) -> tuple[Tensor, Tensor]:
-        """Gather blocks [T, N]: keys and values [T, N * BLOCK_SIZE, num_kv_heads, head_dim]."""
-        return self._keys[layer][blocks].flatten(1, 2), self._values[layer][blocks].flatten(1, 2)
+class Span(NamedTuple):
+    """Consecutive tokens of a sequence, which fill groups of a tile.
+
+    Attributes:
+        tokens: The ids.
+        start: The position of the first.
+        blocks: The sequence's blocks, from position 0 on.
+        row: Of the output, for the first.
+    """
+
+    tokens: Sequence[int]
+    start: int
+    blocks: Sequence[int]
+    row: int
+
+    def cut(self, count: int) -> tuple["Span", "Span"]:
+        """The first `count` tokens, and the others."""
+        return (
+            self._replace(tokens=self.tokens[:count]),
+            self._replace(tokens=self.tokens[count:], start=self.start + count, row=self.row + count),
+        )
+
+
+class TileInput:
+    """What a tile reads, in one array: ids, positions, places in the cache, rows of the output, then block tables.
+
+    The tables come last, block by block, so that the first blocks of all groups are copied without the rest.
+
+    Args:
+        shape: Of the tile.
+        num_blocks: The most blocks of a sequence.
+        device: That the tile runs on.
+        spare_block: That padding is written to.
+        spare_row: Of the output, for padding.
+    """
+
+    def __init__(
+        self, shape: TileShape, num_blocks: int, device: torch.device, *, spare_block: int, spare_row: int
+    ) -> None:
+        self.shape = shape
+        self._padding = np.array([[0], [0], [spare_block * BLOCK_SIZE], [spare_row]], np.int32)
+        head = len(self._padding) * shape.num_tokens
+        self._host = np.zeros(head + num_blocks * shape.num_groups, np.int32)
+        self._device = torch.zeros(len(self._host), dtype=torch.int32, device=device)
+        self._columns = self._host[:head].reshape(len(self._padding), -1)
+        self._tables = self._host[head:].reshape(num_blocks, -1)
+        self._written: list[list[int]] = [[] for _ in range(shape.num_groups)]  # blocks in the tables
+        self.tokens, positions, cache_indices, self.rows = self._device[:head].view(len(self._padding), -1)
+        self.layout = Layout(positions, cache_indices, self._device[head:].view(num_blocks, -1))
+
+    def fill(self, spans: Sequence[Span]) -> None:
+        """Let these be the tile's tokens, each span from the beginning of a group on; does not wait for the device."""
+        counts = np.array([len(span.tokens) for span in spans])
+        num_groups = -(-counts // self.shape.group_size)
+        first_groups = num_groups.cumsum() - num_groups
+        for span, first, count in zip(spans, first_groups.tolist(), num_groups.tolist(), strict=True):
+            self._write_blocks(span, range(first, first + count))
+        within = np.arange(counts.sum()) - (counts.cumsum() - counts).repeat(counts)
+        places = (first_groups * self.shape.group_size).repeat(counts) + within
+        positions = np.array([span.start for span in spans]).repeat(counts) + within
+        blocks = self._tables[positions // BLOCK_SIZE, places // self.shape.group_size]
+        self._columns[:] = self._padding
+        self._columns[0, places] = [token for span in spans for token in span.tokens]
+        self._columns[1, places] = positions
+        self._columns[2, places] = blocks * BLOCK_SIZE + positions % BLOCK_SIZE
+        self._columns[3, places] = np.array([span.row for span in spans]).repeat(counts) + within
+        num_used = self._columns.size + (int(positions.max()) // BLOCK_SIZE + 1) * self.shape.num_groups
+        copy_to_device(self._host[:num_used], self._device[:num_used])
+
+    def _write_blocks(self, span: Span, groups: range) -> None:
+        blocks = list(span.blocks[: num_blocks_of(span.start + len(span.tokens))])
+        if all(self._written[group] == blocks for group in groups):
+            return
+        self._tables[: len(blocks), groups.start : groups.stop] = np.array(blocks, np.int32)[:, None]
+        for group in groups:
+            self._written[group] = blocks
+
+
+def pack(spans: Iterable[Span], shape: TileShape) -> Iterator[list[Span]]:
+    """Cut spans into tiles of a shape, in their order; the last one has room left."""
+    tile: list[Span] = []
+    room = shape.num_groups
+    for span in spans:
+        rest = span
+        while rest.tokens:
+            part, rest = rest.cut(room * shape.group_size)
+            tile.append(part)
+            room -= -(-len(part.tokens) // shape.group_size)
+            if not room:
+                yield tile
+                tile, room = [], shape.num_groups
+    if tile:
+        yield tile
 
 
 class Tile:
-    """The model on a tile; reads the same input tensor at each call.
+    """The model on a tile; reads the same input at each call, and leaves the final residual stream in `hidden`.
 
     Args:
         model: The Transformer.
-        cache: Keys and values of earlier tokens.
-        tile_input: int64 [T, FIRST_BLOCK + any].
-        num_partitions: Partitions of PARTITION_BLOCKS blocks that tokens attend to.
+        layers: Its merged weights.
+        cache: Keys and values.
+        rotation: Of as many positions as there may be.
+        operations: That it is made of.
+        hidden: [any, d_model]; the tile's input says which rows.
     """
 
-    def __init__(self, model: Transformer, cache: PagedCache, tile_input: Tensor, num_partitions: int) -> None:
-        self._model, self._cache, self._input, self._num_partitions = model.model, cache, tile_input, num_partitions
-        self._blocks = [block for block in model.model.layers if isinstance(block, Block)]
+    def __init__(
+        self,
+        model: Transformer,
+        layers: Sequence[LayerWeights],
+        cache: PagedCache,
+        rotation: Rotation,
+        *,
+        operations: Operations,
+        hidden: Tensor,
+    ) -> None:
+        self._model, self._layers, self._cache, self._rotation = model, layers, cache, rotation
+        gain = model.model.norm.weight
+        if not isinstance(gain, Tensor):
+            raise TypeError("a model without a final norm cannot be served")
+        self._gain, self._operations, self._hidden = gain, operations, hidden
 
-    def __call__(self) -> Tensor:
-        """Return the final residual stream, [T, d_model]."""
-        positions = self._input[:, POSITION]
-        if self._model.rotary is None:
-            raise ValueError("a model without RoPE cannot be served")
-        rotation = self._model.rotary(positions)
-        x = self._model.embed_tokens(self._input[:, TOKEN])
-        for block in self._blocks:
-            x = x + self._attend(block.self_attn, block.input_layernorm(x), rotation)
-            x = x + block.mlp(block.post_attention_layernorm(x))
-        output: Tensor = self._model.norm(x)
-        return output
+    def run(self, tile: TileInput) -> None:
+        """Write keys and values of the tile's tokens, and their final residual stream."""
+        run, layout = self._operations, tile.layout
+        decoder, eps = self._model.model, self._model.config.norm_eps
+        x = F.embedding(tile.tokens, decoder.embed_tokens.weight)
+        for layer, *cells in zip(self._layers, self._cache.keys, self._cache.values, strict=True):
+            cache = LayerCache(*cells)
+            qkv = run.linear(run.norm(x, layer.input_norm, eps), layer.qkv, layer.qkv_bias)
+            norms = HeadNorms(layer.q_norm, layer.k_norm, eps)
+            queries = run.rotate_and_write(qkv, cache, layout, self._rotation, norms)
+            x = run.linear(run.attend(queries, cache, layout), layer.out, layer.out_bias, x)
+            x = run.linear(run.swiglu(run.norm(x, layer.mlp_norm, eps), layer.gate_up), layer.down, None, x)
+        self._hidden.index_copy_(0, tile.rows.long(), run.norm(x, self._gain, eps))
 
-    def _attend(self, attention: Attention, x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-        queries, keys, values = (
-            project(x).view(len(x), -1, attention.head_dim)
-            for project in (attention.q_proj, attention.k_proj, attention.v_proj)
-        )
-        if attention.q_norm is not None and attention.k_norm is not None:
-            queries, keys = attention.q_norm(queries), attention.k_norm(keys)
-        queries, keys = (rotate(heads.transpose(0, 1), *rotation).transpose(0, 1) for heads in (queries, keys))
-        self._cache.write(attention.layer, self._input[:, CACHE_INDEX], keys, values)
-        grouped = queries.reshape(len(x), keys.shape[1], -1, attention.head_dim) * attention.head_dim**-0.5
-        output: Tensor = attention.o_proj(self._mix(attention.layer, grouped).flatten(1).to(x.dtype))
-        return output
 
-    def _mix(self, layer: int, queries: Tensor) -> Tensor:
-        """Attend with queries [T, num_kv_heads, group, head_dim], and return as much, in float32.
+def rotation_of(model: Transformer, max_length: int) -> Rotation:
+    """Cosines and sines of all positions.
 
-        Partition by partition with a running maximum (Milakov & Gimelshein 2018, arXiv 1805.02867).
-        """
-        peak = queries.new_full((*queries.shape[:-1], 1), -torch.inf, dtype=torch.float32)
-        total, mixed = torch.zeros_like(peak), torch.zeros_like(queries, dtype=torch.float32)
-        for partition in range(self._num_partitions):
-            first = FIRST_BLOCK + partition * PARTITION_BLOCKS
-            blocks = self._input[:, first : first + PARTITION_BLOCKS]
-            keys, values = (numbers.to(queries.dtype) for numbers in self._cache.read(layer, blocks))
-            positions = torch.arange(keys.shape[1], device=keys.device) + partition * PARTITION_BLOCKS * BLOCK_SIZE
-            seen = positions <= self._input[:, POSITION, None]
-            scores = (queries @ keys.permute(0, 2, 3, 1)).float().where(seen[:, None, None], -torch.inf)
-            new_peak = torch.maximum(peak, scores.amax(-1, keepdim=True))
-            weights, scale = (scores - new_peak).exp(), (peak - new_peak).exp()
-            # A weight of 0 does not remove NaN that an earlier sequence left in a block.
-            values = values.where(seen[..., None, None], 0).transpose(1, 2)
-            total = total * scale + weights.sum(-1, keepdim=True)
-            mixed = mixed * scale + (weights.to(values.dtype) @ values).float()
-            peak = new_peak
-        return mixed / total
+    Raises:
+        ValueError: The model has no RoPE.
+    """
+    if model.model.rotary is None:
+        raise ValueError("a model without RoPE cannot be served")
+    return Rotation(*model.model.rotary(torch.arange(max_length, device=model.output_weight.device)))

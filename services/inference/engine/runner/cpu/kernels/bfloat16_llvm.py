@@ -24,13 +24,12 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     VECTOR,
     ZERO,
     Loop,
-    has_feature,
     offset,
     prefetch_weights,
     store_or_add,
     word,
 )
-from shared.kernels.llvm import address, broadcast, call, multiply_add
+from shared.kernels.llvm import address, broadcast, call, has_feature, multiply_add
 
 _BLOCK_BYTES = DEPTH * LANES * 2  # of the weights of half the outputs for a block
 _INPUTS = 4  # that are added at once, two of them even

@@ -28,12 +28,11 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     VECTOR,
     ZERO,
     Loop,
-    has_feature,
     offset,
     store_or_add,
     word,
 )
-from shared.kernels.llvm import address, broadcast, call, multiply_add
+from shared.kernels.llvm import address, broadcast, call, has_feature, multiply_add
 from shared.kernels.vector_code import from_bfloat16, splat
 
 _VECTORS = PANEL // LANES  # of a panel

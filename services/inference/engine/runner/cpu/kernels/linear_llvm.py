@@ -22,7 +22,6 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     ZERO,
     Loop,
     for_kind,
-    has_feature,
     load,
     offset,
     prefetch_weights,
@@ -30,7 +29,7 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     store_or_add,
     word,
 )
-from shared.kernels.llvm import address, broadcast, multiply_add
+from shared.kernels.llvm import address, broadcast, has_feature, multiply_add
 from shared.kernels.vector_code import exponential, fold, splat
 
 _VECTORS = PANEL // LANES  # of a panel

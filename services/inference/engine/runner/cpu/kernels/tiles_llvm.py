@@ -16,13 +16,12 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     BYTE,
     FLOAT,
     Loop,
-    has_feature,
     load,
     offset,
     store_or_add,
     word,
 )
-from shared.kernels.llvm import address, call
+from shared.kernels.llvm import address, call, has_feature
 
 _ROW_BYTES = 64
 _TILE_BYTES = GROUP * _ROW_BYTES

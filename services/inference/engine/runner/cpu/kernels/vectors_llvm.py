@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 import llvmlite.binding as llvm
 from llvmlite import ir
-from numba.core.registry import cpu_target
 
 from services.inference.engine.runner.cpu.kernels.intrinsics import BFLOAT16, CACHE_LINE, FLOAT16, FLOAT32, LANES
-from shared.kernels.llvm import SECOND_CACHE, prefetch
+from shared.kernels.llvm import SECOND_CACHE, has_feature, prefetch
 from shared.kernels.vector_code import from_bfloat16, integers, splat, to_bfloat16
 
 BYTE, HALF_WORD, WORD, BIT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.IntType(1)
@@ -108,11 +107,6 @@ def _to_float16(builder, vector):
 
 def _has_half_conversion() -> bool:
     return has_feature("f16c") or "aarch64" in llvm.get_process_triple() or "arm64" in llvm.get_process_triple()
-
-
-def has_feature(name: str) -> bool:
-    """Whether Numba compiles for processors with one of LLVM's features."""
-    return f"+{name}" in cpu_target.target_context.codegen()._tm_features.split(",")
 
 
 class NumberKind(NamedTuple):

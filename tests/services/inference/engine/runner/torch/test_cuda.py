@@ -33,7 +33,6 @@ def test_rows_on_a_gpu_are_those_of_the_cpu(
     loaded: LoadedModel, index: int, model_dir: Path, cuda: PretendCuda
 ) -> None:
     """On the second one too: a graph that is captured while the first is current holds nothing."""
-    assert set(cuda.pinned_on) == {index}
     model = load_model_folder(model_dir).model
     core = EngineCore(loaded.runner, prefill_tokens=64)
     prompts = [tuple(range(3, 3 + length)) for length in (1, 20, 70)]
@@ -48,6 +47,34 @@ def test_rows_on_a_gpu_are_those_of_the_cpu(
     for (request_id, _), found in tokens.items():
         assert found == list(generate(model, prompts[request_id], PARAMS[request_id], max_tokens=12))
     assert len(tokens) == 6
+    assert set(cuda.pinned_on) == {index}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kv_dtype", "found", "size"),
+    [
+        ("auto", "auto", "bfloat16", 2),
+        ("float32", "auto", "float32", 4),
+        ("float32", "bfloat16", "bfloat16", 2),
+        ("bfloat16", "float16", "float16", 2),
+        ("bfloat16", "float32", "float32", 4),
+    ],
+)
+def test_the_cache_is_of_the_kind_that_was_asked_for(
+    model_dir: Path, cuda: PretendCuda, dtype: str, kv_dtype: str, found: str, size: int
+) -> None:
+    """And holds twice as many tokens in half the bytes."""
+    config = EngineConfig(
+        model_dir, device="cuda", dtype=dtype, kv_dtype=kv_dtype, kv_cache_bytes=1 << 20, max_batch=2, context_length=64
+    )
+    loaded = load_model(config)
+    model = load_model_folder(model_dir).config
+    assert loaded.ready.kv_dtype == found
+    position = 2 * model.num_layers * model.num_kv_heads * model.head_dim * size
+    assert loaded.ready.num_blocks == (1 << 20) // (16 * position)
+    loaded.runner.open_slot(0, SequenceRequest((1,), PARAMS[0], 1, frozenset()))
+    [sampled] = loaded.runner.run([Segment((1, 2, 3), 0, (0,), (0,))]).sampled_tokens
+    assert sampled.token >= 0
 
 
 def test_a_graph_of_another_device_holds_nothing(cuda: PretendCuda) -> None:

@@ -71,9 +71,9 @@ def some_tokens(count: int, seed: int = 0) -> list[int]:
 class Sequences:
     """Rows that run on a runner, each with blocks of its own, scattered over the cache."""
 
-    def __init__(self, runner: TorchRunner, seed: int = 0) -> None:
+    def __init__(self, runner: TorchRunner, seed: int = 0, num_blocks: int = NUM_BLOCKS) -> None:
         self._runner = runner
-        self._free = np.random.default_rng(seed).permutation(NUM_BLOCKS).tolist()
+        self._free = np.random.default_rng(seed).permutation(num_blocks).tolist()
         self.tokens: dict[int, list[int]] = {}
         self.done: dict[int, int] = {}
         self._blocks: dict[int, list[int]] = {}

@@ -1,0 +1,1 @@
+"""Cleaning a corpus before training: user filters, and the removal of duplicates and near-duplicates."""

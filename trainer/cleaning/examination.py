@@ -1,0 +1,196 @@
+"""The first pass over a part of the corpus: what is kept of its documents to decide which of them stay.
+
+A file for each part, of columns one behind the other, so that a pass over one of them reads nothing else:
+
+    header (JSON, padded to 64 KiB) | reasons | sizes | digests | keys of band 0 | keys of band 1 | ... | signatures
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.system.files import replaced_file
+from trainer.cleaning.filters import load_filters, reason_to_leave
+from trainer.cleaning.signatures import HASHES, Banding, sign
+from trainer.errors import TrainerError
+from trainer.settings.clean import CleanSettings
+from trainer.text.documents import whole_documents
+from trainer.text.memory import EncodingMemory
+from trainer.text.sections import Section, open_section
+from trainer.text.sources import Input, open_inputs
+
+_HEADER_BYTES = 1 << 16
+_BATCH_CHARACTERS = 1 << 20
+_UNLIMITED = 1 << 62
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What is cleaned, as any process can open it.
+
+    Attributes:
+        paths: The inputs.
+        settings: How.
+        processes: How many share the memory.
+    """
+
+    paths: tuple[Path, ...]
+    settings: CleanSettings
+    processes: int
+
+    @cached_property
+    def inputs(self) -> list[Input]:
+        """The inputs, open."""
+        return open_inputs(self.paths, text_field=self.settings.text_field)
+
+    @cached_property
+    def _memory(self) -> EncodingMemory:
+        limit = self.settings.memory_bytes
+        return EncodingMemory(None if limit is None else limit // self.processes, 1)
+
+    @property
+    def banding(self) -> Banding | None:
+        """The bands of signatures; None where only equal documents are removed."""
+        threshold = self.settings.near_duplicates
+        return None if threshold == 1 else Banding.for_threshold(threshold)
+
+    def documents(self, sections: Sequence[Section]) -> Iterator[tuple[str, str]]:
+        """The documents of a part, each with its place, in order.
+
+        Raises:
+            CorpusError: As in `whole_documents`.
+        """
+        for section in sections:
+            given = open_section(section, self.inputs)
+            name = given.content.name + (f" from byte {section.begin:,}" if section.begin else "")
+            texts = whole_documents(
+                given, self.settings.document_separator, self.settings.errors, _UNLIMITED, self._memory
+            )
+            for number, text in enumerate(texts, start=1):
+                yield text, f"{name}, document {number:,}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("paths", "settings", "processes")}
+
+
+@dataclass(frozen=True)
+class Examined:
+    """The file of a part.
+
+    Attributes:
+        path: The file.
+        bands: Bands of each signature, 0 without signatures.
+    """
+
+    path: Path
+    bands: int
+
+    @cached_property
+    def header(self) -> dict[str, Any]:
+        """`documents`, and `reasons`, why some leave, by number from 1."""
+        with self.path.open("rb") as file:
+            return json.loads(file.read(_HEADER_BYTES))  # type: ignore[no-any-return]
+
+    def __len__(self) -> int:
+        return int(self.header["documents"])
+
+    def is_whole(self) -> bool:
+        """Whether the file is there and complete."""
+        try:
+            size = _HEADER_BYTES + len(self) * (26 + (8 * self.bands + 2 * HASHES if self.bands else 0))
+            return self.path.stat().st_size == size
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+    def reasons(self) -> NDArray[np.uint16]:
+        """0, or the number of a reason in the header."""
+        return self._column(0, np.uint16)
+
+    def sizes(self) -> NDArray[np.uint64]:
+        """Bytes of text."""
+        return self._column(2, np.uint64)
+
+    def digests(self) -> NDArray[np.uint64]:
+        """[documents, 2]: 128 bits of BLAKE2b of the text without white space around it."""
+        return self._column(10, np.uint64, 2)
+
+    def keys(self, band: int) -> NDArray[np.uint64]:
+        """The keys of a band."""
+        return self._column(26 + 8 * band, np.uint64)
+
+    def signatures(self) -> NDArray[np.uint16]:
+        """[documents, HASHES]."""
+        return self._column(26 + 8 * self.bands, np.uint16, HASHES)
+
+    def _column(self, before: int, dtype: Any, width: int = 1) -> NDArray[Any]:
+        """A column behind so many bytes of each document's others."""
+        count = len(self)
+        shape = (count,) if width == 1 else (count, width)
+        if not count:
+            return np.empty(shape, dtype)
+        return np.memmap(self.path, dtype, "r", _HEADER_BYTES + before * count, shape)
+
+
+def examine(corpus: Corpus, sections: Sequence[Section], path: Path) -> int:
+    """Read a part of the corpus and write what is known of its documents to a file, whole or not at all.
+
+    Returns:
+        How many documents there are.
+
+    Raises:
+        CorpusError: If it cannot be read.
+        TrainerError: If a filter fails.
+    """
+    filters = load_filters(corpus.settings.filter)
+    names: dict[str, int] = {}
+    reasons: list[int] = []
+    sizes: list[int] = []
+    digests: list[bytes] = []
+    signatures: list[NDArray[np.uint16]] = []
+    keys: list[NDArray[np.uint64]] = []
+    for batch in _batches(corpus.documents(sections)):
+        for text, place in batch:
+            reason = reason_to_leave(text, filters, place)
+            reasons.append(0 if reason is None else names.setdefault(reason, len(names) + 1))
+            data = text.encode()
+            sizes.append(len(data))
+            digests.append(hashlib.blake2b(data.strip(), digest_size=16).digest())
+        if corpus.banding is not None:
+            one, other = sign([text for text, _ in batch], corpus.settings.shingle, corpus.banding)
+            signatures.append(one)
+            keys.append(other)
+    header = json.dumps({"documents": len(reasons), "reasons": list(names)}).encode()
+    if len(header) > _HEADER_BYTES:
+        raise TrainerError(
+            f"the filters gave {len(names):,} different reasons, such as {min(names, key=len)!r}: a reason is for a "
+            "kind of documents, and no more than some hundred are counted"
+        )
+    with replaced_file(path) as temporary, temporary.open("wb") as file:
+        file.write(header.ljust(_HEADER_BYTES))
+        file.write(np.array(reasons, np.uint16).tobytes())
+        file.write(np.array(sizes, np.uint64).tobytes())
+        file.write(b"".join(digests))
+        if keys:
+            file.write(np.ascontiguousarray(np.concatenate(keys).T).tobytes())
+            file.write(np.concatenate(signatures).tobytes())
+    return len(reasons)
+
+
+def _batches(documents: Iterator[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    batch: list[tuple[str, str]] = []
+    size = 0
+    for document in documents:
+        batch.append(document)
+        size += len(document[0])
+        if size >= _BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

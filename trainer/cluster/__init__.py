@@ -1,0 +1,1 @@
+"""Where independent tasks run: in processes of this machine, or on a Ray cluster."""

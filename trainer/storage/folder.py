@@ -1,0 +1,151 @@
+"""A folder that files appear in as a whole, wherever it is."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+
+from shared.system.files import write_bytes
+from shared.system.locks import lock
+from trainer.errors import TrainerError
+
+_BLOCK_BYTES = 1 << 22
+
+
+class StorageError(TrainerError):
+    """A folder or a file in it that cannot be read or written."""
+
+
+class Folder(Protocol):
+    """A folder; names are relative to it and may have slashes.
+
+    All methods raise a StorageError that names the file.
+    """
+
+    def path(self, name: str) -> str:
+        """How errors and logs call a file."""
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a file."""
+
+    def size(self, name: str) -> int | None:
+        """Bytes of a file; None if there is none."""
+
+    def names(self, below: str) -> list[str]:
+        """The names of the files in a folder below this one, in order; none where it does not exist."""
+
+    def read(self, name: str) -> bytes:
+        """A whole file."""
+
+    def blocks(self, name: str) -> Iterator[bytes]:
+        """A file, a few megabytes at a time."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Replace a whole file or nothing of it."""
+
+    def put(self, file: Path, name: str) -> None:
+        """Take over a file of `scratch`, which is gone then; it appears under its name as a whole."""
+
+    def remove(self, name: str) -> None:
+        """Delete a file, if it exists."""
+
+    def scratch(self, below: str) -> AbstractContextManager[Path]:
+        """A local folder for files that are not complete."""
+
+    def local(self, names: Sequence[str]) -> AbstractContextManager[Path]:
+        """A local folder in which these files are, to be read."""
+
+
+class LocalFolder:
+    """A folder on a disk: files are synced and renamed.
+
+    Args:
+        path: The folder; made when something is written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.folder = path
+
+    def __str__(self) -> str:
+        return str(self.folder)
+
+    def path(self, name: str) -> str:
+        """As in `Folder`."""
+        return str(self.folder / name)
+
+    def exists(self, name: str) -> bool:
+        """As in `Folder`."""
+        return (self.folder / name).exists()
+
+    def size(self, name: str) -> int | None:
+        """As in `Folder`."""
+        try:
+            return (self.folder / name).stat().st_size
+        except OSError:
+            return None
+
+    def names(self, below: str) -> list[str]:
+        """As in `Folder`."""
+        with self._errors(below, "read"):
+            return sorted(path.name for path in (self.folder / below).glob("*") if path.is_file())
+
+    def read(self, name: str) -> bytes:
+        """As in `Folder`."""
+        with self._errors(name, "read"):
+            return (self.folder / name).read_bytes()
+
+    def blocks(self, name: str) -> Iterator[bytes]:
+        """As in `Folder`."""
+        with self._errors(name, "read"), (self.folder / name).open("rb") as file:
+            yield from iter(lambda: file.read(_BLOCK_BYTES), b"")
+
+    def write(self, name: str, content: bytes) -> None:
+        """As in `Folder`."""
+        with self._errors(name, "written"):
+            write_bytes(self.folder / name, content)
+
+    def put(self, file: Path, name: str) -> None:
+        """As in `Folder`."""
+        with self._errors(name, "written"):
+            with file.open("rb+") as opened:
+                os.fsync(opened.fileno())
+            file.replace(self.folder / name)
+
+    def remove(self, name: str) -> None:
+        """As in `Folder`."""
+        with self._errors(name, "deleted"):
+            (self.folder / name).unlink(missing_ok=True)
+
+    @contextmanager
+    def scratch(self, below: str) -> Iterator[Path]:
+        """As in `Folder`: a folder below this one, which another process cannot use at the same time.
+
+        It is removed if nothing is left in it, and so is this folder.
+        """
+        path = self.folder / below
+        made = [each for each in (path, self.folder) if not each.exists()]
+        with self._errors(below, "written"):
+            path.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_RDONLY)
+        try:
+            if not lock(handle, holder="file"):
+                raise StorageError(f"another process is using {path}; wait for it, or choose another output folder")
+            yield path
+        finally:
+            os.close(handle)
+            for each in [path, *made]:
+                with suppress(OSError):  # not empty, or removed already
+                    each.rmdir()
+
+    @contextmanager
+    def local(self, names: Sequence[str]) -> Iterator[Path]:  # noqa: ARG002 - all of them are
+        """As in `Folder`."""
+        yield self.folder
+
+    @contextmanager
+    def _errors(self, name: str, done: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(f"{self.path(name)} cannot be {done}: {error.strerror or error}") from None

@@ -1,0 +1,152 @@
+"""Parts of texts that can be read alone, on any machine: cut where a document ends, by what the texts are alone."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from shared.bpe.training import UNLIMITED, Chunk, Specials, TextFile
+from trainer.text.sources import Input
+from trainer.text.utf8 import CorpusError, has_text
+
+_BLOCK_BYTES = 1 << 20
+
+
+class Section(NamedTuple):
+    """A stretch of an input.
+
+    Attributes:
+        source: Number of the input.
+        begin: Its first byte.
+        end: The byte behind its last one; None for the rest, as of an input that can only be read as a whole.
+    """
+
+    source: int
+    begin: int = 0
+    end: int | None = None
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the input ends with it."""
+        return self.end is None
+
+
+class TextSection:
+    """A section of a text file, as a `Source`.
+
+    Args:
+        text: The file.
+        begin: The first byte.
+        end: The byte behind the last one; None for the rest.
+    """
+
+    def __init__(self, text: TextFile, begin: int, end: int | None) -> None:
+        self.name = text.name
+        self.version = text.version
+        self.size = (text.size if end is None else end) - begin
+        self._text = text
+        self._begin, self._end = begin, text.size if end is None else end
+
+    def chunks(self, specials: Specials, begin: int, longest: int = UNLIMITED) -> Iterator[Chunk]:
+        """As in `Source`."""
+        return self._text.chunks(specials, max(begin, self._begin), longest, self._end)
+
+
+def open_section(section: Section, inputs: Sequence[Input]) -> Input:
+    """What a section reads."""
+    given = inputs[section.source]
+    if section == Section(section.source):
+        return given
+    assert isinstance(given.content, TextFile)
+    return Input(given.path, TextSection(given.content, section.begin, section.end), given.is_plain)
+
+
+def divide(
+    inputs: Sequence[Input], separator: str | None, size: int, *, at_any_pretoken: bool
+) -> list[tuple[Section, ...]]:
+    """Parts of about `size` bytes of text, each sections of some inputs, in order.
+
+    A part ends behind the first separator after so many bytes. Where none follows for as many bytes again, it ends
+    between two pretokens, if the tokenizer can be sure of them. Compressed files and records are taken as a whole, by
+    their size on the disk.
+
+    Args:
+        inputs: What is divided.
+        separator: What ends a document; None where only a file does.
+        size: Bytes, at least 1.
+        at_any_pretoken: Whether a document may be divided.
+
+    Raises:
+        CorpusError: A text cannot be read.
+    """
+    cut = _Cut((separator or "").encode(), size, at_any_pretoken)
+    parts: list[tuple[Section, ...]] = []
+    current: list[Section] = []
+    filled = 0
+    for number, given in enumerate(inputs):
+        length = 0 if isinstance(given.content, TextFile) else size_of(given)
+        if current and (filled >= size or filled + length > size):
+            parts.append(tuple(current))
+            current, filled = [], 0
+        if not isinstance(given.content, TextFile):
+            current.append(Section(number))
+            filled += length
+            continue
+        begin = 0
+        while given.content.size - begin > size - filled:
+            try:
+                end = cut.place(given.content, begin + size - filled)
+            except OSError as error:
+                raise CorpusError(f"{given.path} cannot be read: {error.strerror or error}") from None
+            if end is None:
+                break
+            parts.append((*current, Section(number, begin, end)))
+            current, filled, begin = [], 0, end
+        current.append(Section(number, begin))
+        filled += given.content.size - begin
+    return [*parts, tuple(current)] if current else parts
+
+
+def size_of(given: Input) -> int:
+    """Bytes of an input as it is stored; 0 where that is not known, as of a pipe."""
+    return given.path.stat().st_size if given.path.is_file() else 0
+
+
+class _Cut(NamedTuple):
+    """How a text is cut.
+
+    Attributes:
+        separator: What ends a document; empty where only a file does.
+        size: Bytes after which a document that has not ended is cut.
+        at_any_pretoken: Whether it may be.
+    """
+
+    separator: bytes
+    size: int
+    at_any_pretoken: bool
+
+    def place(self, text: TextFile, begin: int) -> int | None:
+        """Where a part that should end at `begin` ends; None if it is with the text."""
+        if _overlaps_itself(self.separator):
+            return None  # where it is depends on the text from the first byte on
+        end = self._place(text, begin)
+        if end is None or (text.size - end <= _BLOCK_BYTES and not has_text(text.read(end, text.size))):
+            return None
+        return end
+
+    def _place(self, text: TextFile, begin: int) -> int | None:
+        found_text = False
+        place = max(0, begin + 1 - len(self.separator)) if self.separator else begin
+        while place < text.size:
+            data = text.read(place, min(text.size, place + _BLOCK_BYTES + len(self.separator)))
+            at = data.find(self.separator) if self.separator else -1
+            if at >= 0:
+                return place + at + len(self.separator)
+            found_text = found_text or has_text(data[max(0, begin - place) :])
+            place += _BLOCK_BYTES
+            if found_text and self.at_any_pretoken and min(place, text.size) - begin >= self.size:
+                return text.boundary(begin, Specials([self.separator] if self.separator else []))
+        return None
+
+
+def _overlaps_itself(separator: bytes) -> bool:
+    """Whether one can begin within another, as in three line ends where two separate."""
+    return any(separator.startswith(separator[shift:]) for shift in range(1, len(separator)))

@@ -1,0 +1,64 @@
+"""Counting pretokens on a Ray cluster."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from shared.bpe.training import PartCounts, Source, TextFile, TrainingConfig, count_part
+from shared.system.cpu_count import available_processors
+from shared.system.memory import total_memory
+from trainer.cluster.ray_cluster import RayCluster
+from trainer.errors import UsageError
+from trainer.text.sections import TextSection, divide
+from trainer.text.sources import Input
+from trainer.tokenizer.held_out import WithoutBeginning
+
+# About the text of a task; compressed files and records are taken as a whole. Large ones send fewer pretokens twice,
+# but each processor should have some.
+_PART_BYTES = range(4 << 20, 128 << 20)
+_TASKS_PER_PROCESSOR = 4
+
+
+def count_on_cluster(cluster: RayCluster, sources: Sequence[Source], config: TrainingConfig) -> Iterator[PartCounts]:
+    """The counts of the parts of a corpus, as they are ready.
+
+    Args:
+        cluster: Whose nodes can all read the files.
+        sources: The corpus.
+        config: The settings.
+
+    Raises:
+        UsageError: If a source can be read only once.
+        SourceError: If a source cannot be read, or is not UTF-8 and must be.
+    """
+    for source in sources:
+        if source.version is None:
+            raise UsageError(
+                f"--ray reads text on all nodes, and {source.name} is a stream of this one: write it to a file"
+            )
+    share = sum(source.size for source in sources) // (_TASKS_PER_PROCESSOR * cluster.processors)
+    size = min(max(share, _PART_BYTES.start), _PART_BYTES.stop)
+    separator = next(iter(config.special_tokens), None)
+    parts = [
+        part
+        for source in sources
+        for part in _parts(source, separator, size, at_any_pretoken=config.pattern_name is not None)
+    ]
+    for _, counts in cluster.run(_count, config, parts):
+        yield counts
+
+
+def _parts(source: Source, separator: str | None, size: int, *, at_any_pretoken: bool) -> Iterator[Source]:
+    text, begin = source, 0
+    if isinstance(source, WithoutBeginning):
+        text, begin = source.source, len(source.beginning)
+    if not isinstance(text, TextFile):
+        yield source
+        return
+    given = Input(Path(text.name), text, is_plain=True)
+    for [section] in divide([given], separator, size, at_any_pretoken=at_any_pretoken):
+        if section.end is None or section.end > begin:
+            yield TextSection(text, max(begin, section.begin), section.end)
+
+
+def _count(config: TrainingConfig, source: Source) -> PartCounts:
+    return count_part(source, config, total_memory() // 2 // available_processors())
