@@ -191,27 +191,32 @@ class CpuRunner:
             ValueError: More tokens than fit, or a token, position or block that does not exist.
         """
         batch = self._batch
-        row = table = 0
+        tokens: list[int] = []
+        positions: list[int] = []
+        tables: list[int] = []
+        blocks: list[int] = []
         ends = []
+        # Lists first: to write to an array costs as much for one number as for hundreds.
         for segment in segments:
-            end, table_end = row + len(segment.tokens), table + len(segment.blocks)
             last = segment.start + len(segment.tokens) - 1
-            if end > len(batch.tokens) or table_end > len(batch.blocks) or last >= self._context_length:
+            tables += [len(blocks)] * len(segment.tokens)
+            tokens += segment.tokens
+            positions += range(segment.start, last + 1)
+            blocks += segment.blocks
+            if len(tokens) > len(batch.tokens) or len(blocks) > len(batch.blocks) or last >= self._context_length:
                 raise ValueError(
-                    f"a step of {end} tokens, one of them at position {last}, exceeds the memory of the runner"
+                    f"a step of {len(tokens)} tokens, one of them at position {last}, exceeds the memory of the runner"
                 )
             if last >= len(segment.blocks) * BLOCK_SIZE:
                 raise ValueError(f"position {last} is in none of {len(segment.blocks)} blocks")
-            batch.tokens[row:end] = segment.tokens
-            batch.positions[row:end] = np.arange(segment.start, last + 1)
-            batch.tables[row:end] = table
-            batch.blocks[table:table_end] = segment.blocks
             self._rotation.reach(last)
-            row, table = end, table_end
-            ends.append(end)
-        _check_below(batch.tokens[:row], self._vocab_size, "token")
-        _check_below(batch.blocks[:table], self.num_blocks, "block")
-        return row, ends
+            ends.append(len(tokens))
+        num_rows = len(tokens)
+        batch.tokens[:num_rows], batch.positions[:num_rows], batch.tables[:num_rows] = tokens, positions, tables
+        batch.blocks[: len(blocks)] = blocks
+        _check_below(batch.tokens[:num_rows], self._vocab_size, "token")
+        _check_below(batch.blocks[: len(blocks)], self.num_blocks, "block")
+        return num_rows, ends
 
     def _score(self, segment: Segment, begin: int) -> list[TokenLogprobs]:
         scores: list[TokenLogprobs] = []
