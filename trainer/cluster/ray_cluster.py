@@ -85,6 +85,11 @@ class RayCluster:
             return self._ray.get(reference)
         except errors.RayTaskError as error:
             raise error.cause from None
+        except (errors.ObjectStoreFullError, errors.OutOfDiskError) as error:
+            raise TrainerError(
+                "the object store of a node is full, and so is the disk that it is spilled to: free some space there, "
+                "or start Ray with another --object-spilling-directory"
+            ) from error
         except errors.RayError as error:
             raise TrainerError(
                 f"a Ray task was lost {_RETRIES + 1} times, or could not be started: {_first_line(error)}"
@@ -170,6 +175,8 @@ def ray_cluster(address: str, stop: StopRequest) -> Iterator[RayCluster]:
             _check_answers(address)
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # of any class, Exception itself included
+            if address == "local":
+                raise TrainerError(f"Ray does not start on this machine: {_first_line(error)}") from error
             raise TrainerError(
                 f"no Ray cluster answers at {address!r} ({_first_line(error)}); start one with `ray start --head`, or "
                 "take --ray local"
