@@ -75,7 +75,7 @@ def ours(folder: Path, dtype: str, *, device: str = "cpu", max_batch: int = MOST
     )
 
 
-def vllm(python: Path, folder: Path) -> Contestant:
+def ours_on_vllm(python: Path, folder: Path) -> Contestant:
     """The same service on vLLM's engine, in an environment that has it."""
     contestant = ours(folder, "float32")
     environment = dict(contestant.environment) | {"OWNLM_ENGINE": "vllm", "OMP_NUM_THREADS": str(os.cpu_count())}

@@ -146,7 +146,7 @@ def _count_documents(common: _Common, number: int) -> int:
 
 def _check_visible(folder: Folder, record: PartRecord) -> None:
     for shard in record.all_shards:
-        if folder.size(shard.file) is None:
+        if not folder.exists(shard.file):
             raise StorageError(
                 f"{folder.path(shard.file)} was written by another node and is not here: name an --output that all "
                 "nodes share, or one in an object store"

@@ -16,7 +16,8 @@ from trainer.console.signals import stop_on_signals
 from trainer.conversations.template import ChosenTemplate
 from trainer.errors import InterruptedRunError
 from trainer.settings.encode import VALIDATION, EncodeSettings
-from trainer.storage.folder import LocalFolder, StorageError
+from trainer.storage.folder import StorageError
+from trainer.storage.remote_folder import open_folder
 from trainer.tokens.assembly import assemble, check_not_empty
 from trainer.tokens.cluster_encoder import encode_parts_on_cluster
 from trainer.tokens.encoded_chunk import Findings
@@ -94,7 +95,7 @@ def encode_files(
     if settings.ray is not None:
         check_ray()
     job = EncodingJob.open(paths, tokenizer, settings, template)
-    out = Output(LocalFolder(output), settings.splits)
+    out = Output(open_folder(output), settings.splits)
     with stage("load tokenizer"):
         tokenizer.warm_up()  # so that what the encoder takes is counted
     run = _Run(job, out, Watch(stage, progress or (lambda _: None)))
