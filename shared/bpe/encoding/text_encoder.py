@@ -150,9 +150,12 @@ class TextEncoder:
         return Encoder(self._vocabulary)
 
 
-def _places(data: bytes, spelling: bytes) -> Iterator[int]:
+def _places(data: bytes, spelling: bytes) -> list[int]:
     """Where a special token is spelled; nowhere if it is empty."""
-    place = data.find(spelling) if spelling else -1
+    places: list[int] = []
+    find, size = data.find, len(spelling)
+    place = find(spelling) if spelling else -1
     while place >= 0:
-        yield place
-        place = data.find(spelling, place + len(spelling))
+        places.append(place)
+        place = find(spelling, place + size)
+    return places
