@@ -1,1 +1,1 @@
-"""Our inference service beside llama.cpp's server and transformers: `python -m benchmarks.serving`."""
+"""Our inference service beside llama.cpp's server, transformers and vLLM: `python -m benchmarks.serving`."""

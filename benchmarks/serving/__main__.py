@@ -22,7 +22,7 @@ from benchmarks.inputs import existing_file, existing_folder
 from benchmarks.serving import tables
 from benchmarks.serving.load import measure
 from benchmarks.serving.model import make_model
-from benchmarks.serving.servers import CONTEXT, NEW_TOKENS, Contestant, Server, llama_cpp, ours
+from benchmarks.serving.servers import CONTEXT, NEW_TOKENS, Contestant, Server, llama_cpp, ours, ours_on_vllm
 
 PROMPT_TOKENS = 64
 CLIENTS = (1, 8, 32)
@@ -63,6 +63,7 @@ def _options() -> argparse.Namespace:
         "--model", type=existing_folder, help="a model folder; by default random weights of CS336's shape"
     )
     parser.add_argument("--llama-server", type=existing_file, help="llama.cpp's server; left out where none is given")
+    parser.add_argument("--vllm", type=existing_file, help="a Python that has vLLM (make vllm); left out without it")
     parser.add_argument("--rounds", type=int, default=5, help="of all servers in turn; 5 by default")
     parser.add_argument("--only", nargs="+", help="names that begin so, as in the table")
     return parser.parse_args()
@@ -80,6 +81,8 @@ def _contestants(options: argparse.Namespace, folder: Path, work: Path) -> list[
         for dtype in ("f32", "q8_0"):
             write_gguf(folder, work / f"{dtype}.gguf", dtype)
             found += [llama_cpp(options.llama_server, work / f"{dtype}.gguf", dtype, top_k=k) for k in (0, 40)]
+    if options.vllm:
+        found.append(ours_on_vllm(options.vllm, folder))
     return [contestant for contestant in found if _wants(options, contestant.name)]
 
 

@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ CONTEXT = 256
 MOST_CLIENTS = 32
 
 _ROOT = Path(__file__).parents[2]
-_START_SECONDS = 180.0
+_START_SECONDS = 600.0  # vLLM compiles the model
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Contestant:
         return int(found[-1])
 
 
-def ours(folder: Path, dtype: str) -> Contestant:
+def ours(folder: Path, dtype: str, *, device: str = "cpu", max_batch: int = MOST_CLIENTS) -> Contestant:
     """The inference service of this checkout."""
     return Contestant(
         name=f"ownlm {dtype}",
@@ -64,13 +64,26 @@ def ours(folder: Path, dtype: str) -> Contestant:
         environment=(
             ("OWNLM_MODEL_DIR", str(folder)),
             ("OWNLM_DTYPE", dtype),
-            ("OWNLM_MAX_BATCH", str(MOST_CLIENTS)),
+            ("OWNLM_DEVICE", device),
+            ("OWNLM_MAX_BATCH", str(max_batch)),
             ("OWNLM_LOG_LEVEL", "warning"),
         ),
         ready_path="/readyz",
         path="/generate",
         sampling={"max_tokens": NEW_TOKENS, "temperature": TEMPERATURE, "top_p": TOP_P, "ignore_eos": True},
         count=re.compile(rb'"completion_tokens":\s*(\d+)'),
+    )
+
+
+def ours_on_vllm(python: Path, folder: Path) -> Contestant:
+    """The same service on vLLM's engine, in an environment that has it."""
+    contestant = ours(folder, "float32")
+    environment = dict(contestant.environment) | {"OWNLM_ENGINE": "vllm", "OMP_NUM_THREADS": str(os.cpu_count())}
+    return replace(
+        contestant,
+        name="vLLM float32",
+        command=(str(python), *contestant.command[1:]),
+        environment=tuple(environment.items()),
     )
 
 
@@ -98,12 +111,43 @@ def llama_cpp(binary: Path, gguf: Path, kind: str, *, top_k: int) -> Contestant:
     )
 
 
+def vllm(python: str, folder: Path, dtype: str, *, max_batch: int) -> Contestant:
+    """The server of vLLM, on a third of the GPU's memory; it compiles and captures graphs at its start."""
+    return Contestant(
+        name=f"vLLM {dtype}",
+        command=(
+            *(
+                python,
+                "-m",
+                "vllm.entrypoints.openai.api_server",
+                "--model",
+                str(folder),
+                "--served-model-name",
+                "model",
+            ),
+            *("--host", "127.0.0.1", "--port", "{port}", "--dtype", dtype, "--max-model-len", str(CONTEXT)),
+            *("--max-num-seqs", str(max_batch), "--gpu-memory-utilization", "0.33", "--disable-log-requests"),
+        ),
+        ready_path="/v1/models",
+        path="/v1/completions",
+        sampling={
+            "model": "model",
+            "max_tokens": NEW_TOKENS,
+            "temperature": TEMPERATURE,
+            "top_p": TOP_P,
+            "ignore_eos": True,
+            "stream_options": {"include_usage": True},
+        },
+        count=re.compile(rb'"completion_tokens":\s*(\d+)'),
+    )
+
+
 class Server:
     """A contestant that runs, idle between its rounds."""
 
     def __init__(self, contestant: Contestant) -> None:
         self.contestant = contestant
-        self.port = _free_port()
+        self.port = free_port()
         environment = os.environ | dict(contestant.environment) | {"OWNLM_PORT": str(self.port)}
         command = [part.format(port=self.port) for part in contestant.command]
         self._process = subprocess.Popen(command, env=environment, cwd=_ROOT, stdout=subprocess.DEVNULL)
@@ -142,7 +186,8 @@ class Server:
         raise SystemExit(f"{self.contestant.name} was not ready after {_START_SECONDS:.0f} s")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nothing listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

@@ -1,10 +1,22 @@
 """The inference service's settings."""
 
+import json
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, ByteSize, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, model_validator
+from pydantic_settings import NoDecode
 
 from shared.http import ServiceSettings
+
+
+def _from_json(value: object) -> object:
+    """Read a variable; pydantic-settings by itself would end with a traceback."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {error}") from error
 
 
 class InferenceSettings(ServiceSettings):
@@ -12,7 +24,7 @@ class InferenceSettings(ServiceSettings):
 
     port: int = Field(8000, ge=0, le=65535, description="The port to listen on; 0 for a free one")
     engine: Literal["ownlm", "vllm"] = Field("ownlm", description="What runs the model: our own engine, or vLLM")
-    vllm_args: dict[str, Any] = Field(
+    vllm_args: Annotated[dict[str, Any], NoDecode, BeforeValidator(_from_json)] = Field(
         {}, description='With vLLM: further arguments of its engine as JSON, such as {"tensor_parallel_size": 2}'
     )
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda|cuda:\d+)$", description="auto, cpu, cuda or cuda:N")

@@ -18,7 +18,7 @@ def services(name: str) -> dict[str, Any]:
     return dict(file["services"])
 
 
-@pytest.mark.parametrize("name", ["train", "tokenizer", "inference"])
+@pytest.mark.parametrize("name", ["train", "tokenizer", "inference", "proxy"])
 def test_no_container_can_take_all_of_the_host(name: str) -> None:
     service = services("docker-compose.yml")[name]
     variable, memory = re.fullmatch(r"\$\{(\w+):-(\d+g)\}", service["mem_limit"]).groups()  # type: ignore[union-attr]

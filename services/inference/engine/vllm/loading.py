@@ -188,6 +188,7 @@ def _set_environment(config: EngineConfig, load_timeout: float | None) -> None:
     """Set what vLLM reads from its environment, unless the user has."""
     values = {
         "VLLM_NO_USAGE_STATS": "1",  # it would report to a server of its makers
+        "VLLM_CONFIGURE_LOGGING": "0",  # this process has one format for all lines; others write warnings to stderr
         "HF_HUB_OFFLINE": "1",  # the model is a local folder
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork of a process with threads may hang
         "VLLM_ENGINE_READY_TIMEOUT_S": str(int(load_timeout or 1_000_000)),

@@ -1,0 +1,255 @@
+"""What the proxy of the compose file does: HAProxy itself, with the shipped configuration, on this machine."""
+
+import http.client
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.deploy.conftest import Proxy, free_port
+from tests.deploy.names import NameServer
+from tests.deploy.replicas import Replica
+from tests.services.conftest import wait_until
+
+ADDRESSES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")  # loopback has them all
+
+
+class Cluster:
+    """Three replicas behind a proxy."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.replicas = {address: Replica(address, self.port) for address in ADDRESSES}
+        self.names = NameServer(ADDRESSES)
+        self.proxy = Proxy(self.port, self.names)
+        self.proxy.wait_up(3)
+        self.client = httpx.Client(base_url=self.proxy.url, headers={"Content-Type": "application/json"}, timeout=30)
+
+    def reset(self) -> None:
+        for replica in self.replicas.values():
+            replica.behave, replica.is_ready = "answer", True
+            replica.received.clear()
+            replica.left.clear()
+        self.names.addresses = list(ADDRESSES)
+        self.proxy.wait_up(3)
+
+    def post(self, body: dict[str, Any] | bytes, path: str = "/v1/completions") -> httpx.Response:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self.client.post(path, content=content)
+
+    def replica_of(self, body: dict[str, Any] | bytes, path: str = "/v1/completions") -> Replica:
+        response = self.post(body, path)
+        assert response.status_code == 200, response.text
+        return self.replicas[response.json()["replica"]]
+
+    def close(self) -> None:
+        self.client.close()
+        self.proxy.close()
+        self.names.close()
+        for replica in self.replicas.values():
+            replica.close()
+
+
+@pytest.fixture(scope="module")
+def running(haproxy: None) -> Iterator[Cluster]:
+    cluster = Cluster()
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def cluster(running: Cluster) -> Cluster:
+    running.reset()
+    return running
+
+
+def test_prompts_that_begin_alike_go_to_one_replica(cluster: Cluster) -> None:
+    beginning = "The history of the town. " * 20
+    first = cluster.replica_of({"prompt": beginning + "1", "seed": 1})
+    for number in range(2, 8):
+        assert cluster.replica_of({"seed": number, "model": "m", "prompt": f"{beginning}{number}"}) is first
+    ids = [*range(200)]
+    assert cluster.replica_of({"prompt": [*ids, 1]}) is cluster.replica_of({"n": 2, "prompt": [*ids, 2]})
+    assert {cluster.replica_of({"prompt": f"{number} questions"}).name for number in range(40)} == set(ADDRESSES)
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [
+        [{"role": "user", "content": "Hi {"}],
+        [{"role": "system", "content": "You are {brief}. " * 40}, {"role": "user", "content": 'Say "role": "user"'}],
+        [{"content": "Привет", "role": "user"}],
+        [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}],
+    ],
+)
+def test_a_conversation_stays_with_its_replica(cluster: Cluster, opening: list[dict[str, Any]]) -> None:
+    path = "/v1/chat/completions"
+    first = cluster.replica_of({"messages": opening, "temperature": 1}, path)
+    turns = [*opening]
+    for number in range(4):
+        turns += [{"role": "assistant", "content": f"{number}"}, {"role": "user", "content": "More"}]
+        assert cluster.replica_of({"messages": turns, "seed": number}, path) is first
+
+
+def test_conversations_are_spread(cluster: Cluster) -> None:
+    """Though all have the same instructions."""
+    system = {"role": "system", "content": "You are a helpful assistant. " * 40}
+    bodies = [{"messages": [system, {"role": "user", "content": f"Question {number}"}]} for number in range(40)]
+    assert {cluster.replica_of(body, "/v1/chat/completions").name for body in bodies} == set(ADDRESSES)
+
+
+@pytest.mark.parametrize("size", [0, 100, 65_000, 65_536, 5_000_000])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_bodies_arrive_as_they_were_sent(cluster: Cluster, size: int, chunked: bool) -> None:
+    body = os.urandom(size)
+    content = (body[start : start + 40_000] for start in range(0, size, 40_000)) if chunked else body
+    headers = {"X-Request-ID": "Ab-1", "Authorization": "Bearer k", "Host": "example.org:1"}
+    response = httpx.post(f"{cluster.proxy.url}/generate", content=content, headers=headers)
+    assert response.status_code == 200
+    (received,) = [one for replica in cluster.replicas.values() for one in replica.received]
+    assert received.body == body
+    got = {name.lower(): value for name, value in received.headers.items()}
+    assert (got["x-request-id"], got["authorization"], got["host"]) == ("Ab-1", "Bearer k", "example.org:1")
+
+
+def test_a_stream_is_not_held_back(cluster: Cluster) -> None:
+    """The replica sends an event only after the client has the one before it."""
+    for replica in cluster.replicas.values():
+        replica.behave = "stream"
+    with httpx.stream("POST", f"{cluster.proxy.url}/generate", content=b'{"prompt":"a"}', timeout=10) as response:
+        (busy,) = [replica for replica in cluster.replicas.values() if replica.received]
+        lines = (line for line in response.iter_lines() if line)
+        for number in range(5):
+            busy.permits.release()
+            assert next(lines) == f"data: {number}"
+        assert list(lines) == []
+
+
+@pytest.mark.parametrize("behave", ["drop", "refuse"])
+def test_another_replica_answers_where_one_did_not_begin_to(cluster: Cluster, behave: str) -> None:
+    body = {"prompt": "x" * 30_000}
+    failing = cluster.replica_of(body)
+    failing.behave = behave
+    answering = cluster.replica_of(body)
+    assert answering is not failing
+    assert [one.body for one in failing.received][-1] == answering.received[-1].body == json.dumps(body).encode()
+
+
+def test_what_was_begun_is_not_sent_again(cluster: Cluster) -> None:
+    for replica in cluster.replicas.values():
+        replica.behave = "cut"
+    with pytest.raises(httpx.RemoteProtocolError):
+        cluster.post({"prompt": "a", "stream": True})
+    assert sum(len(replica.received) for replica in cluster.replicas.values()) == 1
+
+
+def test_without_a_replica_the_error_is_the_services_own(cluster: Cluster) -> None:
+    for replica in cluster.replicas.values():
+        replica.is_ready = False
+    cluster.proxy.wait_up(0)
+    response = cluster.post({"prompt": "a"})
+    assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+    assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+    assert response.json()["error"]["code"] == "no_replica"
+
+
+def test_a_replica_that_drains_gets_nothing_new_and_ends_its_streams(cluster: Cluster) -> None:
+    body = {"prompt": "a"}
+    draining = cluster.replica_of(body)
+    draining.behave = "stream"
+    with httpx.stream("POST", f"{cluster.proxy.url}/v1/completions", json=body, timeout=20) as response:
+        lines = (line for line in response.iter_lines() if line)
+        draining.permits.release()
+        assert next(lines) == "data: 0"
+        draining.is_ready = False
+        cluster.proxy.wait_up(2)
+        before = len(draining.received)
+        assert {cluster.replica_of({"prompt": f"{number}"}).name for number in range(20)} == {*ADDRESSES} - {
+            draining.name
+        }
+        assert len(draining.received) == before
+        for _ in range(4):
+            draining.permits.release()
+        assert list(lines) == ["data: 1", "data: 2", "data: 3", "data: 4"]
+
+
+def test_a_client_that_leaves_is_seen_by_the_replica(cluster: Cluster) -> None:
+    for replica in cluster.replicas.values():
+        replica.behave = "hold"
+    connection = http.client.HTTPConnection("127.0.0.1", cluster.proxy.port)
+    connection.request("POST", "/generate", b'{"prompt":"a"}')
+    wait_until(lambda: any(replica.received for replica in cluster.replicas.values()), timeout=10)
+    (busy,) = [replica for replica in cluster.replicas.values() if replica.received]
+    assert not busy.left.is_set()
+    connection.close()
+    assert busy.left.wait(5)
+
+
+def test_a_client_that_sends_or_reads_slowly_delays_nobody(cluster: Cluster) -> None:
+    with socket.create_connection(("127.0.0.1", cluster.proxy.port)) as slow:
+        slow.sendall(b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20\r\n\r\n{")
+        for number in range(10):
+            assert cluster.post({"prompt": f"{number}"}).status_code == 200
+        assert sum(len(replica.received) for replica in cluster.replicas.values()) == 10
+        slow.sendall(b'"prompt":"slowly!!"}')
+        assert slow.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_a_connection_is_kept_for_further_requests(cluster: Cluster) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", cluster.proxy.port)
+    connection.connect()
+    used = connection.sock
+    for method, path, body in (("GET", "/info", None), ("POST", "/generate", b'{"prompt":"a"}'), ("GET", "/", None)):
+        connection.request(method, path, body)
+        assert connection.getresponse().read()
+        assert connection.sock is used, "it was closed after an answer"
+    connection.close()
+
+
+def test_one_beginning_that_all_have_does_not_overload_a_replica(cluster: Cluster) -> None:
+    for replica in cluster.replicas.values():
+        replica.behave = "stream"
+    threads = [threading.Thread(target=cluster.post, args=({"prompt": "all the same"},)) for _ in range(12)]
+    for number, thread in enumerate(threads):
+        thread.start()
+        wait_until(lambda number=number: sum(len(r.received) for r in cluster.replicas.values()) == number + 1, 20)
+    counts = sorted(len(replica.received) for replica in cluster.replicas.values())
+    for replica in cluster.replicas.values():
+        for _ in range(5 * 12):
+            replica.permits.release()
+    for thread in threads:
+        thread.join()
+    assert counts[-1] <= 6, "half more than the average of four"
+    for replica in cluster.replicas.values():
+        replica.permits = threading.Semaphore(0)
+
+
+@pytest.mark.slow
+def test_replicas_come_and_go_by_name(cluster: Cluster) -> None:
+    """As with `docker compose up --scale`; nearly all beginnings stay where they were."""
+    bodies = [{"prompt": f"{number} roads"} for number in range(60)]
+    before = [cluster.replica_of(body).name for body in bodies]
+    cluster.names.addresses = [*ADDRESSES[:2]]
+    cluster.proxy.wait_up(2)
+    during = [cluster.replica_of(body).name for body in bodies]
+    assert set(during) == {*ADDRESSES[:2]}
+    assert all(now == was for now, was in zip(during, before, strict=True) if was != ADDRESSES[2])
+    cluster.names.addresses = [*ADDRESSES]
+    cluster.proxy.wait_up(3)
+    assert {cluster.replica_of(body).name for body in bodies} == {*ADDRESSES}
+
+
+@pytest.mark.slow
+def test_a_replica_whose_machine_does_not_answer_is_left_out(cluster: Cluster) -> None:
+    started = time.monotonic()
+    cluster.names.addresses = [*ADDRESSES, "127.0.0.5"]  # nothing listens there
+    time.sleep(1)
+    for number in range(20):
+        assert cluster.post({"prompt": f"{number} hills"}).status_code == 200
+    assert time.monotonic() - started < 20
