@@ -137,6 +137,7 @@ def ray_nodes(request: pytest.FixtureRequest) -> Iterator[Any]:
         request.getfixturevalue("s3")  # first: the nodes take the environment over
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+    os.environ["RAY_local_fs_capacity_threshold"] = "0.99"  # results are spilled to disks that are almost full too
     from ray.cluster_utils import Cluster
 
     started = Cluster(initialize_head=True, head_node_args={**RAY_NODE, "include_dashboard": False})
