@@ -3,7 +3,7 @@
 # PYTHON=python3.12 make …  picks the interpreter (3.11 or newer)
 
 .DEFAULT_GOAL := help
-.PHONY: help up test slow ray vllm lint format docker-test clean
+.PHONY: help up test slow ray vllm gpu observe lint format docker-test sbom clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,11 +13,14 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 help:
 	@echo "make up           train the demo model (once), start both services on 127.0.0.1:8000 and :8001"
 	@echo "make test         install what the tests need and run them"
-	@echo "make lint         ruff, mypy --strict, import contracts"
+	@echo "make lint         ruff, mypy --strict, import contracts, known vulnerabilities"
+	@echo "make gpu          test the kernels for GPUs in Triton's interpreter (on a GPU: python -m benchmarks.gpu)"
 	@echo "make slow         the long tests (kill -9, load, disk full)"
 	@echo "make vllm         install vLLM for CPUs beside, and run its tests"
-	@echo "make ray          the tests on a Ray cluster of two nodes on this machine (installs Ray)"
+	@echo "make ray          the tests on a Ray cluster of two nodes and an S3 server on this machine (installs them)"
 	@echo "make docker-test  build the images and run the compose file (needs a Docker engine)"
+	@echo "make observe      check dashboard and alerts with Prometheus, while the services are under load"
+	@echo "make sbom         list the packages in the images that are built, as CycloneDX files"
 	@echo "make format       let ruff reformat the code"
 	@echo "make clean        remove the virtual environment and caches (models stay)"
 
@@ -51,6 +54,16 @@ $(VENV)-vllm/.done: pyproject.toml constraints-vllm.txt
 ray: $(VENV)/.ray
 	$(BIN)/pytest -m ray
 
+gpu: export OMP_NUM_THREADS = 1
+gpu: export TRITON_INTERPRET = 1
+
+gpu: $(VENV)/.gpu
+	$(BIN)/pytest -m triton tests/services/inference/engine
+
+observe: $(VENV)/.observe
+	@command -v promtool >/dev/null || { echo "make observe needs Prometheus: apt-get install prometheus" >&2; exit 1; }
+	$(BIN)/pytest -m observe tests/deploy
+
 docker-test: $(VENV)/.dev
 	$(BIN)/pytest -m docker tests/docker
 
@@ -59,6 +72,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python scripts/audit.py
+
+sbom: $(VENV)/.dev
+	$(BIN)/python scripts/sbom.py
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
@@ -70,8 +87,10 @@ clean:
 # One stamp for each set of extras: pip runs again only when the requirements change.
 $(VENV)/.up: EXTRA = up
 $(VENV)/.dev: EXTRA = dev
-$(VENV)/.ray: EXTRA = dev,ray
-$(VENV)/.up $(VENV)/.dev $(VENV)/.ray: pyproject.toml constraints.txt
+$(VENV)/.ray: EXTRA = dev,ray,s3-server
+$(VENV)/.gpu: EXTRA = dev,triton
+$(VENV)/.observe: EXTRA = observe
+$(VENV)/.up $(VENV)/.dev $(VENV)/.ray $(VENV)/.gpu $(VENV)/.observe: pyproject.toml constraints.txt
 	@[ -n "$(PYTHON)" ] || { echo "ownlm needs Python 3.11 or newer, and none was found: install it, or name it with PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot create a virtual environment: on Debian and Ubuntu, install the package python3-venv" >&2; exit 1; }
 	@echo "installing ownlm[$(EXTRA)] into $(VENV) (about a minute)"

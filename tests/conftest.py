@@ -31,6 +31,18 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where there is none; only the question imports torch."""
+    marked = [item for item in items if item.get_closest_marker("cuda")]
+    if not marked:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU: python -m benchmarks.gpu"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def compiled_kernels() -> None:
     """Compile the kernels before the first test rather than within it: some tests, and services, are timed."""

@@ -22,7 +22,7 @@ from benchmarks.inputs import existing_file, existing_folder
 from benchmarks.serving import tables
 from benchmarks.serving.load import measure
 from benchmarks.serving.model import make_model
-from benchmarks.serving.servers import CONTEXT, NEW_TOKENS, Contestant, Server, llama_cpp, ours, vllm
+from benchmarks.serving.servers import CONTEXT, NEW_TOKENS, Contestant, Server, llama_cpp, ours, ours_on_vllm
 
 PROMPT_TOKENS = 64
 CLIENTS = (1, 8, 32)
@@ -82,7 +82,7 @@ def _contestants(options: argparse.Namespace, folder: Path, work: Path) -> list[
             write_gguf(folder, work / f"{dtype}.gguf", dtype)
             found += [llama_cpp(options.llama_server, work / f"{dtype}.gguf", dtype, top_k=k) for k in (0, 40)]
     if options.vllm:
-        found.append(vllm(options.vllm, folder))
+        found.append(ours_on_vllm(options.vllm, folder))
     return [contestant for contestant in found if _wants(options, contestant.name)]
 
 

@@ -56,7 +56,7 @@ class Contestant:
         return int(found[-1])
 
 
-def ours(folder: Path, dtype: str) -> Contestant:
+def ours(folder: Path, dtype: str, *, device: str = "cpu", max_batch: int = MOST_CLIENTS) -> Contestant:
     """The inference service of this checkout."""
     return Contestant(
         name=f"ownlm {dtype}",
@@ -64,7 +64,8 @@ def ours(folder: Path, dtype: str) -> Contestant:
         environment=(
             ("OWNLM_MODEL_DIR", str(folder)),
             ("OWNLM_DTYPE", dtype),
-            ("OWNLM_MAX_BATCH", str(MOST_CLIENTS)),
+            ("OWNLM_DEVICE", device),
+            ("OWNLM_MAX_BATCH", str(max_batch)),
             ("OWNLM_LOG_LEVEL", "warning"),
         ),
         ready_path="/readyz",
@@ -74,7 +75,7 @@ def ours(folder: Path, dtype: str) -> Contestant:
     )
 
 
-def vllm(python: Path, folder: Path) -> Contestant:
+def ours_on_vllm(python: Path, folder: Path) -> Contestant:
     """The same service on vLLM's engine, in an environment that has it."""
     contestant = ours(folder, "float32")
     environment = dict(contestant.environment) | {"OWNLM_ENGINE": "vllm", "OMP_NUM_THREADS": str(os.cpu_count())}
@@ -107,6 +108,37 @@ def llama_cpp(binary: Path, gguf: Path, kind: str, *, top_k: int) -> Contestant:
             "samplers": ["top_k", "top_p", "temperature"],
         },
         count=re.compile(rb'"predicted_n":\s*(\d+)'),
+    )
+
+
+def vllm(python: str, folder: Path, dtype: str, *, max_batch: int) -> Contestant:
+    """The server of vLLM, on a third of the GPU's memory; it compiles and captures graphs at its start."""
+    return Contestant(
+        name=f"vLLM {dtype}",
+        command=(
+            *(
+                python,
+                "-m",
+                "vllm.entrypoints.openai.api_server",
+                "--model",
+                str(folder),
+                "--served-model-name",
+                "model",
+            ),
+            *("--host", "127.0.0.1", "--port", "{port}", "--dtype", dtype, "--max-model-len", str(CONTEXT)),
+            *("--max-num-seqs", str(max_batch), "--gpu-memory-utilization", "0.33", "--disable-log-requests"),
+        ),
+        ready_path="/v1/models",
+        path="/v1/completions",
+        sampling={
+            "model": "model",
+            "max_tokens": NEW_TOKENS,
+            "temperature": TEMPERATURE,
+            "top_p": TOP_P,
+            "ignore_eos": True,
+            "stream_options": {"include_usage": True},
+        },
+        count=re.compile(rb'"completion_tokens":\s*(\d+)'),
     )
 
 

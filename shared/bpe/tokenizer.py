@@ -45,6 +45,10 @@ class Tokenizer:
         self.tokens: Mapping[int, bytes] = MappingProxyType(self._bytes)
         self._token_bytes = TokenBytes(self._bytes, self.special_tokens.values())
 
+    def __reduce__(self) -> tuple[type["Tokenizer"], tuple[Vocabulary]]:
+        """What is compiled is made again in the other process."""
+        return type(self), (self.vocabulary,)
+
     @classmethod
     def from_files(cls, path: str | Path, merges_path: str | Path | None = None) -> "Tokenizer":
         """Open a folder with tokenizer.json, or one such file; or GPT-2's two files, vocab.json and merges.txt.
@@ -220,16 +224,22 @@ class Tokenizer:
         )
 
     def encode_documents(
-        self, data: bytes | memoryview, separator: str | None, dtype: npt.DTypeLike = np.uint32
+        self,
+        data: bytes | memoryview,
+        separator: str | None,
+        dtype: npt.DTypeLike = np.uint32,
+        *,
+        continues: bool = False,
     ) -> "npt.NDArray[np.unsignedinteger[Any]]":
-        """The ids of UTF-8 bytes: `encode` with only the separator allowed, without decoding them to a string.
+        """The ids of documents in UTF-8: `encode` of each, and the separator between them, without making strings.
 
         Args:
             data: Valid UTF-8.
             separator: A special token that is recognized in the text; None if none is.
             dtype: The type of the ids.
+            continues: Whether this continues other text, as `Chunker.parts` says.
         """
-        return self._text_encoder.encode_documents(data, separator, dtype)
+        return self._text_encoder.encode_documents(data, separator, dtype, continues=continues)
 
     @property
     def can_split_bytes(self) -> bool:
@@ -256,8 +266,12 @@ class Tokenizer:
         >>> [*tokenizer.encode_iterable(["Hel", "lo wor", "ld"])] == tokenizer.encode("Hello world")
         True
         """
-        for chunk in self.chunker(allowed_special=allowed_special).chunks(blocks):
-            yield from self.encode(chunk, allowed_special=allowed_special)
+        begun = False
+        for chunk, follows_text in self.chunker(allowed_special=allowed_special).parts(blocks):
+            continues = follows_text or (begun and self.vocabulary.only_first)
+            ids = self._text_encoder.encode(chunk, allowed_special, add_special_tokens=False, continues=continues)
+            begun = True
+            yield from ids.tolist()
 
     def encode_with_offsets(
         self, text: str, *, allowed_special: AllowedSpecial = (), add_special_tokens: bool = False
@@ -337,12 +351,15 @@ class Tokenizer:
         return self._token_bytes.of(id)
 
     def merge_tree(self, id: int) -> list[TreeNode]:  # noqa: A002  # as above
-        """How merges make the token of an id from its bytes: see `MergeTree.of`.
+        """How merges make the token of an id from its bytes, or with byte fallback from its characters.
+
+        See `MergeTree.of`. The token of a byte is not made.
 
         Raises:
             TokenizerError: It is not in the vocabulary.
         """
-        return self._merge_tree.of(self.token_bytes(id))
+        token = self.token_bytes(id)
+        return [TreeNode(0, id, 0, 1, None)] if id in self.vocabulary.byte_tokens else self._merge_tree.of(token)
 
     def chunker(self, *, allowed_special: AllowedSpecial = ()) -> Chunker:
         """A `Chunker` whose chunks this tokenizer encodes as it would the whole text."""

@@ -6,16 +6,19 @@ import signal
 import subprocess
 import sys
 
+from shared.kernels.processor import Level
+
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _SIGNS_OF_NO_MEMORY = ("MemoryError", "out of memory", "failed to map segment", "Cannot allocate memory")
 
 
-def compiled_in_child(package: str, title: str) -> bytes:
+def compiled_in_child(package: str, title: str, level: Level | None = None) -> bytes:
     """The object file of a set of kernels, by `building.build` in a child.
 
     Args:
         package: The set.
         title: Whose kernels they are, for errors.
+        level: Of processors that it is for; this machine's if None.
 
     Raises:
         MemoryError: Memory did not suffice, or the system ended the child, as it does where memory is short.
@@ -28,7 +31,7 @@ def compiled_in_child(package: str, title: str) -> bytes:
             [sys.executable, "-m", "shared.kernels.building", package],
             stdin=child_input,
             capture_output=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONSAFEPATH": "1"},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONSAFEPATH": "1"} | _target(level),
             start_new_session=True,  # Ctrl-C is this process's to report
             check=False,
         )
@@ -45,6 +48,14 @@ def compiled_in_child(package: str, title: str) -> bytes:
     if child.returncode == -signal.SIGKILL or any(sign in reason for sign in _SIGNS_OF_NO_MEMORY):
         raise MemoryError(f"not enough memory to compile {title}, which takes up to 300 MB ({reason})")
     raise RuntimeError(f"compiling {title} failed: {reason}\n{errors}")
+
+
+def _target(level: Level | None) -> dict[str, str]:
+    """Numba's settings for a level."""
+    if level is None:
+        return {}
+    features = ",".join(f"+{name}" for name in level.features)
+    return {"NUMBA_CPU_NAME": level.processor, "NUMBA_CPU_FEATURES": features}
 
 
 def _reason(return_code: int, errors: str) -> str:

@@ -8,7 +8,7 @@ SSE2, NEON).
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 # ruff: noqa: ARG001
 
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -75,7 +75,7 @@ def store_set_bits(typing_context, data, index, mask, base):
         array, index, mask, base = arguments
         pointer = llvm.address(context, builder, signature.args[0], array, index, _WORD)
         count = builder.ctpop(mask)
-        if binding.get_host_cpu_features().get("avx512vbmi2"):
+        if llvm.has_feature("avx512vbmi2"):
             _compress(builder, pointer, mask, base, count)
         else:
             _walk(builder, pointer, mask, base, count)

@@ -5,6 +5,7 @@
 
 from llvmlite import ir
 from numba.core import cgutils
+from numba.core.registry import cpu_target
 from numba.np.arrayobj import populate_array
 
 FIRST_CACHE, SECOND_CACHE = 3, 2
@@ -13,6 +14,11 @@ FIRST_CACHE, SECOND_CACHE = 3, 2
 _WORD = ir.IntType(64)
 _INTEGER = ir.IntType(32)
 _FLOATS = {ir.FloatType(): "f32", ir.DoubleType(): "f64"}
+
+
+def has_feature(name: str) -> bool:
+    """Whether Numba compiles for processors with one of LLVM's features."""
+    return f"+{name}" in cpu_target.target_context.codegen()._tm_features.split(",")
 
 
 def address(context, builder, array_type, array, index, pointee):

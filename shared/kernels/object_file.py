@@ -4,12 +4,16 @@ Its name is a hash of all that determines its content: the kernels' sources, the
 lies in `__pycache__` beside the sources or, where that is read-only, in the user's cache folder or that for temporary
 files; OWNLM_CACHE_DIR names any other place. Where nothing can be written, every process compiles anew.
 
+Images have no compiler. Beside their sources lie files for several levels of processors (`warm --levels`); where there
+is none for exactly this processor, the best of them that runs on it is taken.
+
 Code from a file runs with this user's rights, so a file is used only where no other user but root can have written it.
 Beside the sources there is nothing to check: a user who can write there can change the sources.
 """
 
 import hashlib
 import importlib
+import importlib.metadata
 import os
 import stat
 import sys
@@ -18,9 +22,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from shared.kernels import elf_code, processor
 from shared.kernels.compiler_process import compiled_in_child
 from shared.system.cpu_count import available_processors
 from shared.system.memory import total_memory
@@ -29,6 +35,10 @@ from shared.system.thread_pool import in_order
 _COMPILER = Path(__file__).parent
 _MEMORY_OF_A_COMPILER = 512 << 20  # of which it uses half
 _DIGEST_BYTES = hashlib.sha256().digest_size
+_NO_COMPILER = (
+    "{title}: there is no compiled code that runs on this processor, and no compiler: images have code for x86-64 with "
+    "AVX2 (Haswell, Zen, or later); elsewhere install numba and llvmlite"
+)
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -59,21 +69,29 @@ class ObjectFile:
     def __init__(self, package: str):
         self.package = package
         self._lock = threading.Lock()
-        self._engine: Any = None
+        self._find_symbol: Callable[[str], int] | None = None
 
     def address_of(self, symbol: str) -> int:
         """Where a kernel lies in memory."""
-        address: int = self.load().get_function_address(symbol)
+        address = self.load()(symbol)
         if not address:
             raise RuntimeError(f"the object file of {self.package} lacks {symbol}")
         return address
 
-    def load(self) -> Any:
-        """LLVM's engine with the kernels in it; the first call loads the object file, or compiles it."""
+    def load(self) -> Callable[[str], int]:
+        """What finds a kernel in memory, 0 if there is none; the first call loads the object file, or compiles it."""
         with self._lock:
-            if self._engine is None:
-                self._engine = _engine_with(self._find() or self._compile())
-        return self._engine
+            if self._find_symbol is None:
+                self._find_symbol = _loaded(self._find() or self._compile())
+        return self._find_symbol
+
+    def compile_for(self, level: processor.Level) -> Path:
+        """Compile for a level of processors, and put the result beside the sources."""
+        path = self._portable(level)
+        path.parent.mkdir(mode=0o755, exist_ok=True)
+        code = compiled_in_child(self.package, self._title(), level)
+        _write(path, hashlib.sha256(code).digest() + code)
+        return path
 
     def places(self) -> Iterator[Path]:
         """Where the object file of this processor may lie, the best place first."""
@@ -86,23 +104,36 @@ class ObjectFile:
         if (temporary := _temporary_folder()) is not None:
             yield temporary / f"ownlm-{os.getuid()}" / name
 
+    def _portable_places(self) -> Iterator[Path]:
+        """Where code for this processor's levels may lie, the best level first."""
+        yield from map(self._portable, processor.fitting(processor.flags()))
+
+    def _portable(self, level: processor.Level) -> Path:
+        """Where code for a level of processors lies; any version of LLVM may have made it."""
+        return self._sources() / "__pycache__" / f"kernels-{self._digest_of_sources().hexdigest()[:16]}-{level.name}.o"
+
     def _sources(self) -> Path:
         return Path(importlib.import_module(self.package).__path__[0])
 
-    def _name(self) -> str:
-        llvm = _llvm()
-        import llvmlite
+    def _title(self) -> str:
+        title: str = importlib.import_module(self.package).TITLE
+        return title
 
+    def _digest_of_sources(self) -> "hashlib._Hash":
         digest = hashlib.sha256()
         for path in [*sorted(self._sources().glob("*.py")), *sorted(_COMPILER.glob("*.py"))]:
             digest.update(path.read_bytes())
-        for decisive in (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), llvmlite.__version__):
+        return digest
+
+    def _name(self) -> str:
+        digest = self._digest_of_sources()
+        for decisive in (processor.description() or _description_by_llvm(), _version_of_llvm() or ""):
             digest.update(decisive.encode())
         return f"kernels-{digest.hexdigest()[:16]}.o"
 
     def _find(self) -> bytes | None:
         """The object file from the first place that has it whole; a warning for each that cannot be trusted."""
-        for path in self.places():
+        for path in chain(self.places(), self._portable_places()):
             try:
                 self._check_folder(path.parent)
                 content = self._read(path)
@@ -128,7 +159,9 @@ class ObjectFile:
 
     def _compile(self) -> bytes:
         """Compile all kernels, and keep them where that is possible."""
-        title = importlib.import_module(self.package).TITLE
+        title = self._title()
+        if _version_of_llvm() is None:
+            raise RuntimeError(_NO_COMPILER.format(title=title))
         print(f"compiling {title} for this processor, once (a few seconds)", file=sys.stderr)  # noqa: T201
         places = list(self.places())  # named by what is compiled now: sources may change in the meantime
         code = compiled_in_child(self.package, title)
@@ -178,6 +211,20 @@ def _temporary_folder() -> Path | None:
         return None
 
 
+@cache
+def _version_of_llvm() -> str | None:
+    """That of the package that the compiler comes with; None where it is not installed."""
+    try:
+        return importlib.metadata.version("llvmlite")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _description_by_llvm() -> str:
+    llvm = _llvm()
+    return f"{llvm.get_host_cpu_name()},{llvm.get_host_cpu_features().flatten()}"
+
+
 def _llvm() -> Any:
     try:
         import llvmlite.binding
@@ -189,7 +236,11 @@ def _llvm() -> Any:
     return llvmlite.binding
 
 
-def _engine_with(code: bytes) -> Any:
+def _loaded(code: bytes) -> Callable[[str], int]:
+    """What finds an address in an object file that has been loaded, which it stays."""
+    if elf_code.is_supported():
+        addresses = elf_code.load(code)
+        return lambda symbol: addresses.get(symbol, 0)
     llvm = _llvm()
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -197,4 +248,5 @@ def _engine_with(code: bytes) -> Any:
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    return engine
+    find: Callable[[str], int] = engine.get_function_address
+    return find

@@ -46,6 +46,17 @@ def is_locked_by_process(path: Path) -> bool | None:
     Returns:
         False also where there is no such file; None where the system or the file system does not tell.
     """
+    holder = locking_process(path)
+    return None if holder is None else holder != 0
+
+
+def locking_process(path: Path) -> int | None:
+    """The id of the other process that holds a lock of the kind "process" on a file. Takes no lock itself.
+
+    Returns:
+        0 where there is none, and where there is no such file; -1 for a process whose id this one cannot see, as of
+        another container; None where the system or the file system does not tell.
+    """
     try:
         import fcntl
     except ImportError:
@@ -53,20 +64,20 @@ def is_locked_by_process(path: Path) -> bool | None:
     try:
         status = path.stat()
         if (status.st_dev, status.st_ino) in _HELD:
-            return False  # and closing the file below would end our own lock
+            return 0  # and closing the file below would end our own lock
         file = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
-        return False
+        return 0
     except OSError:
         return None
     # struct flock: type, whence, start, length, process; BSD and macOS have the first two at the end.
     is_linux = sys.platform == "linux"
-    layout, kind = ("hhqqi", 0) if is_linux else ("qqihh", 3)
+    layout, kind, process = ("hhqqi", 0, 4) if is_linux else ("qqihh", 3, 2)
     whole = [fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0] if is_linux else [0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET]
     try:
-        found = fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(layout, *whole))
+        found = struct.unpack(layout, fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(layout, *whole)))
     except OSError:
         return None
     finally:
         os.close(file)
-    return bool(struct.unpack(layout, found)[kind] != fcntl.F_UNLCK)
+    return 0 if found[kind] == fcntl.F_UNLCK else found[process] or -1

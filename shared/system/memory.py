@@ -31,7 +31,7 @@ def total_memory() -> int:
 def free_memory() -> int:
     """Bytes that may still be allocated: what psutil calls available, or what a control group leaves if that is less.
 
-    Needs psutil, which the extra `lm` installs.
+    Needs psutil, which the tokenizer service does without.
     """
     import psutil
 

@@ -6,6 +6,8 @@ Opt-in: `pytest -m docker`. `PYTHON_IMAGE` names the base image (the Dockerfiles
 
 import json
 import os
+import platform
+import re
 import shlex
 import shutil
 import socket
@@ -19,8 +21,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 IMAGES = {
-    "train": ("ownlm-train:0.1.0", "services/inference/Dockerfile", "train"),
-    "inference": ("ownlm-inference:0.1.0", "services/inference/Dockerfile", "serve"),
+    "train": ("ownlm-train:0.1.0", "trainer/Dockerfile", "train"),
+    "inference": ("ownlm-inference:0.1.0", "services/inference/Dockerfile", None),
     "tokenizer": ("ownlm-tokenizer:0.1.0", "services/tokenizer/Dockerfile", None),
     "proxy": ("ownlm-proxy:0.1.0", "deploy/proxy/Dockerfile", None),
 }
@@ -61,13 +63,18 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def base_image() -> str:
+    """What the images are built on."""
+    default = re.search(r"PYTHON_IMAGE=(\S+)", (ROOT / IMAGES["tokenizer"][1]).read_text(encoding="utf-8"))
+    return os.environ.get("PYTHON_IMAGE") or default[1]  # type: ignore[index]
+
+
 @pytest.fixture(scope="module", autouse=True)
 def engine() -> None:
     if not shutil.which("docker") or subprocess.run(["docker", "info"], capture_output=True, check=False).returncode:
         pytest.skip("no Docker engine answers on this machine")
     flags = shlex.split(os.environ.get("DOCKER_BUILD_FLAGS", ""))
-    if base := os.environ.get("PYTHON_IMAGE"):
-        flags += ["--build-arg", f"PYTHON_IMAGE={base}"]
+    flags += ["--build-arg", f"PYTHON_IMAGE={base_image()}"]
     for tag, dockerfile, target in IMAGES.values():
         stage = ["--target", target] if target else []
         context = str(Path(dockerfile).parent) if dockerfile.startswith("deploy/") else "."
@@ -111,11 +118,22 @@ def test_images_run_as_a_plain_user() -> None:
         assert run("docker", "run", "--rm", tag, "id", "-u").strip() == "10001"
 
 
-def test_the_tokenizer_image_has_no_torch() -> None:
-    find_torch = (
-        "import importlib.util as u; print(u.find_spec('torch'), u.find_spec('services.tokenizer') is not None)"
-    )
-    assert run("docker", "run", "--rm", IMAGES["tokenizer"][0], "python", "-c", find_torch).split() == ["None", "True"]
+@pytest.mark.parametrize("service", ["inference", "tokenizer"])
+def test_the_images_of_the_services_have_no_torch_no_trainer_and_no_compiler(service: str) -> None:
+    absent = "torch", "trainer", "numba", "llvmlite", "matplotlib", "pip"
+    program = f"import importlib.util as u; print([name for name in {absent} if u.find_spec(name)])"
+    command = "docker", "run", "--rm", "-w", "/", IMAGES[service][0], "python", "-c", program
+    # On other processors than x86-64 they have the compiler.
+    assert run(*command).strip() in {"[]", "['numba', 'llvmlite']" if platform.machine() != "x86_64" else "[]"}
+
+
+@pytest.mark.parametrize(("service", "megabytes"), [("inference", 400), ("tokenizer", 220)])
+def test_an_image_adds_little_to_its_base(service: str, megabytes: int) -> None:
+    """Beyond the layers of the base image, which all images of a host share."""
+    sizes = run("docker", "history", "--human=false", "--format", "{{.Size}} {{.CreatedBy}}", IMAGES[service][0])
+    base = run("docker", "history", "--human=false", "--format", "{{.Size}} {{.CreatedBy}}", base_image())
+    added = sum(int(line.split()[0]) for line in sizes.splitlines()[: -len(base.splitlines())])
+    assert 50e6 < added < megabytes * 1e6
 
 
 def test_what_the_train_image_compiles_it_can_load() -> None:

@@ -1,5 +1,6 @@
 """docs/reference says what the code does: its options, settings, metrics, files."""
 
+import asyncio
 import importlib.util
 import os
 import re
@@ -10,6 +11,7 @@ import pytest
 from services.inference.metrics import InferenceMetrics
 from shared.http import ServiceSettings
 from tests.docs.pages import DOCS, ROOT, pages
+from trainer.watch.exporter import Exporter
 
 _NOT_SETTINGS = {"cache_dir", "data"}  # of the kernels, and of the tests
 
@@ -41,10 +43,11 @@ def test_every_setting_that_is_named_exists() -> None:
 
 def test_every_metric_is_described_and_no_other() -> None:
     names = set()
-    for line in InferenceMetrics(lambda: None, os.getpid).render().decode().splitlines():
+    training = asyncio.run(Exporter([]).text())
+    for line in (InferenceMetrics(lambda: None, os.getpid).render() + training).decode().splitlines():
         if line.startswith("# TYPE ownlm_"):
             names.add(line.split()[2])
-    page = (DOCS / "reference" / "metrics.md").read_text(encoding="utf-8").split("## Alerts")[0]
+    page = (DOCS / "reference" / "metrics.md").read_text(encoding="utf-8")
     assert set(re.findall(r"`(ownlm_[a-z_]+)", page)) == names
 
 

@@ -25,6 +25,7 @@ from trainer.checkpoints.folders import (
 from trainer.checkpoints.inherited import PARENT, Inherited
 from trainer.checkpoints.resume import machine, result_settings
 from trainer.checkpoints.run_state import RunState
+from trainer.checkpoints.store import mirror
 from trainer.checkpoints.training_file import training_file
 from trainer.components.lora import adapter_weights, merged_model
 from trainer.compute.device import Device
@@ -96,6 +97,7 @@ class Saver:
             raise TrainerError(f"{error}; {self.kept()}") from error
         logger.info("step %d: saved %s", state.step, path)
         self.mark_best(state)
+        mirror(self.settings, path, state.best_step)
         return path
 
     def return_to(self, checkpoint: Checkpoint) -> None:

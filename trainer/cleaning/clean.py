@@ -27,7 +27,9 @@ from trainer.console.progress import NewBar
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
 from trainer.settings.clean import CleanSettings
-from trainer.text.sections import Section, divide, size_of
+from trainer.storage.remote import url_of
+from trainer.text.sections import Section, divide
+from trainer.text.sizes import size_of
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +67,8 @@ def clean_files(
     if settings.near_duplicates < 1:
         check_installed()
     load_filters(settings.filter)
+    if (url := url_of(output)) is not None:
+        raise UsageError(f"--output {url}: clean writes to a folder of this machine; copy it to the store afterwards")
     corpus = Corpus(tuple(paths), settings, settings.workers or available_processors())
     for given in corpus.inputs:
         if given.content.version is None:
@@ -215,7 +219,7 @@ def _name(number: int) -> str:
 
 
 def _size(section: Section, corpus: Corpus) -> int:
-    end = size_of(corpus.inputs[section.source]) if section.end is None else section.end
+    end = size_of(corpus.inputs[section.source].path) if section.end is None else section.end
     return end - section.begin
 
 

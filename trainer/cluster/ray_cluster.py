@@ -90,11 +90,12 @@ class RayCluster:
 
 
 class _Shared(Generic[Shared]):
-    """What all tasks of a run share: a reference, and its name in the memory of a process."""
+    """What all tasks of a run share: a reference, its name in the memory of a process, and the current folder."""
 
     def __init__(self, reference: Any, name: str) -> None:
         self.references = [reference]  # in a list Ray does not replace it by its value
         self.name = name
+        self.folder = Path.cwd()
 
 
 _values: dict[str, Any] = {}
@@ -109,6 +110,8 @@ def _run(function: Callable[[Any, Item], Result], shared: _Shared[Any], item: It
     if shared.name not in _values:
         import ray
 
+        if shared.folder.is_dir():  # for names that are relative to it
+            os.chdir(shared.folder)
         _values.clear()
         _values[shared.name] = ray.get(shared.references[0])
     return function(_values[shared.name], item)

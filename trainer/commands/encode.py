@@ -56,7 +56,10 @@ def encode(
         profile: Write where time and memory went to profile.txt and profile.json in the output directory.
     """
     from trainer.components.extension import open_tokenizer
+    from trainer.storage.cache import local_copy
+    from trainer.storage.remote import url_of
 
+    tokenizer = local_copy(tokenizer)
     load = partial(open_tokenizer, tokenizer, extend_tokens)
     if manifest_for is not None:
         if settings.chat:
@@ -69,6 +72,8 @@ def encode(
         raise UsageError("--dtype is for an array of token ids that is named with --manifest-for")
     if output is None:
         raise UsageError("name the directory for the token files with --output")
+    if profile and url_of(output) is not None:
+        raise UsageError("--profile writes beside the token files, which must be on this machine then")
     _encode(files or [], tokenizer, load, output, settings, profile=profile)
 
 
@@ -84,6 +89,7 @@ def _encode(
     from trainer.console.progress import progress
     from trainer.conversations.template import choose_template
     from trainer.runs.profile import Profile
+    from trainer.storage.remote import shown
     from trainer.text.sources import total_size
     from trainer.tokens.encode import encode_files
 
@@ -103,12 +109,12 @@ def _encode(
     if report.parts_kept:
         logger.info("%s parts of the text were encoded by an earlier run: checked and kept", f"{report.parts_kept:,}")
     for name, manifest in report.manifests.items():
-        _log(output / f"{name}.json", manifest)
+        _log(shown(output / f"{name}.json"), manifest)
     if report.end_is_held_out:
         logger.info(
             "too few documents to hold out whole ones (choose differently with --seed): %s is the end of the text, cut "
             "at a line break where there is one nearby",
-            output / "val.json",
+            shown(output / "val.json"),
         )
     for kind, (count, first) in report.findings.items():
         logger.warning("conversations: %s: %s (the first: %s)", f"{count:,}", kind, first)
@@ -142,12 +148,12 @@ def _adopt(
     folder = path.parent if output is None else output
     if measured:
         logger.info("%s", measured.write(folder, array.count * array.dtype.itemsize))
-    _log(folder / f"{settings.split}.json", manifest)
+    _log(str(folder / f"{settings.split}.json"), manifest)
     if not manifest.documents:
         logger.warning("no id is the end-of-text id %s: all of it counts as one open document", manifest.end_of_text_id)
 
 
-def _log(path: Path, manifest: "Manifest") -> None:
+def _log(path: str, manifest: "Manifest") -> None:
     logger.info(
         "%s: %s tokens in %s documents%s, %.2f bytes per token",
         path,

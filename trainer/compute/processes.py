@@ -62,6 +62,11 @@ class Processes:
         """Whether this is the one that logs and writes files."""
         return self.rank == 0
 
+    @property
+    def is_first_here(self) -> bool:
+        """Whether this is the first one of its machine."""
+        return self.count == 1 or os.environ.get("LOCAL_RANK", str(self.rank)) == "0"
+
     def share(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """This process's share of a step's windows, which every process has in full.
 

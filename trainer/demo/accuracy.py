@@ -14,7 +14,7 @@ from shared.bpe import Tokenizer
 from shared.chat import ChatRenderer, Protection, TemplateFile, encode_rendered, find_end_of_turn
 from shared.lm import SamplingParams, Transformer
 from trainer.console.progress import Report
-from trainer.demo.questions import Example
+from trainer.demo.questions import Conversation
 from trainer.evaluation.sampling import sample_text
 
 _MAX_TOKENS = 32
@@ -96,7 +96,7 @@ class Answerer:
         )
 
 
-def measure(answerer: Answers, asked: Sequence[Sequence[Example]], report: Report) -> Accuracy:
+def measure(answerer: Answers, asked: Sequence[Conversation], report: Report) -> Accuracy:
     """Ask the first two questions of conversations, and compare the answers with the right ones."""
     counts: Counter[str] = Counter()
     right: Counter[str] = Counter()

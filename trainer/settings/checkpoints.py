@@ -27,6 +27,14 @@ class CheckpointSettings(Settings, affects="watching"):
     """Resume from the newest intact checkpoint of this output folder, with exactly the result of an uninterrupted run.
     The run's own settings are in its train.toml: `--config OUTPUT/train.toml --resume`."""
 
+    auto_resume: bool = False
+    """Resume where there is a checkpoint, else start: for jobs that a scheduler or torchrun's --max-restarts starts
+    again."""
+
+    checkpoint_store: str | None = None
+    """Also copy each checkpoint to this folder of an object store, such as s3://bucket/runs/first, and resume from its
+    newest one: for machines that share no disk. As many are kept as on disk."""
+
     overwrite: bool = False
     """Start again in an output folder that holds a run; its checkpoints are deleted."""
 
@@ -36,7 +44,8 @@ class CheckpointSettings(Settings, affects="watching"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.resume and self.overwrite:
+        if (self.resume or self.auto_resume) and self.overwrite:
             raise UsageError(
-                "--resume continues the run in the output folder, --overwrite deletes it: give one of them"
+                "--resume and --auto-resume continue the run in the output folder, --overwrite deletes it: give one of "
+                "them"
             )

@@ -39,6 +39,10 @@ class EncodeSettings(DocumentSettings):
     threads: int | None = setting(None, minimum=1, affects="machine")
     """Threads that encode. Default: one for each core."""
 
+    ray: str | None = setting(None, affects="machine")
+    """Encode on all nodes of a Ray cluster, which read and write the files under the same names: HOST:PORT, `auto` for
+    the cluster that this machine belongs to, or `local`. The result is the same."""
+
     overwrite: Annotated[bool, Parameter(negative="")] = setting(False, affects="watching")
     """Replace token files in the output directory, and what an interrupted run left there."""
 

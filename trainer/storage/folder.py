@@ -29,9 +29,6 @@ class Folder(Protocol):
     def exists(self, name: str) -> bool:
         """Whether there is such a file."""
 
-    def size(self, name: str) -> int | None:
-        """Bytes of a file; None if there is none."""
-
     def names(self, below: str) -> list[str]:
         """The names of the files in a folder below this one, in order; none where it does not exist."""
 
@@ -77,13 +74,6 @@ class LocalFolder:
     def exists(self, name: str) -> bool:
         """As in `Folder`."""
         return (self.folder / name).exists()
-
-    def size(self, name: str) -> int | None:
-        """As in `Folder`."""
-        try:
-            return (self.folder / name).stat().st_size
-        except OSError:
-            return None
 
     def names(self, below: str) -> list[str]:
         """As in `Folder`."""

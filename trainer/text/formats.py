@@ -10,6 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from trainer.storage.remote import open_file, shown, url_of
+from trainer.text.sizes import size_of
 from trainer.text.utf8 import CorpusError
 
 _BLOCK_BYTES = 1 << 20
@@ -21,7 +23,7 @@ _NAMES_SHOWN = 20
 def decompressor(path: Path) -> Callable[[], BinaryIO] | None:
     """A function that opens a compressed file for reading its content; None for other files, judged by the name."""
     if path.suffix == ".gz":
-        return lambda: gzip.open(path, "rb")  # type: ignore[return-value]  # it reads like one
+        return lambda: gzip.open(path if url_of(path) is None else open_file(path), "rb")  # type: ignore[return-value]  # it reads like one
     if path.suffix == ".zst":
         return lambda: _open_zstandard(path)
     return None
@@ -34,7 +36,7 @@ def blocks(file: BinaryIO) -> Iterator[bytes]:
 
 def file_blocks(path: Path) -> Iterator[bytes]:
     """The bytes of a file, a pipe or a device."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         yield from blocks(file)
 
 
@@ -88,9 +90,9 @@ def json_lines(path: Path, open_file: Callable[[], BinaryIO], memory: int) -> It
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 raise CorpusError(
-                    f"{path}, line {number}, is not UTF-8: {error.reason} at byte {error.start}"
+                    f"{shown(path)}, line {number}, is not UTF-8: {error.reason} at byte {error.start}"
                 ) from None
-            yield text, f"{path}, line {number}"
+            yield text, f"{shown(path)}, line {number}"
 
 
 def parse_json(text: str, place: str) -> Any:
@@ -119,11 +121,11 @@ def _lines(path: Path, file: BinaryIO, memory: int) -> Iterator[bytes]:
     while line := file.readline(longest + 1):
         number += 1
         if len(line) > longest:
-            raise too_large(f"{path}, line {number},", f"more than {longest:,}")
+            raise too_large(f"{shown(path)}, line {number},", f"more than {longest:,}")
         if len(line) * _MEMORY_PER_VALUE > memory:
             values = sum(map(line.count, (b",", b"[", b"{")))
             if len(line) * _MEMORY_PER_BYTE + values * _MEMORY_PER_VALUE > memory:
-                raise too_large(f"{path}, line {number},", f"{len(line):,}")
+                raise too_large(f"{shown(path)}, line {number},", f"{len(line):,}")
         yield line
 
 
@@ -137,16 +139,16 @@ def _open_zstandard(path: Path) -> BinaryIO:
     # Not the zstandard package: at the end of its input it does not report whether a frame was complete.
     import pyarrow
 
-    return io.BufferedReader(pyarrow.CompressedInputStream(path, "zstd"))
+    return io.BufferedReader(pyarrow.CompressedInputStream(path if url_of(path) is None else open_file(path), "zstd"))
 
 
 @contextmanager
 def _decompression_errors(path: Path) -> Iterator[None]:
     """Turn the exceptions of the compression libraries into an error that names the file."""
     advice = "it is truncated or damaged, or not in the format that its name says"
-    if decompressor(path) and not path.stat().st_size:  # which the libraries accept as compressed nothing
-        raise CorpusError(f"{path} cannot be decompressed: it has 0 bytes; {advice}")
+    if decompressor(path) and not size_of(path):  # which the libraries accept as compressed nothing
+        raise CorpusError(f"{shown(path)} cannot be decompressed: it has 0 bytes; {advice}")
     try:
         yield
     except (OSError, EOFError, zlib.error) as error:
-        raise CorpusError(f"{path} cannot be decompressed: {' '.join(str(error).split())}; {advice}") from None
+        raise CorpusError(f"{shown(path)} cannot be decompressed: {' '.join(str(error).split())}; {advice}") from None

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from trainer.storage.remote import open_file, shown, url_of
 from trainer.text.formats import listed, too_large
 from trainer.text.parquet_pages import largest_pages
 from trainer.text.utf8 import CorpusError
@@ -30,7 +31,7 @@ def parquet_rows(path: Path, column: str, label: str | None, memory: int) -> Ite
             for row, (text, value) in enumerate(zip(_values(path, number, column, batch), labels, strict=True), number):
                 if not isinstance(text, str):
                     found = type(text).__name__
-                    raise CorpusError(f"{path}, row {row}, column {column!r}: expected text, found {found}")
+                    raise CorpusError(f"{shown(path)}, row {row}, column {column!r}: expected text, found {found}")
                 yield text, value
 
 
@@ -44,11 +45,11 @@ def parquet_records(path: Path, columns: Sequence[str], memory: int) -> Iterator
         there = file.schema_arrow.names
         found = [column for column in columns if column in there]
         if not found:
-            raise CorpusError(f"{path} has none of the columns {listed(columns)} (it has {listed(there)})")
+            raise CorpusError(f"{shown(path)} has none of the columns {listed(columns)} (it has {listed(there)})")
         for number, batch in _batches(path, file, found, memory):
             values = [_values(path, number, column, batch) for column in found]
             for row, row_values in enumerate(zip(*values, strict=True), number):
-                yield json.dumps(dict(zip(found, row_values, strict=True)), default=str), f"{path}, row {row}"
+                yield json.dumps(dict(zip(found, row_values, strict=True)), default=str), f"{shown(path)}, row {row}"
 
 
 @contextmanager
@@ -58,10 +59,12 @@ def _open(path: Path) -> Iterator[Any]:
     from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(path, buffer_size=_BLOCK_BYTES, page_checksum_verification=True) as file:
+        with parquet.ParquetFile(
+            path if url_of(path) is None else open_file(path), buffer_size=_BLOCK_BYTES, page_checksum_verification=True
+        ) as file:
             yield file
     except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: damaged pages and names
-        raise CorpusError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+        raise CorpusError(f"{shown(path)} cannot be read: {' '.join(str(error).split())}") from None
 
 
 def _batches(path: Path, file: Any, columns: Sequence[str], memory: int) -> Iterator[tuple[int, Any]]:
@@ -75,17 +78,19 @@ def _batches(path: Path, file: Any, columns: Sequence[str], memory: int) -> Iter
 
 def _check_columns(path: Path, there: Sequence[str], column: str, label: str | None) -> None:
     if column not in there:
-        raise CorpusError(f"{path} has no column {column!r} (it has {listed(there)}); name one with --text-field")
+        raise CorpusError(
+            f"{shown(path)} has no column {column!r} (it has {listed(there)}); name one with --text-field"
+        )
     if label is not None and label not in there:
-        raise CorpusError(f"{path} has no column {label!r} to group by (it has {listed(there)})")
+        raise CorpusError(f"{shown(path)} has no column {label!r} to group by (it has {listed(there)})")
 
 
 def _rows_at_once(path: Path, columns: Sequence[str], memory: int) -> list[int]:
     """How many rows of each row group fit into so many bytes, whatever their values are."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         pages = largest_pages(file, columns)
     if max(pages, default=0) > memory:
-        raise too_large(f"{path}: a page of the column {columns[0]!r}", f"{max(pages):,}")
+        raise too_large(f"{shown(path)}: a page of the column {columns[0]!r}", f"{max(pages):,}")
     return [max(1, min(_ROWS, memory // max(1, page))) for page in pages]
 
 
@@ -94,4 +99,4 @@ def _values(path: Path, number: int, column: str, batch: Any) -> list[Any]:
         return batch.column(column).to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError as error:
         rows = f"rows {number:,} to {number + len(batch) - 1:,}"
-        raise CorpusError(f"{path}, {rows}, column {column!r}: not UTF-8: {error.reason}") from None
+        raise CorpusError(f"{shown(path)}, {rows}, column {column!r}: not UTF-8: {error.reason}") from None

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shared.bpe.training import UNLIMITED, Chunk, Specials, TextFile
+from trainer.text.sizes import size_of
 from trainer.text.sources import Input
 from trainer.text.utf8 import CorpusError, has_text
 
@@ -82,7 +83,7 @@ def divide(
     current: list[Section] = []
     filled = 0
     for number, given in enumerate(inputs):
-        length = 0 if isinstance(given.content, TextFile) else size_of(given)
+        length = 0 if isinstance(given.content, TextFile) else size_of(given.path)
         if current and (filled >= size or filled + length > size):
             parts.append(tuple(current))
             current, filled = [], 0
@@ -103,11 +104,6 @@ def divide(
         current.append(Section(number, begin))
         filled += given.content.size - begin
     return [*parts, tuple(current)] if current else parts
-
-
-def size_of(given: Input) -> int:
-    """Bytes of an input as it is stored; 0 where that is not known, as of a pipe."""
-    return given.path.stat().st_size if given.path.is_file() else 0
 
 
 class _Cut(NamedTuple):

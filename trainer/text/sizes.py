@@ -1,6 +1,9 @@
-"""Sizes as options spell them. Apart from the readers, since it loads nothing: every command imports it."""
+"""Sizes as options spell them, and of files. It loads little, since every command imports it."""
+
+from pathlib import Path
 
 from trainer.errors import UsageError
+from trainer.storage.remote import size_and_version, url_of
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -25,3 +28,14 @@ def parse_size(text: str) -> int:
 def parse_limit(text: str | None) -> int | None:
     """`parse_size` of an option that may not be set."""
     return None if text is None else parse_size(text)
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file as it is stored; 0 where that is not known, as of a pipe.
+
+    Raises:
+        OSError: It is in an object store that cannot be asked.
+    """
+    if url_of(path) is not None:
+        return size_and_version(path)[0]
+    return path.stat().st_size if path.is_file() else 0

@@ -11,8 +11,11 @@ from typing import BinaryIO, Literal, TypeVar
 
 from shared.bpe.training import Blocks, Source, TextFile, Texts, changed, version_of
 from trainer.errors import UsageError
+from trainer.storage.remote import find, local_path, open_file, shown, size_and_version, url_of
 from trainer.text.formats import blocks, decompressed_blocks, decompressor, file_blocks, json_lines, json_rows
 from trainer.text.parquet import parquet_records, parquet_rows
+from trainer.text.remote_text import RemoteText
+from trainer.text.sizes import size_of
 from trainer.text.utf8 import CorpusError, check_signature
 
 T = TypeVar("T")
@@ -98,15 +101,15 @@ def open_records(named: Sequence[Path], columns: Sequence[str]) -> list[Input]:
 
 def _open_records(path: Path, columns: Sequence[str]) -> Input:
     form, decompress = _record_form(path)
-    if form is None or not path.is_file():
+    if form is None or not _is_file(path):
         raise UsageError(
-            f"{path} is not a file of records: name {', '.join(sorted(_RECORD_SUFFIXES))}, or .jsonl.gz and .jsonl.zst "
-            "(of a .json file that is a list, jq -c '.[]' makes JSON lines)"
+            f"{shown(path)} is not a file of records: name {', '.join(sorted(_RECORD_SUFFIXES))}, or .jsonl.gz and "
+            ".jsonl.zst (of a .json file that is a list, jq -c '.[]' makes JSON lines)"
         )
-    version = version_of(path)
+    version = _version(path)
     if form == "parquet":
         return Input(path, _records(path, version, lambda _, memory: parquet_records(path, columns, memory)))
-    lines = decompress or (lambda: path.open("rb"))
+    lines = decompress or partial(open_file, path)
     return Input(path, _records(path, version, lambda _, memory: json_lines(path, lines, memory)))
 
 
@@ -125,12 +128,12 @@ def open_sources(named: Sequence[Path], *, text_field: str, separator: str | Non
 def total_size(named: Sequence[Path]) -> int | None:
     """The bytes of text that the command line names; None if they are known only after reading."""
     paths = [path for given in named for path in expand(given)]
-    return size_on_disk(named) if all(path.is_file() and _is_plain(path) for path in paths) else None
+    return sum(map(size_of, paths)) if all(_is_file(path) and _is_plain(path) for path in paths) else None
 
 
 def size_on_disk(named: Sequence[Path]) -> int:
     """The bytes of the files that the command line names."""
-    return sum(path.stat().st_size for given in named for path in expand(given) if path.is_file())
+    return sum(size_of(path) for given in named for path in expand(given))
 
 
 def expand(given: Path) -> list[Path]:
@@ -140,6 +143,9 @@ def expand(given: Path) -> list[Path]:
         UsageError: If a directory or a glob has none.
         CorpusError: If it does not exist or cannot be read.
     """
+    given = local_path(given)
+    if url_of(given) is not None:
+        return _expand_remote(given)
     if given in STANDARD_INPUT or given.is_file():
         return [given]
     if given.is_dir():
@@ -160,6 +166,27 @@ def expand(given: Path) -> list[Path]:
     if given.exists():
         return [given]  # a named pipe, or a device
     raise CorpusError(f"{given} cannot be read: No such file or directory")
+
+
+def _expand_remote(given: Path) -> list[Path]:
+    try:
+        paths = find(given)
+    except OSError as error:
+        raise CorpusError(f"{shown(given)} cannot be read: {error.strerror}") from None
+    if paths == [given]:
+        return paths
+    found = paths if glob.has_magic(str(given)) else [path for path in paths if is_known(path)]
+    if not found:
+        raise CorpusError(f"{shown(given)} cannot be read: there is no such file, nor a text file below it")
+    return found
+
+
+def _is_file(path: Path) -> bool:
+    return url_of(path) is not None or path.is_file()
+
+
+def _version(path: Path) -> str:
+    return version_of(path) if url_of(path) is None else size_and_version(path)[1]
 
 
 def _files_in(folder: Path) -> Iterator[Path]:
@@ -185,24 +212,24 @@ def _is_plain(path: Path) -> bool:
 def _open(path: Path, text_field: str) -> Input:
     if path in STANDARD_INPUT:
         return Input(path, Blocks("standard input", lambda: blocks(sys.stdin.buffer)), is_plain=True)
-    if not path.is_file():
+    if not _is_file(path):
         return Input(path, Blocks(str(path), lambda: file_blocks(path)), is_plain=True)
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             beginning = file.read(8)
+        (form, decompress), version = _record_form(path), _version(path)
     except OSError as error:
-        raise CorpusError(f"{path} cannot be read: {error.strerror}") from None
-    (form, decompress), version = _record_form(path), version_of(path)
+        raise CorpusError(f"{shown(path)} cannot be read: {error.strerror}") from None
     if form == "parquet":
         return Input(path, _records(path, version, lambda *args: parquet_rows(path, text_field, *args)))
     if form == "json":
-        lines = decompress or (lambda: path.open("rb"))
+        lines = decompress or partial(open_file, path)
         return Input(path, _records(path, version, lambda *args: json_rows(path, lines, text_field, *args)))
     if decompress:
         parts = partial(decompressed_blocks, path, decompress)
-        return Input(path, Blocks(str(path), lambda: _unchanged(path, version, parts()), version=version))
+        return Input(path, Blocks(shown(path), lambda: _unchanged(path, version, parts()), version=version))
     check_signature(path, beginning)
-    return Input(path, TextFile(path), is_plain=True)
+    return Input(path, TextFile(path) if url_of(path) is None else RemoteText(path), is_plain=True)
 
 
 def _record_form(path: Path) -> tuple[Literal["parquet", "json"] | None, Callable[[], BinaryIO] | None]:
@@ -218,14 +245,14 @@ def _records(path: Path, version: str, rows: Callable[[str | None, int], Iterato
     def read(label: str | None, memory: int) -> Iterator[tuple[str, str]]:
         return _unchanged(path, version, rows(label, max(memory, _LEAST_MEMORY)))
 
-    return Records(str(path), version, read)
+    return Records(shown(path), version, read)
 
 
 def _unchanged(path: Path, version: str, parts: Iterator[T]) -> Iterator[T]:
     """The parts of a file; an error at the end if the file was written to while it was read."""
     yield from parts
-    if version_of(path) != version:
-        raise changed(str(path))
+    if _version(path) != version:
+        raise changed(shown(path))
 
 
 def _without_records(records: Records, separator: str | None) -> Texts:

@@ -12,7 +12,10 @@ from trainer.text.sections import TextSection, divide
 from trainer.text.sources import Input
 from trainer.tokenizer.held_out import WithoutBeginning
 
-_PART_BYTES = 128 << 20  # about the text of a task; compressed files and records are taken as a whole
+# About the text of a task; compressed files and records are taken as a whole. Large ones send fewer pretokens twice,
+# but each processor should have some.
+_PART_BYTES = range(4 << 20, 128 << 20)
+_TASKS_PER_PROCESSOR = 4
 
 
 def count_on_cluster(cluster: RayCluster, sources: Sequence[Source], config: TrainingConfig) -> Iterator[PartCounts]:
@@ -32,17 +35,19 @@ def count_on_cluster(cluster: RayCluster, sources: Sequence[Source], config: Tra
             raise UsageError(
                 f"--ray reads text on all nodes, and {source.name} is a stream of this one: write it to a file"
             )
+    share = sum(source.size for source in sources) // (_TASKS_PER_PROCESSOR * cluster.processors)
+    size = min(max(share, _PART_BYTES.start), _PART_BYTES.stop)
     separator = next(iter(config.special_tokens), None)
     parts = [
         part
         for source in sources
-        for part in _parts(source, separator, at_any_pretoken=config.pattern_name is not None)
+        for part in _parts(source, separator, size, at_any_pretoken=config.pattern_name is not None)
     ]
     for _, counts in cluster.run(_count, config, parts):
         yield counts
 
 
-def _parts(source: Source, separator: str | None, *, at_any_pretoken: bool) -> Iterator[Source]:
+def _parts(source: Source, separator: str | None, size: int, *, at_any_pretoken: bool) -> Iterator[Source]:
     text, begin = source, 0
     if isinstance(source, WithoutBeginning):
         text, begin = source.source, len(source.beginning)
@@ -50,7 +55,7 @@ def _parts(source: Source, separator: str | None, *, at_any_pretoken: bool) -> I
         yield source
         return
     given = Input(Path(text.name), text, is_plain=True)
-    for [section] in divide([given], separator, _PART_BYTES, at_any_pretoken=at_any_pretoken):
+    for [section] in divide([given], separator, size, at_any_pretoken=at_any_pretoken):
         if section.end is None or section.end > begin:
             yield TextSection(text, max(begin, section.begin), section.end)
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from shared.bpe import SourceError, TokenizerError, TrainingResult, resolve_pattern, train_bpe_from_sources
 from shared.bpe.training import TrainingStoppedError
-from shared.system.files import to_json, write_text
+from shared.system.files import to_json
 from shared.system.stages import Stage, no_stage
 from trainer.cluster.ray_cluster import check_ray, ray_cluster
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
 from trainer.settings.vocab import VocabSettings
+from trainer.storage.remote_folder import open_folder
 from trainer.text.sources import open_sources
 from trainer.text.utf8 import CorpusError
 from trainer.tokenizer.cluster_counting import count_on_cluster
@@ -52,9 +53,10 @@ def train_tokenizer(
         resolve_pattern(settings.pattern)
     except TokenizerError as error:
         raise UsageError(f"--pattern: {error}") from None
-    if (output / "tokenizer.json").exists() and not settings.overwrite:
+    folder = open_folder(output)
+    if folder.exists("tokenizer.json") and not settings.overwrite:
         raise TrainerError(
-            f"{output / 'tokenizer.json'} exists; choose another --output, or replace it with --overwrite"
+            f"{folder.path('tokenizer.json')} exists; choose another --output, or replace it with --overwrite"
         )
     with stop_on_signals() as stop:
         try:
@@ -72,8 +74,9 @@ def train_tokenizer(
         with stage("measure compression"):
             report = TokenizerReport.of(result, sample)
         with stage("save"):
-            result.tokenizer.save(output)
-            write_text(output / "vocab_report.json", to_json(report.to_json()))
+            files = {**result.tokenizer.files(), "vocab_report.json": to_json(report.to_json())}
+            for name in sorted(files, key=lambda name: name == "tokenizer.json"):  # which says that all is there
+                folder.write(name, files[name].encode())
     return report
 
 

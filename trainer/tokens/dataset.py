@@ -9,6 +9,7 @@ from shared.bpe import Tokenizer
 from shared.chat import ChatTemplateError, TemplateFile, read_templates, write_templates
 from trainer.conversations.template import template_end_of_turn, templates_sha256
 from trainer.errors import TrainerError
+from trainer.storage.cache import local_copy
 from trainer.tokens.token_file import TokenFile, TokenFileError
 
 
@@ -48,7 +49,7 @@ def open_training_data(folder: Path, *, verify: bool = True) -> TrainingData:
     """Open the token files and the tokenizer beside them, and check that they belong together.
 
     Args:
-        folder: Where they are.
+        folder: Where they are; in an object store, they are copied to this machine first.
         verify: Read the files once, to compare their checksums. Without it, only the ids that are read later are
             checked, each for being within the vocabulary.
 
@@ -57,14 +58,15 @@ def open_training_data(folder: Path, *, verify: bool = True) -> TrainingData:
         TokenizerError: the tokenizer cannot be read.
         TrainerError: there are too few validation tokens to score one; or the chat templates cannot be read.
     """
+    given, folder = folder, local_copy(folder)
     tokenizer = Tokenizer.from_files(folder)
-    train = TokenFile.open(folder, "train", fingerprint=tokenizer.fingerprint)
+    train = TokenFile.open(given, "train", fingerprint=tokenizer.fingerprint)
     validation = None
     if (folder / "val.json").exists():
-        validation = TokenFile.open(folder, "val", fingerprint=tokenizer.fingerprint)
+        validation = TokenFile.open(given, "val", fingerprint=tokenizer.fingerprint)
         if len(validation) < 2:
             raise TrainerError(f"{validation.path}: need at least 2 tokens, found {len(validation)}")
-    if verify:
+    if verify and folder == given:  # what was copied has been compared already
         for file in (train, validation):
             if file is not None:
                 file.verify()

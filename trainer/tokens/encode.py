@@ -11,12 +11,15 @@ from shared.bpe import Tokenizer
 from shared.chat import write_templates
 from shared.system.stages import Stage, no_stage
 from shared.system.thread_pool import WorkPool
+from trainer.cluster.ray_cluster import check_ray
 from trainer.console.signals import stop_on_signals
 from trainer.conversations.template import ChosenTemplate
 from trainer.errors import InterruptedRunError
 from trainer.settings.encode import VALIDATION, EncodeSettings
-from trainer.storage.folder import LocalFolder, StorageError
+from trainer.storage.folder import StorageError
+from trainer.storage.remote_folder import open_folder
 from trainer.tokens.assembly import assemble, check_not_empty
+from trainer.tokens.cluster_encoder import encode_parts_on_cluster
 from trainer.tokens.encoded_chunk import Findings
 from trainer.tokens.hold_out import hold_out_end
 from trainer.tokens.job import EncodingJob
@@ -89,8 +92,10 @@ def encode_files(
         StorageError: If the output cannot be written.
         InterruptedRunError: If a signal stopped it.
     """
+    if settings.ray is not None:
+        check_ray()
     job = EncodingJob.open(paths, tokenizer, settings, template)
-    out = Output(LocalFolder(output), settings.splits)
+    out = Output(open_folder(output), settings.splits)
     with stage("load tokenizer"):
         tokenizer.warm_up()  # so that what the encoder takes is counted
     run = _Run(job, out, Watch(stage, progress or (lambda _: None)))
@@ -171,12 +176,13 @@ class _Run:
     def encode(self, target: Target) -> EncodingReport:
         """Encode what is not finished, and write the manifests."""
         job, out, stage = self._job, self._out, self.watch.stage
+        encode = encode_parts if job.settings.ray is None else encode_parts_on_cluster
         if self._kept:
             self.files()  # before the manifest that they are in is deleted
         out.drop(keep=[shard for record in self._kept.values() for shard in record.all_shards])
         # A part that is encoded again may have another number of documents, and so move those behind it.
         while missing := self._missing():
-            for number, record in encode_parts(job, missing, self._records, target, self.watch):
+            for number, record in encode(job, missing, self._records, target, self.watch):
                 self._records[number] = record
                 if self._keeps:
                     self.files()

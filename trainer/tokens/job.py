@@ -20,6 +20,7 @@ from trainer.conversations.template import ChosenTemplate
 from trainer.errors import UsageError
 from trainer.settings.encode import EncodeSettings
 from trainer.storage.folder import Folder
+from trainer.storage.remote import shown
 from trainer.text.memory import EncodingMemory
 from trainer.text.sections import Section, divide, open_section
 from trainer.text.sources import Input, open_inputs, open_records
@@ -146,7 +147,7 @@ class EncodingJob:
 
     def _version(self, section: Section) -> tuple[str, str | None]:
         given = self.inputs[section.source]
-        return str(given.path), given.content.version
+        return shown(given.path), given.content.version
 
 
 def end_of_text_id(tokenizer: Tokenizer, separator: str | None) -> int:

@@ -9,6 +9,7 @@ as memory of the process.
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from trainer.storage.cache import fill, local_copy
+from trainer.storage.remote import url_of
 from trainer.tokens.manifest import HASH, Manifest, Source, TokenFileError, dtype_for, read_manifest
 from trainer.tokens.sharded_array import ShardedArray
 
@@ -72,7 +75,7 @@ class TokenFile:
 
     @classmethod
     def open(cls, folder: str | Path, name: str, *, fingerprint: str | None = None) -> "TokenFile":
-        """Open the shards that the manifest FOLDER/NAME.json names.
+        """Open the shards that the manifest FOLDER/NAME.json names. From an object store they are copied first.
 
         Args:
             folder: The folder.
@@ -82,7 +85,8 @@ class TokenFile:
         Raises:
             TokenFileError: If a file is missing or they do not fit together, or the tokenizer is another one.
         """
-        path = Path(folder) / f"{name}.json"
+        folder, given = local_copy(Path(folder)), Path(folder)
+        path = folder / f"{name}.json"
         manifest = read_manifest(path)
         if fingerprint is not None and fingerprint != manifest.fingerprint:
             raise TokenFileError(
@@ -99,7 +103,9 @@ class TokenFile:
             raise TokenFileError(
                 f"the manifest {path} has no tokens: there must be at least one; encode the text again"
             )
-        return cls(Path(folder), name, manifest)
+        if url_of(given) is not None:
+            fill(given, _hashes(manifest), partial(_hash_of, manifest.hash))
+        return cls(folder, name, manifest)
 
     @classmethod
     def open_path(cls, path: Path, *, fingerprint: str | None = None) -> "TokenFile":
@@ -109,7 +115,7 @@ class TokenFile:
             TokenFileError: As in `open`.
         """
         whole = path.stem.rpartition("-")[0]
-        if not path.with_suffix(".json").exists() and whole and path.with_name(f"{whole}.json").exists():
+        if whole and not path.with_suffix(".json").exists() and path.with_name(f"{whole}.json").exists():
             raise TokenFileError(f"{path} is one of several shards; name their manifest, {whole}.json")
         return cls.open(path.parent, path.stem, fingerprint=fingerprint)
 
@@ -204,6 +210,20 @@ class TokenFile:
         end = len(self) if stop is None else min(stop, len(self))
         for start in range(0, end, _BLOCK_IDS):
             yield start, self.read(start, min(start + _BLOCK_IDS, end))
+
+
+def _hashes(manifest: Manifest) -> dict[str, str]:
+    """Of all files that a manifest names."""
+    masks = {mask_file(shard.file): shard.mask_hash for shard in manifest.shards if shard.mask_hash is not None}
+    return {shard.file: shard.hash for shard in manifest.shards} | masks
+
+
+def _hash_of(kind: str, path: Path) -> str:
+    found = _HASHES[kind]()
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            found.update(block)
+    return str(found.hexdigest())
 
 
 def mask_file(shard: str | Path) -> str:

@@ -16,6 +16,7 @@ from trainer.checkpoints.checkpoint import Checkpoint, load_newest_checkpoint
 from trainer.checkpoints.folders import link_best, list_checkpoints
 from trainer.checkpoints.inherited import Inherited, inherit, inherit_again
 from trainer.checkpoints.resume import check_same_base, check_same_run, warn_of_other_machine
+from trainer.checkpoints.store import resolve_resume
 from trainer.components.lora import adapter_sizes, add_adapters, trained_parameters
 from trainer.components.model import apply_recipe, model_config, new_model
 from trainer.components.parent import Parent, check_architecture, check_tokenizer, parent_of, read_parent, windowed
@@ -99,6 +100,7 @@ def prepare_run(settings: TrainSettings, processes: Processes = ONE_PROCESS, dev
     if device is None:
         device = choose_device(settings.machine.device, settings.machine.dtype, d_model=settings.model.d_model)
     check_batch(settings, processes)
+    settings = resolve_resume(settings, processes)
     data = open_training_data(settings.data)
     folder = RunFolder(settings.output)
     o = settings.optimization.for_data(has_mask=data.train.manifest.has_mask)

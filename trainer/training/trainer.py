@@ -16,6 +16,7 @@ from trainer.checkpoints.checkpoint import Checkpoint, load_newest_checkpoint, r
 from trainer.checkpoints.folders import checkpoint_path
 from trainer.checkpoints.run_state import RunState
 from trainer.checkpoints.saving import Saver
+from trainer.checkpoints.store import fetch_newest
 from trainer.components.lora import load_adapter
 from trainer.components.loss import TrainingLoss
 from trainer.components.optimizer import build_optimizer
@@ -323,6 +324,7 @@ class Trainer:
                 f"{error}{tried}; {self.saver.kept()}; a lower --learning-rate or more --warmup-steps usually helps",
                 error.step,
             ) from error
+        fetch_newest(self.settings, self.processes)
         checkpoint = load_newest_checkpoint(self.run.folder.checkpoints, self.processes)
         self.restore(checkpoint)
         state = self.state

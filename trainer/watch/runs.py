@@ -62,11 +62,11 @@ class WatchedRuns:
     """The runs in some folders, which need not be there yet. Not for several threads at once.
 
     Args:
-        paths: Run folders, or folders of them.
+        paths: Run folders, or folders of them; kept as an attribute.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self._paths = paths
+        self.paths = paths
         self._runs: dict[Path, WatchedRun] = {}
         self._numbers: dict[Path, int] = {}
         self._names: dict[Path, str] = {}
@@ -91,7 +91,7 @@ class WatchedRuns:
         return _message(sections, points) if sections or points else None
 
     def _find(self) -> None:
-        found = {path: folders_of_runs(path) for path in self._paths}
+        found = {path: folders_of_runs(path) for path in self.paths}
         self._waiting = [str(path) for path, inside in found.items() if not inside]
         folders = {folder.resolve(): folder for inside in found.values() for folder in inside}
         if list(folders) == list(self._runs):

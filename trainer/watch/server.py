@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared.pages import SecurityHeaders, page_routes
 from trainer.errors import TrainerError
+from trainer.watch.exporter import CONTENT_TYPE, Exporter
 from trainer.watch.hub import Hub
 from trainer.watch.runs import WatchedRuns
 
@@ -61,11 +62,12 @@ class WatchServer(uvicorn.Server):
 
     def __init__(self, runs: WatchedRuns, host: str = LOCAL) -> None:
         self.hub = Hub(runs)
+        self._exporter = Exporter(runs.paths)
         self._is_over = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end = asyncio.Event()
         config = uvicorn.Config(
-            watch_app(self.hub, host),
+            watch_app(self.hub, self._exporter, host),
             log_config=None,
             log_level="warning",
             access_log=False,
@@ -104,8 +106,8 @@ class WatchServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def watch_app(hub: Hub, host: str) -> Starlette:
-    """The page, its files, and the stream of what is new."""
+def watch_app(hub: Hub, exporter: Exporter, host: str) -> Starlette:
+    """The page, its files, the stream of what is new, and the figures of now for Prometheus."""
 
     async def events(request: Request) -> Response:
         headers, kind = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, "text/event-stream"
@@ -113,7 +115,10 @@ def watch_app(hub: Hub, host: str) -> Starlette:
             return Response(headers=headers, media_type=kind)
         return StreamingResponse(hub.frames(), headers=headers, media_type=kind)
 
-    routes = [*page_routes(["trainer.report.pages"]), Route("/events", events)]
+    async def metrics(_: Request) -> Response:
+        return Response(await exporter.text(), media_type=CONTENT_TYPE)
+
+    routes = [*page_routes(["trainer.report.pages"]), Route("/events", events), Route("/metrics", metrics)]
     known = Middleware(KnownHosts, names=(host, "localhost", socket.gethostname()))
     return Starlette(routes=routes, middleware=[Middleware(SecurityHeaders), known])
 

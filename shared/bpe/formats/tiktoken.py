@@ -115,6 +115,8 @@ def _merges(ids: Mapping[bytes, int]) -> list[tuple[int, int]]:
 
 def _check_exportable(vocabulary: Vocabulary) -> None:
     tokens = vocabulary.tokens
+    if vocabulary.byte_tokens:
+        raise TokenizerError("a tiktoken file cannot hold byte fallback; save tokenizer.json instead")
     unsupported = [t for t in vocabulary.added if not t.special or t.lstrip or t.rstrip]
     if unsupported or vocabulary.nfc or vocabulary.prefix_space or vocabulary.prepended_space:
         what = "the NFC normalizer" if vocabulary.nfc else "the space before the text"

@@ -92,6 +92,15 @@ class Source(Protocol):
         """
 
 
+class Readable(Protocol):
+    """A file of some size, parts of which can be read."""
+
+    size: int
+
+    def read(self, begin: int, end: int) -> Bytes:
+        """Bytes `begin` to `end`."""
+
+
 class TextFile:
     """A text file. Every thread reads its chunks into a buffer of its own.
 
@@ -116,7 +125,7 @@ class TextFile:
         file = _OpenFile(self._path)
         stop = min(stop, file.size)
         while begin < stop:
-            end = min(stop, self._next_boundary(file, begin + self._chunk_bytes, specials))
+            end = min(stop, self.next_boundary(file, begin + self._chunk_bytes, specials))
             if end - begin > max(longest, self._chunk_bytes + _SEARCH_BYTES):
                 raise TooLongError(self.name, end - begin)
             yield Chunk(begin, end - begin, partial(file.read, begin, end))
@@ -133,11 +142,11 @@ class TextFile:
 
     def boundary(self, begin: int, specials: Specials) -> int:
         """The first offset at or behind `begin` where a chunk can end."""
-        return self._next_boundary(_OpenFile(self._path), begin, specials)
+        return self.next_boundary(_OpenFile(self._path), begin, specials)
 
     @staticmethod
-    def _next_boundary(file: "_OpenFile", begin: int, specials: Specials) -> int:
-        """The first boundary at or behind `begin`, searched for a few bytes at a time."""
+    def next_boundary(file: Readable, begin: int, specials: Specials) -> int:
+        """Of an open file, the first boundary at or behind `begin`, searched for a few bytes at a time."""
         around = max(_MAX_CHARACTER_BYTES + 1, specials.max_bytes)
         while begin < file.size:
             start, end = max(0, begin - around), min(file.size, begin + _SEARCH_BYTES + around)

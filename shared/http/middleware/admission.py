@@ -1,5 +1,6 @@
 """The way of a request to its route: refused by its head, limited in its body, and answered if it fails."""
 
+import ipaddress
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -77,7 +78,8 @@ def check_headers(allowed_hosts: frozenset[str] | None, scope: Scope, values: Ma
 
     Args:
         allowed_hosts: The names, without ports, that `Host` may have; None allows all. Otherwise a web page could call
-            a service on this machine through a host name of its own (DNS rebinding).
+            a service on this machine through a host name of its own (DNS rebinding). An address in numbers has no
+            name that could have been changed, and is always allowed: Prometheus and probes use it.
         scope: The request's ASGI scope.
         values: Its headers by name.
     """
@@ -105,7 +107,7 @@ def _check_host(value: bytes | None, http_version: str, allowed_hosts: frozenset
     name = _host_name(value or b"")
     if name is None:
         return _malformed(f"the header 'Host' is not a host name (got {shorten((value or b'').decode('latin-1'))})")
-    if allowed_hosts is None or name in allowed_hosts or (value is None and http_version == "1.0"):
+    if allowed_hosts is None or name in allowed_hosts or (value is None and http_version == "1.0") or _is_address(name):
         return None
     message = f"the host {shorten(name)} is not allowed: add it to OWNLM_ALLOWED_HOSTS"
     return ApiError(400, message, code="host_not_allowed", headers={"Connection": "close"})
@@ -116,6 +118,15 @@ def _host_name(value: bytes) -> str | None:
     """The name without a port; None if the header has another form."""
     host = _HOST.fullmatch(value)
     return None if host is None else host[1].decode("latin-1").lower().removesuffix(".")
+
+
+@lru_cache(maxsize=16)
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
 
 
 def _malformed(message: str) -> ApiError:

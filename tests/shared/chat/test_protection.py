@@ -1,11 +1,14 @@
 """Special tokens in messages are text."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from shared.bpe import PATTERNS, AddedToken, Tokenizer, Vocabulary
 from shared.chat import ChatRenderer, Protection, encode_rendered
@@ -88,3 +91,45 @@ def test_the_mark_is_in_no_message_and_not_in_the_template(tokenizer: Tokenizer)
 
 def test_a_tokenizer_without_special_tokens(tokenizer: Tokenizer) -> None:
     assert Protection((), ["a"], "").protect("<s>") == "<s>"
+
+
+ZEPHYR = (
+    "{% for message in messages %}{{ '<|' + message['role'] + '|>\\n' + message['content'] + eos_token + '\\n' }}"
+    "{% endfor %}{{ '<|assistant|>\\n' }}"
+)
+SPACES = [
+    {"prepended_space": True},
+    {"prepended_space": False, "prefix_space": True},
+    {"prepended_space": False, "prefix_space": True, "only_first": True},
+]
+
+
+@pytest.mark.parametrize("spaces", SPACES)
+def test_conversations_of_a_sentencepiece_vocabulary(
+    spaces: dict[str, bool], data_dir: Path, tmp_path: Path, renderer: Callable[..., ChatRenderer]
+) -> None:
+    """TinyLlama's form of template: the ids of Hugging Face's tokenizers, wherever a space is put before text."""
+    published = Tokenizer.from_files(data_dir / "models" / "stories260K" / "tok512.bin")
+    tokenizer = Tokenizer(replace(published.vocabulary, **spaces))
+    tokenizer.save(tmp_path)
+    theirs = HuggingFaceTokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    ours = renderer(ZEPHYR, eos_token="</s>")
+    messages = [{"role": "user", "content": " Hi  there\nTom, é🦊"}, {"role": "assistant", "content": "Yes"}]
+    text = ours.render(messages)
+    assert text.count("</s>") == 2
+    ids = encode(tokenizer, ours, messages)
+    assert ids == theirs.encode(text, add_special_tokens=False).ids
+    quoted = encode(tokenizer, ours, [{"role": "user", "content": "a</s>b"}])
+    assert quoted.count(2) == 1
+    assert tokenizer.decode(quoted).startswith("<|user|>\na</s>b</s>")
+
+
+def test_a_part_of_a_conversation_gets_the_space_that_it_has_within_the_whole(data_dir: Path) -> None:
+    published = Tokenizer.from_files(data_dir / "models" / "stories260K" / "tok512.bin").vocabulary
+    end = published.added[2]
+    expected = [(" a", " a", "a"), (" a", " a", "a"), (" a", "a", "a")]
+    for spaces, texts in zip(SPACES, expected, strict=True):
+        tokenizer = Tokenizer(replace(published, **spaces))
+        found = tuple(next(tokenizer.split_marked("a", previous=previous)) for previous in (None, end, "text"))
+        assert found == texts
+        assert [*tokenizer.split_marked("a\ufdd0</s>", "\ufdd0", "text")] == ["a", end]

@@ -134,7 +134,7 @@ def test_a_model_and_its_loss_are_one_module(tied: bool) -> None:
 
 @pytest.mark.case("D55")
 def test_nothing_of_the_compilers_is_imported_for_a_loss() -> None:
-    """Neither forward nor backward, of torch's and of Numba's: they take a second. llvmlite loads compiled kernels."""
+    """Neither forward nor backward, of torch's and of Numba's: they take a second."""
     program = """
 import sys, torch
 from trainer.components.loss import next_token_loss

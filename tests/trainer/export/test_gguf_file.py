@@ -14,6 +14,7 @@ from gguf.quants import dequantize
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from shared.bpe import Tokenizer, train_bpe
+from shared.bpe.patterns.named import BEFORE_SPACES
 from shared.lm import GenerationDefaults, ModelConfig, Transformer, load_model_folder, save_model_folder
 from shared.lm.rope_config import LinearScaling, Llama3Scaling, RopeConfig, YarnScaling
 from trainer.errors import TrainerError
@@ -48,7 +49,7 @@ def gpt2() -> Tokenizer:
     return train_bpe([TEXT * 3], 330, special_tokens=["<|endoftext|>", "<|im_end|>"]).tokenizer
 
 
-def save(folder: Path, config: ModelConfig, tokenizer: Tokenizer) -> Path:
+def save(folder: Path, config: ModelConfig, tokenizer: Tokenizer, eos: str = "<|endoftext|>") -> Path:
     """A random model whose norms and biases are random too."""
     torch.manual_seed(0)
     model = Transformer(config)
@@ -56,8 +57,7 @@ def save(folder: Path, config: ModelConfig, tokenizer: Tokenizer) -> Path:
         for parameter in model.parameters():
             if parameter.ndim == 1:
                 parameter.copy_(torch.rand_like(parameter) + 0.5)
-    eos = tokenizer.special_tokens["<|endoftext|>"]
-    generation = GenerationDefaults(temperature=0.7, eos_token_ids=(eos,))
+    generation = GenerationDefaults(temperature=0.7, eos_token_ids=(tokenizer.special_tokens[eos],))
     save_model_folder(folder, model=model, tokenizer=tokenizer, generation=generation, provenance={})
     return folder
 
@@ -193,3 +193,39 @@ def test_a_weight_beyond_float16_is_named(tmp_path: Path, gpt2: Tokenizer) -> No
         write_gguf(folder, tmp_path / "model.gguf", "f16")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
     write_gguf(folder, tmp_path / "model.gguf", "bf16")
+
+
+def test_a_sentencepiece_vocabulary(tmp_path: Path, data_dir: Path) -> None:
+    """Types, scores that fall with the rank, and the space before a text; transformers reads the same ids from it."""
+    tokenizer = Tokenizer.from_files(data_dir / "models" / "stories260K" / "tok512.bin")
+    folder = save(tmp_path / "model", replace(LLAMA, vocab_size=520), tokenizer, eos="</s>")
+    assert write_gguf(folder, tmp_path / "out" / "model.gguf", "f16") == []
+    found = metadata(tmp_path / "out" / "model.gguf")
+    assert (found["tokenizer.ggml.model"], found["tokenizer.ggml.add_space_prefix"]) == ("llama", True)
+    tokens, kinds = found["tokenizer.ggml.tokens"], found["tokenizer.ggml.token_type"]
+    assert [*zip(tokens[:4], kinds[:4], strict=True)] == [("<unk>", 2), ("<s>", 3), ("</s>", 3), ("<0x00>", 6)]
+    assert (tokens[-1], kinds[-1], kinds[300]) == ("[PAD519]", 5, 1)
+    by_rank = dict.fromkeys(tokenizer.vocabulary.merged)
+    scores = [found["tokenizer.ggml.scores"][token] for token in by_rank]
+    assert scores == sorted(scores, reverse=True)
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "out", gguf_file="model.gguf")
+    assert theirs.encode(TEXT, add_special_tokens=False) == tokenizer.encode(TEXT)
+
+
+def test_spaces_that_llama_cpp_treats_otherwise(tmp_path: Path, data_dir: Path) -> None:
+    vocabulary = Tokenizer.from_files(data_dir / "models" / "stories260K" / "tok512.bin").vocabulary
+    metaspace = replace(vocabulary, prepended_space=False, prefix_space=True, only_first=True)
+    folder = save(tmp_path / "model", replace(LLAMA, vocab_size=512), Tokenizer(metaspace), eos="</s>")
+    [note] = write_gguf(folder, tmp_path / "model.gguf", "f16")
+    assert "also before one that begins with a space" in note
+    last = max(vocabulary.tokens)
+    spaces = {**vocabulary.tokens, last + 1: b"  "}
+    space = vocabulary.ids[b" "]
+    runs = replace(metaspace, tokens=spaces, merges=(*vocabulary.merges, (space, space)), pattern=BEFORE_SPACES)
+    folder = save(tmp_path / "runs", replace(LLAMA, vocab_size=520), Tokenizer(runs), eos="</s>")
+    with pytest.raises(TrainerError, match=r"splits text before every space, and llama.cpp would make b'  '"):
+        write_gguf(folder, tmp_path / "model.gguf", "f16")
+    unmade = replace(metaspace, merges=vocabulary.merges[1:])
+    folder = save(tmp_path / "unmade", replace(LLAMA, vocab_size=512), Tokenizer(unmade), eos="</s>")
+    with pytest.raises(TrainerError, match=r"there is no merge of its parts .*, which llama.cpp would make"):
+        write_gguf(folder, tmp_path / "model.gguf", "f16")

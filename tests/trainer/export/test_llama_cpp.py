@@ -89,6 +89,21 @@ def test_ids(tmp_path: Path, pattern: str) -> None:
     assert different == []
 
 
+def test_ids_of_a_sentencepiece_vocabulary(tmp_path: Path, data_dir: Path) -> None:
+    tokenizer = Tokenizer.from_files(data_dir / "models" / "stories260K" / "tok512.bin")
+    folder = save(tmp_path / "model", replace(LLAMA, vocab_size=512), tokenizer, eos="</s>")
+    write_gguf(folder, tmp_path / "model.gguf", "f16")
+    draw, pieces = random.Random(3), [token.decode() for token in tokenizer.vocabulary.tokens.values()]
+    made = ["".join(draw.choices([*pieces, "  ", "</s>", "<0x0A>", "▁", "🦊"], k=12)) for _ in range(NUM_TEXTS)]
+    different = []
+    with llama_cpp(tmp_path / "model.gguf") as url, httpx.Client(timeout=60) as client:
+        for text in [*made, *random_texts(2)[:1_000]]:
+            body = {"content": text, "add_special": False, "parse_special": False}
+            if client.post(f"{url}/tokenize", json=body).json()["tokens"] != tokenizer.encode(text):
+                different.append(text)
+    assert different == []
+
+
 def greedy(config: ModelConfig, folder: Path, ids: list[int]) -> tuple[list[int], list[float]]:
     """The likeliest token each time, and its log-probability."""
     model = load_model_folder(folder).model

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore::ResourceWarni
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_counting, "_PART_BYTES", 1 << 18)
+    monkeypatch.setattr(cluster_counting, "_PART_BYTES", range(1 << 18, 1 << 18))
 
 
 @pytest.mark.parametrize("pattern", ["gpt2", r"\w+|\s|[^\w\s]+"])

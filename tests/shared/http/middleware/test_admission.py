@@ -109,6 +109,10 @@ def test_hosts_and_transfer_codings(build: Any, head: bytes, status: bytes) -> N
         ({"host": "0.0.0.0", "allowed_hosts": "api.example, Other.example"}, "other.example:443", 200),
         ({"host": "0.0.0.0", "allowed_hosts": "api.example"}, "localhost", 400),
         ({"allowed_hosts": "*"}, "evil.example", 200),
+        ({"host": "0.0.0.0", "allowed_hosts": "api.example"}, "172.18.0.3:8000", 200),
+        ({"host": "::", "allowed_hosts": "api.example"}, "[fd00::3]:8000", 200),
+        ({}, "10.0.0.7.evil.example", 400),
+        ({}, "10.0.0", 400),
     ],
 )
 def test_a_service_of_this_machine_is_not_called_by_names_of_others(

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from services.inference.engine.runner.protocol import RunnerLostError, Segment, StepResult
 from services.inference.engine.runner.torch.cache import PagedCache
-from services.inference.engine.runner.torch.choice import operations_for
+from services.inference.engine.runner.torch.choice import operations_for, why_no_kernels
 from services.inference.engine.runner.torch.graph import Graphs
 from services.inference.engine.runner.torch.operations import group_size
 from services.inference.engine.runner.torch.tile import Span, Tile, TileInput, TileShape, pack, rotation_of
@@ -67,6 +67,10 @@ class TorchRunner:
         max_step_tokens: The most tokens of a step.
         kv_dtype: Of keys and values in the cache; by default that of the model.
         valid_tokens: bool [vocab_size], False for ids that must never be sampled.
+
+    Attributes:
+        prompt_tiles, decode_tiles: With what runs each, the smallest first.
+        sample_graphs: What draws from logits, for each plan.
     """
 
     @torch.inference_mode()
@@ -96,13 +100,19 @@ class TorchRunner:
         self._graphs = Graphs(self._device)
         size = group_size(config.num_heads, config.num_kv_heads)
         smallest, largest = (tokens // size for tokens in _PROMPT_TILES)
-        self._prompt_tiles = self._capture([TileShape(n, size) for n in sizes_up_to(largest, smallest)], max_blocks)
-        self._decode_tiles = self._capture([TileShape(n, 1) for n in sizes_up_to(num_slots)], max_blocks)
-        self._sampler = TorchSampler(config.vocab_size, num_slots, self._device, valid_tokens=valid_tokens)
+        self.prompt_tiles = self._capture([TileShape(n, size) for n in sizes_up_to(largest, smallest)], max_blocks)
+        self.decode_tiles = self._capture([TileShape(n, 1) for n in sizes_up_to(num_slots)], max_blocks)
+        self._sampler = TorchSampler(
+            config.vocab_size,
+            num_slots,
+            self._device,
+            valid_tokens=valid_tokens,
+            has_kernel=why_no_kernels(self._device) is None,
+        )
         self._controls = torch.from_numpy(self._controls_of(self._sampler.batch([]), [])).to(self._device)
         self._logits = torch.zeros(num_slots, config.vocab_size, device=self._device)
         self._tokens = torch.zeros(num_slots, dtype=torch.int64, device=self._device)
-        self._sample = {
+        self.sample_graphs = {
             plan: self._graphs.capture(partial(self._sample_from_hidden, plan)) for plan in self._sampler.plans
         }
 
@@ -136,8 +146,8 @@ class TorchRunner:
             Span(segment.tokens, segment.start, segment.blocks, end - len(segment.tokens))
             for end, segment in zip(ends, segments, strict=True)
         ]
-        self._run_tiles(self._prompt_tiles, [span for span in spans if len(span.tokens) > 1])
-        self._run_tiles(self._decode_tiles, [span for span in spans if len(span.tokens) == 1])
+        self._run_tiles(self.prompt_tiles, [span for span in spans if len(span.tokens) > 1])
+        self._run_tiles(self.decode_tiles, [span for span in spans if len(span.tokens) == 1])
         prompt_logprobs = [
             self._score(span.row, segment) if segment.targets else []
             for span, segment in zip(spans, segments, strict=True)
@@ -164,7 +174,7 @@ class TorchRunner:
     def _sample_slots(self, slots: Sequence[int], sources: Sequence[int]) -> list[SampledToken]:
         batch = self._sampler.batch(slots)
         copy_to_device(self._controls_of(batch, sources), self._controls)
-        self._sample[self._sampler.plan_of(batch)]()
+        self.sample_graphs[self._sampler.plan_of(batch)]()
         return self._sampler.collect(self._logits, self._tokens, batch)
 
     def _sample_from_hidden(self, plan: Plan) -> None:

@@ -28,12 +28,11 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     VECTOR,
     ZERO,
     Loop,
-    has_feature,
     offset,
     store_or_add,
     word,
 )
-from shared.kernels.llvm import address, broadcast, call, multiply_add
+from shared.kernels.llvm import address, broadcast, call, has_feature, multiply_add
 from shared.kernels.vector_code import from_bfloat16, splat
 
 _VECTORS = PANEL // LANES  # of a panel
@@ -75,7 +74,7 @@ def _int8_product(rows: int):
         def generate(context, builder, signature, arguments):
             panel, quantized, row, out, column, add = arguments
             kinds = signature.args
-            packed, begin, depth, _ = unpack_tuple(builder, panel)
+            packed, begin, depth, *_ = unpack_tuple(builder, panel)
             start = address(context, builder, kinds[0].types[0], packed, begin, BYTE)
             blocks = builder.udiv(depth, word(BLOCK))
             first = address(context, builder, kinds[1], quantized, word(0), BYTE)

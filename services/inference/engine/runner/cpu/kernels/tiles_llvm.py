@@ -16,13 +16,12 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     BYTE,
     FLOAT,
     Loop,
-    has_feature,
     load,
     offset,
     store_or_add,
     word,
 )
-from shared.kernels.llvm import address, call
+from shared.kernels.llvm import address, call, has_feature
 
 _ROW_BYTES = 64
 _TILE_BYTES = GROUP * _ROW_BYTES
@@ -38,7 +37,7 @@ def _tile_product(groups: int):
                 return context.get_dummy_value()
             panel, rounded, row, count, out, column, add = arguments
             kinds = signature.args
-            packed, begin, depth, _ = cgutils.unpack_tuple(builder, panel)
+            packed, begin, depth, *_ = cgutils.unpack_tuple(builder, panel)
             weights = address(context, builder, kinds[0].types[0], packed, begin, BYTE)
             blocks = builder.udiv(depth, word(DEPTH))
             of_group = builder.mul(blocks, word(_TILE_BYTES))

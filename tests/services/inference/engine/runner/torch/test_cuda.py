@@ -50,6 +50,33 @@ def test_rows_on_a_gpu_are_those_of_the_cpu(
     assert set(cuda.pinned_on) == {index}
 
 
+@pytest.mark.parametrize(
+    ("dtype", "kv_dtype", "found", "size"),
+    [
+        ("auto", "auto", "bfloat16", 2),
+        ("float32", "auto", "float32", 4),
+        ("float32", "bfloat16", "bfloat16", 2),
+        ("bfloat16", "float16", "float16", 2),
+        ("bfloat16", "float32", "float32", 4),
+    ],
+)
+def test_the_cache_is_of_the_kind_that_was_asked_for(
+    model_dir: Path, cuda: PretendCuda, dtype: str, kv_dtype: str, found: str, size: int
+) -> None:
+    """And holds twice as many tokens in half the bytes."""
+    config = EngineConfig(
+        model_dir, device="cuda", dtype=dtype, kv_dtype=kv_dtype, kv_cache_bytes=1 << 20, max_batch=2, context_length=64
+    )
+    loaded = load_model(config)
+    model = load_model_folder(model_dir).config
+    assert loaded.ready.kv_dtype == found
+    position = 2 * model.num_layers * model.num_kv_heads * model.head_dim * size
+    assert loaded.ready.num_blocks == (1 << 20) // (16 * position)
+    loaded.runner.open_slot(0, SequenceRequest((1,), PARAMS[0], 1, frozenset()))
+    [sampled] = loaded.runner.run([Segment((1, 2, 3), 0, (0,), (0,))]).sampled_tokens
+    assert sampled.token >= 0
+
+
 def test_a_graph_of_another_device_holds_nothing(cuda: PretendCuda) -> None:
     """The pretence: without it, the test above would pass on whatever device was current."""
     tensor, graph = torch.zeros(2, device="cuda:1"), torch.cuda.CUDAGraph()

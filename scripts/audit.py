@@ -1,0 +1,51 @@
+"""Part of `make lint`: known vulnerabilities of the pinned packages, by pip-audit, where its data can be reached."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+PINNED = Path(__file__).resolve().parent.parent / "constraints.txt"
+_PROBE = "numpy"  # one that there are advisories for, asked first: offline, each package would wait for its time limit
+
+
+def main() -> int:
+    """1 if a package has a known vulnerability; what cannot be asked is skipped with the reason."""
+    pins = [line for line in PINNED.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    probe = audited([pin for pin in pins if pin.startswith(f"{_PROBE}==")])
+    if isinstance(probe, str):
+        print(f"pip-audit: skipped ({probe})")
+        return 0
+    found = audited(pins)
+    if isinstance(found, str):
+        print(f"pip-audit: skipped ({found})")
+        return 0
+    unsafe = [package for package in found if package["vulns"]]
+    for package in unsafe:
+        for flaw in package["vulns"]:
+            fixed = ", ".join(flaw["fix_versions"]) or "no version yet"
+            print(f"{package['name']} {package['version']}: {flaw['id']}, fixed in {fixed}: {flaw['description'][:99]}")
+    print(f"pip-audit: {len(pins)} packages, {len(unsafe)} with known vulnerabilities")
+    return int(bool(unsafe))
+
+
+def audited(pins: list[str]) -> list[dict[str, Any]] | str:
+    """The packages with their known vulnerabilities, or why that is not known."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
+        file.write("\n".join(pins))
+        file.flush()
+        options = ["--no-deps", "--disable-pip", "--format", "json", "--progress-spinner", "off", "--timeout", "10"]
+        command = [sys.executable, "-m", "pip_audit", *options, "--requirement", file.name]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        packages: list[dict[str, Any]] = json.loads(done.stdout)["dependencies"]
+    except (ValueError, KeyError):
+        return (done.stderr.strip().splitlines() or ["it printed nothing"])[-1][:200]
+    known = [package for package in packages if "vulns" in package]
+    return known or packages[0]["skip_reason"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

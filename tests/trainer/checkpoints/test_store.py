@@ -1,0 +1,114 @@
+"""Checkpoints in an object store; fsspec's memory:// stands for one."""
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from shared.system.checksums import write_checksums
+from trainer.checkpoints.store import CheckpointStore, mirror, resolve_resume
+from trainer.compute.processes import ONE_PROCESS
+from trainer.errors import TrainerError, UsageError
+from trainer.settings.train import CheckpointSettings, TrainSettings
+
+URL = "memory://bucket/run"
+
+
+@pytest.fixture(autouse=True)
+def memory() -> Iterator[fsspec.AbstractFileSystem]:
+    system = fsspec.filesystem("memory")
+    yield system
+    system.store.clear()
+    system.pseudo_dirs[:] = [""]
+
+
+def checkpoint(folder: Path, step: int) -> Path:
+    path = folder / f"step-{step:08d}"
+    (path / "templates").mkdir(parents=True)
+    (path / "weights.bin").write_bytes(bytes([step]))
+    (path / "templates" / "chat.jinja").write_text("{{ messages }}")
+    write_checksums(path)
+    return path
+
+
+def settings(folder: Path, **checkpoints: object) -> TrainSettings:
+    own = CheckpointSettings(checkpoint_store=URL, **checkpoints)  # type: ignore[arg-type]
+    return TrainSettings(data=folder / "data", output=folder / "run", checkpoints=own)
+
+
+def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
+    store = CheckpointStore(URL)
+    assert store.steps() == []
+    path = checkpoint(tmp_path / "one", 7)
+    store.upload(path)
+    copy = store.download(7, tmp_path / "two")
+    assert store.steps() == [7]
+    assert {f.relative_to(path): f.read_bytes() for f in path.rglob("*") if f.is_file()} == {
+        f.relative_to(copy): f.read_bytes() for f in copy.rglob("*") if f.is_file()
+    }
+
+
+def test_what_was_not_written_to_the_end_is_no_checkpoint(
+    tmp_path: Path, memory: fsspec.AbstractFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = CheckpointStore(URL)
+    put: Callable[..., None] = memory.put_file
+    path = checkpoint(tmp_path, 7)
+    files = 3
+    for limit in range(files):
+        written = []
+
+        def failing(source: str, target: str, limit: int = limit, written: list[str] = written) -> None:
+            if len(written) == limit:
+                raise OSError("connection reset")
+            written.append(target)
+            put(source, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store._system, "put_file", failing)
+            with pytest.raises(TrainerError, match="memory://bucket/run cannot be written: connection reset"):
+                store.upload(path)
+        assert store.steps() == []
+    store.upload(path)
+    assert store.steps() == [7]
+
+
+def test_a_damaged_one_is_not_taken(tmp_path: Path, memory: fsspec.AbstractFileSystem) -> None:
+    store = CheckpointStore(URL)
+    for step in (1, 2):
+        store.upload(checkpoint(tmp_path / "one", step))
+    memory.pipe_file("/bucket/run/step-00000002/weights.bin", b"other")
+    with pytest.raises(TrainerError, match="step-00000002 is damaged"):
+        store.download(2, tmp_path / "two")
+    assert not list((tmp_path / "two").iterdir())
+    resolved = resolve_resume(settings(tmp_path, auto_resume=True), ONE_PROCESS)
+    assert resolved.checkpoints.resume
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000001"]
+
+
+def test_auto_resume_starts_where_there_is_nothing(tmp_path: Path) -> None:
+    assert not resolve_resume(settings(tmp_path, auto_resume=True), ONE_PROCESS).checkpoints.resume
+    assert resolve_resume(settings(tmp_path, resume=True), ONE_PROCESS).checkpoints.resume
+
+
+def test_old_ones_are_deleted_but_the_best(tmp_path: Path) -> None:
+    for step in range(1, 6):
+        mirror(settings(tmp_path, keep=2), checkpoint(tmp_path / "one", step), best_step=1)
+    assert CheckpointStore(URL).steps() == [5, 4, 1]
+
+
+def test_a_store_that_fails_is_a_warning(
+    tmp_path: Path, memory: fsspec.AbstractFileSystem, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(type(memory), "put_file", lambda *_: 1 / 0)
+    with caplog.at_level(logging.WARNING):
+        mirror(settings(tmp_path), checkpoint(tmp_path, 1), None)
+    assert "cannot be written: division by zero" in caplog.text
+    assert "on this machine alone" in caplog.text
+
+
+def test_no_such_storage() -> None:
+    with pytest.raises(UsageError, match="--checkpoint-store nowhere://x: nowhere:// is not known"):
+        CheckpointStore("nowhere://x")

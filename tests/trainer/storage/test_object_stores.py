@@ -1,0 +1,191 @@
+"""The whole way from text to training in an object store: fsspec's own in memory, and S3's protocol over HTTP.
+
+The server is moto's, in a process of its own (`make ray` installs it).
+"""
+
+import gzip
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import fsspec
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from shared.bpe import Tokenizer
+from trainer.errors import TrainerError
+from trainer.settings.encode import EncodeSettings
+from trainer.settings.train import TrainSettings
+from trainer.settings.vocab import VocabSettings
+from trainer.storage import remote_folder
+from trainer.storage.folder import StorageError
+from trainer.storage.remote import local_path, shown, url_of
+from trainer.storage.remote_folder import open_folder
+from trainer.text import remote_text
+from trainer.text.utf8 import CorpusError
+from trainer.tokenizer.train import train_tokenizer
+from trainer.tokens.dataset import open_training_data
+from trainer.tokens.encode import encode_files
+from trainer.tokens.token_file import TokenFile, TokenFileError
+from trainer.training.trainer import train
+
+END = "<|endoftext|>"
+NAMES = ("a.txt", "b.jsonl", "c.txt.gz", "d.parquet", "e.jsonl.zst")
+
+
+@pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.ray)])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Names below an empty folder of an object store."""
+    monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(remote_text, "_REQUEST_BYTES", 5000)
+    monkeypatch.setattr(remote_folder, "_BLOCK_BYTES", 1000)
+    base = "memory://bucket" if request.param == "memory" else request.getfixturevalue("s3")
+    folder = f"{base}/{tmp_path.name}"
+    return lambda name: Path(f"{folder}/{name}")
+
+
+@pytest.fixture
+def texts(text_file: Path, tmp_path: Path) -> Path:
+    """The toy language in every format."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    data = text_file.read_text(encoding="utf-8")
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in data.split(END)[:100])
+    (folder / "a.txt").write_text(data, encoding="utf-8")
+    (folder / "b.jsonl").write_text(lines)
+    (folder / "c.txt.gz").write_bytes(gzip.compress(data.encode()))
+    parquet.write_table(pyarrow.table({"text": data.split(END)[:80]}), folder / "d.parquet")
+    (folder / "e.jsonl.zst").write_bytes(bytes(pyarrow.compress(lines.encode(), "zstd", asbytes=True)))
+    return folder
+
+
+def upload(folder: Path, to: Path) -> None:
+    store, name = fsspec.core.url_to_fs(url_of(to))
+    for path in folder.iterdir():
+        store.pipe_file(f"{name}/{path.name}", path.read_bytes())
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    store, name = fsspec.core.url_to_fs(url_of(folder))
+    store.invalidate_cache()
+    return {Path(key).name: store.cat_file(key) for key in store.find(name)}
+
+
+def test_from_text_to_a_model(
+    store: Callable[[str], Path],
+    texts: Path,
+    tmp_path: Path,
+    settings: TrainSettings,
+    change: Callable[..., TrainSettings],
+) -> None:
+    """Byte for byte what is written from and to this machine's disk; then an interrupted upload, and training."""
+    upload(texts, store("in"))
+    vocabulary = VocabSettings(vocab_size=290)
+    train_tokenizer([texts], tmp_path / "tokenizer", vocabulary)
+    train_tokenizer([store("in")], store("tokenizer"), vocabulary)
+    found = contents(store("tokenizer"))
+    assert {*found} == {path.name for path in (tmp_path / "tokenizer").iterdir()}
+    assert found["tokenizer.json"] == (tmp_path / "tokenizer" / "tokenizer.json").read_bytes()
+    tokenizer = Tokenizer.from_files(tmp_path / "tokenizer")
+    options = EncodeSettings(val_fraction=0.1, shard_tokens=1500)
+    local = encode_files([texts / name for name in NAMES], tokenizer, tmp_path / "tokens", options)
+    report = encode_files([store(f"in/{name}") for name in NAMES], tokenizer, store("tokens"), options)
+    assert len(report.manifests["train"].shards) > 8
+    for name, manifest in report.manifests.items():
+        assert manifest.shards == local.manifests[name].shards
+        assert [source.hash for source in manifest.sources] == [s.hash for s in local.manifests[name].sources]
+        assert [source.path for source in manifest.sources] == [shown(store(f"in/{each}")) for each in NAMES]
+    for name, data in contents(store("tokens")).items():
+        assert name in {"train.json", "val.json"} or data == (tmp_path / "tokens" / name).read_bytes()
+    # The same command keeps what is whole and mends what is not.
+    filesystem, key = fsspec.core.url_to_fs(url_of(store("tokens")))
+    filesystem.pipe_file(f"{key}/train-00001.bin", b"damaged")
+    again = encode_files([store(f"in/{name}") for name in NAMES], tokenizer, store("tokens"), options)
+    assert again.parts_kept == len(report.manifests["train"].parts) - 1
+    assert again.manifests == report.manifests
+    model = train(change(settings, data=store("tokens"), output=tmp_path / "remote", max_steps=3))
+    other = train(change(settings, data=tmp_path / "tokens", output=tmp_path / "local", max_steps=3))
+    assert (model / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+    # Shards were copied and compared; one that is damaged there is refused, and a copy that is damaged here replaced.
+    [copy] = (tmp_path / "cache").rglob("train-00000.bin")
+    data = copy.read_bytes()
+    copy.write_bytes(b"x" * len(data))
+    open_training_data(store("tokens"))
+    assert copy.read_bytes() == data
+    copy.unlink()
+    filesystem.pipe_file(f"{key}/train-00000.bin", b"x" * len(data))
+    with pytest.raises(StorageError, match=r"train-00000\.bin is not what was written"):
+        open_training_data(store("tokens"))
+
+
+def test_an_interrupted_run_goes_on_in_the_store(store: Callable[[str], Path], texts: Path, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_vocab({bytes([byte]): byte for byte in range(256)}, [], [END])
+    upload(texts, store("in"))
+    inputs = [store("in/*.txt"), store("in/b.jsonl")]
+    options = EncodeSettings(shard_tokens=5000)
+    encode_files(inputs, tokenizer, store("whole"), options)
+
+    class KilledError(BaseException):
+        pass
+
+    calls = 0
+
+    def kill(_: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        encode_files(inputs, tokenizer, store("out"), options, progress=kill)
+    assert "train.json" not in contents(store("out"))
+    report = encode_files(inputs, tokenizer, store("out"), options)
+    assert report.parts_kept
+    assert contents(store("out")) == contents(store("whole"))
+    with pytest.raises(TokenFileError, match=r"out/train\.json exists"):
+        encode_files(inputs, tokenizer, store("out"), EncodeSettings())
+
+
+def test_what_is_not_there_is_said(store: Callable[[str], Path], tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"://bucket/.*/nothing\.txt cannot be read: there is no such file"):
+        encode_files([store("nothing.txt")], _bytes(), tmp_path)
+    with pytest.raises(StorageError, match="cannot be read: there is no such file or bucket"):
+        TokenFile.open(store("none"), "train")
+
+
+@pytest.mark.ray
+def test_errors_of_s3(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    with pytest.raises(StorageError, match=r"s3://none/out.* cannot be written: .*bucket"):
+        encode_files([tmp_path / "a.txt"], _bytes(), Path("s3://none/out"))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    fsspec.filesystem("s3").clear_instance_cache()
+    with pytest.raises(CorpusError, match=r"access is denied, or no credentials were found"):
+        encode_files([Path(f"{s3}/a.txt")], _bytes(), tmp_path / "out")
+    fsspec.filesystem("s3").clear_instance_cache()
+
+
+def test_libraries_that_are_not_installed_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    with pytest.raises(CorpusError, match=r"gs://a/b\.txt cannot be read: .*pip install 'ownlm\[gs\]'"):
+        encode_files([Path("gs://a/b.txt")], _bytes(), tmp_path)
+    with pytest.raises(TrainerError, match=r"zzz:// is not known; use a path, s3://"):
+        open_folder(Path("zzz://a/b"))
+
+
+def test_addresses_and_paths() -> None:
+    assert url_of(Path("s3://bucket/a b/c.txt")) == "s3://bucket/a b/c.txt"
+    assert url_of(Path("s3://bucket") / "c") == "s3://bucket/c"
+    for path in ("a/b", "/a", "C:/x", "file:///tmp/x", "a:b/c", "/s3:/x"):
+        assert url_of(Path(path)) is None
+    assert local_path(Path("file:///tmp/x")) == Path("/tmp/x")
+    assert local_path(Path("/tmp/x")) == Path("/tmp/x")
+
+
+def _bytes() -> Tokenizer:
+    return Tokenizer.from_vocab({bytes([byte]): byte for byte in range(256)}, [], [END])

@@ -1,0 +1,169 @@
+"""Checkpoints in an object store, for machines that share no disk.
+
+A checkpoint is complete where its list of checksums is, which is written last and deleted first.
+"""
+
+import logging
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from shared.system.checksums import CHECKSUMS_FILE
+from shared.system.folder_swap import remove
+from trainer.checkpoints.folders import checkpoint_path, checkpoint_step, checkpoints_by_step, is_intact
+from trainer.compute.processes import Processes
+from trainer.errors import TrainerError, UsageError
+from trainer.settings.train import TrainSettings
+from trainer.storage.remote import filesystem_of, store_errors
+
+logger = logging.getLogger(__name__)
+
+
+class CheckpointStore:
+    """A folder of checkpoints anywhere that fsspec reaches.
+
+    Args:
+        url: As in `s3://bucket/runs/first`.
+
+    Raises:
+        UsageError: There is no such kind of storage, or its package is not installed.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        try:
+            self._system, self._root = filesystem_of(self.url)
+        except OSError as error:
+            raise UsageError(f"--checkpoint-store {url}: {error.strerror}") from None
+
+    def steps(self) -> list[int]:
+        """The steps of the complete checkpoints, the newest first.
+
+        Raises:
+            TrainerError: The storage cannot be reached.
+        """
+        with self._errors("read"):
+            self._system.invalidate_cache()
+            found = self._system.glob(f"{self._root}/step-*/{CHECKSUMS_FILE}")
+        steps = (checkpoint_step(Path(name).parent) for name in found)
+        return sorted((step for step in steps if step is not None), reverse=True)
+
+    def upload(self, path: Path) -> None:
+        """Copy a checkpoint to the store.
+
+        Raises:
+            TrainerError: It failed; what is there of it is not taken for a checkpoint.
+        """
+        there = f"{self._root}/{path.name}"
+        with self._errors("written"):
+            if self._system.exists(there):
+                self._remove(there)
+            self._system.makedirs(there, exist_ok=True)
+            for file in sorted(path.rglob("*"), key=lambda file: (file == path / CHECKSUMS_FILE, file)):
+                if file.is_file():
+                    self._system.put_file(str(file), f"{there}/{file.relative_to(path).as_posix()}")
+
+    def download(self, step: int, folder: Path) -> Path:
+        """Copy a checkpoint to a local folder, where it appears as a whole.
+
+        Raises:
+            TrainerError: It failed, or the files are not what was written.
+        """
+        path = checkpoint_path(folder, step)
+        partial = path.with_name(f".{path.name}.partial")
+        remove(partial)
+        partial.mkdir(parents=True)
+        there = f"{self._root}/{path.name}"
+        try:
+            with self._errors("read"):
+                for name in self._system.find(there):
+                    file = partial / name.removeprefix(there).lstrip("/")
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    self._system.get_file(name, str(file))
+            if not is_intact(partial):
+                raise TrainerError(f"{self.url}/{path.name} is damaged: its files do not match its {CHECKSUMS_FILE}")
+            if path.exists():
+                shutil.rmtree(path)
+            partial.rename(path)
+        finally:
+            remove(partial)
+        logger.info("downloaded %s/%s", self.url, path.name)
+        return path
+
+    def delete_old(self, *, keep: int, spare: Iterable[int]) -> None:
+        """Delete all but the newest `keep` (0 deletes none) and those in `spare`.
+
+        Raises:
+            TrainerError: It failed.
+        """
+        for step in self.steps()[keep:] if keep else ():
+            if step not in spare:
+                with self._errors("deleted"):
+                    self._remove(f"{self._root}/{checkpoint_path(Path(), step).name}")
+
+    def _remove(self, there: str) -> None:
+        checksums = f"{there}/{CHECKSUMS_FILE}"
+        if self._system.exists(checksums):
+            self._system.rm_file(checksums)
+        self._system.rm(there, recursive=True)
+
+    @contextmanager
+    def _errors(self, done: str) -> Iterator[None]:
+        try:
+            with store_errors(self.url):
+                yield
+        except OSError as error:
+            raise TrainerError(f"{self.url} cannot be {done}: {error.strerror}") from error
+
+
+def fetch_newest(settings: TrainSettings, processes: Processes) -> None:
+    """Download the newest checkpoint of the store to each machine that lacks it; all processes call this.
+
+    Raises:
+        TrainerError: The storage cannot be reached.
+    """
+    url, folder = settings.checkpoints.checkpoint_store, settings.output / "checkpoints"
+    if url is None:
+        return
+    if processes.is_first_here:
+        store = CheckpointStore(url)
+        here = checkpoints_by_step(folder)
+        for step in store.steps():
+            if step in here and is_intact(here[step]):
+                break
+            try:
+                store.download(step, folder)
+                break
+            except TrainerError as error:
+                logger.warning("%s", error)
+    processes.barrier()
+
+
+def resolve_resume(settings: TrainSettings, processes: Processes) -> TrainSettings:
+    """The settings with `resume` as `auto_resume` decides, and the store's newest checkpoint here if it does.
+
+    Raises:
+        TrainerError: The storage cannot be reached.
+    """
+    checkpoints = settings.checkpoints
+    if not (checkpoints.resume or checkpoints.auto_resume):
+        return settings
+    fetch_newest(settings, processes)
+    there = bool(checkpoints_by_step(settings.output / "checkpoints"))
+    resume = checkpoints.resume or sum(processes.all_reduce([float(there)])) > 0
+    return replace(settings, checkpoints=replace(checkpoints, resume=resume))
+
+
+def mirror(settings: TrainSettings, path: Path, best_step: int | None) -> None:
+    """Copy a new checkpoint to the store, if there is one; a failure is a warning, since the next one may succeed."""
+    checkpoints = settings.checkpoints
+    if checkpoints.checkpoint_store is None:
+        return
+    try:
+        store = CheckpointStore(checkpoints.checkpoint_store)
+        store.upload(path)
+        store.delete_old(keep=checkpoints.keep, spare=[] if best_step is None else [best_step])
+    except TrainerError as error:
+        logger.warning("%s; the checkpoint is on this machine alone", error)

@@ -1,0 +1,135 @@
+"""Local copies of what is read again and again from an object store."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from shared.system.files import replaced_file, write_text
+from trainer.storage.folder import StorageError
+from trainer.storage.remote import filesystem_of, local_path, store_errors, url_of
+
+_CHECKED = ".checked.json"
+_LARGEST_SMALL = 256 << 20
+
+
+def cache_folder() -> Path:
+    """Where copies are kept: OWNLM_CACHE_DIR, else ownlm in the user's folder for caches."""
+    if given := os.environ.get("OWNLM_CACHE_DIR"):
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ownlm"
+
+
+def local_copy(path: Path) -> Path:
+    """A folder on this machine with the small files of a folder in an object store, such as a tokenizer and manifests.
+
+    They are copied again at each call. Of a single file, that file.
+
+    Raises:
+        StorageError: It cannot be read.
+    """
+    url = url_of(path)
+    if url is None:
+        return local_path(path)
+    with _errors(url):
+        store, name = filesystem_of(url)
+        store.invalidate_cache()
+        if store.isfile(name):
+            folder = _folder_of(url.rpartition("/")[0])
+            with replaced_file(folder / path.name) as temporary:
+                store.get_file(name, str(temporary))
+            return folder / path.name
+        folder = _folder_of(url)
+        files = {key[len(name) :].strip("/"): info for key, info in store.find(name, detail=True).items()}
+        if not files:
+            raise FileNotFoundError(f"{name} has no files")
+        for file, info in files.items():
+            if file.endswith((".json", ".jinja", ".txt", ".model")) and int(info["size"]) <= _LARGEST_SMALL:
+                with replaced_file(folder / file) as temporary:
+                    store.get_file(f"{name}/{file}", str(temporary))
+    return folder
+
+
+def fill(path: Path, hashes: Mapping[str, str], hash_of: Callable[[Path], str]) -> Path:
+    """The local copy of a folder in an object store, with these files in it, each copied once and compared.
+
+    Of several processes one copies, and the others wait.
+
+    Args:
+        path: The folder in the object store.
+        hashes: What the files must have, by their names.
+        hash_of: Computes that.
+
+    Raises:
+        StorageError: A file cannot be read, is not what was written, or there is no room for all.
+    """
+    url = url_of(path)
+    assert url is not None
+    folder = _folder_of(url)
+    with _errors(url), _locked(folder):
+        store, name = filesystem_of(url)
+        checked = _read_checked(folder)
+        missing = [file for file in hashes if checked.get(file) != [hashes[file], *_stamp(folder / file)]]
+        _check_room(folder, url, sum(int(store.info(f"{name}/{file}")["size"]) for file in missing))
+        for file in missing:
+            if not (folder / file).exists() or hash_of(folder / file) != hashes[file]:
+                with replaced_file(folder / file) as temporary:
+                    store.get_file(f"{name}/{file}", str(temporary))
+                    if hash_of(temporary) != hashes[file]:
+                        raise StorageError(f"{url}/{file} is not what was written: its manifest has another hash")
+            checked[file] = [hashes[file], *_stamp(folder / file)]
+            write_text(folder / _CHECKED, json.dumps(checked))
+    return folder
+
+
+def _folder_of(url: str) -> Path:
+    folder = cache_folder() / "objects" / hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _read_checked(folder: Path) -> dict[str, list[object]]:
+    try:
+        content = json.loads((folder / _CHECKED).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _stamp(file: Path) -> list[int]:
+    """What changes with a file's content."""
+    try:
+        status = file.stat()
+    except OSError:
+        return []
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _check_room(folder: Path, url: str, size: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise StorageError(
+            f"{url} is copied to {folder}, which needs {size / 1e9:.1f} GB and has {free / 1e9:.1f} GB free; name "
+            "another place with OWNLM_CACHE_DIR"
+        )
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    import fcntl
+
+    with (folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _errors(url: str) -> Iterator[None]:
+    try:
+        with store_errors(url):
+            yield
+    except OSError as error:
+        raise StorageError(f"{url} cannot be read: {error.strerror}") from None

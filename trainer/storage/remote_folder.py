@@ -1,0 +1,115 @@
+"""A folder in an object store."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from trainer.storage.folder import Folder, LocalFolder, StorageError
+from trainer.storage.remote import filesystem_of, local_path, store_errors, url_of
+
+_BLOCK_BYTES = 8 << 20
+
+
+def open_folder(path: Path) -> Folder:
+    """A folder, wherever it is.
+
+    Raises:
+        StorageError: The library for its object store is not installed.
+    """
+    url = url_of(path)
+    return LocalFolder(local_path(path)) if url is None else RemoteFolder(url)
+
+
+class RemoteFolder:
+    """A folder in an object store. An object appears when all of it was sent.
+
+    No lock keeps two jobs from writing to the same one.
+
+    Args:
+        url: Its address.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        with self._errors("", "used"):
+            self._store, self._name = filesystem_of(self._url)
+
+    def __str__(self) -> str:
+        return self._url
+
+    def path(self, name: str) -> str:
+        """As in `Folder`."""
+        return f"{self._url}/{name}" if name else self._url
+
+    def exists(self, name: str) -> bool:
+        """As in `Folder`."""
+        with self._errors(name, "read"):
+            self._store.invalidate_cache()
+            return bool(self._store.isfile(self._key(name)))
+
+    def names(self, below: str) -> list[str]:
+        """As in `Folder`."""
+        with self._errors(below, "read"):
+            self._store.invalidate_cache()
+            try:
+                found = self._store.ls(self._key(below), detail=True)
+            except FileNotFoundError:
+                return []
+            return sorted(Path(each["name"]).name for each in found if each["type"] == "file")
+
+    def read(self, name: str) -> bytes:
+        """As in `Folder`."""
+        with self._errors(name, "read"):
+            return self._store.cat_file(self._key(name))  # type: ignore[no-any-return]
+
+    def blocks(self, name: str) -> Iterator[bytes]:
+        """As in `Folder`."""
+        with self._errors(name, "read"):
+            size = int(self._store.info(self._key(name))["size"])
+            for begin in range(0, size, _BLOCK_BYTES):
+                yield self._store.cat_file(self._key(name), start=begin, end=min(size, begin + _BLOCK_BYTES))
+
+    def write(self, name: str, content: bytes) -> None:
+        """As in `Folder`."""
+        with self._errors(name, "written"):
+            self._store.pipe_file(self._key(name), content)
+
+    def put(self, file: Path, name: str) -> None:
+        """As in `Folder`."""
+        with self._errors(name, "written"):
+            self._store.put_file(str(file), self._key(name))
+        file.unlink()
+
+    def remove(self, name: str) -> None:
+        """As in `Folder`."""
+        with self._errors(name, "deleted"):
+            self._store.invalidate_cache()
+            if self._store.exists(self._key(name)):
+                self._store.rm_file(self._key(name))
+
+    @contextmanager
+    def scratch(self, below: str) -> Iterator[Path]:  # noqa: ARG002 - nothing of it is in the store
+        """As in `Folder`: a temporary folder of this machine, which must have room for a shard."""
+        with tempfile.TemporaryDirectory(prefix="ownlm-") as path:
+            yield Path(path)
+
+    @contextmanager
+    def local(self, names: Sequence[str]) -> Iterator[Path]:
+        """As in `Folder`: copies of them."""
+        with tempfile.TemporaryDirectory(prefix="ownlm-") as path:
+            for name in names:
+                with self._errors(name, "read"):
+                    self._store.get_file(self._key(name), str(Path(path, name)))
+            yield Path(path)
+
+    def _key(self, name: str) -> str:
+        return f"{self._name}/{name}" if name else self._name
+
+    @contextmanager
+    def _errors(self, name: str, done: str) -> Iterator[None]:
+        try:
+            with store_errors(self.path(name)):
+                yield
+        except OSError as error:
+            raise StorageError(f"{self.path(name)} cannot be {done}: {error.strerror}") from None
