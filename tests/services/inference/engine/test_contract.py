@@ -261,7 +261,7 @@ def test_a_model_process_that_dies_is_replaced(served: Served) -> None:
         except httpx.RemoteProtocolError:
             pass
     wait_until(lambda: served.metric("ownlm_engine_restarts_total") == 1)
-    wait_until(lambda: httpx.get(f"{served.process.url}/readyz").status_code == 200)
+    wait_until(lambda: httpx.get(f"{served.process.url}/readyz").status_code == 200, timeout=500)
     assert served.choice(max_tokens=2, ignore_eos=True)["finish_reason"] == "length"
 
 
