@@ -14,7 +14,7 @@ def test_data_files_are_listed() -> None:
     command = ["git", "ls-files", "shared", "services", "trainer"]
     for name in subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split():
         path = PurePosixPath(name)
-        if path.suffix == ".py" or path.name in NOT_INSTALLED:
+        if path.suffix in {".py", ".Dockerfile"} or path.name in NOT_INSTALLED:
             continue
         assert _is_listed(path, patterns), f"{name} is not installed: list it under [tool.setuptools.package-data]"
 

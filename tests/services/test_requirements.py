@@ -15,7 +15,7 @@ from shared.bpe import kernels as bpe_kernels
 from shared.kernels import object_file
 
 ROOT = Path(__file__).resolve().parents[2]
-OF_THE_TRAINER = {"cyclopts", "matplotlib", "pyarrow", "pyyaml", "rich", "sympy", "torch"}
+OF_THE_TRAINER = {"cyclopts", "fsspec", "matplotlib", "pyarrow", "pyyaml", "rich", "sympy", "torch", "xxhash"}
 OF_THE_MODEL = {"jinja2", "psutil", "safetensors"}
 COMPILER = {"llvmlite", "numba"}
 # Imported by every Python that finds it first in its path.
