@@ -58,7 +58,7 @@ gpu: export OMP_NUM_THREADS = 1
 gpu: export TRITON_INTERPRET = 1
 
 gpu: $(VENV)/.gpu
-	$(BIN)/pytest -m triton tests/services/inference/engine/runner/torch
+	$(BIN)/pytest -m triton tests/services/inference/engine
 
 observe: $(VENV)/.observe
 	@command -v promtool >/dev/null || { echo "make observe needs Prometheus: apt-get install prometheus" >&2; exit 1; }

@@ -4,16 +4,16 @@ The last lines are the constants of the model in docs/how-to/a-terabyte-of-text.
 """
 
 import argparse
+import math
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-import ray
-
 from shared.bpe import Tokenizer, train_bpe
-from shared.bpe.training import TextFile, TrainingConfig, count_part
+from shared.bpe.training import PartCounts, TextFile, TrainingConfig, count_part
 from shared.bpe.training.counter import counter_for
 from shared.bpe.training.memory import MemoryBudget
 from shared.bpe.training.spill import SpilledRuns
@@ -31,8 +31,12 @@ def main() -> None:
     parser.add_argument("--text", type=Path, default=Path("../shared/data/owt/owt_sample.txt"))
     parser.add_argument("--size", type=int, default=240, help="megabytes, of copies of the text")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--model", action="store_true", help="only the constants of one core and the model")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    if options.model:
+        constants(options.text)
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sample = options.text.read_bytes()
@@ -41,13 +45,14 @@ def main() -> None:
             for _ in range(-(-options.size * 1_000_000 // len(sample))):
                 file.write(sample)
         tokenizer = train_bpe([sample[:4_000_000].decode(errors="ignore")], 8192, special_tokens=[SEPARATOR]).tokenizer
+        import ray
+
         ray.init(num_cpus=options.workers, object_store_memory=200 << 20, log_to_driver=False)
         compare(
             "encode", path, options, lambda kind, n: encode(path, tokenizer, folder / f"e-{kind}-{n}", kind, options)
         )
         compare("vocab", path, options, lambda kind, n: vocab(path, folder / f"v-{kind}-{n}", kind, options))
         ray.shutdown()
-        constants(options.text)
 
 
 def compare(name: str, path: Path, options: argparse.Namespace, run: Callable[[str | None, int], float]) -> None:
@@ -80,22 +85,89 @@ def vocab(path: Path, output: Path, kind: str | None, options: argparse.Namespac
 
 
 def constants(sample: Path) -> None:
-    """What a part's counts take, and how fast they are joined."""
+    """Measure one core, by processor time, and print the constants and what follows for a terabyte."""
     config = TrainingConfig(300, [SEPARATOR])
-    counts = count_part(TextFile(sample), config)
-    size = sum(entries.nbytes + arena.nbytes for entries, arena in counts.tables)
-    pretokens = sum(len(entries) // 3 for entries, _ in counts.tables)
-    with tempfile.TemporaryDirectory() as folder:
-        counter = counter_for(config, MemoryBudget(None), SpilledRuns(Path(folder)), threads=1)
-        counts.add_to(counter)
+    data = sample.read_bytes()
+    with tempfile.TemporaryDirectory() as name:
+        half = Path(name) / "half.txt"
+        half.write_bytes(data[: data.rfind(SEPARATOR.encode(), 0, len(data) // 2)])
+        rest = Path(name) / "rest.txt"
+        rest.write_bytes(data[half.stat().st_size :])
+        count_part(TextFile(half), config)  # loads what is compiled
         begin = time.process_time()
-        for _ in range(20):
-            counts.add_to(counter)
-        seconds = (time.process_time() - begin) / 20
-    print(
-        f"counts of {counts.bytes_counted / 1e6:.0f} MB: {pretokens:,} pretokens in {size / 1e6:.1f} MB, joined at "
-        f"{pretokens / seconds / 1e6:.1f} M pretokens/s"
-    )
+        whole = count_part(TextFile(sample), config)
+        counting = len(data) / (time.process_time() - begin)
+        halves = [count_part(TextFile(path), config) for path in (half, rest)]
+        seconds = []
+        for _ in range(5):
+            counter = counter_for(config, MemoryBudget(None), SpilledRuns(Path(name)), threads=1)
+            halves[0].add_to(counter)
+            begin = time.process_time()
+            halves[1].add_to(counter)
+            seconds.append(time.process_time() - begin)
+        joining = distinct(halves[1]) / min(seconds)
+        tokenizer = train_bpe([data[:4_000_000].decode(errors="ignore")], 8192, special_tokens=[SEPARATOR]).tokenizer
+        tokenizer.warm_up()
+        begin = time.process_time()
+        encode_files([sample], tokenizer, Path(name) / "tokens", EncodeSettings(threads=1))
+        encoding = len(data) / (time.process_time() - begin)
+    exponent = math.log2(distinct(whole) / distinct(halves[0]))  # Heaps' law
+    constants = Constants(counting, encoding, joining, distinct(whole) / len(data) ** exponent, exponent)
+    print(constants)
+    for nodes in (2, 16, 128):
+        print(terabyte(constants, nodes))
+
+
+def distinct(counts: PartCounts) -> int:
+    """Pretokens of a part."""
+    return sum(len(entries) // 3 for entries, _ in counts.tables)
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Bytes a second of counting and encoding on one core, pretokens a second of joining, and Heaps' law."""
+
+    counting: float
+    encoding: float
+    joining: float
+    heaps_factor: float
+    heaps_exponent: float
+
+    def __str__(self) -> str:
+        return (
+            f"one core counts {self.counting / 1e6:.0f} MB/s, encodes {self.encoding / 1e6:.0f} MB/s, joins "
+            f"{self.joining / 1e6:.0f} M pretokens/s; n bytes have {self.heaps_factor:.2f} n^{self.heaps_exponent:.2f} "
+            f"pretokens: {self.pretokens(PART):,.0f} in {PART / 1e6:.0f} MB"
+        )
+
+    def pretokens(self, size: float) -> float:
+        """Distinct pretokens of so many bytes."""
+        return float(self.heaps_factor * size**self.heaps_exponent)
+
+
+SIZE, PART = 1e12, 128e6
+CORES, NETWORK, DOLLARS = 32, 3e9, 1.5  # of a node: cores, bytes a second, price an hour
+ENTRY_BYTES = 26  # of a pretoken's count on its way
+TOKEN_BYTES = 2 / 4.4  # of token files for each byte of text
+
+
+def terabyte(constants: Constants, nodes: int) -> str:
+    """Seconds for each stage: the slowest of what runs at the same time, and what comes after."""
+    joined = SIZE / PART * constants.pretokens(PART)
+    counting = {
+        "counting": SIZE / (nodes * CORES * constants.counting),
+        "reading": SIZE / (nodes * NETWORK),
+        "joining": joined / constants.joining,
+        "network of the first node": joined * ENTRY_BYTES / NETWORK,
+    }
+    encoding = {
+        "encoding": SIZE / (nodes * CORES * constants.encoding),
+        "reading and writing": SIZE * (1 + TOKEN_BYTES) / (nodes * NETWORK),
+    }
+    stages = [max(stage.items(), key=lambda item: item[1]) for stage in (counting, encoding)]
+    hours = sum(seconds for _, seconds in stages) / 3600
+    text = ", ".join(f"{seconds / 60:.1f} min (bound: {name})" for name, seconds in stages)
+    return f"{nodes} nodes: {text}; {nodes * hours * DOLLARS:.2f} $"
 
 
 if __name__ == "__main__":

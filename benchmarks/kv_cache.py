@@ -19,7 +19,8 @@ from benchmarks.engine_step import CONFIG, Contest, take_turns
 from benchmarks.host import describe_machine, installed_versions
 from services.inference.engine.runner.cpu.kernels.layout import Weights
 from services.inference.engine.runner.cpu.panels import KINDS, KV_KINDS
-from services.inference.engine.runner.cpu.runner import CpuRunner, block_bytes
+from services.inference.engine.runner.cpu.runner import CpuRunner
+from services.inference.engine.runner.cpu.sizes import block_bytes
 from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.runner.cpu.weights import pack_weights
 from services.inference.engine.runner.protocol import Segment

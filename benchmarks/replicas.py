@@ -1,8 +1,8 @@
 """Three replicas behind the proxy, by consistent hashing and in turn: `python -m benchmarks.replicas`.
 
 Conversations as token ids: each turn repeats all that was said before and adds to it. All conversations of a round say
-their first turn, then their second one, and so on, each to the replica that the proxy chooses; the cache of a replica
-has room for a third of them.
+their first turn, then in another order their second one, and so on, each to the replica that the proxy chooses. The
+cache of a replica has room for somewhat more than a third of them.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def main() -> None:
                 seen = _round(replica, port, ports, _conversations(random))
                 if round_:  # the first one warms up
                     rows[name].append(seen)
-    header = ("policy", "prefix hit rate", "requests/s", "first token, ms")
+    header = ("policy", "prefix hit rate", "requests/s", "first token, ms", "processor ms a request")
     body = [
         (
             name,
@@ -75,7 +75,7 @@ def main() -> None:
     print(json.dumps(rows))
 
 
-_FORMS = (".3f", ".1f", ".0f")
+_FORMS = (".3f", ".1f", ".0f", ".1f")
 
 
 def _replica(folder: Path) -> Contestant:
@@ -138,29 +138,47 @@ def _proxy(replica_ports: Sequence[int], balance: str) -> Iterator[int]:
 
 
 def _conversations(random: np.random.Generator) -> list[list[int]]:
-    """Prompts in the order in which they are asked: the first turn of all conversations, then the second one."""
+    """Prompts in the order in which they are asked: the first turn of all conversations, then the second one.
+
+    In one order, round robin would bring each to the same replica each time: three divides the number of conversations.
+    """
     longest = FIRST_TOKENS + (TURNS - 1) * ADDED_TOKENS
     ids = random.integers(0, 9000, (CONVERSATIONS, longest)).tolist()
-    return [one[: FIRST_TOKENS + turn * ADDED_TOKENS] for turn in range(TURNS) for one in ids]
+    orders = [random.permutation(CONVERSATIONS).tolist() for _ in range(TURNS)]
+    return [ids[index][: FIRST_TOKENS + turn * ADDED_TOKENS] for turn, order in enumerate(orders) for index in order]
 
 
 def _round(replica: Contestant, port: int, ports: Sequence[int], prompts: list[list[int]]) -> tuple[float, ...]:
-    """The hit rate, requests a second, and the median time to the first token in milliseconds."""
-    before = _prefix_tokens(ports)
+    """The hit rate, requests a second, milliseconds to the first token (median) and of processors for each request."""
+    before = _counters(ports)
     bodies: list[dict[str, Any]] = [replica.body(prompt, seed=1) for prompt in prompts]
     seen = measure(port, replica.path, bodies[::-1], clients=CLIENTS, count_tokens=replica.count_tokens)
-    looked_up, hit = (now - then for now, then in zip(_prefix_tokens(ports), before, strict=True))
-    return hit / looked_up, seen.tokens_per_second / NEW_TOKENS, seen.first_token_ms
-
-
-def _prefix_tokens(ports: Sequence[int]) -> tuple[float, float]:
-    """Tokens looked up in the replicas' prefix caches, and those found."""
-    pages = [urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode() for port in ports]
-    looked_up, hit = (
-        sum(float(re.search(rf"^{name}_total (\S+)", page, re.MULTILINE)[1]) for page in pages)  # type: ignore[index]
-        for name in ("ownlm_prefix_tokens_looked_up", "ownlm_prefix_tokens_hit")
+    looked_up, hit, *processor = (now - then for now, then in zip(_counters(ports), before, strict=True))
+    return (
+        hit / looked_up,
+        seen.tokens_per_second / NEW_TOKENS,
+        seen.first_token_ms,
+        1000 * sum(processor) / len(prompts),
     )
-    return looked_up, hit
+
+
+_COUNTERS = (
+    "ownlm_prefix_tokens_looked_up_total",
+    "ownlm_prefix_tokens_hit_total",
+    "process_cpu_seconds_total",
+    "ownlm_model_process_cpu_seconds_total",
+)
+
+
+def _counters(ports: Sequence[int]) -> list[float]:
+    """The sums of `_COUNTERS` over the replicas."""
+    sums = dict.fromkeys(_COUNTERS, 0.0)
+    for port in ports:
+        page = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+        for name, value in re.findall(r"^(\w+) (\S+)$", page, re.MULTILINE):
+            if name in sums:
+                sums[name] += float(value)
+    return [*sums.values()]
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 import re
 
+from shared.bpe.errors import TokenizerError
+
 SPACE_MARK = "\u2581"
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 BYTE_PIECES = tuple(f"<0x{byte:02X}>" for byte in range(256))
@@ -17,5 +19,12 @@ def to_piece(token: bytes) -> str:
 
 
 def from_piece(piece: str) -> bytes:
-    """The bytes of a piece, with spaces for U+2581."""
-    return piece.replace(SPACE_MARK, " ").encode()
+    """The bytes of a piece, with spaces for U+2581.
+
+    Raises:
+        TokenizerError: It holds a lone surrogate.
+    """
+    try:
+        return piece.replace(SPACE_MARK, " ").encode()
+    except UnicodeEncodeError:
+        raise TokenizerError(f"{piece!r} holds half of a UTF-16 pair, which is no character") from None

@@ -224,16 +224,22 @@ class Tokenizer:
         )
 
     def encode_documents(
-        self, data: bytes | memoryview, separator: str | None, dtype: npt.DTypeLike = np.uint32
+        self,
+        data: bytes | memoryview,
+        separator: str | None,
+        dtype: npt.DTypeLike = np.uint32,
+        *,
+        continues: bool = False,
     ) -> "npt.NDArray[np.unsignedinteger[Any]]":
-        """The ids of UTF-8 bytes: `encode` with only the separator allowed, without decoding them to a string.
+        """The ids of documents in UTF-8: `encode` of each, and the separator between them, without making strings.
 
         Args:
             data: Valid UTF-8.
             separator: A special token that is recognized in the text; None if none is.
             dtype: The type of the ids.
+            continues: Whether this continues other text, as `Chunker.parts` says.
         """
-        return self._text_encoder.encode_documents(data, separator, dtype)
+        return self._text_encoder.encode_documents(data, separator, dtype, continues=continues)
 
     @property
     def can_split_bytes(self) -> bool:
@@ -260,8 +266,12 @@ class Tokenizer:
         >>> [*tokenizer.encode_iterable(["Hel", "lo wor", "ld"])] == tokenizer.encode("Hello world")
         True
         """
-        for chunk in self.chunker(allowed_special=allowed_special).chunks(blocks):
-            yield from self.encode(chunk, allowed_special=allowed_special)
+        begun = False
+        for chunk, follows_text in self.chunker(allowed_special=allowed_special).parts(blocks):
+            continues = follows_text or (begun and self.vocabulary.only_first)
+            ids = self._text_encoder.encode(chunk, allowed_special, add_special_tokens=False, continues=continues)
+            begun = True
+            yield from ids.tolist()
 
     def encode_with_offsets(
         self, text: str, *, allowed_special: AllowedSpecial = (), add_special_tokens: bool = False

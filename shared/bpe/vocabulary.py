@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 import orjson
 
@@ -18,6 +19,8 @@ INVALID_UTF8_BYTES = frozenset([0xC0, 0xC1, *range(0xF5, 0x100)])
 # Limits of the tables for encoding (see `kernels.tables`): eight times the largest vocabularies known.
 MAX_ID = (1 << 21) - 3
 MAX_MERGES = (1 << 22) - 1
+# Beginnings of characters of three and four bytes, which the tables give ids of their own.
+_MAX_PARTS = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -194,9 +197,10 @@ class Vocabulary:
         if not self.tokens:
             raise TokenizerError("the vocabulary has no tokens")
         last = max((*self.spelled, *(token.id for token in self.added)))
-        if last > MAX_ID or len(self.merges) > MAX_MERGES:
+        most = MAX_ID - _MAX_PARTS if self.byte_tokens else MAX_ID
+        if last > most or len(self.merges) > MAX_MERGES:
             raise TokenizerError(
-                f"ids up to {MAX_ID} and {MAX_MERGES} merges are supported; found the id {last} and {len(self.merges)} "
+                f"ids up to {most} and {MAX_MERGES} merges are supported; found the id {last} and {len(self.merges)} "
                 "merges"
             )
 
@@ -249,6 +253,12 @@ class Vocabulary:
             return True
 
     def _check_merges(self) -> None:
+        unknown = {*chain.from_iterable(self.merges)} - self.tokens.keys()
+        if unknown:
+            rank, pair = next((rank, pair) for rank, pair in enumerate(self.merges) if not unknown.isdisjoint(pair))
+            raise TokenizerError(
+                f"merge {rank} joins the ids {pair[0]} and {pair[1]}, of which one is no ordinary token"
+            )
         if -1 in self.merged:
             rank = self.merged.index(-1)
             left, right = map(self.tokens.__getitem__, self.merges[rank])

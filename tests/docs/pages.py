@@ -1,7 +1,8 @@
 """The pages of docs/ and the examples in them, and how a page's commands are run.
 
 A comment on the line before an example says what is different about it:
-`<!-- test: skip, REASON -->` does not run it, `<!-- test: background -->` starts a service that the next examples call,
+`<!-- test: skip, REASON -->` does not run it, `<!-- test: needs PACKAGE -->` only where the package is installed,
+`<!-- test: background -->` starts a service that the next examples call,
 `<!-- test: output -->` (a `text` block) demands its lines in what the example before it printed.
 A Python example that begins with `# NAME.py` is written to that file; any other is run. A command in a cell of a table
 (`python -m MODULE ARGUMENTS`, one for each row) is an example too.
@@ -16,6 +17,7 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,6 +91,8 @@ def run_page(page: Path, folder: Path, *, small: bool, until: str = "") -> None:
         printed = ""
         for example in examples(page):
             if example.marker.startswith("skip"):
+                continue
+            if example.marker.startswith("needs ") and find_spec(example.marker.split()[1]) is None:
                 continue
             text = example.text.replace(_ADDRESS, f"127.0.0.1:{port}")
             if example.marker == "output":

@@ -5,7 +5,8 @@ A checkpoint is complete where its list of checksums is, which is written last a
 
 import logging
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from trainer.checkpoints.folders import checkpoint_path, checkpoint_step, checkp
 from trainer.compute.processes import Processes
 from trainer.errors import TrainerError, UsageError
 from trainer.settings.train import TrainSettings
+from trainer.storage.remote import filesystem_of, store_errors
 
 logger = logging.getLogger(__name__)
 
@@ -30,13 +32,11 @@ class CheckpointStore:
     """
 
     def __init__(self, url: str) -> None:
-        from fsspec.core import url_to_fs
-
         self.url = url.rstrip("/")
         try:
-            self._system, self._root = url_to_fs(self.url, use_listings_cache=False)
-        except (ImportError, ValueError) as error:
-            raise UsageError(f"--checkpoint-store {url}: {error}") from None
+            self._system, self._root = filesystem_of(self.url)
+        except OSError as error:
+            raise UsageError(f"--checkpoint-store {url}: {error.strerror}") from None
 
     def steps(self) -> list[int]:
         """The steps of the complete checkpoints, the newest first.
@@ -44,10 +44,9 @@ class CheckpointStore:
         Raises:
             TrainerError: The storage cannot be reached.
         """
-        try:
+        with self._errors("read"):
+            self._system.invalidate_cache()
             found = self._system.glob(f"{self._root}/step-*/{CHECKSUMS_FILE}")
-        except Exception as error:  # what they raise depends on the storage
-            raise self._failed("read", error) from error
         steps = (checkpoint_step(Path(name).parent) for name in found)
         return sorted((step for step in steps if step is not None), reverse=True)
 
@@ -58,15 +57,13 @@ class CheckpointStore:
             TrainerError: It failed; what is there of it is not taken for a checkpoint.
         """
         there = f"{self._root}/{path.name}"
-        try:
+        with self._errors("written"):
             if self._system.exists(there):
                 self._remove(there)
             self._system.makedirs(there, exist_ok=True)
             for file in sorted(path.rglob("*"), key=lambda file: (file == path / CHECKSUMS_FILE, file)):
                 if file.is_file():
                     self._system.put_file(str(file), f"{there}/{file.relative_to(path).as_posix()}")
-        except Exception as error:
-            raise self._failed("written", error) from error
 
     def download(self, step: int, folder: Path) -> Path:
         """Copy a checkpoint to a local folder, where it appears as a whole.
@@ -80,19 +77,18 @@ class CheckpointStore:
         partial.mkdir(parents=True)
         there = f"{self._root}/{path.name}"
         try:
-            for name in self._system.find(there):
-                file = partial / name.removeprefix(there).lstrip("/")
-                file.parent.mkdir(parents=True, exist_ok=True)
-                self._system.get_file(name, str(file))
-        except Exception as error:
+            with self._errors("read"):
+                for name in self._system.find(there):
+                    file = partial / name.removeprefix(there).lstrip("/")
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    self._system.get_file(name, str(file))
+            if not is_intact(partial):
+                raise TrainerError(f"{self.url}/{path.name} is damaged: its files do not match its {CHECKSUMS_FILE}")
+            if path.exists():
+                shutil.rmtree(path)
+            partial.rename(path)
+        finally:
             remove(partial)
-            raise self._failed("read", error) from error
-        if not is_intact(partial):
-            remove(partial)
-            raise TrainerError(f"{self.url}/{path.name} is damaged: its files do not match its {CHECKSUMS_FILE}")
-        if path.exists():
-            shutil.rmtree(path)
-        partial.rename(path)
         logger.info("downloaded %s/%s", self.url, path.name)
         return path
 
@@ -102,12 +98,10 @@ class CheckpointStore:
         Raises:
             TrainerError: It failed.
         """
-        try:
-            for step in self.steps()[keep:] if keep else ():
-                if step not in spare:
+        for step in self.steps()[keep:] if keep else ():
+            if step not in spare:
+                with self._errors("deleted"):
                     self._remove(f"{self._root}/{checkpoint_path(Path(), step).name}")
-        except OSError as error:
-            raise self._failed("deleted", error) from error
 
     def _remove(self, there: str) -> None:
         checksums = f"{there}/{CHECKSUMS_FILE}"
@@ -115,8 +109,13 @@ class CheckpointStore:
             self._system.rm_file(checksums)
         self._system.rm(there, recursive=True)
 
-    def _failed(self, done: str, error: Exception) -> TrainerError:
-        return TrainerError(f"{self.url} cannot be {done}: {type(error).__name__}: {error}")
+    @contextmanager
+    def _errors(self, done: str) -> Iterator[None]:
+        try:
+            with store_errors(self.url):
+                yield
+        except OSError as error:
+            raise TrainerError(f"{self.url} cannot be {done}: {error.strerror}") from error
 
 
 def fetch_newest(settings: TrainSettings, processes: Processes) -> None:

@@ -27,6 +27,7 @@ from trainer.console.progress import NewBar
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
 from trainer.settings.clean import CleanSettings
+from trainer.storage.remote import url_of
 from trainer.text.sections import Section, divide
 from trainer.text.sizes import size_of
 
@@ -66,6 +67,8 @@ def clean_files(
     if settings.near_duplicates < 1:
         check_installed()
     load_filters(settings.filter)
+    if (url := url_of(output)) is not None:
+        raise UsageError(f"--output {url}: clean writes to a folder of this machine; copy it to the store afterwards")
     corpus = Corpus(tuple(paths), settings, settings.workers or available_processors())
     for given in corpus.inputs:
         if given.content.version is None:

@@ -57,6 +57,7 @@ def encode(
     """
     from trainer.components.extension import open_tokenizer
     from trainer.storage.cache import local_copy
+    from trainer.storage.remote import url_of
 
     tokenizer = local_copy(tokenizer)
     load = partial(open_tokenizer, tokenizer, extend_tokens)
@@ -71,6 +72,8 @@ def encode(
         raise UsageError("--dtype is for an array of token ids that is named with --manifest-for")
     if output is None:
         raise UsageError("name the directory for the token files with --output")
+    if profile and url_of(output) is not None:
+        raise UsageError("--profile writes beside the token files, which must be on this machine then")
     _encode(files or [], tokenizer, load, output, settings, profile=profile)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from shared.system.stages import no_stage
+from trainer.errors import UsageError
 from trainer.settings.vocab import VocabSettings
 
 logger = logging.getLogger(__name__)
@@ -34,9 +35,12 @@ def vocab(
     """
     from trainer.console.progress import progress
     from trainer.runs.profile import Profile
+    from trainer.storage.remote import shown, url_of
     from trainer.text.sources import total_size
     from trainer.tokenizer.train import train_tokenizer
 
+    if profile and url_of(output) is not None:
+        raise UsageError("--profile writes beside the tokenizer, which must be on this machine then")
     begin = time.monotonic()
     measured = Profile("vocab", "bytes") if profile else None
     with progress() as new_bar:
@@ -62,4 +66,4 @@ def vocab(
         logger.warning("%s U+FFFD characters replace bytes that are not UTF-8", f"{report.training.replaced_bytes:,}")
     for line in report.lines():
         logger.info("%s", line)
-    logger.info("%s: %s tokens in %.1f s", output, f"{report.reached_size:,}", time.monotonic() - begin)
+    logger.info("%s: %s tokens in %.1f s", shown(output), f"{report.reached_size:,}", time.monotonic() - begin)

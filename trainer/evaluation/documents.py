@@ -172,23 +172,25 @@ class DocumentReader:
     def _read_text(self, name: str, text: Source) -> Iterator[Part]:
         """Documents are what is between separators; after the last one there is none unless text follows."""
         is_open = False
-        for piece in self._blocks(text.name, text_blocks(text, self.separator, self.errors, self.memory.part)):
+        blocks = text_blocks(text, self.separator, self.errors, self.memory.part)
+        for piece, continues in self._blocks(text.name, blocks):
             *whole, last = [piece] if self.separator is None else piece.split(self.separator)
             yield from self._encode([name] * len(whole), whole)
             is_open = has_text(last.encode()) or (is_open and not whole)
             if last:
-                [ids] = self.tokenizer.encode_batch_to_numpy([last])
+                ids = self.tokenizer.encode_documents(last.encode(), None, continues=continues)
                 yield Part(name, ids, ends=False)
         if is_open:
             yield Part(name, _NONE, ends=True)
 
-    def _blocks(self, name: str, text: Iterator[str]) -> Iterator[str]:
-        """A text in blocks, cut neither within a token nor within a separator."""
+    def _blocks(self, name: str, text: Iterator[str]) -> Iterator[tuple[str, bool]]:
+        """A text in blocks, cut neither within a token nor within a separator; and whether they continue a document."""
+        if self.separator is None and not self.tokenizer.can_split_bytes:
+            return self.tokenizer.chunker().parts(text, name=name, longest=self.memory.part)
         if self.tokenizer.can_split_bytes:
-            return text
-        if self.separator is None:
-            return self.tokenizer.chunker().chunks(text, name=name, longest=self.memory.part)
-        return up_to_separators(text, self.separator, name, self.memory.part)  # whole documents
+            return ((block, False) for block in text)
+        whole = up_to_separators(text, self.separator or "", name, self.memory.part)
+        return ((documents, False) for documents in whole)
 
     def _encode(self, sources: Iterable[str], texts: Sequence[str]) -> Iterator[Part]:
         """Whole documents."""

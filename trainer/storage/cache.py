@@ -17,8 +17,8 @@ _LARGEST_SMALL = 256 << 20
 
 
 def cache_folder() -> Path:
-    """Where copies are kept: OWNLM_CACHE, else ownlm in the user's folder for caches."""
-    if given := os.environ.get("OWNLM_CACHE"):
+    """Where copies are kept: OWNLM_CACHE_DIR, else ownlm in the user's folder for caches."""
+    if given := os.environ.get("OWNLM_CACHE_DIR"):
         return Path(given)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ownlm"
 
@@ -113,7 +113,7 @@ def _check_room(folder: Path, url: str, size: int) -> None:
     if size > free:
         raise StorageError(
             f"{url} is copied to {folder}, which needs {size / 1e9:.1f} GB and has {free / 1e9:.1f} GB free; name "
-            "another place with OWNLM_CACHE"
+            "another place with OWNLM_CACHE_DIR"
         )
 
 

@@ -27,7 +27,7 @@ from trainer.errors import TrainerError
 from trainer.text.memory import EncodingMemory
 from trainer.text.sources import Input, Records
 from trainer.text.utf8 import CorpusError
-from trainer.tokens.encoded_chunk import EncodedChunk, EndOfInput, Findings
+from trainer.tokens.encoded_chunk import EncodedChunk, EndOfInput, Findings, ends_in
 from trainer.tokens.parallel_encoder import Job, in_order, record_batches
 from trainer.tokens.token_file import Ids, Mask, dtype_for
 
@@ -161,7 +161,7 @@ class ConversationEncoder:
         data = "".join(text for text, _ in records).encode(errors="surrogatepass")
         with self._stage("encode", len(data)):
             ids, mask = self._joined(pieces, usable, findings)
-        return EncodedChunk(ids, False, data, None, 0, mask, findings)
+        return EncodedChunk(ids, ends_in(ids, self._end_of_text_id), False, data, None, 0, mask, findings)
 
     def _render(self, conversations: Sequence[Messages]) -> list[tuple[RenderedAnswers, str] | ChatTemplateError]:
         """Each with the mark that is in its special tokens."""

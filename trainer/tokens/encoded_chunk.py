@@ -2,7 +2,12 @@
 
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from trainer.tokens.token_file import Ids, Mask
+
+Ends = npt.NDArray[np.int64]
 
 Findings = dict[str, tuple[int, str]]
 """What was wrong with some conversations: how many there were, and the first of them."""
@@ -13,6 +18,7 @@ class EncodedChunk(NamedTuple):
 
     Attributes:
         ids: An end-of-text id wherever a document ends.
+        ends: int64, the places behind these ends in `ids`.
         is_open: Whether anything but white space follows the last of these, or the beginning.
         data: The bytes of the text as they were read; of records, those of their texts.
         num_bytes: Bytes of text that the ids stand for; None if it takes their tokens to know.
@@ -22,6 +28,7 @@ class EncodedChunk(NamedTuple):
     """
 
     ids: Ids
+    ends: Ends
     is_open: bool
     data: bytes
     num_bytes: int | None
@@ -33,6 +40,11 @@ class EncodedChunk(NamedTuple):
     def text_bytes(self) -> int:
         """Size of the text, for progress."""
         return len(self.data)
+
+
+def ends_in(ids: Ids, end_of_text_id: int) -> Ends:
+    """The places behind the ends of documents."""
+    return np.flatnonzero(ids == end_of_text_id) + 1
 
 
 class EndOfInput(NamedTuple):

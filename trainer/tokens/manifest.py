@@ -221,6 +221,8 @@ def _checked(manifest: Manifest) -> Manifest:
     for key in ("count", "documents", "bytes"):
         if numbers[key] != sum(getattr(shard, key) for shard in manifest.shards):
             raise TypeError(f"{key} is {numbers[key]}, but that of its shards is another one")
+    if not all(isinstance(part, dict) for part in manifest.parts):
+        raise TypeError("its parts are not objects")
     if manifest.hash not in (HASH, _OLD_HASH):
         raise TypeError(f"hash is {manifest.hash!r}, not {HASH} or {_OLD_HASH}")
     return manifest

@@ -18,6 +18,7 @@ from trainer.tokens.part_record import PartRecord
 from trainer.tokens.token_file import mask_file
 
 _VERSION = 1
+_DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 Records = dict[int, PartRecord]
 
 
@@ -83,7 +84,7 @@ class Output:
             if number != name and number.isdigit():
                 try:
                     record = PartRecord.from_dict(json.loads(self.folder.read(f"{self.state}/{name}")))
-                except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                except _DAMAGED:
                     continue
                 records[int(number)] = record
         return {number: record for number, record in records.items() if self._is_whole(record)}
@@ -96,10 +97,11 @@ class Output:
                 name: [shard for shard in manifest.shards if shard.part == number]
                 for name, manifest in zip(self.splits, manifests, strict=True)
             }
-            record = PartRecord.from_dict(content, shards)
-            if self._is_whole(record):
-                records[number] = record
-        return records
+            try:
+                records[number] = PartRecord.from_dict(content, shards)
+            except _DAMAGED:
+                continue
+        return {number: record for number, record in records.items() if self._is_whole(record)}
 
     def are_whole(self, shards: Sequence[Shard]) -> bool:
         """Whether shards are what was written."""

@@ -15,7 +15,7 @@ from shared.system.thread_pool import Task, WorkPool
 from trainer.text.memory import EncodingMemory
 from trainer.text.sources import TEXT_BYTES, Input, Records
 from trainer.text.utf8 import CorpusError, has_text, valid_record, valid_utf8
-from trainer.tokens.encoded_chunk import EncodedChunk, EndOfInput
+from trainer.tokens.encoded_chunk import EncodedChunk, EndOfInput, ends_in
 from trainer.tokens.token_file import Ids, dtype_for
 
 # Text of records that a thread takes at once.
@@ -79,31 +79,31 @@ class ParallelEncoder:
             spellings = [] if self.separator is None else [self.separator.encode()]
             chunks = text.chunks(Specials(spellings), 0, self.memory.part)
             for chunk in staged(chunks, self.stage, "read"):
-                yield Job(partial(self._encode_text, text.name, chunk.offset, chunk.read), chunk.size)
+                yield Job(partial(self._encode_text, text.name, chunk.offset, chunk.read, False), chunk.size)
             return
         chunker = self.tokenizer.chunker(allowed_special=() if self.separator is None else (self.separator,))
         characters = escaped_characters(text, 0, self.memory.part)
         offset = 0
-        parts = chunker.chunks(characters, name=text.name, longest=self.memory.part)
-        for part in staged(parts, self.stage, "read"):
+        parts = chunker.parts(characters, name=text.name, longest=self.memory.part)
+        for part, continues in staged(parts, self.stage, "read"):
             data = part.encode(errors="surrogateescape")
-            yield Job(partial(self._encode_text, text.name, offset, partial(bytes, data)), len(data))
+            yield Job(partial(self._encode_text, text.name, offset, partial(bytes, data), continues), len(data))
             offset += len(data)
 
-    def _encode_text(self, name: str, offset: int, read: Callable[[], bytes | Bytes]) -> EncodedChunk:
+    def _encode_text(self, name: str, offset: int, read: Callable[[], bytes | Bytes], continues: bool) -> EncodedChunk:
         with self.stage("read"):
             raw = bytes(read())
         with self.stage("check UTF-8", len(raw)):
             data, replaced = valid_utf8(raw, name, offset, self.errors)
         with self.stage("encode", len(data)):
-            ids = self.tokenizer.encode_documents(data, self.separator, dtype_for(self.tokenizer.vocab_size))
+            dtype = dtype_for(self.tokenizer.vocab_size)
+            ids = self.tokenizer.encode_documents(data, self.separator, dtype, continues=continues)
+            ends = ends_in(ids, self.end_of_text_id)
         separator = (self.separator or "").encode()
-        num_bytes = None
-        if self.tokenizer.can_split_bytes:
-            num_bytes = len(data) - len(separator) * int(np.count_nonzero(ids == self.end_of_text_id))
+        num_bytes = len(data) - len(separator) * len(ends) if self.tokenizer.can_split_bytes else None
         place = raw.rfind(separator) if separator else -1
         is_open = has_text(raw[place + len(separator) :] if place >= 0 else raw)
-        return EncodedChunk(ids, is_open, raw, num_bytes, replaced)
+        return EncodedChunk(ids, ends, is_open, raw, num_bytes, replaced)
 
     def _record_jobs(self, records: Records) -> Iterator[Job]:
         rows = ((text, "") for text in staged(records.read(self.memory.record), self.stage, "read"))
@@ -123,7 +123,7 @@ class ParallelEncoder:
                 parts += (ids, end_of_text)
         ids = np.concatenate(parts).astype(dtype_for(self.tokenizer.vocab_size))
         num_bytes = None if self.tokenizer.vocabulary.alters_text else len(data)
-        return EncodedChunk(ids, False, data, num_bytes, replaced)
+        return EncodedChunk(ids, ends_in(ids, self.end_of_text_id), False, data, num_bytes, replaced)
 
 
 def record_batches(

@@ -1,7 +1,7 @@
 """What encoding a part of the text gave: its shards, and what was found in the text."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from trainer.tokens.encoded_chunk import Findings
@@ -25,6 +25,16 @@ class SectionRecord:
     hash: str
     documents: int
     is_open: bool
+
+    def __str__(self) -> str:
+        """One line of a manifest, which may list a million files."""
+        return f"{self.source} {self.bytes} {self.hash} {self.documents} {int(self.is_open)}"
+
+    @classmethod
+    def parse(cls, line: str) -> "SectionRecord":
+        """The same again; raises a ValueError if it is damaged."""
+        source, size, digest, documents, is_open = line.split()
+        return cls(int(source), int(size), digest, int(documents), is_open == "1")
 
 
 @dataclass(frozen=True)
@@ -65,19 +75,18 @@ class PartRecord:
 
     def without_shards(self) -> dict[str, Any]:
         """As a manifest has it, which lists the shards itself."""
-        content = asdict(self)
-        del content["shards"]
-        return content
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "shards"}
+        return {**own, "sections": [str(section) for section in self.sections]}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], shards: Mapping[str, Sequence[Shard]] | None = None) -> "PartRecord":
         """The same record again.
 
         Raises:
-            KeyError, TypeError: It is damaged.
+            KeyError, TypeError, ValueError, AttributeError: It is damaged.
         """
         if shards is None:
             shards = {name: [Shard(**each) for each in own] for name, own in content["shards"].items()}
-        sections = [SectionRecord(**each) for each in content["sections"]]
+        sections = [SectionRecord.parse(each) for each in content["sections"]]
         findings = {kind: (count, first) for kind, (count, first) in content["findings"].items()}
         return cls(**{**content, "sections": sections, "shards": shards, "findings": findings})

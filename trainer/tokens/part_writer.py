@@ -8,7 +8,7 @@ import xxhash
 
 from shared.system.stages import Stage, no_stage
 from trainer.text.sections import Section
-from trainer.tokens.encoded_chunk import EncodedChunk, EndOfInput, Findings
+from trainer.tokens.encoded_chunk import EncodedChunk, EndOfInput, Ends, Findings
 from trainer.tokens.part_record import PartRecord, SectionRecord
 from trainer.tokens.shard_writer import ShardWriter
 from trainer.tokens.splitting import Split
@@ -77,8 +77,8 @@ class PartWriter:
             return
         current = self._current
         with self._stage("write token files", item.text_bytes):
-            has_ended = self._write(item.ids, item.num_bytes, item.mask)
-        current.is_open = item.is_open or (current.is_open and not has_ended)
+            self._write(item.ids, item.ends, item.num_bytes, item.mask)
+        current.is_open = item.is_open or (current.is_open and not len(item.ends))
         with self._stage("hash text", len(item.data)):
             current.hash.update(item.data)
         current.size += item.text_bytes
@@ -103,27 +103,22 @@ class PartWriter:
         for writer in self._writers.values():
             writer.close()
 
-    def _write(self, ids: Ids, num_bytes: int | None, mask: Mask | None = None) -> bool:
-        """Write every document to the shards of its split, whatever the chunks that it comes in.
-
-        Returns:
-            Whether one ended.
-        """
-        ends = np.flatnonzero(ids == self._end_of_text_id) + 1
+    def _write(self, ids: Ids, ends: Ends, num_bytes: int | None, mask: Mask | None = None) -> None:
+        """Write every document to the shards of its split, whatever the chunks that it comes in."""
         self._current.documents += len(ends)
         if len(self._writers) == 1:
             [writer] = self._writers.values()
-            writer.write(ids, num_bytes, mask)
+            writer.write(ids, ends, num_bytes, mask)
             self._document += len(ends)
-            return len(ends) > 0
+            return
         start = 0
         for end in ends.tolist():
-            self._writer().write(ids[start:end], mask=None if mask is None else mask[start:end])
+            last = np.array([end - start])
+            self._writer().write(ids[start:end], last, mask=None if mask is None else mask[start:end])
             self._document += 1
             start = end
         if start < len(ids):
-            self._writer().write(ids[start:])
-        return len(ends) > 0
+            self._writer().write(ids[start:], ends[:0])
 
     def _writer(self) -> ShardWriter:
         """The writer of the document that is being read."""
@@ -133,7 +128,7 @@ class PartWriter:
         section, current = self._sections[len(self._records)], self._current
         is_open = section.is_last and current.is_open
         if is_open:
-            self._write(np.array([self._end_of_text_id], dtype=np.uint32), 0)
+            self._write(np.array([self._end_of_text_id], dtype=np.uint32), np.ones(1, np.int64), 0)
         digest = current.hash.hexdigest()
         self._records.append(SectionRecord(section.source, current.size, digest, current.documents, is_open))
         self._current = _Current()

@@ -12,6 +12,7 @@ import xxhash
 
 from shared.bpe import Tokenizer
 from trainer.storage.folder import Folder, StorageError
+from trainer.tokens.encoded_chunk import Ends, ends_in
 from trainer.tokens.manifest import Shard, dtype_for
 from trainer.tokens.token_file import MASK_SUFFIX, Ids, Mask, mask_file
 
@@ -84,13 +85,20 @@ class ShardWriter:
         self._part = part
         self._begin()
 
-    def write(self, ids: Ids, num_bytes: int | None = None, mask: Mask | None = None) -> None:
-        """Append ids, which stand for `num_bytes` of text if that is known.
+    def write(self, ids: Ids, ends: Ends | None = None, num_bytes: int | None = None, mask: Mask | None = None) -> None:
+        """Append ids.
+
+        Args:
+            ids: The ids.
+            ends: The places behind ends of documents, where they are known.
+            num_bytes: Bytes of text that they stand for, if that is known.
+            mask: Which of them the loss counts.
 
         Raises:
             StorageError: They cannot be written, as on a full disk.
         """
-        ends = np.flatnonzero(ids == self._target.end_of_text_id) + 1
+        if ends is None:
+            ends = ends_in(ids, self._target.end_of_text_id)
         while len(ids):
             room = self._target.shard_tokens - self._count
             if len(ids) <= room:
@@ -134,7 +142,7 @@ class ShardWriter:
         if self._target.has_mask:
             self._arrays.append(_Array(scratch / f"{self._name}{MASK_SUFFIX}", np.dtype(np.uint8)))
 
-    def _append(self, ids: Ids, ends: npt.NDArray[np.int64], num_bytes: int | None, mask: Mask | None) -> None:
+    def _append(self, ids: Ids, ends: Ends, num_bytes: int | None, mask: Mask | None) -> None:
         self._arrays[0].write(ids)
         if mask is not None:
             self._arrays[1].write(mask)

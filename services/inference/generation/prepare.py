@@ -3,6 +3,7 @@
 import hashlib
 import secrets
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from services.inference.engine import SequenceRequest
 from services.inference.generation.loading import ServedModel
@@ -50,7 +51,7 @@ class PreparedRequest:
         """Choices in the response, all prompts together."""
         return len(self.prompts) * self.request.num_choices
 
-    @property
+    @cached_property
     def num_prompt_tokens(self) -> int:
         """Tokens of all prompts, each counted once."""
         return sum(len(prompt.ids) for prompt in self.prompts)

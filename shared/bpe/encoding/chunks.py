@@ -19,8 +19,8 @@ letters and numbers must be ASCII too, since others may end in a mark then (U+09
 differently. Where a space is put before a text that begins with none, a chunk must begin with one.
 
 With byte fallback, a boundary is before a space that follows another character, unless some piece has them side by
-side. Where a space is put before text in any case, only the edges of added tokens are boundaries; where it is put only
-at the beginning of a text, these are none.
+side. Whoever encodes a chunk must know whether a space would be put before it within the whole text: see
+`Chunker.parts`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -56,7 +56,6 @@ class Chunker:
         prefix_space: Whether a space is put before chunks that begin with none.
         only_at_added: Split only at added tokens, where some of these can be found only in the normalized text.
         between_pieces: Split before spaces, as byte fallback allows, whatever the pattern.
-        at_added: Whether the edges of added tokens are boundaries.
         chunk_characters: The least length of a chunk. A text without boundaries is a single chunk.
     """
 
@@ -69,19 +68,26 @@ class Chunker:
         prefix_space: bool = False,
         only_at_added: bool = False,
         between_pieces: bool = False,
-        at_added: bool = True,
         chunk_characters: int = CHUNK_CHARACTERS,
     ):
         boundaries = _BEFORE_SPACES if prefix_space else _BOUNDARIES_UNDER_NFC if nfc else _BOUNDARIES
         self._boundaries = boundaries if is_named(pattern) and not only_at_added else None
         if between_pieces and not only_at_added:
             self._boundaries = _BETWEEN_PIECES
-        self._at_added = at_added
         self._matcher = matcher
         self._chunk_characters = chunk_characters
 
     def chunks(self, blocks: Iterable[str], *, name: str = "the text", longest: int = 1 << 62) -> Iterator[str]:
         """Yield each chunk as soon as it is certain; none is empty.
+
+        The arguments are those of `parts`.
+        """
+        return (text for text, _ in self.parts(blocks, name=name, longest=longest))
+
+    def parts(
+        self, blocks: Iterable[str], *, name: str = "the text", longest: int = 1 << 62
+    ) -> Iterator[tuple[str, bool]]:
+        """Yield each chunk, and whether it continues text: begins neither the whole nor after an added token.
 
         Args:
             blocks: The text, split anywhere.
@@ -93,6 +99,7 @@ class Chunker:
         """
         gathered: list[str] = []
         length, wanted = 0, self._chunk_characters
+        continues = False
         for part in self._small(blocks):
             gathered.append(part)
             length += len(part)
@@ -102,17 +109,22 @@ class Chunker:
             if length < wanted:
                 continue
             text = "".join(gathered)
-            end = self.last_boundary(text)
+            end, is_after_added = self._last_boundary(text)
             if end:
-                yield text[:end]
+                yield text[:end], continues
+                continues = not is_after_added
             gathered, length = [text[end:]], len(text) - end
             # Doubling keeps the time linear where a long text has no boundary.
             wanted = max(self._chunk_characters, 2 * length)
         if length:
-            yield "".join(gathered)
+            yield "".join(gathered), continues
 
     def last_boundary(self, text: str) -> int:
         """The last boundary in the beginning of a text, whatever follows; 0 if there is none."""
+        return self._last_boundary(text)[0]
+
+    def _last_boundary(self, text: str) -> tuple[int, bool]:
+        """It, and whether an added token ends there."""
         undecided = self._matcher.undecided_from(text)
         after_added = 0
         for match in self._matcher.find(text):
@@ -125,8 +137,8 @@ class Chunker:
         if self._boundaries is not None:
             boundary = self._boundaries.search(text, after_added, max(after_added, undecided))
             if boundary is not None:
-                return boundary.start()
-        return after_added if self._at_added else 0
+                return boundary.start(), boundary.start() == after_added
+        return after_added, True
 
     def _small(self, blocks: Iterable[str]) -> Iterator[str]:
         for block in blocks:

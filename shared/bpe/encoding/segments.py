@@ -97,8 +97,10 @@ class Segmenter:
                 raise TokenizerError(f"allowed_special names {shown(name)}, {reason}")
         return self._matchers(frozenset(allowed_special))
 
-    def segments(self, text: str, matchers: Matchers, *, with_origins: bool) -> Iterator[Segment]:
-        """The segments of a text in order.
+    def segments(
+        self, text: str, matchers: Matchers, *, with_origins: bool, continues: bool = False
+    ) -> Iterator[Segment]:
+        """The segments of a text in order; no space is put before it if it continues another.
 
         Raises:
             TokenizerError: A character has a byte without a token.
@@ -113,14 +115,15 @@ class Segmenter:
             normalized = self._normalized(verbatim)
             if with_origins and self._nfc and normalized != verbatim:
                 origins = np.array(nfc_with_origins(verbatim)[1], np.int64) + start
-            if self._prepended_space:
+            begins = start > 0 or not continues
+            if self._prepended_space and begins:
                 normalized, origins = f" {normalized}", np.concatenate((origins[:1], origins))
             for first, part, added in matchers.normalized.split(normalized):
                 origins_of_part = origins[first : first + len(part)]
                 if added is not None:
                     yield Segment(part, added, origins_of_part)
                     continue
-                lacks_space = self._lacks_space(part, is_first=start + first == 0)
+                lacks_space = begins and self._lacks_space(part, is_first=start + first == 0)
                 plain = f" {part}" if lacks_space else part
                 self._check_bytes(plain)
                 if lacks_space:
@@ -147,8 +150,8 @@ class Segmenter:
                 self._check_bytes(plain)
                 yield plain
 
-    def split_plain(self, text: str, matchers: Matchers) -> tuple[list[str], Layout]:
-        """The plain segments of a text, and the layout of all its segments.
+    def split_plain(self, text: str, matchers: Matchers, *, continues: bool = False) -> tuple[list[str], Layout]:
+        """The plain segments of a text, and the layout of all its segments; see `segments`.
 
         Raises:
             TokenizerError: A text that is split holds a lone surrogate, or a character with a byte without a token.
@@ -160,12 +163,12 @@ class Segmenter:
         if text and not holds_added:  # as below, in a fraction of the time
             normalized = self._normalized(text)
             adds_space = self._prepended_space or self._lacks_space(normalized, is_first=True)
-            whole = f" {normalized}" if adds_space else normalized
+            whole = f" {normalized}" if adds_space and not continues else normalized
             self._check_bytes(whole)
             return [whole], _PLAIN
         plain: list[str] = []
         layout: Layout = []
-        for segment in self.segments(text, matchers, with_origins=False):
+        for segment in self.segments(text, matchers, with_origins=False, continues=continues):
             layout.append(None if segment.token is None else segment.token.id)
             if segment.token is None:
                 plain.append(segment.text)

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -38,17 +39,24 @@ class TextEncoder:
         self.is_linear = is_named(vocabulary.pattern) or bool(vocabulary.byte_tokens)
         self._template = Template(vocabulary.prefix, vocabulary.suffix)
         self.segmenter = Segmenter(vocabulary)
+        # What is between two separators is a text of its own.
+        self._documents = Segmenter(replace(vocabulary, only_first=False)) if vocabulary.only_first else self.segmenter
         # Whether the bytes that are encoded are those of the text, if no special token is allowed.
         all_special = all(token.special for token in vocabulary.added)
         self._is_plain = self.segmenter.keeps_text and all_special and self.is_linear
 
-    def encode(self, text: str, allowed_special: AllowedSpecial, add_special_tokens: bool) -> Ids:
-        """As `Tokenizer.encode_to_numpy`."""
+    def encode(
+        self, text: str, allowed_special: AllowedSpecial, add_special_tokens: bool, *, continues: bool = False
+    ) -> Ids:
+        """As `Tokenizer.encode_to_numpy`, and for what `Chunker.parts` yields."""
         if not allowed_special and not add_special_tokens and len(text) <= _SHORT and self._is_plain:
             return self._encoder.encode_short(text)
-        plain, layout = self.segmenter.split_plain(text, self.segmenter.matchers(allowed_special))
-        ids = join_segments(layout, self._encode_plain(plain))
+        ids = self._encode(self.segmenter, text, allowed_special, continues=continues)
         return self._template.wrap(ids) if add_special_tokens else ids
+
+    def _encode(self, segmenter: Segmenter, text: str, allowed_special: AllowedSpecial, *, continues: bool) -> Ids:
+        plain, layout = segmenter.split_plain(text, segmenter.matchers(allowed_special), continues=continues)
+        return join_segments(layout, self._encode_plain(plain))
 
     def encode_segments(self, texts: Iterable[str]) -> list[Ids]:
         """As `Tokenizer.encode_segments`."""
@@ -87,12 +95,12 @@ class TextEncoder:
         return [self._template.wrap(ids) for ids in batch] if add_special_tokens else batch
 
     def encode_documents(
-        self, data: bytes | memoryview, separator: str | None, dtype: npt.DTypeLike
+        self, data: bytes | memoryview, separator: str | None, dtype: npt.DTypeLike, *, continues: bool
     ) -> "npt.NDArray[np.unsignedinteger[Any]]":
         """As `Tokenizer.encode_documents`."""
         allowed = () if separator is None else (separator,)
         if not self.can_split_bytes:
-            return self.encode(str(data, "utf-8"), allowed, add_special_tokens=False).astype(dtype)
+            return self._encode(self._documents, str(data, "utf-8"), allowed, continues=continues).astype(dtype)
         self.segmenter.matchers(allowed)  # raises for an unknown separator
         spelling = b"" if separator is None else separator.encode()
         terminator = -1 if separator is None else self.segmenter.special_tokens[separator]
@@ -125,10 +133,8 @@ class TextEncoder:
             matchers.verbatim,
             nfc=vocabulary.nfc,
             prefix_space=vocabulary.prefix_space,
-            # A space put before a text would be put before every chunk of it.
-            only_at_added=bool(matchers.normalized) or vocabulary.prepended_space,
+            only_at_added=bool(matchers.normalized) or (vocabulary.prepended_space and not vocabulary.byte_tokens),
             between_pieces=self._has_pieces_of_words,
-            at_added=not vocabulary.only_first,
         )
 
     @cached_property
@@ -144,9 +150,12 @@ class TextEncoder:
         return Encoder(self._vocabulary)
 
 
-def _places(data: bytes, spelling: bytes) -> Iterator[int]:
+def _places(data: bytes, spelling: bytes) -> list[int]:
     """Where a special token is spelled; nowhere if it is empty."""
-    place = data.find(spelling) if spelling else -1
+    places: list[int] = []
+    find, size = data.find, len(spelling)
+    place = find(spelling) if spelling else -1
     while place >= 0:
-        yield place
-        place = data.find(spelling, place + len(spelling))
+        places.append(place)
+        place = find(spelling, place + size)
+    return places

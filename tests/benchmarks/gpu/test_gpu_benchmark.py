@@ -1,6 +1,7 @@
 """The benchmark of a GPU: what it makes of parts that report, fail and take too long; and all of it on the CPU."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -63,10 +64,10 @@ def test_a_part_that_fails_keeps_what_it_found_and_the_next_runs(
 
 
 def test_time_is_bounded_and_what_had_none_is_named(run: Callable[..., tuple[int, dict[str, Any]]]) -> None:
-    code, found = run("slow", "good", minutes=0.01, least=0.3, share=0.9)
+    code, found = run("slow", "good", minutes=0.06, least=1.5, share=0.67)
     assert code == 1
     texts = [row["result"] for row in found["rows"]]
-    assert texts[1] == "ended after 1 s, with 1 results"
+    assert re.fullmatch(r"ended after \d s, with 1 results", texts[1])
     assert texts[2].startswith("skipped: ")
 
 

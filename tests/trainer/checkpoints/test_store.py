@@ -68,7 +68,7 @@ def test_what_was_not_written_to_the_end_is_no_checkpoint(
 
         with monkeypatch.context() as patch:
             patch.setattr(store._system, "put_file", failing)
-            with pytest.raises(TrainerError, match="memory://bucket/run cannot be written: OSError: connection reset"):
+            with pytest.raises(TrainerError, match="memory://bucket/run cannot be written: connection reset"):
                 store.upload(path)
         assert store.steps() == []
     store.upload(path)
@@ -105,10 +105,10 @@ def test_a_store_that_fails_is_a_warning(
     monkeypatch.setattr(type(memory), "put_file", lambda *_: 1 / 0)
     with caplog.at_level(logging.WARNING):
         mirror(settings(tmp_path), checkpoint(tmp_path, 1), None)
-    assert "cannot be written: ZeroDivisionError" in caplog.text
+    assert "cannot be written: division by zero" in caplog.text
     assert "on this machine alone" in caplog.text
 
 
 def test_no_such_storage() -> None:
-    with pytest.raises(UsageError, match="--checkpoint-store nowhere://x: Protocol not known: nowhere"):
+    with pytest.raises(UsageError, match="--checkpoint-store nowhere://x: nowhere:// is not known"):
         CheckpointStore("nowhere://x")

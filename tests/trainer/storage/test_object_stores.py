@@ -4,14 +4,9 @@ The server is moto's, in a process of its own (`make ray` installs it).
 """
 
 import gzip
-import importlib.util
 import json
-import os
-import socket
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import fsspec
@@ -40,40 +35,10 @@ END = "<|endoftext|>"
 NAMES = ("a.txt", "b.jsonl", "c.txt.gz", "d.parquet", "e.jsonl.zst")
 
 
-@pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    """The address of a bucket."""
-    for module in ("s3fs", "moto", "flask"):
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{module} is not installed: make ray")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    before = dict(os.environ)
-    address = f"http://127.0.0.1:{port}"
-    os.environ |= {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_ENDPOINT_URL": address}
-    try:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        fsspec.filesystem("s3").mkdir("bucket")
-        yield "s3://bucket"
-    finally:
-        process.terminate()
-        process.wait(10)
-        os.environ.clear()
-        os.environ.update(before)
-
-
 @pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.ray)])
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
     """Names below an empty folder of an object store."""
-    monkeypatch.setenv("OWNLM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(remote_text, "_REQUEST_BYTES", 5000)
     monkeypatch.setattr(remote_folder, "_BLOCK_BYTES", 1000)
     base = "memory://bucket" if request.param == "memory" else request.getfixturevalue("s3")

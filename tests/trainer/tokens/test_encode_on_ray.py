@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 from shared.bpe import Tokenizer, train_bpe
@@ -58,6 +59,31 @@ def test_the_files_are_those_of_one_machine(
     assert len(one) > 12
     assert files_in(tmp_path / ray_nodes.address) == one
     assert seen[-1] == report.bytes_read
+
+
+def test_from_and_to_an_object_store(
+    ray_nodes: Any,
+    s3: str,
+    paths: list[Path],
+    tokenizer: Tokenizer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A cluster without a shared disk: the nodes read text from the store, and write shards there."""
+    monkeypatch.setenv("OWNLM_CACHE", str(tmp_path / "cache"))
+    store = fsspec.filesystem("s3")
+    store.put([str(path) for path in paths], f"{s3}/{tmp_path.name}/texts/")
+    names = [Path(f"{s3}/{tmp_path.name}/texts/{path.name}") for path in paths]
+    for name, ray in (("one", None), ("two", ray_nodes.address)):
+        settings = EncodeSettings(shard_tokens=50_000, val_fraction=0.05, ray=ray)
+        encode_files(names, tokenizer, Path(f"{s3}/{tmp_path.name}/{name}"), settings)
+    store.invalidate_cache()
+    one, two = (
+        {key.rpartition("/")[2]: store.cat_file(key) for key in store.find(f"{s3}/{tmp_path.name}/{name}")}
+        for name in ("one", "two")
+    )
+    assert len(one) > 12
+    assert one == two
 
 
 def test_a_node_that_is_killed_and_a_run_that_is_stopped_change_nothing(

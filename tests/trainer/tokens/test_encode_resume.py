@@ -195,6 +195,19 @@ def test_the_same_command_checks_what_is_finished_and_mends_it(
         assert files_in(tmp_path / "out") == before
 
 
+@pytest.mark.parametrize("part", [{}, {"sections": 5}, {"sections": ["0 1"]}, {"findings": []}])
+def test_a_part_that_is_damaged_in_the_manifest_is_encoded_again(
+    tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path], part: dict[str, object]
+) -> None:
+    encode_files(inputs, tokenizer, tmp_path / "out", SMALL)
+    before = files_in(tmp_path / "out")
+    manifest = json.loads(before["train.json"])
+    manifest["parts"][1] = {"key": manifest["parts"][1]["key"]} | part
+    (tmp_path / "out/train.json").write_text(json.dumps(manifest))
+    assert encode_files(inputs, tokenizer, tmp_path / "out", SMALL).parts_kept == len(manifest["parts"]) - 1
+    assert files_in(tmp_path / "out") == before
+
+
 def test_the_held_out_end_is_checked_too(tmp_path: Path, tokenizer: Tokenizer) -> None:
     (tmp_path / "a.txt").write_text("the cat sat on the mat.\n" * 500)
     settings = EncodeSettings(val_fraction=0.1, shard_tokens=300)

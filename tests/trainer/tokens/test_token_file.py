@@ -115,6 +115,7 @@ def test_a_missing_half_is_named(tmp_path: Path, name: str) -> None:
         {"shards": [{"file": 5, "part": 0, "count": 3, "documents": 1, "bytes": 2, "hash": ""}]},
         {"shards": [{"file": "a.bin", "part": 0, "count": 2, "documents": 1, "bytes": 2, "hash": ""}]},
         {"hash": "md5"},
+        {"parts": [5]},
         {"chat_template": "0"},
     ],
 )

@@ -50,7 +50,7 @@ class StepResult:
 
 
 class BlockMemory(Protocol):
-    """The memory of the KV cache, where it is not taken all at once. Blocks are taken in their order, and kept.
+    """The memory of the KV cache, where it is not taken all at once. Blocks are taken in their order.
 
     Attributes:
         num_ready: Blocks that have been taken: those of numbers below may be used. Never fewer than a sequence of full
@@ -70,6 +70,12 @@ class BlockMemory(Protocol):
             count: Up to the runner's `num_blocks`.
             wait: Return once they have been taken or refused.
         """
+
+    def num_kept(self, count: int) -> int:
+        """How many blocks `give_back` leaves where only the first `count` are needed."""
+
+    def give_back(self, count: int) -> None:
+        """Return the memory of all but the first `count` blocks, at least `num_kept(0)`, unless more is being taken."""
 
 
 class RunnerLostError(RuntimeError):

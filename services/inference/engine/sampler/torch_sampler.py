@@ -11,6 +11,7 @@ from services.inference.engine.errors import NO_DISTRIBUTION
 from services.inference.engine.sampler.kernels.arrays import NUM_UNIFORMS
 from services.inference.engine.sampler.parameters import ALL, Parameters, bias_of, early_stops, seen_counts
 from services.inference.engine.sampler.transfers import copy_to_device, to_device, to_host
+from services.inference.engine.sampler.triton_draw import triton_draw
 from services.inference.engine.types import SampledToken, SequenceRequest, TokenLogprobs
 from shared.lm.sampling_params import LOWEST_LOGPROB, NO_TOKEN
 
@@ -84,16 +85,24 @@ class TorchSampler:
         num_slots: Slots that may be open at the same time.
         device: Where the logits are.
         valid_tokens: bool [vocab_size], False for ids that must never be sampled; None allows all.
+        has_kernel: Draw by the kernel of `draw_kernel`, whose rows do what they ask for alone.
 
     Attributes:
+        device: Where the logits are.
         plans: Those that steps are captured for, the cheapest first; the last covers all.
     """
 
     def __init__(
-        self, vocab_size: int, num_slots: int, device: torch.device | str = "cpu", *, valid_tokens: Tensor | None = None
+        self,
+        vocab_size: int,
+        num_slots: int,
+        device: torch.device | str = "cpu",
+        *,
+        valid_tokens: Tensor | None = None,
+        has_kernel: bool = False,
     ) -> None:
         self._size = vocab_size
-        self._device = torch.device(device)
+        self.device = torch.device(device)
         valid = torch.ones(vocab_size, dtype=torch.bool) if valid_tokens is None else valid_tokens
         self._valid = valid.to(device)
         self._ids = torch.arange(vocab_size, device=device)
@@ -106,6 +115,9 @@ class TorchSampler:
         self._stops = torch.zeros(shape, dtype=torch.bool, device=device)
         plans = [Plan(False, False, 0), Plan(True, False, 0), Plan(True, True, 0)]
         self.plans = plans + [Plan(True, True, size) for size in sizes_up_to(num_slots)]
+        if has_kernel:
+            self.plans = self.plans[-1:]
+        self._has_kernel = has_kernel
 
     @torch.inference_mode()
     def open(self, slot: int, request: SequenceRequest, output: Sequence[int] = ()) -> None:
@@ -134,8 +146,8 @@ class TorchSampler:
     def sample(self, logits: Tensor, slots: Sequence[int]) -> list[SampledToken]:
         """See `Sampler.sample`; the logits are float32 [rows, vocab_size]."""
         batch = self.batch(slots)
-        ordered = logits[to_device(batch.order, self._device)]
-        controls = to_device(batch.controls(len(slots)), self._device)
+        ordered = logits[to_device(batch.order, self.device)]
+        controls = to_device(batch.controls(len(slots)), self.device)
         return self.collect(ordered, self.sample_on_device(ordered, controls, self.plan_of(batch)), batch)
 
     def batch(self, slots: Sequence[int]) -> Batch:
@@ -157,6 +169,10 @@ class TorchSampler:
         Returns:
             int64 [B]; `NO_TOKEN` where there is no distribution.
         """
+        if self._has_kernel:
+            state = (self._valid, self._bias, self._seen, self._stops)
+            drawn: Tensor = triton_draw(logits, controls, *state)
+            return drawn
         column = {name: controls[:, index, None] for index, name in enumerate(_FIELDS, _NUM_OWN)}
         scores = logits.where(self._valid, -torch.inf)
         peak, likeliest = scores.max(-1, keepdim=True)  # of equal ones the lowest id
@@ -195,7 +211,7 @@ class TorchSampler:
         wanted = np.flatnonzero(num_logprobs >= 0)
         scored: list[TokenLogprobs] = []
         if len(wanted):
-            chosen = to_device(wanted, self._device)
+            chosen = to_device(wanted, self.device)
             scores = self._score_on_device(logits[chosen], tokens[chosen].clamp(min=0), int(num_logprobs.max()))
             packed = to_host(torch.cat((tokens[:count].double(), scores.flatten())))
             sampled = packed[:count].astype(np.int64)
@@ -215,7 +231,7 @@ class TorchSampler:
     @torch.inference_mode()
     def score(self, logits: Tensor, targets: Sequence[int], num_logprobs: int) -> list[TokenLogprobs]:
         """See `Sampler.score`; the logits are float32 [targets, vocab_size]."""
-        indices = to_device(np.array(targets, np.int64), self._device)
+        indices = to_device(np.array(targets, np.int64), self.device)
         packed = to_host(self._score_on_device(logits, indices, num_logprobs))
         if np.isnan(packed).any():
             raise ValueError(NO_DISTRIBUTION)

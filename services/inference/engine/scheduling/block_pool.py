@@ -1,11 +1,14 @@
 """Blocks of the KV cache: their reference counts, and which tokens' keys and values they hold."""
 
 import hashlib
+import time
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 from services.inference.engine.runner.protocol import BlockMemory
+
+_WINDOW_SECONDS = 300.0  # of use, by which memory is given back
 
 NO_PARENT = bytes(hashlib.sha256().digest_size)
 """The parent digest of a sequence's first block."""
@@ -43,6 +46,8 @@ class BlockPool:
         self._cached: OrderedDict[int, None] = OrderedDict()  # the next to be evicted first
         self._digests: dict[int, bytes] = {}
         self._blocks: dict[bytes, int] = {}
+        self._most_held = self._most_held_before = 0  # in this window and the one before
+        self._window_ends = time.monotonic() + _WINDOW_SECONDS
 
     @property
     def num_available(self) -> int:
@@ -79,6 +84,28 @@ class BlockPool:
         if self.num_ready < self.num_blocks:
             self._reserve(self.num_ready - len(self._free))
 
+    def give_back(self) -> None:
+        """Now and then, give back the memory of unused blocks that sequences have not needed for a while.
+
+        Blocks are given back from the last one on, to one that is held. Those of the prefix cache are among them.
+        """
+        if self._memory is None or time.monotonic() < self._window_ends:
+            return
+        needed = max(self._most_held, self._most_held_before)
+        self._most_held, self._most_held_before = self.num_held, self._most_held
+        self._window_ends = time.monotonic() + _WINDOW_SECONDS
+        kept = self._memory.num_kept(needed)
+        if kept >= self.num_ready:
+            return
+        for block in [block for block in self._cached if block >= kept]:
+            del self._cached[block], self._blocks[self._digests.pop(block)]
+            self._free.append(block)
+        end = max((block + 1 for block in range(kept, self.num_ready) if not self.is_unused(block)), default=kept)
+        self._memory.give_back(end)
+        self.num_ready = self._memory.num_ready
+        # The first ones are used next: where the last one is held now, more can be given back another time.
+        self._free = sorted((block for block in self._free if block < self.num_ready), reverse=True)
+
     def _reserve(self, count: int, *, wait: bool = False) -> bool:
         """Have memory for blocks and add what there is; returns whether more is being taken."""
         if self._memory is None:
@@ -104,6 +131,7 @@ class BlockPool:
         else:
             raise IndexError(f"all {self.num_ready} blocks of the KV cache are held")
         self._references[block] = 1
+        self._most_held = max(self._most_held, self.num_held)
         return block
 
     def lookup(self, digest: bytes) -> int | None:
@@ -119,6 +147,7 @@ class BlockPool:
         if self._references[block] == 0:
             del self._cached[block]
         self._references[block] += 1
+        self._most_held = max(self._most_held, self.num_held)
 
     def release(self, blocks: Sequence[int]) -> None:
         """Drop one reference to each of a sequence's blocks."""

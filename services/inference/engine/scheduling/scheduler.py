@@ -60,6 +60,7 @@ class Scheduler:
         prefilling = [one for one in self.running if one.leader is None and not one.is_decoding]
         batch.scheduled += self._prefills.schedule(prefilling, [one.sequence for one in decoding])
         self.pool.grow_ahead()
+        self.pool.give_back()
         return batch
 
     def advance(self, scheduled: ScheduledSequence) -> None:

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import signal
-import threading
 from collections.abc import AsyncIterator
 from multiprocessing import resource_tracker
 from typing import Any
@@ -16,7 +15,6 @@ from services.inference.engine.vllm.stats import VllmStats
 _log = structlog.get_logger("ownlm.engine")
 
 _SHUTDOWN_SECONDS = 1.0
-_starting = threading.Lock()
 
 
 class RunningVllm:
@@ -42,17 +40,16 @@ class RunningVllm:
         self.valid_ids = valid_ids
         self._allowed_ids = None if valid_ids is None else sorted(valid_ids)
         engine_args = AsyncEngineArgs(**arguments)
-        with _starting:
-            before = set(multiprocessing.active_children())
-            # Ctrl-C is for this process, which drains first: blocked here, the signal stays blocked in processes that
-            # are started meanwhile. The tracker would unblock it if it were started by one of them.
-            resource_tracker.ensure_running()
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            try:
-                self._llm = AsyncLLM.from_engine_args(engine_args, stat_loggers=[stats])
-            finally:
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-            started = set(multiprocessing.active_children()) - before
+        before = set(multiprocessing.active_children())
+        # Ctrl-C is for this process, which drains first: blocked here, the signal stays blocked in processes that are
+        # started meanwhile. multiprocessing's tracker would unblock it if it started meanwhile.
+        resource_tracker.ensure_running()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._llm = AsyncLLM.from_engine_args(engine_args, stat_loggers=[stats])
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        started = set(multiprocessing.active_children()) - before
         self.pid = next((process.pid for process in started), None)
         self.context_length: int = self._llm.model_config.max_model_len
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from services.inference.engine.ipc import Command, decode, receive_encoded
 
 _MAX_HELD_BYTES = 16 * 1024 * 1024  # as they are sent: 5 million tokens of prompts
+_LONGEST_WAIT_SECONDS = 60.0  # after which the engine may give back memory, though it has nothing else to do
 _CHECK_SECONDS = 0.1  # within which the other side's end is noticed while nothing is read
 
 
@@ -40,14 +41,14 @@ class Inbox:
         """Return the commands that have come, each decoded when it is used: decoded they take ten times the memory.
 
         Args:
-            wait: Wait for one if there is none.
+            wait: Wait for one if there is none, for at most `_LONGEST_WAIT_SECONDS`.
 
         Raises:
             PeerClosedError: The other side has closed.
         """
         with self._changed:
             if wait:
-                self._changed.wait_for(lambda: self._commands or self._ended)
+                self._changed.wait_for(lambda: self._commands or self._ended, _LONGEST_WAIT_SECONDS)
             if self._ended:
                 raise PeerClosedError
             commands, self._commands, self._held = self._commands, [], 0

@@ -75,7 +75,7 @@ class EngineLoop:
         return f"no step of the model succeeds any more: {self._failure}"
 
     def turn(self) -> None:
-        """Take the commands that have come, waiting for one if there is nothing to do, and run a step."""
+        """Take the commands that have come, waiting a while for one if there is nothing to do, and run a step."""
         core = self._core
         for command in self._inbox.take(wait=not core.has_work):
             if isinstance(command, Submit):
@@ -83,7 +83,7 @@ class EngineLoop:
             elif isinstance(command, Cancel):
                 core.cancel(command.request_id, command.sequence_index)
         began_at = time.perf_counter()
-        events = core.step() if core.has_work else []
+        events = core.step()
         if core.failures_in_a_row:
             self._failure = next((event.message for event in events if isinstance(event, FailEvent)), self._failure)
         _send(self._connection, StepOutput(events, core.stats(), began_at))

@@ -12,7 +12,8 @@ import structlog
 from services.inference.engine.ipc import EngineConfig, Ready, model_identity
 from services.inference.engine.runner.cpu import kernels as step_kernels
 from services.inference.engine.runner.cpu.panels import KINDS, KV_KINDS
-from services.inference.engine.runner.cpu.runner import CpuRunner, block_bytes, position_bytes
+from services.inference.engine.runner.cpu.runner import CpuRunner
+from services.inference.engine.runner.cpu.sizes import block_bytes, position_bytes
 from services.inference.engine.runner.cpu.step_threads import numbers_to_choose_from
 from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.runner.cpu.weights import pack_weights

@@ -55,6 +55,12 @@ class FakeMemory:
     def grow(self, count: int) -> None:
         self.num_ready = max(self.num_ready, min(self.num_ready + count, self.wanted, self.limit))
 
+    def num_kept(self, count: int) -> int:
+        return count + 2
+
+    def give_back(self, count: int) -> None:
+        self.num_ready = self.wanted = count
+
 
 @dataclass
 class FakeRunner:

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,14 +74,17 @@ def served(request: pytest.FixtureRequest, folder: Path) -> Iterator[Served]:
     if request.param == "vllm":
         if importlib.util.find_spec("vllm") is None:
             pytest.skip("vLLM is not installed: make vllm")
-        # torch.compile takes minutes
-        settings |= {"threads": 2, "vllm_args": '{"enforce_eager": true}'}
+        # torch.compile takes minutes, and each process of vLLM's seconds to start.
+        arguments = {"enforce_eager": True, "distributed_executor_backend": "uni"}
+        settings |= {"threads": 2, "vllm_args": json.dumps(arguments)}
     else:
         settings |= {"threads": 1}
     process = Process("-m", "services.inference", **settings)
     try:
         process.wait_listening()
-        wait_until(lambda: httpx.get(f"{process.url}/readyz").status_code == 200, timeout=500)
+        while (state := httpx.get(f"{process.url}/readyz")).status_code != 200:
+            assert state.json()["error"]["code"] == "loading", state.text
+            time.sleep(0.5)
         loaded = load_model_folder(folder)
         yield Served(request.param, process, loaded.tokenizer, loaded.model.eval())
     finally:

@@ -60,7 +60,8 @@ def trained(real_texts: dict[str, str]) -> dict[str, Any]:
         vocab_size=2500, special_tokens=names, limit_alphabet=900, initial_alphabet=["🦊", "é"], show_progress=False
     )
     words = (word for text in real_texts.values() for word in text[:20_000].split(" "))
-    theirs.train_from_iterator((f" {word}  " for word in words), trainer)
+    # Spaces before words, or alone.
+    theirs.train_from_iterator((part for word in words for part in (word, " " * (len(word) % 9))), trainer)
     content: dict[str, Any] = json.loads(theirs.to_str())
     content["added_tokens"] = [added(number, name) for number, name in enumerate(CONTROL)]
     content["decoder"] = {"type": "Sequence", "decoders": DECODERS}
@@ -93,15 +94,17 @@ def random_texts(real: Mapping[str, str], count: int) -> list[str]:
     return made
 
 
-def check(ours: Tokenizer, theirs: HuggingFaceTokenizer, texts: list[str]) -> None:
+def check(ours: Tokenizer, theirs: HuggingFaceTokenizer, texts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [encoding.ids for encoding in theirs.encode_batch(texts, add_special_tokens=False)]
     assert ours.encode_batch(texts, allowed_special="all") == expected
     for text, ids in zip(texts, expected, strict=True):
         assert ours.encode(text, allowed_special="all") == ids, text
         chunks = ours.chunker(allowed_special="all")
         chunks._chunk_characters = 1  # so that every boundary is one
-        parts = [ours.encode(part, allowed_special="all") for part in chunks.chunks([text])]
-        assert [*chain.from_iterable(parts)] == ids, text
+        assert "".join(chunks.chunks([text])) == text
+        monkeypatch.setattr(ours, "chunker", lambda chunks=chunks, **_: chunks)
+        assert [*ours.encode_iterable([*text], allowed_special="all")] == ids, text
+        monkeypatch.undo()
         spans = ours.encode_with_offsets(text, allowed_special="all")
         assert [span.id for span in spans] == ids
         for skip in (False, True):
@@ -113,17 +116,17 @@ def check(ours: Tokenizer, theirs: HuggingFaceTokenizer, texts: list[str]) -> No
 
 @pytest.mark.parametrize("form", FORMS)
 def test_ids_and_text_equal_hugging_face(
-    form: str, trained: dict[str, Any], tmp_path: Path, real_texts: dict[str, str]
+    form: str, trained: dict[str, Any], tmp_path: Path, real_texts: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check(*both(variant(trained, form), tmp_path), random_texts(real_texts, 250))
+    check(*both(variant(trained, form), tmp_path), random_texts(real_texts, 250), monkeypatch)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_ids_and_text_of_many_strings_equal_hugging_face(
-    form: str, trained: dict[str, Any], tmp_path: Path, real_texts: dict[str, str]
+    form: str, trained: dict[str, Any], tmp_path: Path, real_texts: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check(*both(variant(trained, form), tmp_path), random_texts(real_texts, 10_000))
+    check(*both(variant(trained, form), tmp_path), random_texts(real_texts, 10_000), monkeypatch)
 
 
 def test_added_tokens_in_the_normalized_text(
@@ -157,6 +160,7 @@ def test_long_texts_are_divided_where_nothing_is_merged(
     ours, theirs = both(variant(trained, form), tmp_path)
     text = "".join(real_texts.values())[:900_000]
     assert ours.encode(text) == theirs.encode(text, add_special_tokens=False).ids
+    assert [*ours.encode_iterable([text])] == ours.encode(text)
 
 
 @pytest.fixture(scope="module")
@@ -237,3 +241,26 @@ def test_damaged_vocabularies_are_refused(trained: dict[str, Any], tmp_path: Pat
     refuse("<0x41> is missing", vocab={text: token for text, token in vocab.items() if text != "<0x41>"})
     refuse("same token b' '", vocab={**vocab, " ": 9999})
     refuse("ignore_merges", ignore_merges=True)
+    refuse("half of a UTF-16 pair", vocab={**vocab, "\ud800": 9999})
+    refuse("ids up to 2064381", vocab={**vocab, "zz": (1 << 21) - 3})
+    byte_merge = {"vocab": {**vocab, "<0x0A>a": 9999}, "merges": [*trained["model"]["merges"], ["<0x0A>", "a"]]}
+    refuse("joins the ids 13 and .*, of which one is no ordinary token", **byte_merge)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_documents_are_encoded_each_by_itself(form: str, trained: dict[str, Any], tmp_path: Path) -> None:
+    """As `tokenizers` encodes a list of them; a document that is cut goes on without another space."""
+    ours, theirs = both(variant(trained, form), tmp_path)
+    documents = ["One day", " a\n", "", "é  the end"]
+    expected = [encoding.ids for encoding in theirs.encode_batch(documents, add_special_tokens=False)]
+    joined = [*chain.from_iterable([*ids, 2] for ids in expected)][:-1]
+    text = "</s>".join(documents)
+    assert ours.encode_documents(text.encode(), "</s>").tolist() == joined
+    chunker = ours.chunker(allowed_special=["</s>"])
+    chunker._chunk_characters = 1
+    parts = [
+        ours.encode_documents(part.encode(), "</s>", continues=continues).tolist()
+        for part, continues in chunker.parts([*text])
+    ]
+    assert len(parts) > 4
+    assert [*chain.from_iterable(parts)] == joined

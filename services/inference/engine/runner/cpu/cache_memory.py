@@ -2,6 +2,8 @@
 
 import _thread
 import contextlib
+import ctypes
+import mmap
 import os
 import sys
 import threading
@@ -13,6 +15,10 @@ from services.inference.engine.runner.cpu.weights import aligned_bytes
 from shared.system.memory import free_memory, total_memory
 
 _log = structlog.get_logger("ownlm.engine")
+
+if sys.platform == "linux":
+    _madvise = ctypes.CDLL(None).madvise
+    _madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 
 _CHECKED_BYTES = 32 << 20  # as much is taken before free memory is looked at again
 _AHEAD_BYTES = 32 << 20
@@ -27,7 +33,7 @@ class CacheMemory:
     The system hands memory over page by page when it is first written to, which takes a step 5 to 50 ms, and ends a
     process that is given none. So a thread of the lowest priority writes to the next blocks before sequences need
     them, a few dozen MiB at a time, and stops where little memory is left. Blocks for `num_first` are taken at once, so
-    that one sequence of full length can always run; what has been taken is kept.
+    that one sequence of full length can always run; further ones can be given back on Linux.
 
     Args:
         num_blocks: The most blocks.
@@ -49,6 +55,7 @@ class CacheMemory:
             raise MemoryError(f"the KV cache begins with {first_bytes >> 20} MiB, and {free >> 20} MiB are free")
         self.array = aligned_bytes(num_blocks * block_bytes)
         self.num_ready = 0
+        self._num_first = num_first
         self._blocks = self.array.reshape(num_blocks, block_bytes)
         self._checked = num_first  # blocks for which there was enough memory
         self._num_ahead = max(num_slots, _AHEAD_BYTES // block_bytes)
@@ -74,6 +81,24 @@ class CacheMemory:
         if self._shortage:  # written here: lines of several threads would mix
             _log.warning("the KV cache does not grow", reason=self._shortage)
             self._shortage = ""
+
+    def num_kept(self, count: int) -> int:
+        """See `BlockMemory`."""
+        return max(self._num_first, count + self._num_ahead)
+
+    def give_back(self, count: int) -> None:
+        """See `BlockMemory`."""
+        if sys.platform != "linux":
+            return
+        with self._taking:
+            if self.is_growing or count >= self.num_ready:
+                return
+            self.num_ready = self._checked = self._wanted = count
+            begin = self._blocks[count].ctypes.data
+            begin += -begin % mmap.PAGESIZE
+            size = self.array.ctypes.data + self.array.nbytes - begin
+            # A page is there again, all zeros, when it is next written to.
+            _madvise(begin, size - size % mmap.PAGESIZE, mmap.MADV_DONTNEED)
 
     def _take(self, count: int) -> None:
         """Write to blocks until there are `count`, or memory runs short."""

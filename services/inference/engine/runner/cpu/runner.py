@@ -7,36 +7,25 @@ import numpy as np
 
 from services.inference.engine.runner.cpu.cache_memory import CacheMemory
 from services.inference.engine.runner.cpu.kernels import step as kernels
-from services.inference.engine.runner.cpu.kernels.bfloat16 import GROUP
-from services.inference.engine.runner.cpu.kernels.int8 import BLOCK, ROW_BLOCK_FLOATS
 from services.inference.engine.runner.cpu.kernels.intrinsics import (
-    BFLOAT16,
-    BFLOAT16_TILES,
-    CHAINS,
     FLOAT32,
-    INT8,
     LANES,
-    PANEL,
-    TILE,
 )
 from services.inference.engine.runner.cpu.kernels.layout import (
-    Activations,
     Batch,
     Cache,
     Floats,
-    Rows,
-    Shape,
     Step,
     Threads,
     Weights,
     Words,
 )
-from services.inference.engine.runner.cpu.kernels.linear import MATRIX_WORDS
 from services.inference.engine.runner.cpu.panels import number_bytes
 from services.inference.engine.runner.cpu.rotation import Rotation
+from services.inference.engine.runner.cpu.sizes import block_bytes, new_activations, shape_of
 from services.inference.engine.runner.cpu.step_threads import StepThreads
 from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
-from services.inference.engine.runner.cpu.weights import aligned_bytes, round_up
+from services.inference.engine.runner.cpu.weights import aligned_bytes
 from services.inference.engine.runner.protocol import Segment, StepResult
 from services.inference.engine.sampler import Sampler
 from services.inference.engine.types import BLOCK_SIZE, SequenceRequest, TokenLogprobs, num_blocks_of
@@ -88,7 +77,7 @@ class CpuRunner:
         self._context_length = min(context_length, num_blocks * BLOCK_SIZE)
         self._weights = weights
         self._step_threads = StepThreads(thread_counts or [thread_pool.num_threads])
-        self._shape = _shape(config, kv_kind, self._context_length)
+        self._shape = shape_of(config, kv_kind, self._context_length)
         self.block_memory = CacheMemory(
             num_blocks,
             block_bytes(config, kv_kind),
@@ -97,7 +86,7 @@ class CpuRunner:
         )
         self._cache = Cache(self.block_memory.array, kv_kind, number_bytes(kv_kind))
         self._rotation = Rotation(config, self._context_length)
-        self._work = _activations(
+        self._work = new_activations(
             config, weights, num_slots, max_step_tokens, self._shape.scratch * thread_pool.num_threads
         )
         blocks_of_sequence = num_blocks_of(self._context_length)
@@ -191,27 +180,32 @@ class CpuRunner:
             ValueError: More tokens than fit, or a token, position or block that does not exist.
         """
         batch = self._batch
-        row = table = 0
+        tokens: list[int] = []
+        positions: list[int] = []
+        tables: list[int] = []
+        blocks: list[int] = []
         ends = []
+        # Lists first: to write to an array costs as much for one number as for hundreds.
         for segment in segments:
-            end, table_end = row + len(segment.tokens), table + len(segment.blocks)
             last = segment.start + len(segment.tokens) - 1
-            if end > len(batch.tokens) or table_end > len(batch.blocks) or last >= self._context_length:
+            tables += [len(blocks)] * len(segment.tokens)
+            tokens += segment.tokens
+            positions += range(segment.start, last + 1)
+            blocks += segment.blocks
+            if len(tokens) > len(batch.tokens) or len(blocks) > len(batch.blocks) or last >= self._context_length:
                 raise ValueError(
-                    f"a step of {end} tokens, one of them at position {last}, exceeds the memory of the runner"
+                    f"a step of {len(tokens)} tokens, one of them at position {last}, exceeds the memory of the runner"
                 )
             if last >= len(segment.blocks) * BLOCK_SIZE:
                 raise ValueError(f"position {last} is in none of {len(segment.blocks)} blocks")
-            batch.tokens[row:end] = segment.tokens
-            batch.positions[row:end] = np.arange(segment.start, last + 1)
-            batch.tables[row:end] = table
-            batch.blocks[table:table_end] = segment.blocks
             self._rotation.reach(last)
-            row, table = end, table_end
-            ends.append(end)
-        _check_below(batch.tokens[:row], self._vocab_size, "token")
-        _check_below(batch.blocks[:table], self.num_blocks, "block")
-        return row, ends
+            ends.append(len(tokens))
+        num_rows = len(tokens)
+        batch.tokens[:num_rows], batch.positions[:num_rows], batch.tables[:num_rows] = tokens, positions, tables
+        batch.blocks[: len(blocks)] = blocks
+        _check_below(batch.tokens[:num_rows], self._vocab_size, "token")
+        _check_below(batch.blocks[: len(blocks)], self.num_blocks, "block")
+        return num_rows, ends
 
     def _score(self, segment: Segment, begin: int) -> list[TokenLogprobs]:
         scores: list[TokenLogprobs] = []
@@ -220,23 +214,6 @@ class CpuRunner:
             logits = self.logits(range(begin + first, begin + first + len(targets)))
             scores += self._sampler.score(logits, targets, segment.num_logprobs)
         return scores
-
-
-def block_bytes(config: ModelConfig, kv_kind: int) -> int:
-    """Memory of one block of the KV cache."""
-    return config.num_layers * sum(_key_and_value_bytes(config, kv_kind))
-
-
-def _key_and_value_bytes(config: ModelConfig, kv_kind: int) -> tuple[int, int]:
-    """Memory of the keys of a block in one layer, and of its values."""
-    of_a_channel = config.num_kv_heads * BLOCK_SIZE * number_bytes(kv_kind)
-    return of_a_channel * config.head_dim, of_a_channel * round_up(config.head_dim, LANES)
-
-
-def position_bytes(config: ModelConfig, num_threads: int, num_slots: int) -> int:
-    """Memory that each position of the longest sequence takes beside the cache: its angles, scores and block table."""
-    scores = max(config.num_heads, TILE) * num_threads
-    return 4 * (config.head_dim + scores) + 8 * num_slots // BLOCK_SIZE
 
 
 def _check_below(numbers: Words, limit: int, name: str) -> None:
@@ -271,53 +248,3 @@ class _ParallelCall:
             call.arguments.step_num_rows = num_rows
         self._phases[:] = 0
         self._run(calls)
-
-
-def _shape(config: ModelConfig, kv_kind: int, context_length: int) -> Shape:
-    key_bytes, value_bytes = _key_and_value_bytes(config, kv_kind)
-    scores = round_up(context_length, 4 * BLOCK_SIZE) + LANES
-    sums = round_up(config.head_dim, CHAINS * LANES) + 2 * CHAINS * LANES
-    return Shape(
-        d_model=config.d_model,
-        num_layers=config.num_layers,
-        num_heads=config.num_heads,
-        num_kv_heads=config.num_kv_heads,
-        head_dim=config.head_dim,
-        has_head_norm=int(config.qk_norm),
-        key_bytes=key_bytes,
-        layer_bytes=key_bytes + value_bytes,
-        scores=scores,
-        sums=sums,
-        scratch=round_up(max(config.num_heads, TILE) * (scores + sums + 1), LANES),
-    )
-
-
-def _activations(
-    config: ModelConfig, weights: Weights, num_slots: int, max_step_tokens: int, scratch: int
-) -> Activations:
-    most_rows = max(num_slots, max_step_tokens)
-    heads = config.num_heads * config.head_dim
-    # Of rows of 8 bits, or of bfloat16, whole groups of which take 32 bits a number on some processors.
-    converted = 0
-    for _, _, depth, kind, _ in weights.matrices.reshape(-1, MATRIX_WORDS):
-        if kind == INT8:
-            converted = max(converted, depth // BLOCK * ROW_BLOCK_FLOATS * most_rows)
-        elif kind in {BFLOAT16, BFLOAT16_TILES}:
-            converted = max(converted, depth * round_up(most_rows, GROUP))
-
-    def rows(width: int, count: int = max_step_tokens) -> Rows:
-        # Whole panels, and a cache line more, so that a row begins in another part of the cache than the last.
-        stride = round_up(width, PANEL) + LANES
-        return Rows(np.zeros(stride * count, np.float32), stride)
-
-    return Activations(
-        residual=rows(config.d_model),
-        normed=rows(config.d_model, most_rows),
-        qkv=rows(heads + 2 * config.num_kv_heads * config.head_dim),
-        attended=rows(heads),
-        gate_up=rows(2 * round_up(config.d_ff, LANES)),
-        hidden=rows(config.d_ff),
-        logits=rows(config.vocab_size, num_slots),
-        converted=aligned_bytes(4 * int(converted)).view(np.float32),
-        scratch=np.zeros(scratch, np.float32),
-    )

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from services.inference.engine.runner.protocol import RunnerLostError, Segment, StepResult
 from services.inference.engine.runner.torch.cache import PagedCache
-from services.inference.engine.runner.torch.choice import operations_for
+from services.inference.engine.runner.torch.choice import operations_for, why_no_kernels
 from services.inference.engine.runner.torch.graph import Graphs
 from services.inference.engine.runner.torch.operations import group_size
 from services.inference.engine.runner.torch.tile import Span, Tile, TileInput, TileShape, pack, rotation_of
@@ -102,7 +102,13 @@ class TorchRunner:
         smallest, largest = (tokens // size for tokens in _PROMPT_TILES)
         self.prompt_tiles = self._capture([TileShape(n, size) for n in sizes_up_to(largest, smallest)], max_blocks)
         self.decode_tiles = self._capture([TileShape(n, 1) for n in sizes_up_to(num_slots)], max_blocks)
-        self._sampler = TorchSampler(config.vocab_size, num_slots, self._device, valid_tokens=valid_tokens)
+        self._sampler = TorchSampler(
+            config.vocab_size,
+            num_slots,
+            self._device,
+            valid_tokens=valid_tokens,
+            has_kernel=why_no_kernels(self._device) is None,
+        )
         self._controls = torch.from_numpy(self._controls_of(self._sampler.batch([]), [])).to(self._device)
         self._logits = torch.zeros(num_slots, config.vocab_size, device=self._device)
         self._tokens = torch.zeros(num_slots, dtype=torch.int64, device=self._device)

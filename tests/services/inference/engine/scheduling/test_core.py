@@ -3,6 +3,7 @@
 import pytest
 
 from services.inference.engine.errors import RequestTooLargeError
+from services.inference.engine.scheduling import block_pool
 from services.inference.engine.scheduling.core import EngineCore
 from tests.services.inference.engine.core_driver import Driver, expected_scores, request
 from tests.services.inference.engine.fake_runner import FakeMemory, FakeRunner, reference
@@ -185,6 +186,30 @@ def test_memory_is_taken_before_cached_blocks_are_evicted() -> None:
     driver.run()
     assert driver.core.stats().kv_blocks_cached == 14
     assert [driver.tokens(2), driver.core.stats().kv_blocks_allocated] == [[reference(request([3] * 150, 1))], 15]
+
+
+def test_memory_that_was_not_needed_for_two_windows_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Down to what a running sequence holds; a prompt whose cached blocks are gone is computed anew."""
+    now = [0.0]
+    monkeypatch.setattr(block_pool.time, "monotonic", lambda: now[0])
+    memory = FakeMemory(num_ready=12, limit=40)
+    driver = Driver(FakeRunner(num_blocks=40, block_memory=memory))
+    driver.submit(0, request([1] * 400, 1))
+    driver.run()
+    assert driver.core.stats().kv_blocks_allocated == 25
+    allocated = []
+    for number in range(1, 6):
+        now[0] += 1 + block_pool._WINDOW_SECONDS
+        driver.submit(number, request([1 + number] * 40, 4))
+        driver.run()
+        allocated.append(driver.core.stats().kv_blocks_allocated)
+    assert min(allocated[:2]) >= 28
+    assert allocated[-1] < 12
+    assert driver.core.stats().kv_blocks_cached < 12
+    driver.submit(6, request([1] * 400, 2))
+    driver.run()
+    assert driver.tokens(6) == [reference(request([1] * 400, 2))]
+    driver.check_empty()
 
 
 def test_while_memory_is_taken_others_go_on_and_nothing_is_evicted() -> None:

@@ -25,16 +25,15 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     ZERO,
     Loop,
     offset,
+    prefetch_weights,
     store_or_add,
     word,
 )
-from shared.kernels.llvm import SECOND_CACHE, address, broadcast, call, has_feature, multiply_add, prefetch
+from shared.kernels.llvm import address, broadcast, call, has_feature, multiply_add
 
 _BLOCK_BYTES = DEPTH * LANES * 2  # of the weights of half the outputs for a block
 _INPUTS = 4  # that are added at once, two of them even
 _GROUPS = DEPTH // _INPUTS
-_AHEAD_BYTES = 4096  # how far ahead weights are prefetched
-_LINE_BYTES = 64
 _PAIRED = [_INPUTS * group + place for group in range(_GROUPS) for place in (2, 0, 3, 1)]
 
 
@@ -85,9 +84,10 @@ def _bfloat16_product(rows: int):
         def generate(context, builder, signature, arguments):
             panel, rounded, row, out, column, add = arguments
             kinds = signature.args
-            packed, begin, depth, _ = unpack_tuple(builder, panel)
+            packed, begin, depth, _, gap = unpack_tuple(builder, panel)
             weights = address(context, builder, kinds[0].types[0], packed, begin, BYTE)
             blocks = builder.udiv(depth, word(DEPTH))
+            end = offset(builder, weights, builder.mul(blocks, word(PANEL // LANES * _BLOCK_BYTES)))
             group, in_group = builder.udiv(row, word(GROUP)), builder.urem(row, word(GROUP))
             first = builder.mul(group, builder.mul(blocks, word(GROUP * _GROUPS * _group_bytes())))
             first = builder.add(first, builder.mul(in_group, word(_group_bytes())))
@@ -97,7 +97,7 @@ def _bfloat16_product(rows: int):
             target = address(context, builder, kinds[3].types[0], values, place, FLOAT)
             for half in range(PANEL // LANES):
                 begin = offset(builder, weights, builder.mul(blocks, word(half * _BLOCK_BYTES)))
-                for number, total in enumerate(_accumulate(builder, begin, of_rows, blocks, rows)):
+                for number, total in enumerate(_accumulate(builder, begin, of_rows, blocks, rows, end, gap)):
                     place = builder.add(builder.mul(stride, word(number)), word(half * LANES))
                     store_or_add(builder, total, offset(builder, target, place), add)
             return context.get_dummy_value()
@@ -113,18 +113,18 @@ bfloat16_product_4 = _bfloat16_product(4)
 bfloat16_product_8 = _bfloat16_product(8)
 
 
-def _accumulate(builder, weights, of_rows, blocks, rows):
+def _accumulate(builder, weights, of_rows, blocks, rows, end, gap):
     """The sums of all rows for half the outputs of the panel."""
     loop = Loop(builder, [ZERO] * rows)
     block = offset(builder, weights, builder.mul(loop.index, word(_BLOCK_BYTES)))
     inputs = offset(builder, of_rows, builder.mul(loop.index, word(GROUP * _GROUPS * _group_bytes())))
-    totals = _add_block(builder, block, inputs, rows)
+    totals = _add_block(builder, block, inputs, rows, end, gap)
     sums = [builder.fadd(*pair) for pair in zip(loop.state, totals, strict=True)]
     loop.close(blocks, sums)
     return sums
 
 
-def _add_block(builder, block, inputs, rows):
+def _add_block(builder, block, inputs, rows, end, gap):
     """The sums of a block for each row."""
     unroll = 2  # with more, LLVM loads more ahead than there are registers for
     loop = Loop(builder, [ZERO] * (2 * rows), unroll)
@@ -133,8 +133,7 @@ def _add_block(builder, block, inputs, rows):
         group = builder.add(loop.index, word(step))
         of_group = offset(builder, inputs, builder.mul(group, word(GROUP * _group_bytes())))
         begin = offset(builder, block, builder.mul(group, word(_BLOCK_BYTES // _GROUPS)))
-        for line in range(0, _BLOCK_BYTES // _GROUPS, _LINE_BYTES):
-            prefetch(builder, offset(builder, begin, _AHEAD_BYTES + line), SECOND_CACHE)
+        prefetch_weights(builder, begin, _BLOCK_BYTES // _GROUPS, rows, end, gap)
         weights = _load_weights(builder, begin)
         for row in range(rows):
             numbers = offset(builder, of_group, row * _group_bytes())

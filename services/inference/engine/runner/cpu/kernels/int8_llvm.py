@@ -74,7 +74,7 @@ def _int8_product(rows: int):
         def generate(context, builder, signature, arguments):
             panel, quantized, row, out, column, add = arguments
             kinds = signature.args
-            packed, begin, depth, _ = unpack_tuple(builder, panel)
+            packed, begin, depth, *_ = unpack_tuple(builder, panel)
             start = address(context, builder, kinds[0].types[0], packed, begin, BYTE)
             blocks = builder.udiv(depth, word(BLOCK))
             first = address(context, builder, kinds[1], quantized, word(0), BYTE)

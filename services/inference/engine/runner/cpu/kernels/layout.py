@@ -90,12 +90,21 @@ class Rows(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """A panel of weights: the bytes of all, where it begins, its depth, and the kind of its weights."""
+    """A panel of weights.
+
+    Attributes:
+        packed: The bytes of all weights.
+        begin: Where it begins.
+        depth: Its inputs.
+        kind: Of its weights.
+        gap: Bytes from its end to the panel that its thread probably takes next, which is prefetched towards its end.
+    """
 
     packed: Bytes
     begin: int64
     depth: int64
     kind: int64
+    gap: int64 = 0
 
 
 class Activations(NamedTuple):

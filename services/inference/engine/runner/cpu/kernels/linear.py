@@ -75,7 +75,8 @@ def linear(
     done, item = 0, take_item(threads, phase)
     while item < matrix.panels:
         column = item * PANEL
-        panel = Panel(weights.packed, matrix.begin + item * size, matrix.depth, matrix.kind)
+        gap = (threads.count - 1) * size  # the others take the panels between
+        panel = Panel(weights.packed, matrix.begin + item * size, matrix.depth, matrix.kind, gap)
         panel_product(panel, x, num_rows, converted, out, column, add)
         if matrix.bias >= 0:
             add_biases(weights.biases, matrix.bias + column, num_rows, out, column)
@@ -106,7 +107,8 @@ def gated_linear(
     done, item = 0, take_item(threads, phase)
     while item < matrix.panels:
         column = item * PANEL
-        panel = Panel(weights.packed, matrix.begin + item * size, matrix.depth, matrix.kind)
+        gap = (threads.count - 1) * size  # the others take the panels between
+        panel = Panel(weights.packed, matrix.begin + item * size, matrix.depth, matrix.kind, gap)
         panel_product(panel, x, num_rows, converted, out, column, False)
         for row in range(num_rows):
             swiglu(out.values, row * out.stride + column, hidden.values, row * hidden.stride + item * LANES)

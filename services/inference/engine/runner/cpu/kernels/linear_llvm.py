@@ -14,7 +14,7 @@ from numba import types
 from numba.core.cgutils import unpack_tuple
 from numba.extending import intrinsic
 
-from services.inference.engine.runner.cpu.kernels.intrinsics import CACHE_LINE, FLOAT16, FLOAT32, LANES, PANEL
+from services.inference.engine.runner.cpu.kernels.intrinsics import FLOAT16, FLOAT32, LANES, PANEL
 from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     BIT,
     BYTE,
@@ -24,16 +24,15 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     for_kind,
     load,
     offset,
+    prefetch_weights,
     store,
     store_or_add,
     word,
 )
-from shared.kernels.llvm import SECOND_CACHE, address, broadcast, has_feature, multiply_add, prefetch
+from shared.kernels.llvm import address, broadcast, has_feature, multiply_add
 from shared.kernels.vector_code import exponential, fold, splat
 
 _VECTORS = PANEL // LANES  # of a panel
-_AHEAD_BYTES = 4096  # how far ahead weights are prefetched: processors' own prefetching stops at the end of a page
-_LINE_BYTES = 8 * CACHE_LINE
 
 
 def _panel_product(rows: int):
@@ -41,7 +40,7 @@ def _panel_product(rows: int):
         def generate(context, builder, signature, arguments):
             panel, x, first, out, column, add = arguments
             panel_kind, x_kind, _, out_kind, *_ = signature.args
-            packed, begin, depth, kind = unpack_tuple(builder, panel)
+            packed, begin, depth, kind, gap = unpack_tuple(builder, panel)
             weights = address(context, builder, panel_kind.types[0], packed, begin, BYTE)
             values, stride = unpack_tuple(builder, x)
             start = address(context, builder, x_kind.types[0], values, builder.mul(first, stride), FLOAT)
@@ -51,7 +50,7 @@ def _panel_product(rows: int):
             target = address(context, builder, out_kind.types[0], values, place, FLOAT)
 
             def write(number_kind):
-                sums = _accumulate(builder, weights, number_kind, depth, activations)
+                sums = _accumulate(builder, weights, number_kind, depth, gap, activations)
                 for row, of_row in enumerate(sums):
                     for number, total in enumerate(of_row):
                         place = builder.add(builder.mul(stride, word(row)), word(number * LANES))
@@ -73,16 +72,16 @@ panel_product_8 = _panel_product(8)
 panel_product_12 = _panel_product(12)
 
 
-def _accumulate(builder, panel, of_kind, depth, activations):
+def _accumulate(builder, panel, of_kind, depth, gap, activations):
     """The sums of all rows, a list of vectors each, over a depth that is a multiple of 4."""
     # LLVM moves the loads of several inputs to the front, where with many rows they fit in no registers.
     unroll = 4 if len(activations) <= 3 else 1
     loop = Loop(builder, [ZERO] * (len(activations) * _VECTORS), unroll)
     sums = list(loop.state)
     line = PANEL * of_kind.size
-    ahead = offset(builder, panel, builder.mul(loop.index, word(line)))
-    for begin in range(0, unroll * line, _LINE_BYTES):
-        prefetch(builder, offset(builder, ahead, _AHEAD_BYTES + begin), SECOND_CACHE)
+    end = offset(builder, panel, builder.mul(depth, word(line)))
+    begin = offset(builder, panel, builder.mul(loop.index, word(line)))
+    prefetch_weights(builder, begin, unroll * line, len(activations), end, gap)
     for step in range(unroll):
         k = builder.add(loop.index, word(step))
         first = offset(builder, panel, builder.mul(k, word(line)))

@@ -37,7 +37,7 @@ def _tile_product(groups: int):
                 return context.get_dummy_value()
             panel, rounded, row, count, out, column, add = arguments
             kinds = signature.args
-            packed, begin, depth, _ = cgutils.unpack_tuple(builder, panel)
+            packed, begin, depth, *_ = cgutils.unpack_tuple(builder, panel)
             weights = address(context, builder, kinds[0].types[0], packed, begin, BYTE)
             blocks = builder.udiv(depth, word(DEPTH))
             of_group = builder.mul(blocks, word(_TILE_BYTES))

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from services.inference.engine.runner.cpu.kernels.intrinsics import BFLOAT16, FLOAT16, FLOAT32, LANES
-from shared.kernels.llvm import has_feature
+from services.inference.engine.runner.cpu.kernels.intrinsics import BFLOAT16, CACHE_LINE, FLOAT16, FLOAT32, LANES
+from shared.kernels.llvm import SECOND_CACHE, has_feature, prefetch
 from shared.kernels.vector_code import from_bfloat16, integers, splat, to_bfloat16
 
 BYTE, HALF_WORD, WORD, BIT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.IntType(1)
@@ -19,6 +19,7 @@ VECTOR = ir.VectorType(FLOAT, LANES)
 INTEGERS = ir.VectorType(HALF_WORD, LANES)
 HALVES = ir.VectorType(ir.IntType(16), LANES)
 ZERO = ir.Constant(VECTOR, None)
+_LINE_BYTES = 8 * CACHE_LINE
 _NAN = 0x7FC0_0000  # its upper half is NaN in bfloat16, and as a number of 16 bits with five of the exponent, too
 _BEYOND_FLOAT16 = 0x477F_F000  # 65,520
 
@@ -50,6 +51,18 @@ def store_or_add(builder, vector, pointer, add):
             store(builder, builder.fadd(load(builder, pointer), vector), pointer)
         with otherwise:
             store(builder, vector, pointer)
+
+
+def prefetch_weights(builder, pointer, size, rows, end, gap):
+    """Request as many bytes of weights as are used from an address on, for products with some rows, further ahead.
+
+    The more rows, the further: products that wait for no weights hide that others come late. Behind `end`, where the
+    panel ends, may lie those of another thread: the panel to come begins `gap` bytes further.
+    """
+    ahead = offset(builder, pointer, min(max(2 * rows, 4), 16) << 10)
+    ahead = offset(builder, ahead, builder.select(builder.icmp_unsigned(">=", ahead, end), gap, word(0)))
+    for line in range(0, size, _LINE_BYTES):
+        prefetch(builder, offset(builder, ahead, line), SECOND_CACHE)
 
 
 def _halves(builder, pointer):

@@ -51,13 +51,22 @@ memory.reserve(100)
 while memory.is_growing:
     time.sleep(0.001)
 print(resident() - before, memory.num_ready)
+memory.give_back(70)
+print(resident() - before, memory.num_ready, memory.num_kept(0), memory.num_kept(50))
+memory.reserve(80, wait=True)
+print(memory.num_ready >= 80, memory.array[: 80 << 20].any())
 """
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    first, grown, ready = map(int, printed.split())
+    first, grown, ready, left, ready_then, kept, kept_of_50 = map(int, printed.split()[:7])
     slack = 8 << 20
     assert abs(first - 60 * BLOCK) < slack
     assert ready == 132  # 32 MiB ahead
     assert abs(grown - 132 * BLOCK) < slack
+    if sys.platform == "linux":
+        assert abs(left - 70 * BLOCK) < slack
+        assert ready_then == 70
+    assert [kept, kept_of_50] == [60, 82]
+    assert printed.split()[7:] == ["True", "False"]
 
 
 def test_blocks_are_taken_ahead_and_up_to_all(free: dict[str, int]) -> None:

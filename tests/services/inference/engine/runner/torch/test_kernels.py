@@ -1,9 +1,6 @@
 """The GPU's kernels against plain torch: on a GPU, or on the CPU by Triton's interpreter."""
 
-import os
-import sys
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -25,19 +22,9 @@ from services.inference.engine.runner.torch.triton_operations import TritonOpera
 from services.inference.engine.types import BLOCK_SIZE
 from shared.lm import generate
 from tests.services.inference.engine.runner.torch.test_runner import Sequences, a_request, new_model, some_tokens
+from tests.services.inference.engine.triton_tests import DEVICE, NEED_TRITON
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu" and "triton" not in sys.modules:
-    os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when it is imported
-
-pytestmark = [
-    pytest.mark.triton,
-    pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed: make gpu"),
-    pytest.mark.skipif(
-        DEVICE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1",
-        reason="Triton was imported before, without its interpreter: set TRITON_INTERPRET=1",
-    ),
-]
+pytestmark = NEED_TRITON
 
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]

@@ -71,7 +71,15 @@ def fake(cuda: PretendCuda, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
 
 
-def step(config: ModelConfig, dtype: torch.dtype, shape: TileShape, plan: Plan, blocks: int = 128) -> Counter[str]:
+def step(
+    config: ModelConfig,
+    dtype: torch.dtype,
+    shape: TileShape,
+    plan: Plan,
+    *,
+    blocks: int = 128,
+    has_kernel: bool = False,
+) -> Counter[str]:
     """What a tile and a draw of 32 rows launch."""
     with torch.device("cuda:0"):
         torch.set_default_dtype(dtype)  # reset by the fixture
@@ -83,7 +91,7 @@ def step(config: ModelConfig, dtype: torch.dtype, shape: TileShape, plan: Plan, 
         angles = torch.zeros(2, 16 * blocks, config.head_dim // 2)
         tile = Tile(model, merged_weights(model), cache, Rotation(*angles), operations=run, hidden=hidden)
         tile_input = TileInput(shape, blocks, device, spare_block=128, spare_row=600)
-        sampler = TorchSampler(config.vocab_size, 32, device)
+        sampler = TorchSampler(config.vocab_size, 32, device, has_kernel=has_kernel)
         controls = torch.zeros(32, 14, dtype=torch.float64)
     with counted() as counts:
         tile.run(tile_input)
@@ -93,23 +101,25 @@ def step(config: ModelConfig, dtype: torch.dtype, shape: TileShape, plan: Plan, 
 
 
 @pytest.mark.usefixtures("fake")
-@pytest.mark.parametrize(("plan", "draw"), [(GREEDY, 11), (TEMPERATURE, 35), (PENALTIES, 80), (FULL, 100)])
-def test_a_step_is_few_kernels(plan: Plan, draw: int) -> None:
-    """At most `draw` for output projection and draw; only rows with top_k or top_p are sorted."""
-    counts = step(SMALL, torch.bfloat16, TileShape(32, 1), plan)
-    assert counts.total() <= 41 + draw
-    assert ("aten::sort" in counts) is (plan is FULL)
-
-
-@pytest.mark.usefixtures("fake")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("config", "limit"), [(SMALL, 60), (DEEP, 350)])
 def test_kernels_are_nine_a_layer_whatever_the_position(dtype: torch.dtype, config: ModelConfig, limit: int) -> None:
-    """Of a step of 32 greedy rows, and of a prompt of 512 tokens; products are four a layer, and one for the logits."""
-    counts = step(config, dtype, TileShape(32, 1), GREEDY)
+    """Of a step of 32 rows, however they are sampled, and of a prompt of 512 tokens; products are four a layer."""
+    counts = step(config, dtype, TileShape(32, 1), FULL, has_kernel=True)
     assert counts.total() < limit
+    assert counts.total() == 9 * config.num_layers + 9
     assert counts["ownlm::linear"] == 4 * config.num_layers + 1
-    assert step(config, dtype, TileShape(32, 16), GREEDY, blocks=8192) == counts
+    assert counts["ownlm::draw"] == 1
+    assert step(config, dtype, TileShape(32, 16), FULL, blocks=8192, has_kernel=True) == counts
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize(("plan", "draw"), [(GREEDY, 7), (TEMPERATURE, 30), (PENALTIES, 72), (FULL, 94)])
+def test_a_draw_without_the_kernel_does_what_rows_ask_for(plan: Plan, draw: int) -> None:
+    """Only rows with top_k or top_p are sorted."""
+    counts = step(SMALL, torch.bfloat16, TileShape(32, 1), plan)
+    assert counts.total() <= 9 * SMALL.num_layers + 8 + draw
+    assert ("aten::sort" in counts) is (plan is FULL)
 
 
 class Copies(TorchDispatchMode):
