@@ -10,7 +10,12 @@ import structlog
 from prometheus_client import REGISTRY, Metric
 
 from services.inference.engine.deaths import TOO_MANY, Deaths
-from services.inference.engine.errors import EngineError, EngineRestartedError, EngineUnavailableError
+from services.inference.engine.errors import (
+    EngineError,
+    EngineRestartedError,
+    EngineUnavailableError,
+    UnsupportedFieldError,
+)
 from services.inference.engine.request_handle import RequestHandle
 from services.inference.engine.requests import LiveRequests
 from services.inference.engine.types import EngineStats, Fault, SequenceRequest
@@ -147,9 +152,7 @@ class VllmEngine:
     def _fail(self, request_id: int, index: int, error: Exception) -> None:
         handle = self._requests.get(request_id)
         if handle is not None and handle.is_live(index):
-            cause = error.__cause__ or error
-            failure = error if isinstance(error, EngineError) else EngineError(f"vLLM failed: {cause}")
-            self._requests.fail(request_id, failure)
+            self._requests.fail(request_id, _as_engine_error(error))
 
     def _cancel(self, request_id: int, index: int | None) -> None:
         """Abort one sequence in vLLM, or all of a request: a canceled `generate` does."""
@@ -207,3 +210,13 @@ class VllmEngine:
             return
         self._running, self._fault = running, None
         _log.info("the engine was restarted", restarts=self._num_restarts)
+
+
+def _as_engine_error(error: Exception) -> EngineError:
+    """What vLLM raised, whose errors of validation name the parameter."""
+    if isinstance(error, EngineError):
+        return error
+    parameter = getattr(error, "parameter", None)
+    if isinstance(parameter, str):
+        return UnsupportedFieldError(parameter, f"vLLM refuses it: {error}")
+    return EngineError(f"vLLM failed: {error.__cause__ or error}")

@@ -74,9 +74,7 @@ def served(request: pytest.FixtureRequest, folder: Path) -> Iterator[Served]:
     if request.param == "vllm":
         if importlib.util.find_spec("vllm") is None:
             pytest.skip("vLLM is not installed: make vllm")
-        # torch.compile takes minutes, and each process of vLLM's seconds to start.
-        arguments = {"enforce_eager": True, "distributed_executor_backend": "uni"}
-        settings |= {"threads": 2, "vllm_args": json.dumps(arguments)}
+        settings |= {"threads": 2, "vllm_args": '{"enforce_eager": true}'}  # torch.compile takes minutes
     else:
         settings |= {"threads": 1}
     process = Process("-m", "services.inference", **settings)
@@ -144,7 +142,7 @@ def test_a_seed_gives_its_answer_again_and_choices_have_seeds_of_their_own(serve
 
 
 def test_no_row_without_a_token_is_ever_sampled(served: Served) -> None:
-    choice = served.choice(max_tokens=200, temperature=100, seed=1, ignore_eos=True)
+    choice = served.choice(max_tokens=200, temperature=2, seed=1, ignore_eos=True)
     assert max(choice["tokens"]) < served.tokenizer.vocab_size
     assert len(choice["tokens"]) == 200
 
@@ -207,7 +205,7 @@ def test_what_the_engine_does_not_have_is_named_and_refused(served: Served) -> N
     assert engine["bitwise_isolation"] is (served.engine == "ownlm")
     bodies: dict[str, dict[str, Any]] = {
         "continue_tokens": {"continue_tokens": [5], "max_tokens": 3},
-        "temperature": {"temperature": 0.001, "max_tokens": 3},
+        "temperature": {"temperature": 5, "max_tokens": 3},
         "prompt_logprobs": {"prompt": [5] * 512, "prompt_logprobs": 0, "max_tokens": 0},
     }
     assert set(engine["refused"]) == (set(bodies) if served.engine == "vllm" else set())
@@ -263,7 +261,7 @@ def test_a_model_process_that_dies_is_replaced(served: Served) -> None:
         except httpx.RemoteProtocolError:
             pass
     wait_until(lambda: served.metric("ownlm_engine_restarts_total") == 1)
-    wait_until(lambda: httpx.get(f"{served.process.url}/readyz").status_code == 200)
+    wait_until(lambda: httpx.get(f"{served.process.url}/readyz").status_code == 200, timeout=500)
     assert served.choice(max_tokens=2, ignore_eos=True)["finish_reason"] == "length"
 
 

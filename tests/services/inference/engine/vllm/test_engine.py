@@ -174,6 +174,19 @@ def test_a_drain_refuses_what_waits_and_lets_the_rest_finish() -> None:
     run(test)
 
 
+def test_what_vllm_itself_refuses_is_named() -> None:
+    class Refusal(ValueError):
+        parameter = "top_k"
+
+    async def test(engine: VllmEngine, started: list[FakeVllm]) -> None:
+        handle = engine.submit([request()])
+        started[0].fail("1-0", Refusal("too many"))
+        with pytest.raises(UnsupportedFieldError, match="top_k: vLLM refuses it: too many"):
+            await anext(handle)
+
+    run(test)
+
+
 def test_a_failure_of_one_request_is_its_own() -> None:
     async def test(engine: VllmEngine, started: list[FakeVllm]) -> None:
         failing, other = engine.submit([request(), request()]), engine.submit([request()])
@@ -239,6 +252,7 @@ def test_a_vllm_that_hangs_is_replaced_and_one_that_is_idle_is_not() -> None:
     [
         ({"num_given": 1}, "continue_tokens"),
         ({"params": SamplingParams(temperature=0.005, seed=1)}, "temperature"),
+        ({"params": SamplingParams(temperature=2.01, seed=1)}, "temperature"),
         ({"prompt_ids": (1,) * 64, "max_tokens": 0, "num_prompt_logprobs": 0}, "prompt_logprobs"),
     ],
 )
