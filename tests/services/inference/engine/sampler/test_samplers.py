@@ -122,7 +122,7 @@ def test_top_p_that_is_hit_exactly_keeps_no_id_more(kind, size, kept, below, see
     sampler = AnySampler(kind, size + below)
     for top_p, most in ((kept / size, kept), (min(1.0, kept / size + 1e-6), min(kept + 1, size))):
         sampler.open(0, request(top_p=top_p, seed=seed))
-        drawn = {sampler.sample(logits, [0])[0].token for _ in range(30)}
+        drawn = {sampler.sample(logits, [0])[0].token for _ in range(5 if kind == "kernel" else 30)}
         assert drawn <= set(likely[:most].tolist())
 
 
