@@ -72,7 +72,7 @@ def compare(name: str, path: Path, options: argparse.Namespace, run: Callable[[s
 
 def encode(path: Path, tokenizer: Tokenizer, output: Path, kind: str | None, options: argparse.Namespace) -> float:
     """Seconds of encoding."""
-    settings = EncodeSettings(shard_tokens=5_000_000, ray=kind, threads=options.workers)
+    settings = EncodeSettings(shard_tokens=5_000_000, ray=kind, threads=None if kind else options.workers)
     begin = time.perf_counter()
     encode_files([path], tokenizer, output, settings)
     return time.perf_counter() - begin
@@ -80,7 +80,7 @@ def encode(path: Path, tokenizer: Tokenizer, output: Path, kind: str | None, opt
 
 def vocab(path: Path, output: Path, kind: str | None, options: argparse.Namespace) -> float:
     """Seconds of counting."""
-    settings = VocabSettings(vocab_size=300, held_out="0", ray=kind, threads=options.workers)
+    settings = VocabSettings(vocab_size=300, held_out="0", ray=kind, threads=None if kind else options.workers)
     return train_tokenizer([path], output, settings).training.counting_seconds
 
 

@@ -1,19 +1,20 @@
 """`make sbom`: a software bill of materials for each image that is there, in CycloneDX's format, under build/sbom.
 
-It lists the Python packages of the image, as found in it, with versions and licenses. What the base image holds, its
-publisher lists.
+It lists the Python packages and Debian's, as found in the image: the first with their licenses.
 """
 
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "sbom"
-COMPOSE = ("docker-compose.yml", "docker-compose.gpu.yml")
 
 
 def main() -> int:
@@ -35,9 +36,9 @@ def main() -> int:
 
 def our_images() -> list[str]:
     """Those that the compose files build."""
-    files = [yaml.safe_load((ROOT / name).read_text(encoding="utf-8")) for name in COMPOSE]
-    images = {service.get("image") for file in files for service in file["services"].values() if "image" in service}
-    return sorted(images)
+    files = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in ROOT.glob("docker-compose*.yml")]
+    services = [service for file in files for service in file["services"].values()]
+    return sorted({service["image"] for service in services if "build" in service and "image" in service})
 
 
 def is_there(image: str) -> bool:
@@ -46,15 +47,25 @@ def is_there(image: str) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def bill_of(image: str, tools: Path) -> dict[str, object]:
-    """What cyclonedx-bom finds from inside an image, which it is mounted into."""
-    inside = ["-v", f"{tools}:/tools:ro", "-w", "/", image, "python", "-c", PROGRAM]
-    done = subprocess.run(["docker", "run", "--rm", "--network", "none", *inside], check=True, stdout=subprocess.PIPE)
-    bill: dict[str, object] = json.loads(done.stdout)
-    metadata = bill.setdefault("metadata", {})
-    assert isinstance(metadata, dict)
-    metadata["component"] = {"type": "container", "name": image}
+def bill_of(image: str, tools: Path) -> dict[str, Any]:
+    """What cyclonedx-bom finds from inside an image, which it is mounted into, and Debian's packages."""
+    bill: dict[str, Any] = json.loads(output_of(image, "python", "-c", PROGRAM, options=["-v", f"{tools}:/tools:ro"]))
+    bill.setdefault("metadata", {})["component"] = {"type": "container", "name": image}
+    found = output_of(image, "dpkg-query", "-W", "-f", "${Package} ${Version} ${Architecture}\n")
+    bill.setdefault("components", []).extend(debian_component(*line.split()) for line in found.splitlines())
     return bill
+
+
+def output_of(image: str, *command: str, options: Sequence[str] = ()) -> str:
+    """What a command prints in a container without network."""
+    run = ["docker", "run", "--rm", "--network", "none", "-w", "/", *options, image, *command]
+    return subprocess.run(run, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def debian_component(name: str, version: str, architecture: str) -> dict[str, str]:
+    """A package as https://github.com/package-url/purl-spec names it."""
+    purl = f"pkg:deb/debian/{name}@{quote(version, safe='')}?arch={architecture}"
+    return {"type": "library", "name": name, "version": version, "purl": purl, "bom-ref": purl}
 
 
 # Not by PYTHONPATH, which the interpreter that is looked at would have too.

@@ -31,7 +31,11 @@ def main() -> None:
             report(Row("tests", f"{case.get('classname')}.{case.get('name')}", reason, met=False))
 
 
-FOLDERS = ("tests/services/inference/engine/runner/torch", "tests/trainer/test_on_a_gpu.py")
+FOLDERS = (
+    "tests/services/inference/engine/runner/torch",
+    "tests/services/inference/engine/sampler",
+    "tests/trainer/test_on_a_gpu.py",
+)
 
 if __name__ == "__main__":
     main()

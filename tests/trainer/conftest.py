@@ -139,7 +139,10 @@ def ray_nodes(request: pytest.FixtureRequest) -> Iterator[Any]:
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
     from ray.cluster_utils import Cluster
 
-    started = Cluster(initialize_head=True, head_node_args={**RAY_NODE, "include_dashboard": False})
+    # Results are spilled to disks that are almost full too.
+    config = {"local_fs_capacity_threshold": 0.99}
+    head = {**RAY_NODE, "include_dashboard": False, "_system_config": config}
+    started = Cluster(initialize_head=True, head_node_args=head)
     started.add_node(**RAY_NODE)
     yield started
     started.shutdown()

@@ -71,6 +71,8 @@ def clean_files(
         raise UsageError(f"--output {url}: clean writes to a folder of this machine; copy it to the store afterwards")
     corpus = Corpus(tuple(paths), settings, settings.workers or available_processors())
     for given in corpus.inputs:
+        if given.path.resolve().is_relative_to(output.resolve()):
+            raise UsageError(f"{given.path} is in --output {output}, which is written: name another output")
         if given.content.version is None:
             raise UsageError(
                 f"cleaning reads text twice, and {given.content.name} can be read only once: write it to a file"

@@ -8,6 +8,7 @@ import hashlib
 import importlib
 import logging
 import os
+import socket
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ Result = TypeVar("Result")
 Shared = TypeVar("Shared")
 
 _POLL_SECONDS = 0.5
+_CONNECT_SECONDS = 10
 _RETRIES = 10  # of a task whose node or process was lost
 _PACKAGES = ("shared", "trainer")
 
@@ -83,6 +85,11 @@ class RayCluster:
             return self._ray.get(reference)
         except errors.RayTaskError as error:
             raise error.cause from None
+        except (errors.ObjectStoreFullError, errors.OutOfDiskError) as error:
+            raise TrainerError(
+                "the object store of a node is full, and so is the disk that it is spilled to: free some space there, "
+                "or start Ray with another --object-spilling-directory"
+            ) from error
         except errors.RayError as error:
             raise TrainerError(
                 f"a Ray task was lost {_RETRIES + 1} times, or could not be started: {_first_line(error)}"
@@ -132,6 +139,13 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
+def _check_answers(address: str) -> None:
+    """Raise an OSError at once where nothing answers, which Ray tries for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdecimal() and "/" not in host:
+        socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+
+
 def check_ray() -> None:
     """Raise a UsageError if Ray is not installed."""
     if find_spec("ray") is None:
@@ -158,10 +172,13 @@ def ray_cluster(address: str, stop: StopRequest) -> Iterator[RayCluster]:
     was_connected = ray.is_initialized()
     if not was_connected:
         try:
+            _check_answers(address)
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except Exception as error:  # of any class, Exception itself included
+            if address == "local":
+                raise TrainerError(f"Ray does not start on this machine: {_first_line(error)}") from error
             raise TrainerError(
-                f"there is no Ray cluster at {address!r} ({_first_line(error)}); start one with `ray start --head`, or "
+                f"no Ray cluster answers at {address!r} ({_first_line(error)}); start one with `ray start --head`, or "
                 "take --ray local"
             ) from error
     try:

@@ -9,7 +9,7 @@ from cyclopts import Group, Parameter
 
 from trainer.errors import UsageError
 from trainer.settings.fields import names_affecting, setting
-from trainer.settings.text import DocumentSettings
+from trainer.settings.text import DocumentSettings, refuse_threads
 
 TRAIN, VALIDATION = "train", "val"
 
@@ -65,6 +65,7 @@ class EncodeSettings(DocumentSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        refuse_threads(self.ray, self.threads)
         of_chat = (self.chat_template is not None, self.context_length is not None, self.too_long == "cut")
         if any(of_chat) and not self.chat:
             raise UsageError("chat_template, context_length and too_long are for conversations: add --chat")

@@ -55,3 +55,9 @@ class DocumentSettings(TextSettings):
     def document_separator(self) -> str | None:
         """What separates documents; None where each text file is one."""
         return None if self.no_separator else self.separator
+
+
+def refuse_threads(ray: str | None, threads: int | None) -> None:
+    """Raise a UsageError if both are set: each task of a Ray cluster has one thread, and a processor of its own."""
+    if ray is not None and threads is not None:
+        raise UsageError("--threads is for one machine; with --ray there is a task for each processor of the cluster")

@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from trainer.settings.fields import setting
-from trainer.settings.text import TextSettings
+from trainer.settings.text import TextSettings, refuse_threads
 
 
 @Parameter(name="*")
@@ -45,3 +45,7 @@ class VocabSettings(TextSettings):
 
     overwrite: Annotated[bool, Parameter(negative="")] = setting(False, affects="watching")
     """Replace a tokenizer that is in the output directory."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_threads(self.ray, self.threads)

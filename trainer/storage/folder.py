@@ -100,7 +100,9 @@ class LocalFolder:
         with self._errors(name, "written"):
             with file.open("rb+") as opened:
                 os.fsync(opened.fileno())
-            file.replace(self.folder / name)
+            target = self.folder / name
+            target.parent.mkdir(exist_ok=True)
+            file.replace(target)
 
     def remove(self, name: str) -> None:
         """As in `Folder`."""
@@ -124,7 +126,8 @@ class LocalFolder:
             yield path
         finally:
             os.close(handle)
-            for each in [path, *made]:
+            below_it = (each for each in path.glob("*") if each.is_dir())
+            for each in [*below_it, path, *made]:
                 with suppress(OSError):  # not empty, or removed already
                     each.rmdir()
 

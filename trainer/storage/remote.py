@@ -26,7 +26,7 @@ def url_of(path: Path) -> str | None:
 
 def shown(path: Path) -> str:
     """How a file is called in messages and manifests."""
-    return url_of(path) or str(path)
+    return url_of(path) or str(local_path(path))
 
 
 def local_path(path: Path) -> Path:

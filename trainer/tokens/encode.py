@@ -16,7 +16,7 @@ from trainer.console.signals import stop_on_signals
 from trainer.conversations.template import ChosenTemplate
 from trainer.errors import InterruptedRunError
 from trainer.settings.encode import VALIDATION, EncodeSettings
-from trainer.storage.folder import StorageError
+from trainer.storage.folder import LocalFolder, StorageError
 from trainer.storage.remote_folder import open_folder
 from trainer.tokens.assembly import assemble, check_not_empty
 from trainer.tokens.cluster_encoder import encode_parts_on_cluster
@@ -107,21 +107,21 @@ def encode_files(
         scratch = stack.enter_context(out.scratch())
         if settings.overwrite:
             out.forget()
-        run.files = partial(pool.result, pool.submit(run.begin, at_once=True))
+        run.begun = partial(pool.result, pool.submit(partial(run.begin, scratch), at_once=True))
         stack.enter_context(run.said_what_is_kept())
-        return run.encode(replace(job.target(out.folder, scratch), before_first=run.files))
+        return run.encode(replace(job.target(out.folder, scratch), before_first=run.begun))
 
 
 class _Run:
     """One call: what is finished, and how far it has come.
 
     Attributes:
-        files: The result of `begin`.
+        begun: Waits for `begin`.
     """
 
     def __init__(self, job: EncodingJob, out: Output, watch: Watch) -> None:
         self.watch = watch
-        self.files: Callable[[], Mapping[str, str]] = self.begin
+        self.begun: Callable[[], list[str]] = list
         self._job = job
         self._out = out
         self._records: Records = {}
@@ -160,32 +160,35 @@ class _Run:
         self._records = dict(self._kept)
         return None
 
-    def begin(self) -> Mapping[str, str]:
-        """Say what the records will be of, and save those of a finished run again.
+    def begin(self, scratch: Path) -> list[str]:
+        """Say what the records will be of, and save those of a finished run again. Runs beside encoding.
 
         Returns:
-            What is saved of the tokenizer. It takes Python a while, as does the fingerprint, but beside encoding.
+            The names of the tokenizer's files, which wait in `scratch`, on the disk.
         """
         job, out = self._job, self._out
         if job.is_repeatable:
             out.begin(job.identity)
             for number, record in self._kept.items():
                 out.save(number, record)
-        return job.tokenizer.files()
+        files = {**job.tokenizer.files(), **template_files(job.template)}
+        for name, content in files.items():
+            LocalFolder(scratch).write(name, content.encode())
+        return list(files)
 
     def encode(self, target: Target) -> EncodingReport:
         """Encode what is not finished, and write the manifests."""
         job, out, stage = self._job, self._out, self.watch.stage
         encode = encode_parts if job.settings.ray is None else encode_parts_on_cluster
         if self._kept:
-            self.files()  # before the manifest that they are in is deleted
+            self.begun()  # before the manifest that they are in is deleted
         out.drop(keep=[shard for record in self._kept.values() for shard in record.all_shards])
         # A part that is encoded again may have another number of documents, and so move those behind it.
         while missing := self._missing():
             for number, record in encode(job, missing, self._records, target, self.watch):
                 self._records[number] = record
                 if self._keeps:
-                    self.files()
+                    self.begun()
                     out.save(number, record)
         with stage("save"):
             manifests = assemble(job, [self._records[number] for number in range(len(job.parts))])
@@ -193,8 +196,8 @@ class _Run:
                 with stage("hold out the end"):
                     manifests = hold_out_end(job, manifests, target)
             check_not_empty(manifests, self._report({}).findings)
-            for name, content in {**self.files(), **template_files(job.template)}.items():
-                out.folder.write(name, content.encode())
+            for name in self.begun():
+                out.folder.put(target.scratch / name, name)
             out.commit(manifests)
             out.forget()
         return self._report(manifests)
@@ -206,7 +209,7 @@ class _Run:
             yield
         except Exception as error:
             with suppress(Exception):  # it may be what failed
-                self.files()
+                self.begun()
             kept = len(self._records) if self._keeps else 0
             if not kept:
                 self._out.remove_shards([shard for record in self._records.values() for shard in record.all_shards])

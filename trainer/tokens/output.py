@@ -1,6 +1,7 @@
 """The folder that `encode` writes: token files, and what an unfinished run leaves of them."""
 
 import json
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -113,6 +114,13 @@ class Output:
         """Write the manifests, without which shards cannot be opened; the first split's last."""
         for name in reversed(self.splits):
             self.folder.write(f"{name}.json", to_json(manifests[name].to_dict()).encode())
+        # What an unfinished run of other inputs left.
+        listed = {shard.file for manifest in manifests.values() for shard in manifest.shards}
+        names = "|".join(map(re.escape, self.splits))
+        ours = re.compile(rf"({names})-\d{{5}}(_\d{{4}})?(\.bin|\.mask)")
+        for name in self.folder.names(""):
+            if ours.fullmatch(name) and f"{name.rpartition('.')[0]}.bin" not in listed:
+                self.folder.remove(name)
 
     def forget(self) -> None:
         """Delete the records."""

@@ -227,6 +227,10 @@ class TestInterruption:
         assert texts_in(tmp_path / "out") == [f"document {n}" for n in range(50)]
         assert not state.exists()
 
+    def test_an_input_in_the_output(self, clean: Clean, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match=r"a.txt is in --output"):
+            clean(corpus(tmp_path / "a.txt", ["one"]), output=tmp_path)
+
     def test_a_finished_output_is_not_replaced_unless_asked(self, clean: Clean, tmp_path: Path) -> None:
         path = corpus(tmp_path / "a.txt", ["one", "two"])
         clean(path)

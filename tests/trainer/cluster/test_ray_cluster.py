@@ -118,6 +118,16 @@ def test_other_code_on_a_node_is_refused(ray_nodes: Any, monkeypatch: pytest.Mon
         list(connected.run(times, 1, [0]))
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:99999", "nowhere.invalid:6379"])
+def test_nothing_answers(address: str) -> None:
+    pytest.importorskip("ray")
+    with (
+        pytest.raises(TrainerError, match=f"no Ray cluster answers at '{address}'"),
+        ray_cluster(address, StopRequest()),
+    ):
+        pass
+
+
 def test_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
 
@@ -125,6 +135,6 @@ def test_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ConnectionError("Could not find any running Ray instance.\nMore.")
 
     monkeypatch.setattr("ray.init", refuse)
-    message = r"at 'auto' \(Could not find any running Ray instance\.\); start one with `ray start --head`"
+    message = r"answers at 'auto' \(Could not find any running Ray instance\.\); start one with `ray start --head`"
     with pytest.raises(TrainerError, match=message), ray_cluster("auto", StopRequest()):
         pass

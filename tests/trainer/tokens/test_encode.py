@@ -301,3 +301,13 @@ def test_real_stories_round_trip(tmp_path: Path, data_dir: Path, tokenizer: Toke
     data = (data_dir / "tinystories_valid.txt").read_bytes()[:300_000].rsplit(b"\n", 1)[0]
     encode(tmp_path, tokenizer, data)
     assert decoded(tmp_path, tokenizer).encode() == data + END.encode()
+
+
+def test_a_tokenizer_that_puts_a_space_before_a_text(tmp_path: Path, data_dir: Path) -> None:
+    """SentencePiece's: each document gets one space, wherever a long text is cut for the threads."""
+    pieces = Tokenizer.from_files(data_dir / "models" / "stories260K" / "tok512.bin")
+    [story, *others] = (data_dir / "tinystories_valid.txt").read_text("utf-8")[:120_000].split(END)[:40]
+    (tmp_path / "text.txt").write_text(story * 60 + "</s>" + "</s>".join(others), encoding="utf-8")
+    encode_files([tmp_path / "text.txt"], pieces, tmp_path / "out", EncodeSettings(separator="</s>", threads=2))
+    expected = [token for text in (story * 60, *others) for token in (*pieces.encode(text), pieces.end_of_text_id)]
+    assert TokenFile.open(tmp_path / "out", "train").tokens.tolist() == expected

@@ -1,6 +1,7 @@
 """A run that was interrupted and started again writes the files, byte for byte, of one that never was."""
 
 import gzip
+import itertools
 import json
 import os
 import random
@@ -143,16 +144,15 @@ def test_a_run_that_is_killed_anywhere(
     settings = EncodeSettings(shard_tokens=150, val_fraction=val_fraction)
     arguments = [tmp_path / "a.txt"], tokenizer
     encode_files(*arguments, tmp_path / "whole", settings)
-    steps = limit = 0
+    limit, steps = 0, itertools.count(1)
 
     def killing(step: Callable[..., None], *, before: bool) -> Callable[..., None]:
         def run(self: LocalFolder, *args: object) -> None:
-            nonlocal steps
-            steps += 1
-            if steps == limit and before:
+            number = next(steps)  # two threads count
+            if number == limit and before:
                 raise KilledError
             step(self, *args)
-            if steps == limit:
+            if number == limit:
                 raise KilledError
 
         return run
@@ -160,7 +160,7 @@ def test_a_run_that_is_killed_anywhere(
     for before in (False, True):
         while True:
             limit += 1
-            steps = 0
+            steps = itertools.count(1)
             out = tmp_path / f"{limit}{before}" / "out"
             with monkeypatch.context() as patch:
                 for name in ("put", "write", "remove"):
@@ -233,6 +233,13 @@ def test_an_input_that_changed_costs_its_parts_alone(tmp_path: Path, tokenizer: 
     }
 
 
+def test_shards_of_inputs_that_are_gone_are_removed(tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path]) -> None:
+    interrupt(tmp_path, tokenizer, inputs)
+    encode_files(inputs[2:3] + inputs[3:4], tokenizer, tmp_path / "out", SMALL)
+    encode_files(inputs[2:3] + inputs[3:4], tokenizer, tmp_path / "whole", SMALL)
+    assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
+
+
 def interrupt(folder: Path, tokenizer: Tokenizer, inputs: list[Path]) -> None:
     """In the second input."""
     after = inputs[0].stat().st_size // 2000 + 5
@@ -303,16 +310,19 @@ def test_standard_input_leaves_nothing_and_says_so(
 
 def test_a_full_disk_is_not_a_loss(tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path]) -> None:
     encode_files(inputs, tokenizer, tmp_path / "whole", SMALL)
-    largest = max(path.stat().st_size for path in (tmp_path / "whole").glob("train-0000[1-9].bin"))
-    assert largest > (tmp_path / "whole/train-00000.bin").stat().st_size + 20
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "whole/train-00000.bin").stat().st_size + 20, hard))
+    chunks = itertools.count(1)
+
+    def fill_up(_: int) -> None:
+        if next(chunks) == 12:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+
     try:
         with pytest.raises(
             StorageError,
             match=r"train-\d+\.bin cannot be written: File too large; \d of \d+ parts .* run the same command again",
         ):
-            encode_files(inputs, tokenizer, tmp_path / "out", SMALL)
+            encode_files(inputs, tokenizer, tmp_path / "out", SMALL, progress=fill_up)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert encode_files(inputs, tokenizer, tmp_path / "out", SMALL).parts_kept

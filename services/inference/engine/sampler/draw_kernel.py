@@ -65,7 +65,8 @@ def _weight_of(key, peak, inverse_temperature):
 @triton.jit
 def _amounts(scores, weights, a, b, c, COUNTS: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr):
     """Return how much the ids with keys from a, from b and from c on weigh, or how many they are."""
-    from_a, from_b, from_c = tl.zeros((), tl.float64), tl.zeros((), tl.float64), tl.zeros((), tl.float64)
+    from_a = tl.zeros((BLOCK,), tl.float64)
+    from_b, from_c = from_a, from_a
     for first in range(0, SIZE, BLOCK):
         ids = first + tl.arange(0, BLOCK)
         inside = ids < SIZE
@@ -74,10 +75,10 @@ def _amounts(scores, weights, a, b, c, COUNTS: tl.constexpr, SIZE: tl.constexpr,
             amount = inside.to(tl.float64)
         else:
             amount = tl.load(weights + ids, inside, other=0.0)
-        from_a += tl.sum(tl.where(key >= a, amount, 0.0), 0)
-        from_b += tl.sum(tl.where(key >= b, amount, 0.0), 0)
-        from_c += tl.sum(tl.where(key >= c, amount, 0.0), 0)
-    return from_a, from_b, from_c
+        from_a += tl.where(key >= a, amount, 0.0)
+        from_b += tl.where(key >= b, amount, 0.0)
+        from_c += tl.where(key >= c, amount, 0.0)
+    return tl.sum(from_a, 0), tl.sum(from_b, 0), tl.sum(from_c, 0)  # once: a sum over a block waits for all threads
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""Runs steps with torch, on any device: the runner for CUDA. It has been run on CPU only; see docs/how-to/deploy.md.
+"""Runs steps with torch, on any device: the runner for CUDA. It has been run on CPU only; see docs/how-to/gpu-host.md.
 
 A step is *tiles* of fixed numbers of tokens: one of the generated tokens, and as many as needed of parts of prompts. On
 CUDA a tile is a captured graph, and so are output projection and sampler, so that a step of 32 generated tokens is two
