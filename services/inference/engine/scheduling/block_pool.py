@@ -89,7 +89,7 @@ class BlockPool:
 
         Blocks are given back from the last one on, to one that is held. Those of the prefix cache are among them.
         """
-        if self._memory is None or time.monotonic() < self._window_ends:
+        if self._memory is None or time.monotonic() < self._window_ends or self._memory.is_growing:
             return
         needed = max(self._most_held, self._most_held_before)
         self._most_held, self._most_held_before = self.num_held, self._most_held
@@ -102,7 +102,8 @@ class BlockPool:
             self._free.append(block)
         end = max((block + 1 for block in range(kept, self.num_ready) if not self.is_unused(block)), default=kept)
         self._memory.give_back(end)
-        self.num_ready = self._memory.num_ready
+        # Not more than before: blocks that have been taken meanwhile are not among the free ones yet.
+        self.num_ready = min(self.num_ready, self._memory.num_ready)
         # The first ones are used next: where the last one is held now, more can be given back another time.
         self._free = sorted((block for block in self._free if block < self.num_ready), reverse=True)
 

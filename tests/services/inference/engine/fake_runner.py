@@ -59,7 +59,8 @@ class FakeMemory:
         return count + 2
 
     def give_back(self, count: int) -> None:
-        self.num_ready = self.wanted = count
+        if not self.is_growing:
+            self.num_ready = self.wanted = count
 
 
 @dataclass
