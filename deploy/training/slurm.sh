@@ -10,7 +10,8 @@
 #SBATCH --signal=TERM@300
 #SBATCH --output=slurm-%j.log
 
-# SIGTERM comes five minutes before the end: a checkpoint is saved, from which the requeued job continues.
+# SIGTERM comes five minutes before the end: a checkpoint is saved, from which the same job continues: submitted again, or
+# requeued by Slurm after a preemption or the loss of a node.
 set -euo pipefail
 : "${DATA:=s3://my-bucket/tokens}" "${STORE:=s3://my-bucket/runs/first}" "${OUTPUT:=runs/first}"
 : "${GPUS:=${SLURM_GPUS_ON_NODE:-8}}"
