@@ -43,8 +43,8 @@ class ServiceSettings(BaseSettings):
     )
     allowed_hosts: str | None = Field(
         None,
-        description="Host names that clients may use, without ports, separated by commas; * for all; default: "
-        "localhost, 127.0.0.1 and [::1] when listening on one of these, else all",
+        description="Host names that clients may use beside IP addresses, without ports, separated by commas; * for "
+        "all; default: localhost, 127.0.0.1 and [::1] when listening on one of these, else all",
     )
     client_timeout: float = Field(
         60.0,

@@ -111,8 +111,14 @@ def test_hosts_and_transfer_codings(build: Any, head: bytes, status: bytes) -> N
         ({"allowed_hosts": "*"}, "evil.example", 200),
         ({"host": "0.0.0.0", "allowed_hosts": "api.example"}, "172.18.0.3:8000", 200),
         ({"host": "::", "allowed_hosts": "api.example"}, "[fd00::3]:8000", 200),
+        ({"host": "::", "allowed_hosts": "api.example"}, "[::ffff:10.0.0.3]", 200),
+        ({"host": "::", "allowed_hosts": "api.example"}, "[fd00::1::2]", 400),
         ({}, "10.0.0.7.evil.example", 400),
         ({}, "10.0.0", 400),
+        ({}, "2130706433", 400),
+        ({}, "0x7f000001", 400),
+        ({}, "0177.0.0.1", 400),
+        ({}, "[10.0.0]", 400),
     ],
 )
 def test_a_service_of_this_machine_is_not_called_by_names_of_others(
