@@ -221,6 +221,9 @@ def _version_of_llvm() -> str | None:
 
 
 def _description_by_llvm() -> str:
+    """As Linux does not say what the processor is; empty without LLVM, where no file is for exactly this processor."""
+    if _version_of_llvm() is None:
+        return ""
     llvm = _llvm()
     return f"{llvm.get_host_cpu_name()},{llvm.get_host_cpu_features().flatten()}"
 

@@ -67,6 +67,20 @@ def test_another_processor_has_another_file(monkeypatch: pytest.MonkeyPatch) -> 
     assert object_file._name() != ours
 
 
+def test_without_compiler_an_unknown_processor_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As on an ARM Mac that emulates x86-64: /proc/cpuinfo has no flags, and images have no LLVM to ask."""
+    for function in ("_version_of_llvm", "_llvm"):
+        monkeypatch.setattr(files, function, lambda: None)
+    for function, unknown in (("description", None), ("flags", frozenset())):
+        monkeypatch.setattr(processor, function, lambda unknown=unknown: unknown)
+    monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(files.ObjectFile, "_sources", lambda _: tmp_path)
+    with pytest.raises(RuntimeError, match="no compiled code that runs on this processor, and no compiler"):
+        files.ObjectFile(kernels.__name__).load()
+
+
 def give_to_another_user(path: Path) -> None:
     """Make a file or folder another user's; where the tests run as a plain user, make this process another's."""
     if os.getuid() == 0:
