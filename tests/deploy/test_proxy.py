@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -12,7 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.deploy.conftest import Proxy, free_port
+from shared.http.middleware.admission import check_headers
+from tests.deploy.conftest import PROXY, Proxy, free_port
 from tests.deploy.names import NameServer
 from tests.deploy.replicas import Replica
 from tests.services.conftest import wait_until
@@ -67,6 +69,14 @@ def running(haproxy: None) -> Iterator[Cluster]:
 def cluster(running: Cluster) -> Cluster:
     running.reset()
     return running
+
+
+def test_health_checks_pass_whatever_hosts_are_allowed() -> None:
+    """Else `OWNLM_ALLOWED_HOSTS=api.example docker compose up` has no replica."""
+    [check] = re.findall(r"http-check send .* hdr Host (\S+)", (PROXY / "haproxy.cfg").read_text("utf-8"))
+    host = (b"host", check.encode())
+    scope = {"type": "http", "http_version": "1.1", "headers": [host]}
+    assert check_headers(frozenset({"api.example"}), scope, dict([host])) is None
 
 
 def test_prompts_that_begin_alike_go_to_one_replica(cluster: Cluster) -> None:
