@@ -47,6 +47,7 @@ class BlockPool:
         self._digests: dict[int, bytes] = {}
         self._blocks: dict[bytes, int] = {}
         self._most_held = self._most_held_before = 0  # in this window and the one before
+        self._last_hit = self._last_hit_before = -1  # the highest number of a cached block that was a hit
         self._window_ends = time.monotonic() + _WINDOW_SECONDS
 
     @property
@@ -87,14 +88,16 @@ class BlockPool:
     def give_back(self) -> None:
         """Now and then, give back the memory of unused blocks that sequences have not needed for a while.
 
-        Blocks are given back from the last one on, to one that is held. Those of the prefix cache are among them.
+        Blocks are given back from the last one on, to one that is held or was a prefix cache hit. Other cached blocks
+        are among them.
         """
         if self._memory is None or time.monotonic() < self._window_ends or self._memory.is_growing:
             return
-        needed = max(self._most_held, self._most_held_before)
+        needed, last_hit = max(self._most_held, self._most_held_before), max(self._last_hit, self._last_hit_before)
         self._most_held, self._most_held_before = self.num_held, self._most_held
+        self._last_hit, self._last_hit_before = -1, self._last_hit
         self._window_ends = time.monotonic() + _WINDOW_SECONDS
-        kept = self._memory.num_kept(needed)
+        kept = max(self._memory.num_kept(needed), last_hit + 1)
         if kept >= self.num_ready:
             return
         for block in [block for block in self._cached if block >= kept]:
@@ -147,6 +150,7 @@ class BlockPool:
         """Hold a block that is held or cached."""
         if self._references[block] == 0:
             del self._cached[block]
+            self._last_hit = max(self._last_hit, block)
         self._references[block] += 1
         self._most_held = max(self._most_held, self.num_held)
 

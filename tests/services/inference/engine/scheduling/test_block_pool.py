@@ -48,3 +48,16 @@ def test_the_prefix_cache_stays_while_memory_grows(monkeypatch: pytest.MonkeyPat
     let_windows_pass(pool, monkeypatch)
     assert pool.lookup(NO_PARENT) is None
     assert memory.num_ready < 20
+
+
+def test_the_prefix_cache_stays_while_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a busy service would lose most of it every five minutes."""
+    memory = FakeMemory(num_ready=20, limit=20)
+    pool = pool_with_a_cached_block(memory)
+    now = time.monotonic()
+    for later in range(400, 4000, 400):
+        pool.add_reference(19)
+        pool.release([19])
+        monkeypatch.setattr(time, "monotonic", lambda later=later: now + later)
+        pool.give_back()
+    assert pool.lookup(NO_PARENT) == 19
