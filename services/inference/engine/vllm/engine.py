@@ -198,11 +198,11 @@ class VllmEngine:
         else:
             self._fault = Fault(reason, final=False)
             self._requests.fail_all(EngineRestartedError(f"{reason}; it is being restarted, send the request again"))
-        await anyio.to_thread.run_sync(self._running.shut_down)
-        if self._fault.final:
-            return
-        await asyncio.sleep(_RESTART_SECONDS * 2 ** len(self._deaths))
         try:
+            await anyio.to_thread.run_sync(self._running.shut_down)
+            if self._fault.final:
+                return
+            await asyncio.sleep(_RESTART_SECONDS * 2 ** len(self._deaths))
             running = await anyio.to_thread.run_sync(self._launch, abandon_on_cancel=True)
         except Exception as error:
             _log.error("the restart failed", exc_info=error)

@@ -231,6 +231,23 @@ def test_a_vllm_that_dies_is_replaced_until_it_dies_too_often() -> None:
 
 
 @pytest.mark.usefixtures("quick")
+def test_a_restart_that_fails_at_any_point_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else requests would be told for ever that there will be another one."""
+
+    async def test(engine: VllmEngine, started: list[FakeVllm]) -> None:
+        async def no_thread(*_: object, **__: object) -> None:
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(module.anyio.to_thread, "run_sync", no_thread)
+        started[0].is_dead = True
+        await until(lambda: engine.fault is not None and engine.fault.final)
+        with pytest.raises(EngineUnavailableError, match=r"cannot be started again: can't start new thread"):
+            engine.check_room(1)
+
+    run(test)
+
+
+@pytest.mark.usefixtures("quick")
 def test_a_vllm_that_hangs_is_replaced_and_one_that_is_idle_is_not() -> None:
     async def test(engine: VllmEngine, started: list[FakeVllm]) -> None:
         await asyncio.sleep(0.3)
