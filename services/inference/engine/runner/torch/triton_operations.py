@@ -25,9 +25,6 @@ _CHUNKS = {torch.float32: 32}
 _MANY_COLUMNS = 4096
 """Columns from which products take more of them at once: there are enough programs for all of a GPU."""
 
-LAUNCHES = {"ownlm::attend": 2}
-"""Launches of an operator that has more than one."""
-
 
 class TritonOperations:
     """See `Operations`."""
