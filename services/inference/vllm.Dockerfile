@@ -14,7 +14,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends g++ libnuma1 &&
     && python -m venv /opt/venv
 WORKDIR /src
 COPY pyproject.toml constraints-vllm.txt README.md ./
-# torchvision and its kin are for images and sound; one that does not fit torch ends vLLM's start.
+# torchvision, torchaudio and torchcodec are not needed; a version that does not fit torch ends vLLM's start.
 RUN mkdir shared services trainer \
     && /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints-vllm.txt ".[${VLLM}]" \
     && { /opt/venv/bin/python -c "import torchvision" 2>/dev/null \
