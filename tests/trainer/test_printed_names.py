@@ -77,7 +77,9 @@ def test_advice_names_options_that_there_are() -> None:
         "--verbose",
         "--config",
         "--logdir",
+        "--max-restarts",  # torchrun's
         "--nproc-per-node",
+        "--object-spilling-directory",  # of `ray start`
         "--no-special-token",
         "--served-model-name",
         "--checkpoint",
