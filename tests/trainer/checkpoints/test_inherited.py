@@ -26,7 +26,7 @@ def write(folder: Path, tokenizer: Path, **files: object) -> Path:
 
 def inherited(folder: Path) -> Inherited:
     description = read_description(folder)
-    return inherit(description, description.tokenizer, torch.float32)
+    return inherit(description, description.tokenizer, torch.float32, description.config.context_length)
 
 
 def test_a_folder_s_own_values_take_precedence(tokenizer_folder: Path, tmp_path: Path) -> None:
