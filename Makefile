@@ -36,8 +36,8 @@ test: $(VENV)/.dev
 slow: $(VENV)/.dev
 	$(BIN)/pytest -m slow
 
-# vLLM's packages exclude some of ours, so it has an environment of its own. torchvision and its kin are for images and
-# sound; PyPI's, which are built for CUDA, end vLLM's start.
+# vLLM's packages exclude some of ours, so it has an environment of its own. torchvision, torchaudio and torchcodec are not
+# needed; PyPI's, which are built for CUDA, end vLLM's start.
 vllm: export OMP_NUM_THREADS = 1
 
 vllm: $(VENV)-vllm/.done

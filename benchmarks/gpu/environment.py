@@ -31,7 +31,7 @@ def required_packages() -> list[str]:
 
 
 def missing_packages(required: list[str]) -> list[str]:
-    """Those that this interpreter does not have, in whatever version."""
+    """Those that this interpreter does not have in any version."""
     return [requirement for requirement in required if _installed(_name(requirement)) is None]
 
 

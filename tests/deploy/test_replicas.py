@@ -106,7 +106,7 @@ def test_a_replica_that_is_killed_loses_its_own_streams_only(cluster: Cluster) -
         assert again.tokens[: len(stream.tokens)] == stream.tokens
 
 
-def test_a_replica_that_is_told_to_end_loses_nothing(cluster: Cluster) -> None:
+def test_a_replica_that_is_terminated_loses_nothing(cluster: Cluster) -> None:
     """Requests that come while it drains go to the others, though their prompts are its own."""
     later: list[Stream] = []
 

@@ -198,7 +198,7 @@ def test_a_container_that_takes_what_it_can_get_goes_on_within_its_limits(
     assert httpx.get(f"{stack[service]}/readyz", timeout=60).status_code == 200
 
 
-def test_a_service_that_is_told_to_end_finishes_its_stream(stack: dict[str, str]) -> None:
+def test_a_service_that_is_terminated_finishes_its_stream(stack: dict[str, str]) -> None:
     container = container_of("inference")
     body = {"prompt": "Once upon a time", "stream": True, "max_tokens": 200, "ignore_eos": True}
     with httpx.stream("POST", f"{stack['inference']}/generate", json=body, timeout=60) as response:
@@ -210,7 +210,7 @@ def test_a_service_that_is_told_to_end_finishes_its_stream(stack: dict[str, str]
 
 
 @pytest.mark.usefixtures("stack")
-def test_a_service_that_is_told_to_end_while_it_starts_ends() -> None:
+def test_a_service_that_is_terminated_while_it_starts_ends() -> None:
     """As process 1 of its container, Python has no handler yet, and would ignore the signal for good."""
     container = container_of("tokenizer")
     run("docker", "stop", container)

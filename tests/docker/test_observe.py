@@ -1,4 +1,4 @@
-"""`docker-compose.observe.yml` with Debian's Prometheus: it finds the services and the runs, and knows of a run killed.
+"""`docker-compose.observe.yml` with Debian's Prometheus: it finds services and runs, and shows a run that was killed.
 
 Opt-in like `test_compose.py`. Grafana, the collector and Jaeger are images of registries, and not started here.
 """

@@ -84,6 +84,10 @@ def model_dir(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) ->
         vocab_size=tokenizer.vocab_size, context_length=128, d_model=32, num_layers=2, num_heads=4, num_kv_heads=2,
         head_dim=8, d_ff=64, tie_embeddings=False, initializer_range=0.5,
     )  # fmt: skip
+    return save_random_model(folder, config, tokenizer)
+
+
+def save_random_model(folder: Path, config: ModelConfig, tokenizer: Tokenizer) -> Path:
     eos = tokenizer.end_of_text_id
     assert eos is not None
     save_model_folder(

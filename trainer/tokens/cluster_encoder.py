@@ -19,7 +19,7 @@ from trainer.text.sources import Records as FileOfRecords
 from trainer.text.utf8 import CorpusError, has_text
 from trainer.tokens.job import EncodingJob
 from trainer.tokens.output import Records
-from trainer.tokens.part_encoder import Watch
+from trainer.tokens.part_encoder import EncodingCallbacks
 from trainer.tokens.part_record import PartRecord
 from trainer.tokens.shard_writer import Target
 
@@ -40,7 +40,7 @@ class _Common:
 
 
 def encode_parts_on_cluster(
-    job: EncodingJob, numbers: Sequence[int], records: Records, target: Target, watch: Watch
+    job: EncodingJob, numbers: Sequence[int], records: Records, target: Target, callbacks: EncodingCallbacks
 ) -> Iterator[tuple[int, PartRecord]]:
     """As `encode_parts`, by a task for each part, in the order in which they are ready.
 
@@ -57,13 +57,13 @@ def encode_parts_on_cluster(
     common = _Common(job, target.folder, scratch)
     done = sum(record.bytes_read for record in records.values())
     try:
-        with ray_cluster(job.settings.ray, watch.stop) as cluster:
+        with ray_cluster(job.settings.ray, callbacks.stop) as cluster:
             firsts = _first_documents(cluster, common, numbers, records)
             target.before_first()
             for index, record in cluster.run(_encode, common, [(number, firsts[number]) for number in numbers]):
                 _check_visible(target.folder, record)
                 done += record.bytes_read
-                watch.progress(done)
+                callbacks.progress(done)
                 yield numbers[index], record
     except InterruptedRunError as error:
         raise InterruptedRunError(f"stopped after {done:,} bytes of text", error.signal_number) from None

@@ -1,4 +1,4 @@
-"""Text to token files: in one pass and in bounded memory. The same command goes on where an interrupted one stopped."""
+"""Text to token files, in one pass and in bounded memory. The same command continues an interrupted one."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from trainer.tokens.hold_out import hold_out_end
 from trainer.tokens.job import EncodingJob
 from trainer.tokens.manifest import Manifest, TokenFileError
 from trainer.tokens.output import Output, Records
-from trainer.tokens.part_encoder import Watch, encode_parts
+from trainer.tokens.part_encoder import EncodingCallbacks, encode_parts
 from trainer.tokens.part_writer import add_findings
 from trainer.tokens.shard_writer import Target
 
@@ -71,7 +71,7 @@ def encode_files(
     after the last separator of a file is kept, without such an id. So decoding gives text files back byte for byte,
     one after the other, with a separator added where a file, or what is left of it for training, ends in a document.
 
-    The result is the same whatever the number of threads, and however often the run was interrupted. The text is
+    The result is the same for any number of threads, and however often the run was interrupted. The text is
     encoded in parts, and what SIGINT, SIGTERM, a full disk, an error or a killed process leaves of finished ones is
     compared with its hashes and kept by the same call. Standard input and pipes can be read only once, so that nothing
     is kept where they are among the inputs.
@@ -98,17 +98,17 @@ def encode_files(
     out = Output(open_folder(output), settings.splits)
     with stage("load tokenizer"):
         tokenizer.warm_up()  # so that what the encoder takes is counted
-    run = _Run(job, out, Watch(stage, progress or (lambda _: None)))
+    run = _Run(job, out, EncodingCallbacks(stage, progress or (lambda _: None)))
     if (finished := run.finished_before()) is not None:
         return finished
     with ExitStack() as stack:
         pool = stack.enter_context(WorkPool(2))
-        run.watch.stop = stack.enter_context(stop_on_signals())
+        run.callbacks.stop = stack.enter_context(stop_on_signals())
         scratch = stack.enter_context(out.scratch())
         if settings.overwrite:
             out.forget()
         run.begun = partial(pool.result, pool.submit(partial(run.begin, scratch), at_once=True))
-        stack.enter_context(run.said_what_is_kept())
+        stack.enter_context(run.errors_name_what_is_kept())
         return run.encode(replace(job.target(out.folder, scratch), before_first=run.begun))
 
 
@@ -119,8 +119,8 @@ class _Run:
         begun: Waits for `begin`.
     """
 
-    def __init__(self, job: EncodingJob, out: Output, watch: Watch) -> None:
-        self.watch = watch
+    def __init__(self, job: EncodingJob, out: Output, callbacks: EncodingCallbacks) -> None:
+        self.callbacks = callbacks
         self.begun: Callable[[], list[str]] = list
         self._job = job
         self._out = out
@@ -178,14 +178,14 @@ class _Run:
 
     def encode(self, target: Target) -> EncodingReport:
         """Encode what is not finished, and write the manifests."""
-        job, out, stage = self._job, self._out, self.watch.stage
+        job, out, stage = self._job, self._out, self.callbacks.stage
         encode = encode_parts if job.settings.ray is None else encode_parts_on_cluster
         if self._kept:
             self.begun()  # before the manifest that they are in is deleted
         out.drop(keep=[shard for record in self._kept.values() for shard in record.all_shards])
         # A part that is encoded again may have another number of documents, and so move those behind it.
         while missing := self._missing():
-            for number, record in encode(job, missing, self._records, target, self.watch):
+            for number, record in encode(job, missing, self._records, target, self.callbacks):
                 self._records[number] = record
                 if self._keeps:
                     self.begun()
@@ -203,7 +203,7 @@ class _Run:
         return self._report(manifests)
 
     @contextmanager
-    def said_what_is_kept(self) -> Iterator[None]:
+    def errors_name_what_is_kept(self) -> Iterator[None]:
         """Add to errors what is kept; where that is nothing, delete it."""
         try:
             yield

@@ -142,7 +142,7 @@ class Manifest:
 
 
 def data_hash(identity: dict[str, Any]) -> str | None:
-    """What tells the data of a recorded `identity` from other data."""
+    """What distinguishes the data of a recorded `identity` from other data."""
     return identity.get("hash") or identity.get(_OLD_HASH)
 
 

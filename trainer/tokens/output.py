@@ -58,7 +58,7 @@ class Output:
             return None
 
     def unfinished(self) -> Mapping[str, Any] | None:
-        """What the unfinished run that is there is of; None if there is none."""
+        """The identity of the unfinished run that is there; None if there is none."""
         if not self.folder.exists(f"{self.state}/job.json"):
             return None
         try:

@@ -15,8 +15,8 @@ from trainer.tokens.shard_writer import Target
 
 
 @dataclass
-class Watch:
-    """Who follows the work, and may stop it.
+class EncodingCallbacks:
+    """What is called while text is encoded, and what may stop it.
 
     Attributes:
         stage: Called for each stage of the work, from any thread.
@@ -30,7 +30,7 @@ class Watch:
 
 
 def encode_parts(
-    job: EncodingJob, numbers: Sequence[int], records: Records, target: Target, watch: Watch
+    job: EncodingJob, numbers: Sequence[int], records: Records, target: Target, callbacks: EncodingCallbacks
 ) -> Iterator[tuple[int, PartRecord]]:
     """Encode parts, one after the other, by all threads together.
 
@@ -39,7 +39,7 @@ def encode_parts(
         numbers: Those of the parts, ascending.
         records: Of the parts that are finished. What this yields must be added before the next is asked for.
         target: Where the shards go.
-        watch: Who follows the work.
+        callbacks: What to call meanwhile, and the signal that stops it.
 
     Raises:
         CorpusError: An input cannot be read.
@@ -49,17 +49,17 @@ def encode_parts(
     threads = job.settings.threads or available_processors()
     done = sum(record.bytes_read for record in records.values())
     first_document = counted = 0
-    with closing(job.chunks(numbers, threads, watch.stage)) as chunks:
+    with closing(job.chunks(numbers, threads, callbacks.stage)) as chunks:
         for number in numbers:
             # Where an earlier part is still missing, this one will be encoded again.
             first_document += sum(records[each].documents for each in range(counted, number) if each in records)
             counted = number
-            writer = job.writer(number, target, first_document, watch.stage)
+            writer = job.writer(number, target, first_document, callbacks.stage)
             try:
                 for item in chunks:
-                    _check(watch, done + writer.bytes_read)
+                    _check(callbacks, done + writer.bytes_read)
                     writer.take(item)
-                    watch.progress(done + writer.bytes_read)
+                    callbacks.progress(done + writer.bytes_read)
                     if writer.is_complete:
                         break
                 record = writer.finish(job.key(number))
@@ -70,6 +70,6 @@ def encode_parts(
             yield number, record
 
 
-def _check(watch: Watch, done: int) -> None:
-    if watch.stop.signal_number is not None:
-        raise InterruptedRunError(f"stopped after {done:,} bytes of text", watch.stop.signal_number)
+def _check(callbacks: EncodingCallbacks, done: int) -> None:
+    if callbacks.stop.signal_number is not None:
+        raise InterruptedRunError(f"stopped after {done:,} bytes of text", callbacks.stop.signal_number)

@@ -109,7 +109,7 @@ class PartWriter:
             writer.abandon()
 
     def _write(self, ids: Ids, ends: Ends, num_bytes: int | None, mask: Mask | None = None) -> None:
-        """Write every document to the shards of its split, whatever the chunks that it comes in."""
+        """Write every document to the shards of its split, however it is divided into chunks."""
         self._current.documents += len(ends)
         if len(self._writers) == 1:
             [writer] = self._writers.values()

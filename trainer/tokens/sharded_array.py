@@ -15,7 +15,7 @@ _MOST_OPEN = 128
 """Files that one array holds open; systems allow a process a thousand."""
 
 
-class Stretch(NamedTuple):
+class ShardRange(NamedTuple):
     """What a range of the array is in one file.
 
     Attributes:
@@ -52,34 +52,32 @@ class ShardedArray:
         weakref.finalize(self, _close_all, self._open)
         self._found = [self._check(number) for number in range(len(paths))]
 
-    def stretches(self, start: int, stop: int) -> Iterator[Stretch]:
+    def shard_ranges(self, start: int, stop: int) -> Iterator[ShardRange]:
         """Where the items from `start` to before `stop` are."""
         shard = bisect.bisect_right(self._starts, start) - 1
         while start < stop:
             end = min(stop, self._starts[shard + 1])
             if start < end:
-                yield Stretch(shard, start - self._starts[shard], end - self._starts[shard])
+                yield ShardRange(shard, start - self._starts[shard], end - self._starts[shard])
             start, shard = end, shard + 1
 
-    def read(self, stretch: Stretch) -> bytes:
-        """The bytes of a stretch.
+    def read(self, span: ShardRange) -> bytes:
+        """The bytes of a range.
 
         Raises:
             TokenFileError: The file was changed: it is shorter, or another one, or cannot be read any more.
         """
-        path, wanted = self.paths[stretch.shard], (stretch.end - stretch.begin) * self._itemsize
+        path, wanted = self.paths[span.shard], (span.end - span.begin) * self._itemsize
         try:
-            data = os.pread(self._descriptor(stretch.shard), wanted, stretch.begin * self._itemsize)
+            data = os.pread(self._descriptor(span.shard), wanted, span.begin * self._itemsize)
         except OSError as error:
             raise TokenFileError(f"{path} cannot be read: {error.strerror}") from None
         if len(data) < wanted:
-            raise TokenFileError(
-                f"{path} was cut short while it was read: it has fewer than {stretch.end:,} tokens now"
-            )
+            raise TokenFileError(f"{path} was cut short while it was read: it has fewer than {span.end:,} tokens now")
         return data
 
     def _check(self, shard: int) -> tuple[int, int, int]:
-        """What tells a file from another one, after a check of its size."""
+        """What identifies a file, after a check of its size."""
         path, count = self.paths[shard], self._counts[shard]
         try:
             status = os.fstat(self._descriptor(shard, checked=False)) if shard < _MOST_OPEN else path.stat()

@@ -156,8 +156,8 @@ class TokenFile:
 
     def shard_at(self, place: int) -> tuple[int, int]:
         """The number of the shard that an id is in, and that of its first id."""
-        [stretch] = self._ids.stretches(place, place + 1)
-        return stretch.shard, place - stretch.begin
+        [span] = self._ids.shard_ranges(place, place + 1)
+        return span.shard, place - span.begin
 
     def read(self, start: int, stop: int) -> Ids:
         """The ids from `start` to before `stop`, both within the array; read-only.
@@ -167,12 +167,12 @@ class TokenFile:
                 an id beyond the vocabulary (names its index).
         """
         parts: list[Ids] = []
-        for stretch in self._ids.stretches(start, stop):
-            ids: Ids = np.frombuffer(self._ids.read(stretch), self.dtype)
+        for span in self._ids.shard_ranges(start, stop):
+            ids: Ids = np.frombuffer(self._ids.read(span), self.dtype)
             if ids.max() >= self.manifest.vocab_size:
                 place = int((ids >= self.manifest.vocab_size).argmax())
                 raise TokenFileError(
-                    f"{self._ids.paths[stretch.shard]}: token {stretch.begin + place} is {ids[place]}, beyond a "
+                    f"{self._ids.paths[span.shard]}: token {span.begin + place} is {ids[place]}, beyond a "
                     f"vocabulary of {self.manifest.vocab_size}; encode the text again"
                 )
             parts.append(ids)
@@ -187,12 +187,12 @@ class TokenFile:
         if self._mask is None:
             return np.ones(stop - start, np.uint8)
         parts: list[Mask] = []
-        for stretch in self._mask.stretches(start, stop):
-            mask: Mask = np.frombuffer(self._mask.read(stretch), np.uint8)
+        for span in self._mask.shard_ranges(start, stop):
+            mask: Mask = np.frombuffer(self._mask.read(span), np.uint8)
             if mask.max() > 1:
                 place = int((mask > 1).argmax())
                 raise TokenFileError(
-                    f"{self._mask.paths[stretch.shard]}: byte {stretch.begin + place} is {mask[place]}, not 0 or 1; "
+                    f"{self._mask.paths[span.shard]}: byte {span.begin + place} is {mask[place]}, not 0 or 1; "
                     "encode the text again"
                 )
             parts.append(mask)

@@ -139,7 +139,7 @@ class LiveRequests:
             self.fail(request_id, QueueTimeoutError(message))
 
     def _drop(self, request_id: int, index: int | None) -> None:
-        """Cancel what a handler no longer wants."""
+        """Cancel what a handler no longer needs."""
         self._cancel(request_id, index)
         if self._handles[request_id].num_live == 0:
             self._forget(request_id)

@@ -162,7 +162,7 @@ class Encoder:
         return encoded
 
     def _next_cut(self, data: Utf8, begin: int) -> int:
-        """The first place from `begin` on where text may be cut, whatever lies around; its end if there is none."""
+        """The first place from `begin` on where text may be cut with anything around it; its end if there is none."""
         if self._cutting.pattern != PIECES:
             nothing = SpecialTokens(np.empty(0, np.uint8), np.zeros(1, np.int64))
             return int(next_cut(data, begin, len(data), character_classes(), nothing))

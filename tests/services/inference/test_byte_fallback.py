@@ -71,7 +71,7 @@ def test_tokens_of_an_answer_have_their_bytes(client: TestClient) -> None:
     [choice] = post(client, "/v1/chat/completions", messages=messages, logprobs=True, **GREEDY)["choices"]
     spelled = b"".join(bytes(token["bytes"]) for token in choice["logprobs"]["content"])
     assert spelled.decode() == choice["message"]["content"]
-    assert choice["message"]["content"].startswith(" ")  # it goes on behind "Once upon a time,"
+    assert choice["message"]["content"].startswith(" ")  # it continues "Once upon a time,"
 
 
 def test_tokenize_and_detokenize(client: TestClient, folder: Path) -> None:

@@ -42,7 +42,7 @@ def wait_for(condition: Callable[[], Any], seconds: float = 200) -> None:
 def train(options: str, launcher: str, log: Path) -> "subprocess.Popen[bytes]":
     command = f"{sys.executable} -m torch.distributed.run {launcher} -m trainer train {MODEL} {options} --device cpu"
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    # Else the first agent takes its store of the first round for that of all, and one that comes back waits in vain.
+    # Else the first agent takes its store of the first round for that of all, and one that comes back never joins.
     environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     with log.open("ab") as file:
         return subprocess.Popen(command.split(), stdout=file, stderr=file, env=environment, start_new_session=True)

@@ -102,7 +102,7 @@ def test_from_text_to_a_model(
         assert [source.path for source in manifest.sources] == [shown(store(f"in/{each}")) for each in NAMES]
     for name, data in contents(store("tokens")).items():
         assert name in {"train.json", "val.json"} or data == (tmp_path / "tokens" / name).read_bytes()
-    # The same command keeps what is whole and mends what is not.
+    # The same command keeps what is whole and repairs what is not.
     filesystem, key = fsspec.core.url_to_fs(url_of(store("tokens")))
     filesystem.pipe_file(f"{key}/train-00001.bin", b"damaged")
     again = encode_files([store(f"in/{name}") for name in NAMES], tokenizer, store("tokens"), options)
@@ -123,7 +123,7 @@ def test_from_text_to_a_model(
         open_training_data(store("tokens"))
 
 
-def test_an_interrupted_run_goes_on_in_the_store(store: Callable[[str], Path], texts: Path, tmp_path: Path) -> None:
+def test_an_interrupted_run_continues_in_the_store(store: Callable[[str], Path], texts: Path, tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_vocab({bytes([byte]): byte for byte in range(256)}, [], [END])
     upload(texts, store("in"))
     inputs = [store("in/*.txt"), store("in/b.jsonl")]
@@ -151,7 +151,7 @@ def test_an_interrupted_run_goes_on_in_the_store(store: Callable[[str], Path], t
         encode_files(inputs, tokenizer, store("out"), EncodeSettings())
 
 
-def test_what_is_not_there_is_said(store: Callable[[str], Path], tmp_path: Path) -> None:
+def test_what_is_missing_is_named(store: Callable[[str], Path], tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"://bucket/.*/nothing\.txt cannot be read: there is no such file"):
         encode_files([store("nothing.txt")], _bytes(), tmp_path)
     with pytest.raises(StorageError, match="cannot be read: there is no such file or bucket"):

@@ -16,11 +16,6 @@ from trainer.tokens.token_file import TokenFile, TokenFileError
 END = "<|endoftext|>"
 
 
-@pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return train_bpe(["the cat sat on the mat, and the dog sat by the cat.\n" * 9], 300, special_tokens=[END]).tokenizer
-
-
 def encode(folder: Path, tokenizer: Tokenizer, *texts: str | bytes, **options: object) -> EncodingReport:
     paths = []
     for number, text in enumerate(texts):

@@ -32,11 +32,6 @@ STATE = "out/encode-state-train"
 SMALL = EncodeSettings(shard_tokens=3000)
 
 
-@pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return train_bpe(["the cat sat on the mat, and the dog sat by the cat.\n" * 9], 300, special_tokens=[END]).tokenizer
-
-
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
@@ -177,7 +172,7 @@ def test_a_run_that_is_killed_anywhere(
         limit = 0
 
 
-def test_the_same_command_checks_what_is_finished_and_mends_it(
+def test_the_same_command_checks_what_is_finished_and_repairs_it(
     tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path]
 ) -> None:
     settings = replace(SMALL, val_fraction=0.2)
@@ -220,7 +215,7 @@ def test_the_held_out_end_is_checked_too(tmp_path: Path, tokenizer: Tokenizer) -
 
 
 def test_an_input_that_changed_costs_its_parts_alone(tmp_path: Path, tokenizer: Tokenizer, inputs: list[Path]) -> None:
-    """One that is not UTF-8, say, is mended while the others are finished."""
+    """One that is not UTF-8, say, is corrected while the others are finished."""
     encode_files(inputs, tokenizer, tmp_path / "whole", SMALL)
     good = inputs[3].read_text()
     inputs[3].write_text("{}\n")

@@ -1,4 +1,4 @@
-"""Shards are cut by the text alone; whatever their size, the tokens are the same, and so are batches of them."""
+"""Shards are cut by the text alone; with any size of theirs, the tokens are the same, and so are batches of them."""
 
 import json
 import os
@@ -24,11 +24,6 @@ from trainer.tokens.token_file import TokenFile, TokenFileError
 
 END = "<|endoftext|>"
 SEPARATOR = END.encode()
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return train_bpe(["the cat sat on the mat, and the dog sat by the cat.\n" * 9], 300, special_tokens=[END]).tokenizer
 
 
 @pytest.fixture(autouse=True)

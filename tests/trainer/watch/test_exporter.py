@@ -80,7 +80,7 @@ def test_a_folder_that_disappears(tmp_path: Path) -> None:
     assert figures(exporter) == {}
 
 
-def test_prometheus_may_ask_and_other_names_may_not(tmp_path: Path) -> None:
+def test_prometheus_may_scrape_and_other_names_may_not(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", end=2.0)
     client = TestClient(
         watch_app(Hub(WatchedRuns([folder])), Exporter([folder]), "watch"), base_url="http://watch:8002"

@@ -10,7 +10,7 @@ import structlog
 
 from services.inference.engine.client.child_process import ModelProcess
 from services.inference.engine.client.connection import Connection
-from services.inference.engine.deaths import TOO_MANY, Deaths
+from services.inference.engine.crash_counter import TOO_MANY, CrashCounter
 from services.inference.engine.errors import EngineRestartedError, EngineUnavailableError, LoadError, LoadTimeoutError
 from services.inference.engine.ipc import Command, ExitReason, LogLine, Ready, StepOutput, log
 from services.inference.engine.types import Fault
@@ -20,7 +20,7 @@ _log = structlog.get_logger("ownlm.engine")
 
 T = TypeVar("T")
 
-_RESTART_SECONDS = 0.25  # before the first restart; doubles with each death in the window
+_RESTART_SECONDS = 0.25  # before the first restart; doubles with each crash in the window
 _MAX_RETRY_SECONDS = 30.0  # between attempts to start a process where the system has no room for one
 _CHECKS_PER_TIMEOUT = 4
 _LOAD_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # seconds after a load that failed with a transient error
@@ -67,7 +67,7 @@ class Supervisor:
         self._connection: Connection | None = None
         self._lost = asyncio.Event()  # the worker has closed its side
         self._exit_reason: str | None = None
-        self._deaths = Deaths()
+        self._crashes = CrashCounter()
         self._served_seconds = 0.0  # by the worker that has ended
         self._attached_at = 0.0
         self._may_restart = True
@@ -183,15 +183,15 @@ class Supervisor:
         ready = None
         while ready is None:
             reason = await self._end_worker()
-            self._deaths.add(self._served_seconds)
+            self._crashes.add(self._served_seconds)
             self._served_seconds = 0.0  # by one that dies while it loads
-            if self._deaths.too_many:
+            if self._crashes.too_many:
                 raise self._give_up(f"{reason}, {TOO_MANY}")
             self.fault = Fault(reason, final=False)
             if not self._may_restart:
                 raise EngineUnavailableError(f"{reason} while the server is shutting down")
             self._on_end(EngineRestartedError(f"{reason}; it is being restarted, send the request again"))
-            await asyncio.sleep(_RESTART_SECONDS * 2 ** len(self._deaths))
+            await asyncio.sleep(_RESTART_SECONDS * 2 ** len(self._crashes))
             ready = await self._load()
         if ready.identity != self.ready.identity:
             raise self._give_up("the model folder now holds another model; start the service again")
@@ -237,7 +237,7 @@ class Supervisor:
             await asyncio.sleep(wait)
 
     async def _start_worker(self) -> ModelProcess:
-        """Start a process, with retries while the system has no room for one: that is no death of the worker."""
+        """Start a process, with retries while the system has no room for one: that is no crash of the worker."""
         seconds = _RESTART_SECONDS
         while True:
             try:

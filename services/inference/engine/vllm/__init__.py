@@ -1,1 +1,1 @@
-"""vLLM in the place of our own engine (`OWNLM_ENGINE=vllm`): its AsyncLLM behind the `Engine` protocol."""
+"""vLLM instead of our own engine (`OWNLM_ENGINE=vllm`): its AsyncLLM behind the `Engine` protocol."""

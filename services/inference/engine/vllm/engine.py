@@ -9,7 +9,7 @@ import anyio.to_thread
 import structlog
 from prometheus_client import REGISTRY, Metric
 
-from services.inference.engine.deaths import TOO_MANY, Deaths
+from services.inference.engine.crash_counter import TOO_MANY, CrashCounter
 from services.inference.engine.errors import (
     EngineError,
     EngineRestartedError,
@@ -27,7 +27,7 @@ from services.inference.engine.vllm.stats import VllmStats
 _log = structlog.get_logger("ownlm.engine")
 
 _WATCH_SECONDS = 0.25
-_RESTART_SECONDS = 0.25  # before the first restart; doubles with each death in the window
+_RESTART_SECONDS = 0.25  # before the first restart; doubles with each crash in the window
 
 
 class VllmEngine:
@@ -63,7 +63,7 @@ class VllmEngine:
         )
         self._tasks: dict[tuple[int, int], asyncio.Task[None]] = {}  # by request and sequence
         self._fault: Fault | None = None
-        self._deaths = Deaths()
+        self._crashes = CrashCounter()
         self._num_restarts = 0
         self._may_restart = True
         self._watcher: asyncio.Task[None] | None = None
@@ -174,7 +174,7 @@ class VllmEngine:
             if reason is None:
                 continue
             self._num_restarts += 1
-            self._deaths.add(time.monotonic() - started_at)
+            self._crashes.add(time.monotonic() - started_at)
             await self._replace(reason)
             if self._fault is not None:
                 return
@@ -191,8 +191,8 @@ class VllmEngine:
     async def _replace(self, reason: str) -> None:
         """Fail the requests of a vLLM that has ended, and start another one; sets `fault` where that fails."""
         _log.error("the engine ended", reason=reason)
-        if self._deaths.too_many or not self._may_restart:
-            why = TOO_MANY if self._deaths.too_many else "while the server is shutting down"
+        if self._crashes.too_many or not self._may_restart:
+            why = TOO_MANY if self._crashes.too_many else "while the server is shutting down"
             self._fault = Fault(f"{reason}, {why}", final=True)
             self._requests.fail_all(EngineUnavailableError(self._fault.reason))
         else:
@@ -201,7 +201,7 @@ class VllmEngine:
         await anyio.to_thread.run_sync(self._running.shut_down)
         if self._fault.final:
             return
-        await asyncio.sleep(_RESTART_SECONDS * 2 ** len(self._deaths))
+        await asyncio.sleep(_RESTART_SECONDS * 2 ** len(self._crashes))
         try:
             running = await anyio.to_thread.run_sync(self._launch, abandon_on_cancel=True)
         except Exception as error:

@@ -25,7 +25,7 @@ DIFFERENCES = (
     "A sequence's logits depend on what else runs in its step: the same seed may give another answer under load, or "
     "after a prefix cache hit.",
     "Log-probabilities count rows of the model that have no token (padding), which are never sampled.",
-    "A sequence whose logits are NaN does not fail; it goes on with arbitrary tokens.",
+    "A sequence whose logits are NaN does not fail; it continues with arbitrary tokens.",
     "The queue timeout ends with a sequence's first token, not with its admission to the batch.",
 )
 """What else differs from our own engine."""

@@ -144,8 +144,8 @@ def _load_on_cpu(config: EngineConfig) -> LoadedModel:
 def _load_on_cuda(config: EngineConfig, device: str) -> LoadedModel:
     import torch
 
-    from services.inference.engine.runner.torch.choice import why_no_kernels
     from services.inference.engine.runner.torch.runner import TorchRunner
+    from services.inference.engine.runner.torch.selector import why_no_kernels
     from shared.lm import load_model_folder
 
     # Graphs are captured, and memory is pinned, on the current device, wherever the model is.

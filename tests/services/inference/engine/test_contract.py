@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from shared.bpe import Tokenizer
-from shared.lm import GenerationDefaults, ModelConfig, Transformer, load_model_folder, save_model_folder
-from tests.services.conftest import Process, wait_until
+from shared.lm import ModelConfig, Transformer, load_model_folder
+from tests.services.conftest import Process, save_random_model, wait_until
 
 PROMPT = "Once upon a time"
 
@@ -50,16 +50,7 @@ def folder(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Pa
         vocab_size=tokenizer.vocab_size + 8, context_length=512, d_model=64, num_layers=2, num_heads=2,
         num_kv_heads=2, head_dim=32, d_ff=128, tie_embeddings=False, initializer_range=0.3,
     )  # fmt: skip
-    eos = tokenizer.end_of_text_id
-    assert eos is not None
-    save_model_folder(
-        path,
-        model=Transformer(config),
-        tokenizer=tokenizer,
-        generation=GenerationDefaults(eos_token_ids=(eos,)),
-        provenance={},
-    )
-    return path
+    return save_random_model(path, config, tokenizer)
 
 
 @pytest.fixture(scope="module", params=["ownlm", pytest.param("vllm", marks=pytest.mark.vllm)])
@@ -265,7 +256,7 @@ def test_a_model_process_that_dies_is_replaced(served: Served) -> None:
     assert served.choice(max_tokens=2, ignore_eos=True)["finish_reason"] == "length"
 
 
-def test_a_service_that_is_told_to_end_finishes_its_stream(served: Served) -> None:
+def test_a_service_that_is_terminated_finishes_its_stream(served: Served) -> None:
     """The last test: the service has ended afterwards."""
     body = {"prompt": PROMPT, "stream": True, "max_tokens": 400, "ignore_eos": True}
     with httpx.stream("POST", f"{served.process.url}/generate", json=body, timeout=240) as response:

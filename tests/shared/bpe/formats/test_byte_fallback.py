@@ -249,7 +249,7 @@ def test_damaged_vocabularies_are_refused(trained: dict[str, Any], tmp_path: Pat
 
 @pytest.mark.parametrize("form", FORMS)
 def test_documents_are_encoded_each_by_itself(form: str, trained: dict[str, Any], tmp_path: Path) -> None:
-    """As `tokenizers` encodes a list of them; a document that is cut goes on without another space."""
+    """As `tokenizers` encodes a list of them; a document that is cut continues without another space."""
     ours, theirs = both(variant(trained, form), tmp_path)
     documents = ["One day", " a\n", "", "é  the end"]
     expected = [encoding.ids for encoding in theirs.encode_batch(documents, add_special_tokens=False)]

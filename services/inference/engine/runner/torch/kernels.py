@@ -1,6 +1,6 @@
 """The kernels of a step on a GPU, in Triton. Each program computes a fixed tile in one order; see `Operations`.
 
-A kernel is compiled once for prompts and for generated tokens: numbers that tell them apart are not specialized on.
+A kernel is compiled once for prompts and for generated tokens: numbers that differ between them are not specialized on.
 Products of float32 are exact to its rounding (`ieee`, no TF32). With 32 rows to a product at most, Triton chooses
 `mma.sync` on all GPUs (compiled for capabilities 8.0, 9.0 and 12.0, none has another instruction).
 """

@@ -1,6 +1,6 @@
 """What a step is made of: the interface of its operations, which kernels and plain torch have in common.
 
-Both are *invariant*: what a token gets is computed by the same sums in the same order whatever stands in the other rows
+Both are *invariant*: what a token gets is computed by the same sums in the same order with any content of other rows
 and however many rows there are. So a token is the same to the last bit in a part of a prompt of any size, generated
 beside any others, and computed again after preemption or taken from the prefix cache. torch's own products are not:
 cuBLAS and MKL choose the order of a sum by the number of rows (He et al. 2025, "Defeating Nondeterminism in LLM

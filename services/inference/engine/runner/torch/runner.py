@@ -19,9 +19,9 @@ from torch import Tensor
 
 from services.inference.engine.runner.protocol import RunnerLostError, Segment, StepResult
 from services.inference.engine.runner.torch.cache import PagedCache
-from services.inference.engine.runner.torch.choice import operations_for, why_no_kernels
 from services.inference.engine.runner.torch.graph import Graphs
 from services.inference.engine.runner.torch.operations import group_size
+from services.inference.engine.runner.torch.selector import operations_for, why_no_kernels
 from services.inference.engine.runner.torch.tile import Span, Tile, TileInput, TileShape, pack, rotation_of
 from services.inference.engine.runner.torch.weights import merged_weights
 from services.inference.engine.sampler.torch_sampler import Batch, Plan, TorchSampler, sizes_up_to

@@ -1,4 +1,4 @@
-"""How many kernels a step launches on a GPU, and that nothing in it waits: counted without one, by torch's pretence."""
+"""How many kernels a step launches on a GPU, and that nothing in it waits: counted on a simulated device."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from services.inference.engine.runner.protocol import Segment
-from services.inference.engine.runner.torch import choice, runner
+from services.inference.engine.runner.torch import runner, selector
 from services.inference.engine.runner.torch.cache import PagedCache
 from services.inference.engine.runner.torch.operations import Rotation
 from services.inference.engine.runner.torch.runner import TorchRunner
@@ -64,7 +64,7 @@ def counted() -> Iterator[Counter[str]]:
 @pytest.fixture
 def fake(cuda: PretendCuda, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """GPUs whose tensors have shapes, and no values."""
-    monkeypatch.setattr(choice, "why_no_kernels", lambda _: None)
+    monkeypatch.setattr(selector, "why_no_kernels", lambda _: None)
     monkeypatch.setattr(Transformer, "reset_parameters", lambda _: None)  # random numbers would need a real one
     with FakeTensorMode(allow_non_fake_inputs=True), torch.inference_mode():
         yield
@@ -87,7 +87,7 @@ def step(
         torch.set_default_dtype(torch.float32)
         device = model.output_weight.device
         cache, hidden = PagedCache(config, 129, device, dtype), torch.zeros(601, config.d_model, dtype=dtype)
-        run, logits = choice.operations_for(device), torch.zeros(32, config.vocab_size)
+        run, logits = selector.operations_for(device), torch.zeros(32, config.vocab_size)
         angles = torch.zeros(2, 16 * blocks, config.head_dim // 2)
         tile = Tile(model, merged_weights(model), cache, Rotation(*angles), operations=run, hidden=hidden)
         tile_input = TileInput(shape, blocks, device, spare_block=128, spare_row=600)
@@ -103,7 +103,7 @@ def step(
 @pytest.mark.usefixtures("fake")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("config", "limit"), [(SMALL, 60), (DEEP, 350)])
-def test_kernels_are_nine_a_layer_whatever_the_position(dtype: torch.dtype, config: ModelConfig, limit: int) -> None:
+def test_kernels_are_nine_a_layer_at_any_position(dtype: torch.dtype, config: ModelConfig, limit: int) -> None:
     """Of a step of 32 rows, however they are sampled, and of a prompt of 512 tokens; products are four a layer."""
     counts = step(config, dtype, TileShape(32, 1), FULL, has_kernel=True)
     assert counts.total() < limit

@@ -12,7 +12,7 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_sequence_gets_alone_what_it_gets_in_company(dtype: torch.dtype) -> None:
+def test_a_sequence_is_the_same_alone_and_among_others(dtype: torch.dtype) -> None:
     same, seen = answers.isolation(answers.new_model(TINY, "cuda", dtype), rows=5, new_tokens=64)
     assert same, seen
 

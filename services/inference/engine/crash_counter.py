@@ -1,34 +1,34 @@
-"""When to stop restarting a process: it died too often within a short time of service."""
+"""When to stop restarting a process: it crashed too often within a short time of service."""
 
 from collections import deque
 
-_MAX_DEATHS = 3
+_MAX_CRASHES = 3
 _WINDOW_SECONDS = 60.0
 
-TOO_MANY = f"the {_MAX_DEATHS}rd time within a minute of service"
+TOO_MANY = f"the {_MAX_CRASHES}rd time within a minute of service"
 
 
-class Deaths:
-    """Counts deaths of processes that replace each other.
+class CrashCounter:
+    """Counts crashes of processes that replace each other.
 
     Only time of service counts: loading alone may take longer than the window.
     """
 
     def __init__(self) -> None:
         self._served_seconds = 0.0  # by all processes so far
-        self._at: deque[float] = deque()  # the newest deaths, by `_served_seconds`
+        self._at: deque[float] = deque()  # the newest crashes, by `_served_seconds`
 
     def __len__(self) -> int:
-        """Deaths within the window."""
+        """Crashes within the window."""
         return len(self._at)
 
     @property
     def too_many(self) -> bool:
         """Whether no other process is to be started."""
-        return len(self._at) >= _MAX_DEATHS
+        return len(self._at) >= _MAX_CRASHES
 
     def add(self, served_seconds: float) -> None:
-        """Count the death of a process that had the model loaded for so long."""
+        """Count the crash of a process that had the model loaded for so long."""
         self._served_seconds += served_seconds
         self._at.append(self._served_seconds)
         while self._served_seconds - self._at[0] > _WINDOW_SECONDS:

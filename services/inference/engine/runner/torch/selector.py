@@ -1,4 +1,4 @@
-"""The choice between the operations that a step is made of."""
+"""Which operations run on a device: kernels, or plain torch."""
 
 import os
 import shutil
