@@ -13,12 +13,15 @@ import pytest
 
 import trainer.cleaning.clean as clean_module
 import trainer.cleaning.duplicates as duplicates_module
+import trainer.cleaning.examination as examination_module
 from trainer.cleaning.clean import STATE, clean_files
+from trainer.cleaning.examination import Corpus, examine
 from trainer.cleaning.report import CleaningReport, write_report
 from trainer.cluster.processes import LostProcessError, run_in_processes
 from trainer.console.progress import NewBar, progress
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
 from trainer.settings.clean import CleanSettings
+from trainer.text.sections import Section
 from trainer.text.utf8 import CorpusError
 
 SEPARATOR = "<|endoftext|>"
@@ -327,3 +330,15 @@ def test_addresses(clean: Clean, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert report.to_json()["inputs"] == ["memory://bucket/clean"]
     clean(corpus(tmp_path / "a.txt", ["one"]), output=Path(f"file://{tmp_path}/out"))
     assert texts_in(tmp_path / "out") == ["one"]
+
+
+def test_many_records_are_not_gathered_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of records is one part; empty ones count too."""
+    pytest.importorskip("rensa")
+    path = corpus(tmp_path / "a.txt", [f"document {n}" for n in range(99)])
+    cleaned = Corpus((path,), CleanSettings(), 1)
+    examine(cleaned, [Section(0)], tmp_path / "one")
+    monkeypatch.setattr(examination_module, "_BATCH_CHARACTERS", 1000)
+    assert [len(batch) for batch in examination_module._batches(iter([("", "place")] * 50))] == [16, 16, 16, 2]
+    assert examine(cleaned, [Section(0)], tmp_path / "two") == 99
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
