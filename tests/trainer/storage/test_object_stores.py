@@ -16,6 +16,7 @@ import pytest
 from pyarrow import parquet
 
 from shared.bpe import Tokenizer
+from trainer.commands.show import show
 from trainer.errors import TrainerError
 from trainer.settings.encode import EncodeSettings
 from trainer.settings.train import TrainSettings
@@ -239,3 +240,26 @@ def test_a_local_address_is_verified_too(token_folder: Path, tmp_path: Path) -> 
     (copy / "train-00000.bin").write_bytes(data)
     with pytest.raises(TokenFileError, match="is not what was written"):
         open_training_data(Path(f"file://{copy}"))
+
+
+def test_show_reads_the_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "a.txt").write_text("text to show")
+    folder = Path(f"memory://bucket/{tmp_path.name}/shown")
+    encode_files([tmp_path / "a.txt"], _bytes(), folder)
+    for named in (folder, folder / "train.json"):
+        show(named)
+        assert "text to show" in capsys.readouterr().out
+
+
+def test_held_out_text(tmp_path: Path) -> None:
+    folder = Path(f"memory://bucket/{tmp_path.name}")
+    for name in ("a.txt", "b.txt"):
+        fsspec.filesystem("memory").pipe_file(url_of(folder / name), f"the text of {name} ".encode() * 20)
+    report = train_tokenizer(
+        [folder / "a.txt"], tmp_path / "out", VocabSettings(vocab_size=262, held_out=str(folder / "b.txt"))
+    )
+    assert report.held_out is not None
+    assert report.held_out.name == url_of(folder / "b.txt")
