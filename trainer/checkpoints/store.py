@@ -17,7 +17,7 @@ from trainer.checkpoints.folders import checkpoint_path, checkpoint_step, checkp
 from trainer.compute.processes import Processes
 from trainer.errors import TrainerError, UsageError
 from trainer.settings.train import CheckpointSettings, TrainSettings
-from trainer.storage.remote import filesystem_of, store_errors
+from trainer.storage.remote import filesystem_of, store_errors, url_of
 
 logger = logging.getLogger(__name__)
 
@@ -33,11 +33,11 @@ class CheckpointStore:
     """
 
     def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
+        self.url = url_of(Path(url)) or url.rstrip("/")
         try:
             self._system, self._root = filesystem_of(self.url)
         except OSError as error:
-            raise UsageError(f"--checkpoint-store {url}: {error.strerror}") from None
+            raise UsageError(f"--checkpoint-store {self.url}: {error.strerror}") from None
 
     def steps(self) -> list[int]:
         """The steps of the complete checkpoints, the newest first.
@@ -61,10 +61,11 @@ class CheckpointStore:
         with self._errors("written"):
             if self._system.exists(there):
                 self._remove(there)
-            self._system.makedirs(there, exist_ok=True)
-            for file in sorted(path.rglob("*"), key=lambda file: (file == path / CHECKSUMS_FILE, file)):
-                if file.is_file():
-                    self._system.put_file(str(file), f"{there}/{file.relative_to(path).as_posix()}")
+            files = [file.relative_to(path) for file in path.rglob("*") if file.is_file()]
+            for folder in sorted({file.parent for file in files}):  # which a disk, unlike a store, must have
+                self._system.makedirs(f"{there}/{folder.as_posix()}".removesuffix("/."), exist_ok=True)
+            for file in sorted(files, key=lambda file: (file == Path(CHECKSUMS_FILE), file)):
+                self._system.put_file(str(path / file), f"{there}/{file.as_posix()}")
 
     def download(self, step: int, folder: Path) -> Path:
         """Copy a checkpoint to a local folder, where it appears as a whole.

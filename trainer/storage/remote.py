@@ -14,14 +14,17 @@ from typing import Any, BinaryIO
 from trainer.errors import TrainerError
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]+):/{1,3}(.*)", re.DOTALL | re.IGNORECASE)
+_PASSWORD, _HIDDEN = re.compile("^([^/@:]*):[^/@]*@"), r"\1:***@"
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "hf": "hf"}
 _NO_CREDENTIALS = re.compile("credential|anonymous|403|forbidden|access ?denied|invalid ?access ?key", re.IGNORECASE)
 
 
 def url_of(path: Path) -> str | None:
-    """The address of a file in an object store; None of a path on this machine."""
+    """The address of a file in an object store, without a password in it; None of a path on this machine."""
     found = _URL.fullmatch(str(path))
-    return None if found is None or found[1].lower() == "file" else f"{found[1].lower()}://{found[2]}"
+    if found is None or found[1].lower() == "file":
+        return None
+    return f"{found[1].lower()}://{_PASSWORD.sub(_HIDDEN, found[2])}"
 
 
 def shown(path: Path) -> str:
@@ -109,6 +112,9 @@ def filesystem_of(url: str) -> tuple[Any, str]:
     """
     import fsspec
 
+    if ":***@" in url.partition("://")[2].partition("/")[0]:
+        reason = "the address has a password, which logs and manifests would show; set it in the environment instead"
+        raise OSError(errno.EINVAL, reason, url)
     scheme = url.partition("://")[0]
     try:
         filesystem, name = fsspec.core.url_to_fs(url)

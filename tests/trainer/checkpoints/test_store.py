@@ -127,3 +127,17 @@ def test_a_folder_of_another_run_is_not_mixed_with_a_new_one(tmp_path: Path) -> 
     prepare_store(CheckpointSettings(checkpoint_store=url, overwrite=True))
     assert store.steps() == []
     prepare_store(CheckpointSettings(checkpoint_store=url))
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_disk_that_machines_share(tmp_path: Path, scheme: str) -> None:
+    store = CheckpointStore(f"{scheme}{tmp_path}/store")
+    store.upload(checkpoint(tmp_path, 7))
+    assert (store.download(7, tmp_path / "copy") / "templates" / "chat.jinja").exists()
+    store.delete(store.steps())
+    assert not [*(tmp_path / "store").iterdir()]
+
+
+def test_passwords_of_stores_are_not_shown() -> None:
+    with pytest.raises(UsageError, match=r"--checkpoint-store ftp://me:\*\*\*@host/x: the address has a password"):
+        CheckpointStore("ftp://me:secret@host/x")

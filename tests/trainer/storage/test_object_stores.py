@@ -263,3 +263,12 @@ def test_held_out_text(tmp_path: Path) -> None:
     )
     assert report.held_out is not None
     assert report.held_out.name == url_of(folder / "b.txt")
+
+
+def test_passwords_are_not_shown(tmp_path: Path) -> None:
+    path = Path("ftp://me:secret@host/a@b:c.txt")
+    assert shown(path) == "ftp://me:***@host/a@b:c.txt"
+    assert shown(Path("s3://bucket/a:b@c")) == "s3://bucket/a:b@c"
+    with pytest.raises(CorpusError, match=r"ftp://me:\*\*\*@host/.* the address has a password") as error:
+        encode_files([path], _bytes(), tmp_path)
+    assert "secret" not in str(error.value)
