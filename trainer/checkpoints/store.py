@@ -17,7 +17,7 @@ from trainer.checkpoints.folders import checkpoint_path, checkpoint_step, checkp
 from trainer.compute.processes import Processes
 from trainer.errors import TrainerError, UsageError
 from trainer.settings.train import CheckpointSettings, TrainSettings
-from trainer.storage.remote import filesystem_of, store_errors, url_of
+from trainer.storage.remote import files_below, filesystem_of, store_errors, url_of
 
 logger = logging.getLogger(__name__)
 
@@ -80,10 +80,9 @@ class CheckpointStore:
         there = f"{self._root}/{path.name}"
         try:
             with self._errors("read"):
-                for name in self._system.find(there):
-                    file = partial / name.removeprefix(there).lstrip("/")
-                    file.parent.mkdir(parents=True, exist_ok=True)
-                    self._system.get_file(name, str(file))
+                for name in files_below(self._system, there):
+                    (partial / name).parent.mkdir(parents=True, exist_ok=True)
+                    self._system.get_file(f"{there}/{name}", str(partial / name))
             if not is_intact(partial):
                 raise TrainerError(f"{self.url}/{path.name} is damaged: its files do not match its {CHECKSUMS_FILE}")
             if path.exists():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shared.system.files import replaced_file, write_text
 from trainer.storage.folder import StorageError
-from trainer.storage.remote import filesystem_of, local_path, store_errors, url_of
+from trainer.storage.remote import files_below, filesystem_of, local_path, store_errors, url_of
 
 _CHECKED = ".checked.json"
 _LARGEST_SMALL = 256 << 20
@@ -43,11 +43,11 @@ def local_copy(path: Path) -> Path:
                 store.get_file(name, str(temporary))
             return folder / path.name
         folder = _folder_of(url)
-        files = {key[len(name) :].strip("/"): info for key, info in store.find(name, detail=True).items()}
+        files = files_below(store, name)
         if not files:
             raise FileNotFoundError(f"{name} has no files")
-        for file, info in files.items():
-            if _is_small(file) and int(info["size"]) <= _LARGEST_SMALL:
+        for file, size in files.items():
+            if _is_small(file) and size <= _LARGEST_SMALL:
                 with replaced_file(folder / file) as temporary:
                     store.get_file(f"{name}/{file}", str(temporary))
         for copy in [each for each in folder.rglob("*") if _is_small(each.name)]:

@@ -104,6 +104,17 @@ def find(path: Path) -> list[Path]:
         return sorted(Path(f"{scheme}://{each.lstrip('/')}") for each in names)  # as in a folder of this machine
 
 
+def files_below(filesystem: Any, folder: str) -> dict[str, int]:
+    """The sizes of the files below a folder, by their names there; without those that lead out of it, as `../x` does.
+
+    Raises:
+        Exception: As the library does.
+    """
+    found = filesystem.find(folder, detail=True)
+    names = {name[len(folder) :].strip("/"): int(info["size"]) for name, info in found.items()}
+    return {name: size for name, size in names.items() if name and ".." not in name.split("/")}
+
+
 def filesystem_of(url: str) -> tuple[Any, str]:
     """The file system of an address, and what it calls the file.
 

@@ -24,7 +24,7 @@ from trainer.settings.vocab import VocabSettings
 from trainer.storage import remote_folder
 from trainer.storage.cache import local_copy
 from trainer.storage.folder import StorageError
-from trainer.storage.remote import local_path, shown, url_of
+from trainer.storage.remote import files_below, local_path, shown, url_of
 from trainer.storage.remote_folder import open_folder
 from trainer.text import remote_text
 from trainer.text.sources import expand
@@ -272,3 +272,14 @@ def test_passwords_are_not_shown(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"ftp://me:\*\*\*@host/.* the address has a password") as error:
         encode_files([path], _bytes(), tmp_path)
     assert "secret" not in str(error.value)
+
+
+def test_names_that_lead_out_of_a_folder_are_left_out() -> None:
+    """Whoever may write to a store may not write to this machine: S3 takes ../ in names as any other."""
+
+    class Store:
+        def find(self, folder: str, detail: bool) -> dict[str, dict[str, int]]:
+            names = ("a.json", "b/c.json", "b/../../x.json", "../y.json", "")
+            return {f"{folder}/{name}": {"size": len(name)} for name in names if detail}
+
+    assert files_below(Store(), "bucket/folder") == {"a.json": 6, "b/c.json": 8}
