@@ -47,6 +47,7 @@ def training(config: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
+@pytest.mark.slow
 def test_a_run_that_appears_is_killed_and_resumed(
     page: Page, watch: Serve, settings: TrainSettings, change: Callable[..., TrainSettings], tmp_path: Path
 ) -> None:

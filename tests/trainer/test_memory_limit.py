@@ -97,7 +97,7 @@ def test_distinct_words_beyond_the_limit(tmp_path: Path, megabytes: int) -> None
 
 
 @pytest.mark.parametrize("megabytes", [20, pytest.param(200, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("character", ["letters", "字"])
+@pytest.mark.parametrize("character", [pytest.param("letters", marks=pytest.mark.slow), "字"])
 def test_one_line_without_a_place_to_cut(tmp_path: Path, megabytes: int, character: str) -> None:
     path = tmp_path / "line.txt"
     draw = np.random.default_rng(0)
@@ -172,8 +172,15 @@ def test_encoding_says_what_its_limit_must_be(tmp_path: Path, tokenizer_folder: 
 
 
 @pytest.mark.case("D31")
-@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
-@pytest.mark.parametrize("custom", [False, True])
+@pytest.mark.parametrize(
+    ("name", "custom"),
+    [
+        ("a.txt", False),
+        ("a.jsonl", True),
+        pytest.param("a.txt", True, marks=pytest.mark.slow),
+        pytest.param("a.jsonl", False, marks=pytest.mark.slow),
+    ],
+)
 def test_the_longest_part_is_encoded_within_the_limit(
     tmp_path: Path, text_file: Path, tokenizer_folder: Path, name: str, custom: bool
 ) -> None:

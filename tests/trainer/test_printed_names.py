@@ -77,7 +77,10 @@ def test_advice_names_options_that_there_are() -> None:
         "--verbose",
         "--config",
         "--logdir",
+        "--head",  # of `ray start`
+        "--max-restarts",  # torchrun's
         "--nproc-per-node",
+        "--object-spilling-directory",  # of `ray start`
         "--no-special-token",
         "--served-model-name",
         "--checkpoint",

@@ -142,6 +142,10 @@ class LocalFolder:
     def _errors(self, name: str, done: str) -> Iterator[None]:
         try:
             yield
+        except (FileExistsError, NotADirectoryError):
+            raise StorageError(
+                f"{self.folder}: expected a directory, found a file; give another name, or move the file"
+            ) from None
         except OSError as error:
             raise StorageError(f"{self.path(name)} cannot be {done}: {error.strerror or error}") from None
 

@@ -46,8 +46,10 @@ COLD = """
 import resource
 import numpy
 from shared.bpe import train_bpe
+from shared.kernels import elf_code
+elf_code.is_supported = lambda: {elf}
 size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (size + (50 << 20), resource.RLIM_INFINITY))
+resource.setrlimit(resource.RLIMIT_AS, (size + ({left} << 20), resource.RLIM_INFINITY))
 train_bpe(["a b"], 300)
 """
 
@@ -71,8 +73,16 @@ def test_it_ends_with_the_same_result_or_says_that_memory_is_short(name: str) ->
     assert set(process.stdout.strip().split(", ")) <= {"MemoryError", "the same"}
 
 
-def test_a_start_without_memory_says_so_and_does_not_say_that_a_library_is_missing() -> None:
-    process = run(COLD)
+@pytest.mark.parametrize(
+    ("elf", "left", "message"),
+    [
+        pytest.param(True, 1, "MemoryError: Unable to allocate", id="loader of ours"),
+        pytest.param(False, 50, "MemoryError: not enough memory to load LLVM, which runs compiled code", id="LLVM"),
+    ],
+)
+def test_a_start_without_memory_says_so_and_does_not_say_that_a_library_is_missing(
+    elf: bool, left: int, message: str
+) -> None:
+    process = run(COLD.format(elf=elf, left=left))
     assert process.returncode == 1
-    last = process.stderr.splitlines()[-1]
-    assert last.startswith("MemoryError: not enough memory to load LLVM, which runs compiled code")
+    assert message in process.stderr.splitlines()[-1]

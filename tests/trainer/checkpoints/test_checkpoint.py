@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 
 from shared.lm import load_model_folder
-from shared.system.checksums import CARD_FILE, CHECKSUMS_FILE, write_checksums
+from shared.system.checksums import CARD_FILE, CHECKSUMS_FILE, CURVES_FILE, write_checksums
 from trainer.checkpoints.checkpoint import STATE_FILE, load_newest_checkpoint
 from trainer.checkpoints.folders import checkpoint_path, checkpoint_step, list_checkpoints
 from trainer.errors import TrainerError, UsageError
@@ -146,7 +146,7 @@ def test_without_its_checksums_a_checkpoint_is_damaged(
 def test_checkpoints_and_the_finished_model_have_checksums_of_all_their_files(checkpoints: Path) -> None:
     for folder in (checkpoints / "step-00000010", checkpoints.parent / "model"):
         sums = json.loads((folder / CHECKSUMS_FILE).read_text())["sha256"]
-        assert sums.keys() == {path.name for path in folder.iterdir()} - {CHECKSUMS_FILE, CARD_FILE}
+        assert sums.keys() == {path.name for path in folder.iterdir()} - {CHECKSUMS_FILE, CARD_FILE, CURVES_FILE}
 
 
 def test_no_intact_checkpoint_is_an_error_that_counts(checkpoints: Path) -> None:
