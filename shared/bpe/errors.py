@@ -39,7 +39,12 @@ class TooLongError(SourceError):
     """
 
     def __init__(self, name: str, size: int, boundaries: str = "such as a space, or the end of a word"):
+        self._given = name, size, boundaries
         super().__init__(
             f"{name} has {size:,} bytes without a place to split them ({boundaries}), which must be in memory together "
             "and exceed the memory limit. Raise --memory-limit, or remove what is not text"
         )
+
+    def __reduce__(self) -> "tuple[type[TooLongError], tuple[str, int, str]]":
+        """For processes, on this machine or another, whose error it is."""
+        return type(self), self._given

@@ -3,6 +3,7 @@
 A checkpoint is complete where its list of checksums is, which is written last and deleted first.
 """
 
+import glob
 import logging
 import shutil
 from collections.abc import Iterable, Iterator
@@ -15,8 +16,8 @@ from shared.system.folder_swap import remove
 from trainer.checkpoints.folders import checkpoint_path, checkpoint_step, checkpoints_by_step, is_intact
 from trainer.compute.processes import Processes
 from trainer.errors import TrainerError, UsageError
-from trainer.settings.train import TrainSettings
-from trainer.storage.remote import filesystem_of, store_errors
+from trainer.settings.train import CheckpointSettings, TrainSettings
+from trainer.storage.remote import files_below, filesystem_of, store_errors, url_of
 
 logger = logging.getLogger(__name__)
 
@@ -32,11 +33,11 @@ class CheckpointStore:
     """
 
     def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
+        self.url = url_of(Path(url)) or url.rstrip("/")
         try:
             self._system, self._root = filesystem_of(self.url)
         except OSError as error:
-            raise UsageError(f"--checkpoint-store {url}: {error.strerror}") from None
+            raise UsageError(f"--checkpoint-store {self.url}: {error.strerror}") from None
 
     def steps(self) -> list[int]:
         """The steps of the complete checkpoints, the newest first.
@@ -46,8 +47,8 @@ class CheckpointStore:
         """
         with self._errors("read"):
             self._system.invalidate_cache()
-            found = self._system.glob(f"{self._root}/step-*/{CHECKSUMS_FILE}")
-        steps = (checkpoint_step(Path(name).parent) for name in found)
+            found = [Path(name) for name in self._system.find(self._root, maxdepth=2)]
+        steps = (checkpoint_step(path.parent) for path in found if path.name == CHECKSUMS_FILE)
         return sorted((step for step in steps if step is not None), reverse=True)
 
     def upload(self, path: Path) -> None:
@@ -60,10 +61,11 @@ class CheckpointStore:
         with self._errors("written"):
             if self._system.exists(there):
                 self._remove(there)
-            self._system.makedirs(there, exist_ok=True)
-            for file in sorted(path.rglob("*"), key=lambda file: (file == path / CHECKSUMS_FILE, file)):
-                if file.is_file():
-                    self._system.put_file(str(file), f"{there}/{file.relative_to(path).as_posix()}")
+            files = [file.relative_to(path) for file in path.rglob("*") if file.is_file()]
+            for folder in sorted({file.parent for file in files}):  # which a disk, unlike a store, must have
+                self._system.makedirs(f"{there}/{folder.as_posix()}".removesuffix("/."), exist_ok=True)
+            for file in sorted(files, key=lambda file: (file == Path(CHECKSUMS_FILE), file)):
+                self._system.put_file(str(path / file), f"{there}/{file.as_posix()}")
 
     def download(self, step: int, folder: Path) -> Path:
         """Copy a checkpoint to a local folder, where it appears as a whole.
@@ -78,10 +80,9 @@ class CheckpointStore:
         there = f"{self._root}/{path.name}"
         try:
             with self._errors("read"):
-                for name in self._system.find(there):
-                    file = partial / name.removeprefix(there).lstrip("/")
-                    file.parent.mkdir(parents=True, exist_ok=True)
-                    self._system.get_file(name, str(file))
+                for name in files_below(self._system, there):
+                    (partial / name).parent.mkdir(parents=True, exist_ok=True)
+                    self._system.get_file(f"{there}/{name}", str(partial / name))
             if not is_intact(partial):
                 raise TrainerError(f"{self.url}/{path.name} is damaged: its files do not match its {CHECKSUMS_FILE}")
             if path.exists():
@@ -92,22 +93,21 @@ class CheckpointStore:
         logger.info("downloaded %s/%s", self.url, path.name)
         return path
 
-    def delete_old(self, *, keep: int, spare: Iterable[int]) -> None:
-        """Delete all but the newest `keep` (0 deletes none) and those in `spare`.
+    def delete(self, steps: Iterable[int]) -> None:
+        """Delete checkpoints.
 
         Raises:
             TrainerError: It failed.
         """
-        for step in self.steps()[keep:] if keep else ():
-            if step not in spare:
-                with self._errors("deleted"):
-                    self._remove(f"{self._root}/{checkpoint_path(Path(), step).name}")
+        for step in steps:
+            with self._errors("deleted"):
+                self._remove(f"{self._root}/{checkpoint_path(Path(), step).name}")
 
     def _remove(self, there: str) -> None:
         checksums = f"{there}/{CHECKSUMS_FILE}"
         if self._system.exists(checksums):
             self._system.rm_file(checksums)
-        self._system.rm(there, recursive=True)
+        self._system.rm(glob.escape(there), recursive=True)
 
     @contextmanager
     def _errors(self, done: str) -> Iterator[None]:
@@ -141,6 +141,25 @@ def fetch_newest(settings: TrainSettings, processes: Processes) -> None:
     processes.barrier()
 
 
+def prepare_store(settings: CheckpointSettings) -> None:
+    """Where a new run copies its checkpoints to a store, delete those of another run if the settings say `overwrite`.
+
+    Raises:
+        UsageError: There are some, and the settings do not; or there is no such kind of storage.
+        TrainerError: The storage cannot be reached.
+    """
+    if settings.checkpoint_store is None or settings.resume:
+        return
+    store = CheckpointStore(settings.checkpoint_store)
+    steps = store.steps()
+    if steps and not settings.overwrite:
+        raise UsageError(
+            f"--checkpoint-store {store.url} already holds a run, up to step {steps[0]:,}: resume it (--resume), "
+            "replace it (--overwrite), or name another folder"
+        )
+    store.delete(steps)
+
+
 def resolve_resume(settings: TrainSettings, processes: Processes) -> TrainSettings:
     """The settings with `resume` as `auto_resume` decides, and the store's newest checkpoint here if it does.
 
@@ -164,6 +183,7 @@ def mirror(settings: TrainSettings, path: Path, best_step: int | None) -> None:
     try:
         store = CheckpointStore(checkpoints.checkpoint_store)
         store.upload(path)
-        store.delete_old(keep=checkpoints.keep, spare=[] if best_step is None else [best_step])
+        old = store.steps()[checkpoints.keep :] if checkpoints.keep else []
+        store.delete(step for step in old if step != best_step)
     except TrainerError as error:
         logger.warning("%s; the checkpoint is on this machine alone", error)

@@ -1,5 +1,6 @@
 """Cleaning a corpus: two passes over the text, and one over what the first has kept of it."""
 
+import bisect
 import json
 import logging
 import os
@@ -19,15 +20,15 @@ from shared.system.locks import lock
 from shared.system.memory import resident_memory, total_memory
 from trainer.cleaning.duplicates import STAYS, DuplicateFinder
 from trainer.cleaning.examination import Corpus, Examined, examine
-from trainer.cleaning.filters import load_filters
+from trainer.cleaning.filters import hash_of_filter, load_filters
 from trainer.cleaning.report import CleaningReport, Example, count_reasons
 from trainer.cleaning.signatures import check_installed
-from trainer.cluster.processes import run_in_processes
+from trainer.cluster.processes import LostProcessError, run_in_processes
 from trainer.console.progress import NewBar
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
 from trainer.settings.clean import CleanSettings
-from trainer.storage.remote import url_of
+from trainer.storage.remote import local_path, shown, url_of
 from trainer.text.sections import Section, divide
 from trainer.text.sizes import size_of
 
@@ -69,9 +70,10 @@ def clean_files(
     load_filters(settings.filter)
     if (url := url_of(output)) is not None:
         raise UsageError(f"--output {url}: clean writes to a folder of this machine; copy it to the store afterwards")
+    output = local_path(output)
     corpus = Corpus(tuple(paths), settings, settings.workers or available_processors())
     for given in corpus.inputs:
-        if given.path.resolve().is_relative_to(output.resolve()):
+        if url_of(given.path) is None and given.path.resolve().is_relative_to(output.resolve()):
             raise UsageError(f"{given.path} is in --output {output}, which is written: name another output")
         if given.content.version is None:
             raise UsageError(
@@ -117,9 +119,7 @@ class _Cleaning:
             raise TrainerError(f"no document stays ({left}); nothing was written")
         texts = self._write(verdicts.state, {n for match in verdicts.examples for n in (match.document, match.earlier)})
         examples = [
-            Example(*texts[match.document], *texts[match.earlier], match.similarity)
-            for match in verdicts.examples
-            if match.document in texts and match.earlier in texts
+            Example(*texts[match.document], *texts[match.earlier], match.similarity) for match in verdicts.examples
         ]
         report = CleaningReport(corpus.paths, settings, counts, examples)
         self._publish(report)
@@ -128,7 +128,12 @@ class _Cleaning:
     def _write(self, state: NDArray[np.uint8], wanted: set[int]) -> dict[int, tuple[str, str]]:
         """The second pass over the text; returns the place and the beginning of the wanted documents."""
         firsts = np.cumsum([0, *map(len, self._examined)]).tolist()
-        open_parts = [n for n, path in enumerate(self._written) if not (path.exists() or self._final(n).exists())]
+        shown_from = {bisect.bisect_right(firsts, document) - 1 for document in wanted}  # read again to be shown
+        open_parts = [
+            number
+            for number, path in enumerate(self._written)
+            if number in shown_from or not (path.exists() or self._final(number).exists())
+        ]
         work = [
             _Writing(
                 self._corpus,
@@ -165,7 +170,8 @@ class _Cleaning:
         kept = sum(part.is_whole() for part in self._examined)
         return InterruptedRunError(
             f"stopped; {kept} of {len(self._parts)} parts of the text are examined and kept in {self._output / STATE}: "
-            "the same command continues",
+            + ("the same command" if not self._corpus.settings.overwrite else "the command without --overwrite")
+            + " continues",
             number,
         )
 
@@ -235,14 +241,9 @@ def _state(output: Path, corpus: Corpus) -> Iterator[Path]:
     identity = _identity(corpus)
     state = output / STATE
     there = state / "identity.json"
-    if not corpus.settings.overwrite:
-        if (output / REPORT).exists() or (not state.exists() and any(output.glob("part-*.jsonl"))):
-            raise TrainerError(f"{output} has cleaned text; choose another --output, or replace it with --overwrite")
-        if there.exists() and (found := _other(there, identity)):
-            raise TrainerError(
-                f"{state} is what an interrupted run of other inputs or settings left ({found}); run the same command "
-                "to continue it, or start again with --overwrite"
-            )
+    is_finished = (output / REPORT).exists() or (not state.exists() and any(output.glob("part-*.jsonl")))
+    if is_finished and not corpus.settings.overwrite:
+        raise TrainerError(f"{output} has cleaned text; choose another --output, or replace it with --overwrite")
     state.mkdir(parents=True, exist_ok=True)
     handle = os.open(state, os.O_RDONLY)
     try:
@@ -251,10 +252,15 @@ def _state(output: Path, corpus: Corpus) -> Iterator[Path]:
         if corpus.settings.overwrite:
             for path in (output / REPORT, *output.glob("part-*.jsonl"), *state.iterdir()):
                 path.unlink(missing_ok=True)
+        elif any(state.iterdir()) and (found := _other(there, identity)):
+            raise TrainerError(
+                f"{state} is what an interrupted run of other inputs or settings left ({found}); run the same command "
+                "to continue it, or start again with --overwrite"
+            )
         write_text(there, to_json(identity))
         try:
             yield state
-        except (InterruptedRunError, OSError):
+        except (InterruptedRunError, LostProcessError, OSError):
             raise
         except TrainerError:
             _remove(state)
@@ -265,7 +271,7 @@ def _state(output: Path, corpus: Corpus) -> Iterator[Path]:
 
 
 def _remove(state: Path) -> None:
-    for path in state.iterdir():
+    for path in sorted(state.iterdir(), key=lambda path: path.name == "identity.json"):  # which says what it is
         path.unlink()
     for folder in (state, state.parent):
         with suppress(OSError):  # not empty
@@ -279,7 +285,8 @@ def _identity(corpus: Corpus) -> dict[str, Any]:
         for name, value in asdict(corpus.settings).items()
         if name not in {"workers", "memory_limit", "overwrite"}
     }
-    inputs = [[str(given.path), given.content.version] for given in corpus.inputs]
+    settings["filter"] = [[name, hash_of_filter(name)] for name in corpus.settings.filter]
+    inputs = [[shown(given.path), given.content.version] for given in corpus.inputs]
     return json.loads(to_json({"version": 1, **settings, "inputs": inputs}))  # type: ignore[no-any-return]
 
 

@@ -49,7 +49,7 @@ class Verdicts:
 
     Attributes:
         state: One of the numbers above for each document.
-        examples: Some of the near-duplicates.
+        examples: The first of the near-duplicates.
     """
 
     state: NDArray[np.uint8]
@@ -141,9 +141,11 @@ class DuplicateFinder:
         return np.concatenate(ids), np.concatenate(keys)
 
     def _keep_examples(self, documents: Ids, earlier: Ids, values: NDArray[np.float64]) -> None:
-        room = _EXAMPLES - len(self.verdicts.examples)
-        found = zip(documents[:room].tolist(), earlier[:room].tolist(), values[:room].tolist(), strict=True)
-        self.verdicts.examples += [Match(*each) for each in found]
+        """Those of the first documents, which do not depend on the passes."""
+        first = np.argsort(documents)[:_EXAMPLES]
+        found = zip(documents[first].tolist(), earlier[first].tolist(), values[first].tolist(), strict=True)
+        both = [*self.verdicts.examples, *(Match(*each) for each in found)]
+        self.verdicts.examples = sorted(both, key=lambda match: match.document)[:_EXAMPLES]
 
     def _equality(self, one: Ids, other: Ids) -> NDArray[np.float64]:
         rows = [self._rows(ids, Examined.digests, 2, np.uint64) for ids in (one, other)]

@@ -7,11 +7,14 @@ A file for each part, of columns one behind the other, so that a pass over one o
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +27,11 @@ from trainer.settings.clean import CleanSettings
 from trainer.text.documents import whole_documents
 from trainer.text.memory import EncodingMemory
 from trainer.text.sections import Section, open_section
-from trainer.text.sources import Input, open_inputs
+from trainer.text.sources import TEXT_BYTES, Input, open_inputs
 
 _HEADER_BYTES = 1 << 16
 _BATCH_CHARACTERS = 1 << 20
+_BLOCK_BYTES = 1 << 20
 _UNLIMITED = 1 << 62
 
 
@@ -148,39 +152,51 @@ def examine(corpus: Corpus, sections: Sequence[Section], path: Path) -> int:
         CorpusError: If it cannot be read.
         TrainerError: If a filter fails.
     """
-    filters = load_filters(corpus.settings.filter)
+    filters, banding = load_filters(corpus.settings.filter), corpus.banding
     names: dict[str, int] = {}
-    reasons: list[int] = []
-    sizes: list[int] = []
-    digests: list[bytes] = []
-    signatures: list[NDArray[np.uint16]] = []
-    keys: list[NDArray[np.uint64]] = []
-    for batch in _batches(corpus.documents(sections)):
-        for text, place in batch:
-            reason = reason_to_leave(text, filters, place)
-            reasons.append(0 if reason is None else names.setdefault(reason, len(names) + 1))
-            data = text.encode()
-            sizes.append(len(data))
-            digests.append(hashlib.blake2b(data.strip(), digest_size=16).digest())
-        if corpus.banding is not None:
-            one, other = sign([text for text, _ in batch], corpus.settings.shingle, corpus.banding)
-            signatures.append(one)
-            keys.append(other)
-    header = json.dumps({"documents": len(reasons), "reasons": list(names)}).encode()
+    count = 0
+    header = _header(count, names)
+    with ExitStack() as stack:
+        # A file of records is one part, however many they are: columns grow on the disk.
+        files: list[BinaryIO] = [
+            stack.enter_context(tempfile.TemporaryFile(dir=path.parent))
+            for _ in range(3 if banding is None else 3 + banding.bands + 1)
+        ]
+        for batch in _batches(corpus.documents(sections)):
+            reasons = [reason_to_leave(text, filters, place) for text, place in batch]
+            numbers = [0 if reason is None else names.setdefault(reason, len(names) + 1) for reason in reasons]
+            count += len(batch)
+            header = _header(count, names)
+            for file, column in zip(files, _columns([text for text, _ in batch], numbers, corpus), strict=True):
+                file.write(column)
+        with replaced_file(path) as temporary, temporary.open("wb") as whole:
+            whole.write(header)
+            for file in files:
+                file.seek(0)
+                shutil.copyfileobj(file, whole, _BLOCK_BYTES)
+    return count
+
+
+def _header(count: int, names: Collection[str]) -> bytes:
+    header = json.dumps({"documents": count, "reasons": list(names)}).encode()
     if len(header) > _HEADER_BYTES:
         raise TrainerError(
             f"the filters gave {len(names):,} different reasons, such as {min(names, key=len)!r}: a reason is for a "
             "kind of documents, and no more than some hundred are counted"
         )
-    with replaced_file(path) as temporary, temporary.open("wb") as file:
-        file.write(header.ljust(_HEADER_BYTES))
-        file.write(np.array(reasons, np.uint16).tobytes())
-        file.write(np.array(sizes, np.uint64).tobytes())
-        file.write(b"".join(digests))
-        if keys:
-            file.write(np.ascontiguousarray(np.concatenate(keys).T).tobytes())
-            file.write(np.concatenate(signatures).tobytes())
-    return len(reasons)
+    return header.ljust(_HEADER_BYTES)
+
+
+def _columns(texts: Sequence[str], reasons: Sequence[int], corpus: Corpus) -> Iterator[bytes]:
+    """What each column has of some documents, in the order of the columns."""
+    data = [text.encode() for text in texts]
+    yield np.array(reasons, np.uint16).tobytes()
+    yield np.array([*map(len, data)], np.uint64).tobytes()
+    yield b"".join(hashlib.blake2b(each.strip(), digest_size=16).digest() for each in data)
+    if corpus.banding is not None:
+        signatures, keys = sign(texts, corpus.settings.shingle, corpus.banding)
+        yield from (band.tobytes() for band in keys.T)
+        yield signatures.tobytes()
 
 
 def _batches(documents: Iterator[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
@@ -188,7 +204,7 @@ def _batches(documents: Iterator[tuple[str, str]]) -> Iterator[list[tuple[str, s
     size = 0
     for document in documents:
         batch.append(document)
-        size += len(document[0])
+        size += len(document[0]) + TEXT_BYTES
         if size >= _BATCH_CHARACTERS:
             yield batch
             batch, size = [], 0

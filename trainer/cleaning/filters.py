@@ -1,6 +1,8 @@
 """Filters: functions of the user's that decide which documents stay."""
 
+import hashlib
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,6 +37,13 @@ def _load(name: str) -> Filter:
     if not callable(function):
         raise UsageError(f"--filter {name} is not a function: {type(function).__name__}")
     return function  # type: ignore[no-any-return]
+
+
+def hash_of_filter(name: str) -> str:
+    """A hash of the file that a filter is in; empty where it is in none."""
+    module = inspect.getmodule(_load(name))
+    file = None if module is None else getattr(module, "__file__", None)
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
 
 
 def reason_to_leave(text: str, filters: dict[str, Filter], place: str) -> str | None:

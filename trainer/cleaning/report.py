@@ -14,6 +14,7 @@ from trainer.cleaning.duplicates import DUPLICATE, NEAR_DUPLICATE, STAYS, Verdic
 from trainer.cleaning.examination import Examined
 from trainer.errors import UsageError
 from trainer.settings.clean import CleanSettings
+from trainer.storage.remote import local_path, shown, url_of
 
 _STYLE = """body{font:15px system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}
 table{border-collapse:collapse}td,th{padding:.3rem .8rem;border-bottom:1px solid #8884;text-align:right}
@@ -71,7 +72,7 @@ class CleaningReport:
     def to_json(self) -> dict[str, Any]:
         """All of it."""
         return {
-            "inputs": [str(path) for path in self.paths],
+            "inputs": [shown(path) for path in self.paths],
             "settings": asdict(self.settings),
             **asdict(self.counts),
             "near_duplicates": [asdict(example) for example in self.examples],
@@ -92,7 +93,7 @@ class CleaningReport:
             for example in self.examples
         )
         heading = "<h2>Near-duplicates</h2><p>The first ones, with the estimated similarity." if pairs else ""
-        inputs = ", ".join(escape(str(path)) for path in self.paths)
+        inputs = ", ".join(escape(shown(path)) for path in self.paths)
         return (
             f"<!doctype html><html lang=en><meta charset=utf-8><title>Cleaning</title><style>{_STYLE}</style>"
             f"<h1>Cleaning</h1><p>{inputs}<table><tr><th><th>documents<th><th>bytes<th>{rows}</table>"
@@ -102,13 +103,13 @@ class CleaningReport:
 
 def check_report(path: Path) -> None:
     """Raise a UsageError unless a report's name says what it is."""
-    if path.suffix not in {".html", ".json"} or path.is_dir():
-        raise UsageError(f"--report {path}: name a file that ends in .html or .json")
+    if path.suffix not in {".html", ".json"} or path.is_dir() or url_of(path) is not None:
+        raise UsageError(f"--report {shown(path)}: name a file of this machine that ends in .html or .json")
 
 
 def write_report(report: CleaningReport, path: Path) -> None:
     """Write a report as its name says."""
-    write_text(path, report.to_html() if path.suffix == ".html" else to_json(report.to_json()))
+    write_text(local_path(path), report.to_html() if path.suffix == ".html" else to_json(report.to_json()))
 
 
 def count_reasons(parts: Sequence[Examined], verdicts: Verdicts) -> Counts:

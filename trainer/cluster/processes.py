@@ -17,6 +17,10 @@ Result = TypeVar("Result")
 _POLL_SECONDS = 0.5  # how soon a signal is noticed
 
 
+class LostProcessError(TrainerError):
+    """A process was killed; what the others have finished is as good as before."""
+
+
 def run_in_processes(
     function: Callable[[Item], Result], items: Sequence[Item], processes: int, stop: StopRequest
 ) -> Iterator[tuple[int, Result]]:
@@ -30,7 +34,7 @@ def run_in_processes(
 
     Raises:
         InterruptedRunError: If a signal came; tasks that have begun are finished first.
-        TrainerError: If a process was killed.
+        LostProcessError: If a process was killed.
     """
     if min(processes, len(items)) <= 1:
         for number, item in enumerate(items):
@@ -54,7 +58,7 @@ def run_in_processes(
                 for future in done:
                     yield waiting.pop(future), future.result()
         except BrokenProcessPool:
-            raise TrainerError(
+            raise LostProcessError(
                 "a worker process was killed, perhaps since memory is short: use fewer --workers; what is finished is "
                 "kept, and the same command continues"
             ) from None

@@ -8,7 +8,9 @@ import hashlib
 import importlib
 import logging
 import os
+import signal
 import socket
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -146,6 +148,17 @@ def _check_answers(address: str) -> None:
         socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
 
 
+@contextmanager
+def _handler_of_sigterm() -> Iterator[None]:
+    """Keep the handler, which Ray replaces by one that ends the process at once."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
+
+
 def check_ray() -> None:
     """Raise a UsageError if Ray is not installed."""
     if find_spec("ray") is None:
@@ -173,7 +186,8 @@ def ray_cluster(address: str, stop: StopRequest) -> Iterator[RayCluster]:
     if not was_connected:
         try:
             _check_answers(address)
-            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+            with _handler_of_sigterm():
+                ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # of any class, Exception itself included
             if address == "local":
                 raise TrainerError(f"Ray does not start on this machine: {_first_line(error)}") from error

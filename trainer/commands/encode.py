@@ -134,6 +134,7 @@ def _adopt(
 ) -> None:
     from trainer.console.progress import progress
     from trainer.runs.profile import Profile
+    from trainer.storage.remote import shown
     from trainer.tokens.adoption import adopt_array
     from trainer.tokens.token_array import TokenArray
 
@@ -148,7 +149,7 @@ def _adopt(
     folder = path.parent if output is None else output
     if measured:
         logger.info("%s", measured.write(folder, array.count * array.dtype.itemsize))
-    _log(str(folder / f"{settings.split}.json"), manifest)
+    _log(shown(folder / f"{settings.split}.json"), manifest)
     if not manifest.documents:
         logger.warning("no id is the end-of-text id %s: all of it counts as one open document", manifest.end_of_text_id)
 

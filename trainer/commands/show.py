@@ -34,6 +34,8 @@ def show(
     """
     from shared.bpe import Tokenizer
     from trainer.console.masked_text import print_document
+    from trainer.storage.cache import local_copy
+    from trainer.storage.remote import local_path, shown, url_of
     from trainer.tokenizer.comparison import open_tokenizer
     from trainer.tokens.inspection import documents_of_file
     from trainer.tokens.token_file import TokenFile, is_token_file
@@ -41,14 +43,16 @@ def show(
     if min(documents, most_tokens) < 1 or start < 0:
         got = f"{documents}, {most_tokens} and {start}"
         raise UsageError(f"documents and most_tokens must be at least 1, and start at least 0; got {got}")
-    path = tokens / "train.json" if tokens.is_dir() else tokens
+    tokens = local_path(tokens)
+    is_folder = tokens.is_dir() or (url_of(tokens) is not None and not is_token_file(tokens))
+    path = tokens / "train.json" if is_folder else tokens
     if not is_token_file(path):
         raise UsageError(f"{path} is not the manifest of token files, NAME.json; `tokens` shows those of a text")
-    opened = Tokenizer.from_files(path.parent) if tokenizer is None else open_tokenizer(tokenizer)
+    opened = Tokenizer.from_files(local_copy(path.parent)) if tokenizer is None else open_tokenizer(tokenizer)
     file = TokenFile.open_path(path, fingerprint=opened.fingerprint)
     for document in documents_of_file(file, opened, start, documents, most_tokens):
         print_document(document)
     manifest = file.manifest
     counted = "all: there is no mask" if not manifest.has_mask else f"{manifest.counted:,}"
     sizes = f"{manifest.documents:,}", f"{manifest.count:,}"
-    logger.info("%s: %s documents, %s tokens, of which the loss counts %s", path, *sizes, counted)
+    logger.info("%s: %s documents, %s tokens, of which the loss counts %s", shown(path), *sizes, counted)

@@ -33,10 +33,10 @@ class CheckpointSettings(Settings, affects="watching"):
 
     checkpoint_store: str | None = None
     """Also copy each checkpoint to this folder of an object store, such as s3://bucket/runs/first, and resume from its
-    newest one: for machines that share no disk. As many are kept as on disk."""
+    newest one: for machines that share no disk. As many are kept as on disk. A new run needs a folder without any."""
 
     overwrite: bool = False
-    """Start again in an output folder that holds a run; its checkpoints are deleted."""
+    """Start again in an output folder that holds a run; its checkpoints are deleted, also those in the store."""
 
     stop_after: int | None = setting(None, minimum=1)
     """End after this step with a checkpoint, which --resume continues from: a trial of a long run, with the learning

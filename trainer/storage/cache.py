@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shared.system.files import replaced_file, write_text
 from trainer.storage.folder import StorageError
-from trainer.storage.remote import filesystem_of, local_path, store_errors, url_of
+from trainer.storage.remote import files_below, filesystem_of, local_path, store_errors, url_of
 
 _CHECKED = ".checked.json"
 _LARGEST_SMALL = 256 << 20
@@ -26,7 +26,7 @@ def cache_folder() -> Path:
 def local_copy(path: Path) -> Path:
     """A folder on this machine with the small files of a folder in an object store, such as a tokenizer and manifests.
 
-    They are copied again at each call. Of a single file, that file.
+    They are copied again at each call, and those that are no longer there are deleted. Of a single file, that file.
 
     Raises:
         StorageError: It cannot be read.
@@ -43,13 +43,16 @@ def local_copy(path: Path) -> Path:
                 store.get_file(name, str(temporary))
             return folder / path.name
         folder = _folder_of(url)
-        files = {key[len(name) :].strip("/"): info for key, info in store.find(name, detail=True).items()}
+        files = files_below(store, name)
         if not files:
             raise FileNotFoundError(f"{name} has no files")
-        for file, info in files.items():
-            if file.endswith((".json", ".jinja", ".txt", ".model")) and int(info["size"]) <= _LARGEST_SMALL:
+        for file, size in files.items():
+            if _is_small(file) and size <= _LARGEST_SMALL:
                 with replaced_file(folder / file) as temporary:
                     store.get_file(f"{name}/{file}", str(temporary))
+        for copy in [each for each in folder.rglob("*") if _is_small(each.name)]:
+            if copy.relative_to(folder).as_posix() not in files:
+                copy.unlink(missing_ok=True)
     return folder
 
 
@@ -83,6 +86,10 @@ def fill(path: Path, hashes: Mapping[str, str], hash_of: Callable[[Path], str]) 
             checked[file] = [hashes[file], *_stamp(folder / file)]
             write_text(folder / _CHECKED, json.dumps(checked))
     return folder
+
+
+def _is_small(name: str) -> bool:
+    return name.endswith((".json", ".jinja", ".txt", ".model")) and not name.startswith(".")
 
 
 def _folder_of(url: str) -> Path:

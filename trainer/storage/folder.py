@@ -1,6 +1,7 @@
 """A folder that files appear in as a whole, wherever it is."""
 
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -123,11 +124,12 @@ class LocalFolder:
         try:
             if not lock(handle, holder="file"):
                 raise StorageError(f"another process is using {path}; wait for it, or choose another output folder")
+            for each in _folders_in(path):  # of a process that was killed
+                shutil.rmtree(each, ignore_errors=True)
             yield path
         finally:
             os.close(handle)
-            below_it = (each for each in path.glob("*") if each.is_dir())
-            for each in [*below_it, path, *made]:
+            for each in [*_folders_in(path), path, *made]:
                 with suppress(OSError):  # not empty, or removed already
                     each.rmdir()
 
@@ -146,3 +148,7 @@ class LocalFolder:
             ) from None
         except OSError as error:
             raise StorageError(f"{self.path(name)} cannot be {done}: {error.strerror or error}") from None
+
+
+def _folders_in(path: Path) -> list[Path]:
+    return [each for each in path.glob("*") if each.is_dir()]

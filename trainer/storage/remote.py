@@ -13,15 +13,18 @@ from typing import Any, BinaryIO
 
 from trainer.errors import TrainerError
 
-_URL = re.compile(r"([a-z][a-z0-9+.-]+):/{1,3}(.*)", re.DOTALL)
+_URL = re.compile(r"([a-z][a-z0-9+.-]+):/{1,3}(.*)", re.DOTALL | re.IGNORECASE)
+_PASSWORD, _HIDDEN = re.compile("^([^/@:]*):[^/@]*@"), r"\1:***@"
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "hf": "hf"}
 _NO_CREDENTIALS = re.compile("credential|anonymous|403|forbidden|access ?denied|invalid ?access ?key", re.IGNORECASE)
 
 
 def url_of(path: Path) -> str | None:
-    """The address of a file in an object store; None of a path on this machine."""
+    """The address of a file in an object store, without a password in it; None of a path on this machine."""
     found = _URL.fullmatch(str(path))
-    return None if found is None or found[1] == "file" else f"{found[1]}://{found[2]}"
+    if found is None or found[1].lower() == "file":
+        return None
+    return f"{found[1].lower()}://{_PASSWORD.sub(_HIDDEN, found[2])}"
 
 
 def shown(path: Path) -> str:
@@ -32,7 +35,7 @@ def shown(path: Path) -> str:
 def local_path(path: Path) -> Path:
     """What file:///NAME names; other paths as they are."""
     found = _URL.fullmatch(str(path))
-    return Path("/", found[2]) if found is not None and found[1] == "file" else path
+    return Path("/", found[2]) if found is not None and found[1].lower() == "file" else path
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -87,12 +90,29 @@ def find(path: Path) -> list[Path]:
     with store_errors(url):
         filesystem, name = filesystem_of(url)
         filesystem.invalidate_cache()
-        if any(character in name for character in "*?["):
-            names = [each for each in filesystem.glob(name) if filesystem.isfile(each)]
-        else:
-            names = filesystem.find(name)  # the file itself, if it is one
+        is_glob = any(character in name for character in "*?[")
+        try:
+            names = filesystem.find(name)  # the file itself, if it is one, whatever its name
+        except FileNotFoundError:
+            if not is_glob:
+                raise
+            names = []
+        if not names and is_glob:
+            found = filesystem.glob(name, detail=True)
+            names = [each for each, info in found.items() if info["type"] == "file"]
         scheme = url.partition("://")[0]
-        return [Path(f"{scheme}://{each.lstrip('/')}") for each in sorted(names)]
+        return sorted(Path(f"{scheme}://{each.lstrip('/')}") for each in names)  # as in a folder of this machine
+
+
+def files_below(filesystem: Any, folder: str) -> dict[str, int]:
+    """The sizes of the files below a folder, by their names there; without those that lead out of it, as `../x` does.
+
+    Raises:
+        Exception: As the library does.
+    """
+    found = filesystem.find(folder, detail=True)
+    names = {name[len(folder) :].strip("/"): int(info["size"]) for name, info in found.items()}
+    return {name: size for name, size in names.items() if name and ".." not in name.split("/")}
 
 
 def filesystem_of(url: str) -> tuple[Any, str]:
@@ -103,6 +123,9 @@ def filesystem_of(url: str) -> tuple[Any, str]:
     """
     import fsspec
 
+    if ":***@" in url.partition("://")[2].partition("/")[0]:
+        reason = "the address has a password, which logs and manifests would show; set it in the environment instead"
+        raise OSError(errno.EINVAL, reason, url)
     scheme = url.partition("://")[0]
     try:
         filesystem, name = fsspec.core.url_to_fs(url)

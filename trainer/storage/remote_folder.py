@@ -46,7 +46,10 @@ class RemoteFolder:
         """As in `Folder`."""
         with self._errors(name, "read"):
             self._store.invalidate_cache()
-            return bool(self._store.isfile(self._key(name)))
+            try:  # isfile() also says no where the store cannot be asked
+                return bool(self._store.info(self._key(name))["type"] == "file")
+            except FileNotFoundError:
+                return False
 
     def names(self, below: str) -> list[str]:
         """As in `Folder`."""

@@ -96,7 +96,7 @@ def divide(
             try:
                 end = cut.place(given.content, begin + size - filled)
             except OSError as error:
-                raise CorpusError(f"{given.path} cannot be read: {error.strerror or error}") from None
+                raise CorpusError(f"{given.content.name} cannot be read: {error.strerror or error}") from None
             if end is None:
                 break
             parts.append((*current, Section(number, begin, end)))

@@ -9,6 +9,7 @@ import numpy as np
 from shared.bpe import Tokenizer, TooLongError, encode_utf8
 from shared.bpe.training import Chunk, Errors, Source, Specials
 from trainer.errors import UsageError
+from trainer.storage.remote import local_path, shown, url_of
 from trainer.text.sizes import parse_size
 from trainer.text.sources import open_sources, size_on_disk
 from trainer.text.utf8 import valid_utf8
@@ -60,8 +61,9 @@ def parse_held_out(text: str | None, inputs: Sequence[Path]) -> Path | int:
     """
     if text is None:
         return _AUTOMATIC_BYTES if size_on_disk(inputs) >= _AUTOMATIC_FROM else 0
-    if Path(text).exists():
-        return Path(text)
+    path = local_path(Path(text))
+    if path.exists() or url_of(path) is not None:
+        return path
     if text.strip("0.") == "":
         return 0
     try:
@@ -85,8 +87,8 @@ def from_file(path: Path, special_tokens: Sequence[str], text_field: str, errors
             parts.append(valid_utf8(chunk.read().tobytes(), source.name, chunk.offset, errors)[0])
             left -= chunk.size
             if left <= 0:
-                return HeldOut(str(path), tuple(parts))
-    return HeldOut(str(path), tuple(parts))
+                return HeldOut(shown(path), tuple(parts))
+    return HeldOut(shown(path), tuple(parts))
 
 
 def hold_out(

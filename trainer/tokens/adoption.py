@@ -11,7 +11,8 @@ from shared.system.stages import Stage, no_stage, staged
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import InterruptedRunError, UsageError
 from trainer.settings.encode import EncodeSettings
-from trainer.storage.folder import LocalFolder
+from trainer.storage.remote import local_path
+from trainer.storage.remote_folder import open_folder
 from trainer.tokens.assembly import manifest_of
 from trainer.tokens.job import EncodingJob, end_of_text_id
 from trainer.tokens.manifest import Manifest, Shard, Source, TokenFileError, dtype_for
@@ -52,14 +53,14 @@ def adopt_array(
     if settings.val_fraction is not None:
         raise UsageError("--manifest-for takes an array as it is: it cannot be combined with --val-fraction")
     ends = end_of_text_id(tokenizer, settings.document_separator)
-    name = settings.split
+    name, output = settings.split, None if output is None else local_path(output)
     in_place = output is None or _is_same(array.path, output / f"{name}.bin")
     if output is None or in_place:
         _check_in_place(array, tokenizer, name)
         output = array.path.parent
     elif _is_same(array.path.parent, output) and array.path.name.startswith(f"{name}-"):
         raise UsageError(f"{array.path} may be one of the files that are replaced; name another --output directory")
-    out = Output(LocalFolder(output), [name])
+    out = Output(open_folder(output), [name])
     if not settings.overwrite:
         if not in_place and out.unfinished() is not None:
             raise TokenFileError(

@@ -97,7 +97,7 @@ def _encode(common: _Common, item: tuple[int, int]) -> PartRecord:
                     writer.take(chunk)
             return writer.finish(job.key(number))
         except BaseException:
-            writer.close()
+            writer.abandon()  # another attempt, which was thought to be lost, may have completed the part meanwhile
             raise
 
 

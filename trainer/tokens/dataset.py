@@ -10,6 +10,7 @@ from shared.chat import ChatTemplateError, TemplateFile, read_templates, write_t
 from trainer.conversations.template import template_end_of_turn, templates_sha256
 from trainer.errors import TrainerError
 from trainer.storage.cache import local_copy
+from trainer.storage.remote import url_of
 from trainer.tokens.token_file import TokenFile, TokenFileError
 
 
@@ -66,7 +67,7 @@ def open_training_data(folder: Path, *, verify: bool = True) -> TrainingData:
         validation = TokenFile.open(given, "val", fingerprint=tokenizer.fingerprint)
         if len(validation) < 2:
             raise TrainerError(f"{validation.path}: need at least 2 tokens, found {len(validation)}")
-    if verify and folder == given:  # what was copied has been compared already
+    if verify and url_of(given) is None:  # what was copied has been compared already
         for file in (train, validation):
             if file is not None:
                 file.verify()

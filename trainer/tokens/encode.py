@@ -212,7 +212,7 @@ class _Run:
                 self.begun()
             kept = len(self._records) if self._keeps else 0
             if not kept:
-                self._out.remove_shards([shard for record in self._records.values() for shard in record.all_shards])
+                self._out.remove_parts(len(self._job.parts))
                 self._out.forget()
             if isinstance(error, InterruptedRunError):
                 raise InterruptedRunError(f"{error}; {self._what_is_kept(kept)}", error.signal_number) from None
@@ -268,9 +268,10 @@ class _Run:
 
     def _what_is_kept(self, kept: int) -> str:
         if kept:
+            again = "the command without --overwrite" if self._job.settings.overwrite else "the same command again"
             return (
                 f"{kept} of {len(self._job.parts)} parts of the text are finished and kept in {self._out.folder}: run "
-                "the same command again to continue"
+                f"{again} to continue"
             )
         if not self._job.is_repeatable:
             return "nothing is kept, since standard input and pipes can be read only once"

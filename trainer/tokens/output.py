@@ -116,10 +116,8 @@ class Output:
             self.folder.write(f"{name}.json", to_json(manifests[name].to_dict()).encode())
         # What an unfinished run of other inputs left.
         listed = {shard.file for manifest in manifests.values() for shard in manifest.shards}
-        names = "|".join(map(re.escape, self.splits))
-        ours = re.compile(rf"({names})-\d{{5}}(_\d{{4}})?(\.bin|\.mask)")
-        for name in self.folder.names(""):
-            if ours.fullmatch(name) and f"{name.rpartition('.')[0]}.bin" not in listed:
+        for name, _ in self._shard_files():
+            if f"{name.rpartition('.')[0]}.bin" not in listed:
                 self.folder.remove(name)
 
     def forget(self) -> None:
@@ -135,6 +133,12 @@ class Output:
             # An old manifest must never stand beside new shards.
             self.folder.remove(f"{name}.json")
             self.remove_shards([shard for shard in manifest.shards if shard.file not in kept] if manifest else [])
+
+    def remove_parts(self, count: int) -> None:
+        """Delete all shards of the first parts, those of parts that are not finished too."""
+        for name, part in self._shard_files():
+            if part < count:
+                self.folder.remove(name)
 
     def remove_shards(self, shards: Sequence[Shard]) -> None:
         """Delete shards and their masks."""
@@ -164,6 +168,13 @@ class Output:
                 f"{self.folder} contains another tokenizer, with fingerprint {other}; the given one has "
                 f"{tokenizer.fingerprint}; choose another --output, or replace it with --overwrite"
             )
+
+    def _shard_files(self) -> list[tuple[str, int]]:
+        """Shards and masks in the folder, whoever wrote them, with the number of the part."""
+        splits = "|".join(map(re.escape, self.splits))
+        ours = re.compile(rf"(?:{splits})-(\d{{5,}})(?:_\d{{4,}})?(?:\.bin|\.mask)")
+        found = ((name, ours.fullmatch(name)) for name in self.folder.names(""))
+        return [(name, int(match[1])) for name, match in found if match]
 
     @contextmanager
     def _local(self, name: str) -> Iterator[Path]:

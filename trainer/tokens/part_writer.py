@@ -103,6 +103,11 @@ class PartWriter:
         for writer in self._writers.values():
             writer.close()
 
+    def abandon(self) -> None:
+        """Drop the shards that are not complete; others may be another attempt's."""
+        for writer in self._writers.values():
+            writer.abandon()
+
     def _write(self, ids: Ids, ends: Ends, num_bytes: int | None, mask: Mask | None = None) -> None:
         """Write every document to the shards of its split, however it is divided into chunks."""
         self._current.documents += len(ends)

@@ -120,15 +120,16 @@ class ShardWriter:
         if self._count:
             self._complete()
         else:
-            self._drop()
+            self.abandon()
         return self.shards
 
     def close(self) -> None:
         """Drop everything, as of a part that will not be complete."""
-        self._drop()
+        self.abandon()
         self._target.remove(self.shards)
 
-    def _drop(self) -> None:
+    def abandon(self) -> None:
+        """Drop the shard that is not complete."""
         for array in self._arrays:
             array.drop()
 

@@ -16,7 +16,7 @@ from trainer.checkpoints.checkpoint import Checkpoint, load_newest_checkpoint
 from trainer.checkpoints.folders import link_best, list_checkpoints
 from trainer.checkpoints.inherited import Inherited, inherit, inherit_again
 from trainer.checkpoints.resume import check_same_base, check_same_run, warn_of_other_machine
-from trainer.checkpoints.store import resolve_resume
+from trainer.checkpoints.store import prepare_store, resolve_resume
 from trainer.components.lora import adapter_sizes, add_adapters, trained_parameters
 from trainer.components.model import apply_recipe, model_config, new_model
 from trainer.components.parent import Parent, check_architecture, check_tokenizer, parent_of, read_parent, windowed
@@ -122,6 +122,7 @@ def prepare_run(settings: TrainSettings, processes: Processes = ONE_PROCESS, dev
     watcher = Watcher(model, data, settings, device, processes, generation=defaults)
     if processes.is_first:
         prepare_folder(folder, settings.checkpoints)
+        prepare_store(settings.checkpoints)
     processes.barrier()
     checkpoint = None
     if settings.checkpoints.resume:

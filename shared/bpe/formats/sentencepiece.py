@@ -4,6 +4,7 @@ A file is a protobuf message (https://protobuf.dev/programming-guides/encoding).
 sentencepiece_model.proto (https://github.com/google/sentencepiece, src).
 """
 
+import math
 import re
 import struct
 from collections import Counter
@@ -75,11 +76,13 @@ def vocabulary_of(pieces: Sequence[Piece], *, bos: int, eos: int, prefix: tuple[
         prefix: Ids put before a text with `add_special_tokens`.
 
     Raises:
-        TokenizerError: A byte has no token, a piece is there twice, or ranks cannot express the scores.
+        TokenizerError: A byte has no token, a piece is there twice, or ranks cannot express the scores, such as NaN.
     """
     repeated = [text for text, count in Counter(piece.text for piece in pieces).items() if count > 1]
     if repeated:
         raise TokenizerError(f"the piece {shown(repeated[0])} is there twice")
+    if (damaged := next((piece for piece in pieces if math.isnan(piece.score)), None)) is not None:
+        raise TokenizerError(f"the score of the piece {shown(damaged.text)} is no number")
     ids = {piece.text: number for number, piece in enumerate(pieces)}
     kinds = {piece.text: piece.kind for piece in pieces}
     missing = [text for text in BYTE_PIECES if kinds.get(text) != "byte"]

@@ -8,7 +8,7 @@ import fsspec
 import pytest
 
 from shared.system.checksums import write_checksums
-from trainer.checkpoints.store import CheckpointStore, mirror, resolve_resume
+from trainer.checkpoints.store import CheckpointStore, mirror, prepare_store, resolve_resume
 from trainer.compute.processes import ONE_PROCESS
 from trainer.errors import TrainerError, UsageError
 from trainer.settings.train import CheckpointSettings, TrainSettings
@@ -112,3 +112,32 @@ def test_a_store_that_fails_is_a_warning(
 def test_no_such_storage() -> None:
     with pytest.raises(UsageError, match="--checkpoint-store nowhere://x: nowhere:// is not known"):
         CheckpointStore("nowhere://x")
+
+
+def test_a_folder_of_another_run_is_not_mixed_with_a_new_one(tmp_path: Path) -> None:
+    url = "memory://bucket/[1] of 2?*"
+    store = CheckpointStore(url)
+    store.upload(checkpoint(tmp_path, 200))
+    assert store.steps() == [200]
+    with pytest.raises(UsageError, match=r"already holds a run, up to step 200: resume it .*--overwrite"):
+        prepare_store(CheckpointSettings(checkpoint_store=url))
+    prepare_store(CheckpointSettings(checkpoint_store=url, resume=True))
+    prepare_store(CheckpointSettings())
+    assert store.steps() == [200]
+    prepare_store(CheckpointSettings(checkpoint_store=url, overwrite=True))
+    assert store.steps() == []
+    prepare_store(CheckpointSettings(checkpoint_store=url))
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_disk_that_machines_share(tmp_path: Path, scheme: str) -> None:
+    store = CheckpointStore(f"{scheme}{tmp_path}/store")
+    store.upload(checkpoint(tmp_path, 7))
+    assert (store.download(7, tmp_path / "copy") / "templates" / "chat.jinja").exists()
+    store.delete(store.steps())
+    assert not [*(tmp_path / "store").iterdir()]
+
+
+def test_passwords_of_stores_are_not_shown() -> None:
+    with pytest.raises(UsageError, match=r"--checkpoint-store ftp://me:\*\*\*@host/x: the address has a password"):
+        CheckpointStore("ftp://me:secret@host/x")

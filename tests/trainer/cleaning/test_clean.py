@@ -4,18 +4,24 @@ import gzip
 import json
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
+import trainer.cleaning.clean as clean_module
 import trainer.cleaning.duplicates as duplicates_module
+import trainer.cleaning.examination as examination_module
 from trainer.cleaning.clean import STATE, clean_files
+from trainer.cleaning.examination import Corpus, examine
 from trainer.cleaning.report import CleaningReport, write_report
+from trainer.cluster.processes import LostProcessError, run_in_processes
 from trainer.console.progress import NewBar, progress
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
 from trainer.settings.clean import CleanSettings
+from trainer.text.sections import Section
 from trainer.text.utf8 import CorpusError
 
 SEPARATOR = "<|endoftext|>"
@@ -238,3 +244,101 @@ class TestInterruption:
             clean(path)
         clean(corpus(path, ["three"]), overwrite=True)
         assert texts_in(tmp_path / "out") == ["three"]
+
+    def test_a_process_that_is_killed_leaves_what_is_finished(
+        self, clean: Clean, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = corpus(tmp_path / "a.txt", ["one", "two"])
+
+        def killed(*args: Any) -> Iterator[tuple[int, Any]]:
+            yield from run_in_processes(*args)
+            raise LostProcessError("killed")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(clean_module, "run_in_processes", killed)
+            with pytest.raises(LostProcessError):
+                clean(path)
+        assert (tmp_path / "out" / STATE / "part-00000.examined").exists()
+        clean(path)
+        assert texts_in(tmp_path / "out") == ["one", "two"]
+
+    def test_a_filter_that_was_edited_meanwhile(
+        self, clean: Clean, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        module = tmp_path / "edited_cleaning_filter.py"
+        module.write_text("def keep(text): raise OSError\n")
+        path, filters = corpus(tmp_path / "a.txt", ["one", "two"]), ("edited_cleaning_filter:keep",)
+
+        def full(*_: object) -> Iterator[Any]:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(clean_module, "run_in_processes", full)
+            with pytest.raises(OSError, match="No space"):
+                clean(path, filter=filters)
+        module.write_text("def keep(text): return True\n")
+        with pytest.raises(TrainerError, match=r"other inputs or settings left \(filter\)"):
+            clean(path, filter=filters)
+
+    def test_a_run_without_its_identity_is_not_continued(self, clean: Clean, tmp_path: Path) -> None:
+        state = tmp_path / "out" / STATE
+        state.mkdir(parents=True)
+        (state / "part-00000.examined").write_bytes(b"of something else")
+        with pytest.raises(TrainerError, match="other inputs or settings left"):
+            clean(corpus(tmp_path / "a.txt", ["one"]))
+
+    def test_the_report_of_a_continued_run_has_the_examples(
+        self, clean: Clean, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pytest.importorskip("rensa")
+        story = "once there was a cat who sat on the mat and looked at the dog of the house"
+        path = corpus(tmp_path / "a.txt", [f"{n} " + story for n in range(30)] + ["something else", "and another"])
+        examples = clean(path, near_duplicates=0.5, part_bytes=300, output=tmp_path / "whole").examples
+        assert len(examples) == 20
+
+        def full(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(clean_module._Cleaning, "_publish", full)
+            with pytest.raises(OSError, match="No space"):
+                clean(path, near_duplicates=0.5, part_bytes=300)
+        monkeypatch.setattr(duplicates_module, "_BYTES_PER_KEY", 1 << 26)  # several passes
+        assert clean(path, near_duplicates=0.5, part_bytes=300).examples == examples
+        assert texts_in(tmp_path / "out") == texts_in(tmp_path / "whole")
+
+    def test_the_command_that_continues_does_not_overwrite(self, clean: Clean, tmp_path: Path) -> None:
+        def stopping_bar(description: str, total: int | None, start: int = 0) -> Callable[..., None]:
+            return lambda done, note="": signal.raise_signal(signal.SIGINT)
+
+        bar: NewBar = stopping_bar
+        settings = CleanSettings(workers=1, near_duplicates=1, overwrite=True)
+        path = corpus(tmp_path / "a.txt", [f"document {n}" for n in range(50)])
+        with pytest.raises(InterruptedRunError, match="the command without --overwrite continues"):
+            clean_files([path], tmp_path / "out", settings, bar, part_bytes=99)
+
+
+def test_addresses(clean: Clean, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = fsspec.filesystem("memory")
+    store.pipe_file("/bucket/clean/a.txt", b"one")
+    try:
+        report = clean(Path("memory://bucket/clean"), output=Path())
+    finally:
+        store.rm("/bucket/clean", recursive=True)
+    assert report.to_json()["inputs"] == ["memory://bucket/clean"]
+    clean(corpus(tmp_path / "a.txt", ["one"]), output=Path(f"file://{tmp_path}/out"))
+    assert texts_in(tmp_path / "out") == ["one"]
+
+
+def test_many_records_are_not_gathered_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of records is one part; empty ones count too."""
+    pytest.importorskip("rensa")
+    path = corpus(tmp_path / "a.txt", [f"document {n}" for n in range(99)])
+    cleaned = Corpus((path,), CleanSettings(), 1)
+    examine(cleaned, [Section(0)], tmp_path / "one")
+    monkeypatch.setattr(examination_module, "_BATCH_CHARACTERS", 1000)
+    assert [len(batch) for batch in examination_module._batches(iter([("", "place")] * 50))] == [16, 16, 16, 2]
+    assert examine(cleaned, [Section(0)], tmp_path / "two") == 99
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()

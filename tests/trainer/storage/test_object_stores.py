@@ -5,6 +5,7 @@ The server is moto's, in a process of its own (`make ray` installs it).
 
 import gzip
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,15 +16,18 @@ import pytest
 from pyarrow import parquet
 
 from shared.bpe import Tokenizer
+from trainer.commands.show import show
 from trainer.errors import TrainerError
 from trainer.settings.encode import EncodeSettings
 from trainer.settings.train import TrainSettings
 from trainer.settings.vocab import VocabSettings
 from trainer.storage import remote_folder
+from trainer.storage.cache import local_copy
 from trainer.storage.folder import StorageError
-from trainer.storage.remote import local_path, shown, url_of
+from trainer.storage.remote import files_below, local_path, shown, url_of
 from trainer.storage.remote_folder import open_folder
 from trainer.text import remote_text
+from trainer.text.sources import expand
 from trainer.text.utf8 import CorpusError
 from trainer.tokenizer.train import train_tokenizer
 from trainer.tokens.dataset import open_training_data
@@ -180,7 +184,7 @@ def test_libraries_that_are_not_installed_are_named(tmp_path: Path, monkeypatch:
 
 def test_addresses_and_paths() -> None:
     assert url_of(Path("s3://bucket/a b/c.txt")) == "s3://bucket/a b/c.txt"
-    assert url_of(Path("s3://bucket") / "c") == "s3://bucket/c"
+    assert url_of(Path("s3://bucket") / "c") == url_of(Path("S3://bucket/c")) == "s3://bucket/c"
     for path in ("a/b", "/a", "C:/x", "file:///tmp/x", "a:b/c", "/s3:/x"):
         assert url_of(Path(path)) is None
     assert local_path(Path("file:///tmp/x")) == Path("/tmp/x")
@@ -189,3 +193,93 @@ def test_addresses_and_paths() -> None:
 
 def _bytes() -> Tokenizer:
     return Tokenizer.from_vocab({bytes([byte]): byte for byte in range(256)}, [], [END])
+
+
+def test_a_store_that_does_not_answer_has_not_said_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fsspec's isfile() says so, and an existing tokenizer would be replaced."""
+    folder = open_folder(Path("memory://bucket/there"))
+    assert not folder.exists("tokenizer.json")
+
+    def down(*_: object, **__: object) -> None:
+        raise TimeoutError("no answer")
+
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "info", down)
+    with pytest.raises(StorageError, match="no answer"):
+        folder.exists("tokenizer.json")
+
+
+def test_names_that_look_like_globs_and_their_order(tmp_path: Path) -> None:
+    folder = Path(f"memory://bucket/{tmp_path.name}/names")
+    names = ["a/b.txt", "a-b.txt", "a[1].txt", "b.bin"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"text")
+        fsspec.filesystem("memory").pipe_file(url_of(folder / name), b"text")
+    assert expand(folder / "a[1].txt") == [folder / "a[1].txt"]
+    assert expand(folder / "a*.txt") == [folder / "a-b.txt", folder / "a[1].txt"]
+    assert [path.relative_to(folder) for path in expand(folder)] == [p.relative_to(tmp_path) for p in expand(tmp_path)]
+
+
+def test_what_was_deleted_there_is_not_taken_from_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path))
+    system, url = fsspec.filesystem("memory"), f"memory://bucket/{tmp_path.name}/copied"
+    for name in ("train.json", "val.json", "templates/a.jinja"):
+        system.pipe_file(f"{url}/{name}", b"{}")
+    assert {path.name for path in local_copy(Path(url)).rglob("*.j*")} == {"train.json", "val.json", "a.jinja"}
+    (local_copy(Path(url)) / ".checked.json").write_text("{}")
+    system.rm_file(f"{url}/val.json")
+    system.rm_file(f"{url}/templates/a.jinja")
+    assert {path.name for path in local_copy(Path(url)).rglob("*.j*")} == {"train.json", ".checked.json"}
+
+
+def test_a_local_address_is_verified_too(token_folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "tokens"
+    shutil.copytree(token_folder, copy)
+    data = bytearray((copy / "train-00000.bin").read_bytes())
+    data[0] ^= 1
+    (copy / "train-00000.bin").write_bytes(data)
+    with pytest.raises(TokenFileError, match="is not what was written"):
+        open_training_data(Path(f"file://{copy}"))
+
+
+def test_show_reads_the_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "a.txt").write_text("text to show")
+    folder = Path(f"memory://bucket/{tmp_path.name}/shown")
+    encode_files([tmp_path / "a.txt"], _bytes(), folder)
+    for named in (folder, folder / "train.json"):
+        show(named)
+        assert "text to show" in capsys.readouterr().out
+
+
+def test_held_out_text(tmp_path: Path) -> None:
+    folder = Path(f"memory://bucket/{tmp_path.name}")
+    for name in ("a.txt", "b.txt"):
+        fsspec.filesystem("memory").pipe_file(url_of(folder / name), f"the text of {name} ".encode() * 20)
+    report = train_tokenizer(
+        [folder / "a.txt"], tmp_path / "out", VocabSettings(vocab_size=262, held_out=str(folder / "b.txt"))
+    )
+    assert report.held_out is not None
+    assert report.held_out.name == url_of(folder / "b.txt")
+
+
+def test_passwords_are_not_shown(tmp_path: Path) -> None:
+    path = Path("ftp://me:secret@host/a@b:c.txt")
+    assert shown(path) == "ftp://me:***@host/a@b:c.txt"
+    assert shown(Path("s3://bucket/a:b@c")) == "s3://bucket/a:b@c"
+    with pytest.raises(CorpusError, match=r"ftp://me:\*\*\*@host/.* the address has a password") as error:
+        encode_files([path], _bytes(), tmp_path)
+    assert "secret" not in str(error.value)
+
+
+def test_names_that_lead_out_of_a_folder_are_left_out() -> None:
+    """Whoever may write to a store may not write to this machine: S3 takes ../ in names as any other."""
+
+    class Store:
+        def find(self, folder: str, detail: bool) -> dict[str, dict[str, int]]:
+            names = ("a.json", "b/c.json", "b/../../x.json", "../y.json", "")
+            return {f"{folder}/{name}": {"size": len(name)} for name in names if detail}
+
+    assert files_below(Store(), "bucket/folder") == {"a.json": 6, "b/c.json": 8}

@@ -369,3 +369,15 @@ def test_the_examples_of_the_page_about_the_format(token_folder: Path, tokenizer
     run_page(DOCS / "reference" / "files.md", tmp_path, small=True, until="--manifest-for")
     assert open_training_data(tmp_path / "elsewhere").identity()["train"]["tokens"] > 6000
     assert (tmp_path / "elsewhere" / "val-00000.bin").read_bytes() == (token_folder / "train-00000.bin").read_bytes()
+
+
+def test_an_array_goes_to_an_object_store(
+    ids: Any, tokenizer_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path / "cache"))
+    np.save(tmp_path / "ids.npy", ids)
+    output = Path(f"memory://bucket/{tmp_path.name}")
+    adopt(tmp_path / "ids.npy", tokenizer_folder, output)
+    assert (TokenFile.open(output, "train").tokens[:] == ids).all()
+    assert not (tmp_path / "memory:").exists()

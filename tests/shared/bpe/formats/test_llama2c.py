@@ -158,3 +158,12 @@ def test_import_with_it(tmp_path: Path) -> None:
     w.write_llama2c(tmp_path / "model.bin", w.llama_weights(), 1)
     import_model(tmp_path / "model.bin", tmp_path / "out", settings=ImportSettings(tokenizer=vocabulary))
     assert '"eos_token_id": [\n    1,\n    2\n  ]' in (tmp_path / "out" / "generation_config.json").read_text()
+
+
+def test_scores_that_are_no_numbers(tmp_path: Path) -> None:
+    path = write(tmp_path / "tokenizer.bin", [*LETTERS, "ab"])
+    data = bytearray(path.read_bytes())
+    data[-10:-6] = struct.pack("<f", float("nan"))  # before the length and the two bytes of the last piece
+    path.write_bytes(data)
+    with pytest.raises(TokenizerError, match=r"tokenizer\.bin: the score of the piece .* is no number"):
+        Tokenizer.from_files(path)
