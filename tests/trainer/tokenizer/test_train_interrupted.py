@@ -40,7 +40,9 @@ def inputs(tmp_path: Path) -> list[Path]:
 class Interrupting:
     """Sends a signal to this process at the call with that number, and lets it arrive.
 
-    It is called by threads that count, and the main thread, which alone takes signals, may be slow to get its turn.
+    It is called by threads that count, and the main thread, which alone takes signals, may be slow to get its turn. It
+    waits no longer than a second: a signal that comes just before the main thread waits for the lock that the caller
+    holds is handled after that.
     """
 
     def __init__(self, after: int, number: int = signal.SIGINT):
@@ -50,7 +52,10 @@ class Interrupting:
         self.after -= 1
         if self.after == 0:
             os.kill(os.getpid(), self.number)
+            end = time.monotonic() + 1
             while signal.getsignal(self.number) is not signal.SIG_DFL:  # what `stop_on_signals` leaves behind
+                if time.monotonic() > end:
+                    return
                 time.sleep(0.001)
 
 
