@@ -16,7 +16,7 @@ set -euo pipefail
 : "${DATA:=s3://my-bucket/tokens}" "${STORE:=s3://my-bucket/runs/first}" "${OUTPUT:=runs/first}"
 : "${GPUS:=${SLURM_GPUS_ON_NODE:-8}}"
 
-first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
 export OMP_NUM_THREADS=1
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 # else torchrun on a machine that comes back never joins
 
