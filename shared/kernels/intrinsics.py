@@ -46,7 +46,7 @@ class Intrinsic:
 
     def __call__(self, *arguments: Any) -> Any:
         """Never called: only compiled code reaches the operation."""
-        raise NotImplementedError(f"{self.name} exists in compiled code only")
+        raise TypeError(f"{self.name} can be called in compiled code only")
 
 
 byte_range_mask = Intrinsic("byte_range_mask")
