@@ -206,7 +206,7 @@ def test_a_failure_of_one_request_is_its_own() -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_WATCH_SECONDS", 0.01)
-    monkeypatch.setattr(module, "_RESTART_SECONDS", 0.01)
+    monkeypatch.setattr("services.inference.engine.crash_counter._RESTART_SECONDS", 0.01)
 
 
 @pytest.mark.usefixtures("quick")
@@ -232,7 +232,7 @@ def test_a_vllm_that_dies_is_replaced_until_it_dies_too_often() -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_a_restart_that_fails_at_any_point_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else requests would be told for ever that there will be another one."""
+    """Else requests would get `engine_restarted` without end."""
 
     async def test(engine: VllmEngine, started: list[FakeVllm]) -> None:
         async def no_thread(*_: object, **__: object) -> None:
