@@ -17,7 +17,7 @@ class EngineInfo(BaseModel):
 
     name: Literal["ownlm", "vllm"]
     version: str | None
-    bitwise_isolation: bool = Field(description="An answer is the same to the bit whatever else runs")
+    bitwise_isolation: bool = Field(description="An answer is the same to the bit alone and beside any others")
     refused: dict[str, str] = Field(description="Fields that are refused, always or for some values, and why")
     differences: list[str] = Field(description="What else is not as this API describes it")
 
