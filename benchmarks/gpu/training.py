@@ -63,18 +63,8 @@ def _speed(name: str, config: ModelConfig, options: argparse.Namespace, *, compi
     batch, context = _BATCHES[name]
     steps = 8 if options.quick else 60
     run = options.work / f"{name}{'-compiled' * compiled}"
-    arguments = [
-        "--batch-size",
-        batch,
-        "--context-length",
-        context,
-        "--max-steps",
-        steps,
-        "--dtype",
-        "bfloat16",
-        "--profile",
-    ]
-    _train(run, config, options, *arguments, *["--compile"] * compiled)
+    arguments = ["--batch-size", batch, "--context-length", context, "--max-steps", steps, "--dtype", "bfloat16"]
+    _train(run, config, options, *arguments, "--profile", *["--compile"] * compiled)
     profile = json.loads((run / "profile.json").read_text())
     rate, flops = profile["tokens_per_second"], profile["flops_per_second"]
     peak = _peak()
