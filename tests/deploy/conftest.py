@@ -9,17 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.names import NameServer
+from tests.ports import free_port
 from tests.services.conftest import model_dir, process, slow, tokenizer, wait_until
 
 __all__ = ["model_dir", "process", "slow", "tokenizer"]
 
 PROXY = Path(__file__).parents[2] / "deploy" / "proxy"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Proxy:

@@ -23,6 +23,7 @@ from services.inference.engine.vllm import engine as module
 from services.inference.engine.vllm.engine import VllmEngine
 from services.inference.engine.vllm.stats import VllmStats
 from shared.lm import SamplingParams
+from tests.services.inference.engine.client.peer import until
 
 
 class FakeVllm:
@@ -96,11 +97,6 @@ def run(test: Callable[[VllmEngine, list[FakeVllm]], Awaitable[None]], **setting
         assert all(wait >= 0 for wait in waits)
 
     asyncio.run(asyncio.wait_for(main(), 20))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.005)
 
 
 def test_events_come_as_from_our_own_engine() -> None:
