@@ -1,8 +1,8 @@
 """Three replicas behind the proxy, by consistent hashing and in turn: `python -m benchmarks.replicas`.
 
-Conversations as token ids: each turn repeats all that was said before and adds to it. All conversations of a round say
-their first turn, then in another order their second one, and so on, each to the replica that the proxy chooses. The
-cache of a replica has room for somewhat more than a third of them.
+Conversations as token ids: each turn repeats all earlier ones and adds to them. In a round the first turns of all
+conversations are sent, then in another order the second ones, and so on, each to the replica that the proxy chooses.
+The cache of a replica has room for somewhat more than a third of them.
 """
 
 import argparse

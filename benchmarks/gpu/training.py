@@ -41,7 +41,7 @@ def main() -> None:
             continue
         try:
             run()
-        except Exception as error:  # the next run may still say something
+        except Exception as error:  # the next run may still succeed
             report(
                 Row("training", what, f"failed: {type(error).__name__}: {' '.join(str(error).split())[-300:]}", False)
             )
@@ -125,7 +125,7 @@ def _train(run: Path, config: ModelConfig, options: argparse.Namespace, *argumen
 
 
 def _data(work: Path, vocab_size: int) -> Path:
-    """Token files of random letters, written once: what the tokens say makes no difference to a step's time."""
+    """Token files of random letters, written once: a step takes as long with any tokens."""
     folder = work / f"tokens-{vocab_size}"
     if not folder.exists():
         random = np.random.default_rng(0)

@@ -27,7 +27,7 @@ class CrashCounter:
     @property
     def restart_delay(self) -> float:
         """Seconds to wait before a restart: twice as many after each crash within the window."""
-        return _RESTART_SECONDS * 2 ** len(self._at)
+        return _RESTART_SECONDS * (1 << len(self._at))
 
     def add(self, served_seconds: float) -> None:
         """Count the crash of a process that had the model loaded for so many seconds."""

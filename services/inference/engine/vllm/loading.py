@@ -59,7 +59,7 @@ class VllmLauncher:
         config: The model, and how it is run.
         identity: Of the model, by `model_identity`: a folder that holds another one is refused.
         name: The model's name in vLLM's metrics.
-        further: Further arguments of `vllm.AsyncEngineArgs`.
+        vllm_args: Further arguments of `vllm.AsyncEngineArgs`.
         load_timeout: Seconds that it may take to load the model; None: no limit.
 
     Attributes:
@@ -71,7 +71,7 @@ class VllmLauncher:
         config: EngineConfig,
         identity: str,
         name: str,
-        further: Mapping[str, Any],
+        vllm_args: Mapping[str, Any],
         *,
         load_timeout: float | None = None,
     ) -> None:
@@ -80,7 +80,7 @@ class VllmLauncher:
         self._config = config
         self._identity = identity
         self._name = name
-        self._further = dict(further)
+        self._vllm_args = dict(vllm_args)
 
     def __call__(self) -> RunningVllm:
         """Start it; blocks until the model is loaded.
@@ -94,7 +94,7 @@ class VllmLauncher:
             raise LoadError("the model folder now holds another model; start the service again", reported=True)
         mask = valid_tokens(folder.tokenizer, folder.config)
         valid_ids = None if mask.all() else frozenset(mask.nonzero()[0].tolist())
-        arguments = engine_arguments(self._config, folder.config, self._further)
+        arguments = engine_arguments(self._config, folder.config, self._vllm_args)
         try:
             return RunningVllm({**arguments, "served_model_name": [self._name]}, self.stats, valid_ids)
         except Exception as error:  # vLLM raises errors of any type
@@ -117,16 +117,16 @@ class VllmLauncher:
         )
 
 
-def engine_arguments(config: EngineConfig, model: ModelConfig, further: Mapping[str, Any]) -> dict[str, Any]:
+def engine_arguments(config: EngineConfig, model: ModelConfig, vllm_args: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of `vllm.AsyncEngineArgs`.
 
     Raises:
-        LoadError: One of `further` is not vLLM's, or ours to set; or vLLM does not have a setting.
+        LoadError: One of `vllm_args` is not vLLM's, or ours to set; or vLLM does not have a setting.
     """
     from vllm import AsyncEngineArgs
 
     known = {field.name for field in fields(AsyncEngineArgs)}
-    for name in further:
+    for name in vllm_args:
         if name in _OURS:
             raise LoadError(f"OWNLM_VLLM_ARGS has {name}: set {_OURS[name]} instead", reported=True)
         if name in _FIXED:
@@ -147,7 +147,7 @@ def engine_arguments(config: EngineConfig, model: ModelConfig, further: Mapping[
         ours["max_num_batched_tokens"] = config.prefill_tokens + config.max_batch
     if device == "cpu" and config.kv_cache_bytes is None:
         ours["kv_cache_memory_bytes"] = _cpu_cache_bytes(config, model, context, dtype)
-    return {**further, **ours, **_FIXED}
+    return {**vllm_args, **ours, **_FIXED}
 
 
 def _device(config: EngineConfig) -> str:

@@ -1,4 +1,4 @@
-"""A running vLLM: its AsyncLLM, and what is known of it."""
+"""A running vLLM: its AsyncLLM, process id and context length."""
 
 import multiprocessing
 import signal
@@ -74,4 +74,4 @@ class RunningVllm:
         try:
             self._llm.shutdown(timeout=_SHUTDOWN_SECONDS)
         except Exception as error:
-            _log.warning("vLLM did not end in order", exc_info=error)
+            _log.warning("vLLM did not shut down cleanly", exc_info=error)
