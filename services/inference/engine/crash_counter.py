@@ -4,7 +4,7 @@ from collections import deque
 
 _MAX_CRASHES = 3
 _WINDOW_SECONDS = 60.0
-_RESTART_SECONDS = 0.25  # before the first restart
+_RESTART_SECONDS = 0.25  # doubled by each crash within the window
 
 TOO_MANY = f"the {_MAX_CRASHES}rd time within a minute of service"
 
