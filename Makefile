@@ -16,7 +16,7 @@ help:
 	@echo "make lint         ruff, mypy --strict, import contracts, known vulnerabilities"
 	@echo "make gpu          test the kernels for GPUs in Triton's interpreter (on a GPU: python -m benchmarks.gpu)"
 	@echo "make slow         the long tests (kill -9, load, disk full)"
-	@echo "make vllm         install vLLM for CPUs beside, and run its tests"
+	@echo "make vllm         install vLLM for CPUs into .venv-vllm, and run its tests"
 	@echo "make ray          the tests on a Ray cluster of two nodes and an S3 server on this machine (installs them)"
 	@echo "make docker-test  build the images and run the compose file (needs a Docker engine)"
 	@echo "make observe      check dashboard and alerts with Prometheus, while the services are under load"

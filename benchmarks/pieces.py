@@ -41,11 +41,11 @@ def main() -> int:
         rates: dict[str, tuple[float, float]] = {}
         expected: list[list[int]] = []
         for name, batch in _encoders(options.model):
-            given = documents[:: _PART if name == "tokenizers" else 1]
-            rates[name] = _rates(batch, given, options.rounds)
-            ids = batch(given)
+            step = _PART if name == "tokenizers" else 1
+            rates[name] = _rates(batch, documents[::step], options.rounds)
+            ids = batch(documents[::step])
             expected = expected or ids
-            equal = equal and ids == expected[:: _PART if name == "tokenizers" else 1]
+            equal = equal and ids == expected[::step]
         results[path.name] = rates
         rows.append([path.name, *(f"{first:.1f}, {again:.1f}" for first, again in rates.values())])
     names = list(next(iter(results.values())))

@@ -1,8 +1,8 @@
 """Three replicas behind the proxy, by consistent hashing and in turn: `python -m benchmarks.replicas`.
 
-Conversations as token ids: each turn repeats all that was said before and adds to it. All conversations of a round say
-their first turn, then in another order their second one, and so on, each to the replica that the proxy chooses. The
-cache of a replica has room for somewhat more than a third of them.
+Conversations as token ids: each turn repeats all earlier ones and adds to them. In a round the first turns of all
+conversations are sent, then in another order the second ones, and so on, each to the replica that the proxy chooses.
+The cache of a replica has room for somewhat more than a third of them.
 """
 
 import argparse
@@ -15,17 +15,20 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.host import describe_machine
 from benchmarks.inputs import existing_folder
 from benchmarks.report import table
 from benchmarks.serving.load import measure
 from benchmarks.serving.servers import Contestant, Server, free_port, ours
+from shared.lm.description import read_config
 
 NUM_REPLICAS = 3
 CONVERSATIONS, TURNS = 48, 5
@@ -50,7 +53,7 @@ def main() -> None:
     random = np.random.default_rng(0)
     with ExitStack() as stack:
         replica = _replica(options.model)
-        replicas = [stack.enter_context(_running(replica)) for _ in range(NUM_REPLICAS)]
+        replicas = [stack.enter_context(closing(Server(replica))) for _ in range(NUM_REPLICAS)]
         ports = [server.port for server in replicas]
         proxies = {name: stack.enter_context(_proxy(ports, balance)) for name, balance in _POLICIES.items()}
         for round_ in range(options.rounds + 1):
@@ -80,31 +83,17 @@ _FORMS = (".3f", ".1f", ".0f", ".1f")
 
 def _replica(folder: Path) -> Contestant:
     """A replica on one core whose cache has room for `CACHED_CONVERSATIONS`."""
-    config = json.loads((folder / "config.json").read_text())
-    heads = config.get("num_key_value_heads", config["num_attention_heads"])
-    head_dim = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
+    config = read_config(folder)
     longest = FIRST_TOKENS + TURNS * (ADDED_TOKENS + NEW_TOKENS)
-    cache = CACHED_CONVERSATIONS * longest * 2 * config["num_hidden_layers"] * heads * head_dim * 4
+    cache = CACHED_CONVERSATIONS * longest * 2 * config.num_layers * config.num_kv_heads * config.head_dim * 4
     contestant = ours(folder, "float32")
     settings = {"OWNLM_THREADS": "1", "OWNLM_KV_CACHE_BYTES": str(cache), "OWNLM_MAX_BATCH": str(CLIENTS)}
-    return Contestant(
+    return replace(
+        contestant,
         name="replica",
-        command=contestant.command,
-        ready_path=contestant.ready_path,
-        path=contestant.path,
         sampling={"max_tokens": NEW_TOKENS, "temperature": 0, "ignore_eos": True},
-        count=contestant.count,
         environment=tuple((dict(contestant.environment) | settings).items()),
     )
-
-
-@contextmanager
-def _running(contestant: Contestant) -> Iterator[Server]:
-    server = Server(contestant)
-    try:
-        yield server
-    finally:
-        server.close()
 
 
 @contextmanager
@@ -120,7 +109,7 @@ def _proxy(replica_ports: Sequence[int], balance: str) -> Iterator[int]:
         "PORT": str(port),
         "BIND": "127.0.0.1",
         "ADMIN_PORT": str(free_port()),
-        "RESOLVER": "127.0.0.1:53",  # asked for nothing: the replicas are named by their addresses
+        "RESOLVER": "127.0.0.1:53",  # not used: the replicas are named by their addresses
         "PROMPT_START": str(_PROXY / "prompt_start.lua"),
     }
     with tempfile.NamedTemporaryFile("w", suffix=".cfg") as file:
@@ -138,7 +127,7 @@ def _proxy(replica_ports: Sequence[int], balance: str) -> Iterator[int]:
 
 
 def _conversations(random: np.random.Generator) -> list[list[int]]:
-    """Prompts in the order in which they are asked: the first turn of all conversations, then the second one.
+    """Prompts in the order in which they are sent: the first turn of all conversations, then the second one.
 
     In one order, round robin would bring each to the same replica each time: three divides the number of conversations.
     """
@@ -175,9 +164,9 @@ def _counters(ports: Sequence[int]) -> list[float]:
     sums = dict.fromkeys(_COUNTERS, 0.0)
     for port in ports:
         page = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
-        for name, value in re.findall(r"^(\w+) (\S+)$", page, re.MULTILINE):
-            if name in sums:
-                sums[name] += float(value)
+        for sample in (sample for family in text_string_to_metric_families(page) for sample in family.samples):
+            if sample.name in sums:
+                sums[sample.name] += sample.value
     return [*sums.values()]
 
 

@@ -12,13 +12,11 @@ _PROBE = "numpy"  # one that there are advisories for, asked first: offline, eac
 
 
 def main() -> int:
-    """1 if a package has a known vulnerability; what cannot be asked is skipped with the reason."""
+    """1 if a package has a known vulnerability; without an answer the audit is skipped, with the reason."""
     pins = [line for line in PINNED.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
-    probe = audited([pin for pin in pins if pin.startswith(f"{_PROBE}==")])
-    if isinstance(probe, str):
-        print(f"pip-audit: skipped ({probe})")
-        return 0
-    found = audited(pins)
+    found = audited([pin for pin in pins if pin.startswith(f"{_PROBE}==")])
+    if not isinstance(found, str):
+        found = audited(pins)
     if isinstance(found, str):
         print(f"pip-audit: skipped ({found})")
         return 0

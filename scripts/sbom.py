@@ -22,8 +22,9 @@ def main() -> int:
     tools = FOLDER / "tools"
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "--target", str(tools)]
     subprocess.run([*install, "cyclonedx-bom>=7.0,<8"], check=True)
-    images = [image for image in our_images() if is_there(image)]
-    print("not built:", ", ".join(set(our_images()) - set(images)) or "none")
+    ours = our_images()
+    images = [image for image in ours if is_there(image)]
+    print("not built:", ", ".join(image for image in ours if image not in images) or "none")
     if not images:
         print("no image of ours is there: docker compose build", file=sys.stderr)
         return 1

@@ -28,13 +28,13 @@ class Part:
 
     Attributes:
         name: For `--only`, and the module in this package.
-        says: What it does.
+        about: What it does.
         least_seconds: Without so much time left it is skipped.
         share: Of the time left, the most that it may take.
     """
 
     name: str
-    says: str
+    about: str
     least_seconds: float
     share: float
 
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for part in chosen:
             left = end - time.monotonic()
             if left < part.least_seconds:
-                rows.append(Row(part.name, part.says, f"skipped: {max(left, 0):.0f} s were left", met=False))
+                rows.append(Row(part.name, part.about, f"skipped: {max(left, 0):.0f} s were left", met=False))
             else:
                 share = 1.0 if part is chosen[-1] else part.share
                 extra = vllm.arguments() if part.name == "serving" else []
@@ -86,7 +86,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=Path("gpu-benchmark.json"), help="of the JSON file")
     options = parser.parse_args(arguments)
     if options.device == "cpu" and not options.quick:
-        parser.error("--device cpu needs --quick: its figures would say nothing of a GPU")
+        parser.error("--device cpu needs --quick: its figures are not those of a GPU")
     if not options.output.absolute().parent.is_dir():
         parser.error(f"--output {options.output}: there is no folder {options.output.absolute().parent}")
     return options
@@ -108,7 +108,7 @@ def _command(part: Part, options: argparse.Namespace, work: str) -> list[str]:
 
 def _run(part: Part, command: Sequence[str], seconds: float, rows: list[Row]) -> None:
     """Run a part, and take its rows as they come; what it prints otherwise is shown."""
-    note(f"{part.name}: {part.says} (at most {seconds:.0f} s)")
+    note(f"{part.name}: {part.about} (at most {seconds:.0f} s)")
     begun, seen = time.monotonic(), len(rows)
     command = [*command, "--seconds", f"{seconds:.0f}"]
     with subprocess.Popen(

@@ -13,7 +13,7 @@ from services.inference.engine.types import BLOCK_SIZE, PromptEvent, SequenceReq
 from shared.lm import ModelConfig, SamplingParams, Transformer, generate
 
 _PROMPTS = (1, 7, 16, 33, 64, 90, 130)
-_BEGINNING = 40  # tokens that all longer prompts begin with, so that blocks of one are cache hits of another
+_BEGINNING = 40  # tokens put before each prompt that is longer, so that blocks of one are cache hits of another
 
 
 @dataclass
@@ -56,8 +56,9 @@ def requests(config: ModelConfig, count: int, new_tokens: int) -> list[SequenceR
     made = []
     for index in range(count):
         length = _PROMPTS[index % len(_PROMPTS)]
-        prompt = [*beginning, *random.integers(0, config.vocab_size, length).tolist()][-max(length, 1) :]
-        prompt = beginning + prompt if length > _BEGINNING else prompt
+        prompt = random.integers(0, config.vocab_size, length).tolist()
+        if length > _BEGINNING:
+            prompt = beginning + prompt
         sampling = SamplingParams(**params[index % len(params)], seed=index)
         made.append(SequenceRequest(tuple(prompt), sampling, new_tokens, frozenset(), num_logprobs=2))
     return made

@@ -1,7 +1,7 @@
 """The interpreter that the parts run in: this one, or one with the packages that it lacks. Needs no packages itself.
 
 What is installed goes into an environment below the user's cache folder; this interpreter and the repository stay as
-they are. Packages that are here already, such as a torch that knows the GPU, are used as they are. pip reads its own
+they are. Packages that are here already, such as a torch built for the GPU, are used. pip reads its own
 variables (PIP_FIND_LINKS, PIP_NO_INDEX) where packages come from a folder.
 """
 
@@ -42,7 +42,7 @@ def prepare(seconds: float) -> str:
         seconds: That installing may take.
 
     Raises:
-        InstallError: Says what pip said, or that it took too long.
+        InstallError: With pip's message, or since it took too long.
     """
     missing = missing_packages(required_packages())
     return install("packages", missing, seconds) if missing else sys.executable
@@ -52,7 +52,7 @@ def install(name: str, packages: list[str], seconds: float) -> str:
     """Install packages into an environment that sees this interpreter's own, and return its interpreter.
 
     Raises:
-        InstallError: Says what pip said, or that it took too long.
+        InstallError: With pip's message, or since it took too long.
     """
     folder = _CACHE / f"{name}-{sys.version_info.major}.{sys.version_info.minor}"
     folder.mkdir(parents=True, exist_ok=True)

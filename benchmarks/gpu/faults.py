@@ -39,7 +39,7 @@ async def _ask(engine: EngineClient, wrong_id: int | None) -> tuple[bool, str]:
             if wrong_id is None and first_process is not None:
                 os.kill(first_process, signal.SIGKILL)
             await _tokens(engine, wrong_id or 1)
-        except Exception as error:  # what it is, is reported
+        except Exception as error:  # reported below, of any type
             failure = f"{type(error).__name__}: {error}"
         else:
             failure = ""
@@ -49,9 +49,8 @@ async def _ask(engine: EngineClient, wrong_id: int | None) -> tuple[bool, str]:
             await asyncio.sleep(0.05)
         took = time.monotonic() - begun
         same = await _tokens(engine, 1) == before
-        return bool(
-            failure
-        ) and same, f"{failure}; served again after {took:.1f} s, {'the same' if same else 'OTHER'} tokens"
+        seen = f"{failure}; served again after {took:.1f} s, {'the same' if same else 'OTHER'} tokens"
+        return bool(failure) and same, seen
     finally:
         engine.close()
 

@@ -30,7 +30,7 @@ class Step:
     def __init__(self, config: ModelConfig, device: str, dtype: torch.dtype, *, rows: int, position: int) -> None:
         self._blocks = -(-(position + 2) // BLOCK_SIZE)
         self.runner = new_runner(new_model(config, device, dtype), rows=rows, num_blocks=rows * self._blocks)
-        self._rows, self._position, self._device = rows, position, torch.device(device)
+        self._rows, self._position = rows, position
 
     def open(self, **params: float) -> None:
         """Let all rows sample with these parameters."""

@@ -34,7 +34,7 @@ def main() -> None:
             continue
         try:
             check()
-        except Exception as error:  # the next check may still say something
+        except Exception as error:  # the next check may still succeed
             note(traceback.format_exc())
             report(
                 Row("runner", what, f"failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}", met=False)

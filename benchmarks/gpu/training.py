@@ -41,7 +41,7 @@ def main() -> None:
             continue
         try:
             run()
-        except Exception as error:  # the next run may still say something
+        except Exception as error:  # the next run may still succeed
             report(
                 Row("training", what, f"failed: {type(error).__name__}: {' '.join(str(error).split())[-300:]}", False)
             )
@@ -63,18 +63,8 @@ def _speed(name: str, config: ModelConfig, options: argparse.Namespace, *, compi
     batch, context = _BATCHES[name]
     steps = 8 if options.quick else 60
     run = options.work / f"{name}{'-compiled' * compiled}"
-    arguments = [
-        "--batch-size",
-        batch,
-        "--context-length",
-        context,
-        "--max-steps",
-        steps,
-        "--dtype",
-        "bfloat16",
-        "--profile",
-    ]
-    _train(run, config, options, *arguments, *["--compile"] * compiled)
+    arguments = ["--batch-size", batch, "--context-length", context, "--max-steps", steps, "--dtype", "bfloat16"]
+    _train(run, config, options, *arguments, "--profile", *["--compile"] * compiled)
     profile = json.loads((run / "profile.json").read_text())
     rate, flops = profile["tokens_per_second"], profile["flops_per_second"]
     peak = _peak()
@@ -135,7 +125,7 @@ def _train(run: Path, config: ModelConfig, options: argparse.Namespace, *argumen
 
 
 def _data(work: Path, vocab_size: int) -> Path:
-    """Token files of random letters, written once: what the tokens say makes no difference to a step's time."""
+    """Token files of random letters, written once: a step takes as long with any tokens."""
     folder = work / f"tokens-{vocab_size}"
     if not folder.exists():
         random = np.random.default_rng(0)

@@ -116,17 +116,9 @@ def vllm(python: str, folder: Path, dtype: str, *, max_batch: int) -> Contestant
     return Contestant(
         name=f"vLLM {dtype}",
         command=(
-            *(
-                python,
-                "-m",
-                "vllm.entrypoints.openai.api_server",
-                "--model",
-                str(folder),
-                "--served-model-name",
-                "model",
-            ),
-            *("--host", "127.0.0.1", "--port", "{port}", "--dtype", dtype, "--max-model-len", str(CONTEXT)),
-            *("--max-num-seqs", str(max_batch), "--gpu-memory-utilization", "0.33", "--disable-log-requests"),
+            *(python, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", "{port}"),
+            *("--model", str(folder), "--served-model-name", "model", "--dtype", dtype),
+            *("--max-model-len", str(CONTEXT), "--max-num-seqs", str(max_batch), "--gpu-memory-utilization", "0.33"),
         ),
         ready_path="/v1/models",
         path="/v1/completions",

@@ -1,9 +1,9 @@
--- What a prompt begins with, by which HAProxy chooses a replica. The body is only looked at, and may be cut off after
+-- What a prompt begins with, by which HAProxy chooses a replica. The body is only read, and may be cut off after
 -- HAProxy's buffer: nothing here parses JSON.
 --
 -- A quote inside of a JSON string has a backslash before it, so `"prompt"` with plain quotes and a colon is a field's name.
 
-local LENGTH = 256 -- bytes: what is longer has a beginning of its own
+local LENGTH = 256 -- bytes that decide
 
 -- The text from the value of a field on; nil without that field.
 local function value_of(body, field)

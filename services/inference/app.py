@@ -32,7 +32,7 @@ def create_app(
     metrics = InferenceMetrics(
         stats=lambda: lifecycle.loaded.engine.stats() if lifecycle.loaded else None,
         worker_pid=lambda: lifecycle.loaded.engine.worker_pid if lifecycle.loaded else None,
-        further=lambda: lifecycle.loaded.engine.metrics() if lifecycle.loaded else (),
+        engine_metrics=lambda: lifecycle.loaded.engine.metrics() if lifecycle.loaded else (),
     )
     service = InferenceService(settings, lifecycle, metrics)
     app = build_app(

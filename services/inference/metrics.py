@@ -38,14 +38,14 @@ class InferenceMetrics(HttpMetrics):
     Args:
         stats: Returns the engine's numbers at each scrape; None while there is no engine.
         worker_pid: Returns the id of the worker process; None while there is none.
-        further: Returns metrics of the engine's own.
+        engine_metrics: Returns the engine's own metrics besides `stats`.
     """
 
     def __init__(
         self,
         stats: Callable[[], EngineStats | None],
         worker_pid: Callable[[], int | None] = lambda: None,
-        further: Callable[[], Iterable[Metric]] = tuple,
+        engine_metrics: Callable[[], Iterable[Metric]] = tuple,
     ) -> None:
         super().__init__()
         # The collector reports nothing for an id without a process.
@@ -69,7 +69,7 @@ class InferenceMetrics(HttpMetrics):
         self.generation_seconds = self._histogram(
             "ownlm_generation_seconds", "From a request's arrival to its last token"
         )
-        self.registry.register(_EngineCollector(stats, further))
+        self.registry.register(_EngineCollector(stats, engine_metrics))
 
     def _counter(self, name: str, description: str) -> Counter:
         return Counter(name, description, registry=self.registry)
@@ -81,9 +81,9 @@ class InferenceMetrics(HttpMetrics):
 class _EngineCollector(Collector):
     """The engine's numbers, read once for each scrape, so that they are consistent."""
 
-    def __init__(self, stats: Callable[[], EngineStats | None], further: Callable[[], Iterable[Metric]]) -> None:
+    def __init__(self, stats: Callable[[], EngineStats | None], engine_metrics: Callable[[], Iterable[Metric]]) -> None:
         self._stats = stats
-        self._further = further
+        self._engine_metrics = engine_metrics
 
     def collect(self) -> Iterator[Metric]:
         """Yield the engine's gauges and counters; zeros while there is no engine."""
@@ -92,4 +92,4 @@ class _EngineCollector(Collector):
             yield GaugeMetricFamily(name, description, value=getattr(stats, field))
         for name, (field, description) in _COUNTERS.items():
             yield CounterMetricFamily(name, description, value=getattr(stats, field))
-        yield from self._further()
+        yield from self._engine_metrics()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.names import NameServer
+from tests.ports import free_port
 from tests.services.conftest import model_dir, process, slow, tokenizer, wait_until
 
 __all__ = ["model_dir", "process", "slow", "tokenizer"]
@@ -16,14 +17,8 @@ __all__ = ["model_dir", "process", "slow", "tokenizer"]
 PROXY = Path(__file__).parents[2] / "deploy" / "proxy"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class Proxy:
-    """A running HAProxy: `url` is where clients call, `servers` its view of the replicas."""
+    """A running HAProxy; clients call `url`."""
 
     def __init__(self, replicas_port: int, names: NameServer, config: Path = PROXY / "haproxy.cfg") -> None:
         port, self._admin_port = free_port(), free_port()
@@ -42,7 +37,7 @@ class Proxy:
         )
 
     def ask(self, command: str) -> str:
-        """A command of HAProxy's administration."""
+        """The answer to a command on HAProxy's stats socket."""
         with socket.create_connection(("127.0.0.1", self._admin_port)) as connection:
             connection.sendall(command.encode() + b"\n")
             return b"".join(iter(lambda: connection.recv(65536), b"")).decode()

@@ -1,4 +1,4 @@
-"""A name server that knows one name: what Docker's is to the replicas of a service."""
+"""A DNS server with one name, as Docker's has one for the replicas of a service."""
 
 import socket
 import struct
@@ -10,7 +10,7 @@ _TYPE_A, _CLASS_IN, _TTL = 1, 1, 1
 
 
 class NameServer:
-    """Answers each question with `addresses`, which a test may replace at any time (RFC 1035)."""
+    """Answers each query with `addresses`, which a test may replace at any time (RFC 1035)."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self.addresses = list(addresses)

@@ -1,4 +1,4 @@
-"""What the dashboard, the rules and the configuration in deploy/observe ask for."""
+"""The dashboard, the rules and the configuration in deploy/observe, and the metrics that they use."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def panels() -> list[dict[str, Any]]:
 
 
 def dashboard_queries() -> Iterator[tuple[str, str]]:
-    """Each panel's title and query, as Prometheus is asked for it."""
+    """Each panel's title and query, as Grafana sends it to Prometheus."""
     for panel in panels():
         for target in panel["targets"]:
             query = target["expr"].replace("$__rate_interval", "10s").replace("$instance", ".*").replace("$run", ".*")
@@ -41,7 +41,7 @@ def load(name: str) -> dict[str, Any]:
 
 
 def metric_names() -> set[str]:
-    """All that are asked for."""
+    """All metrics that queries, rules and variables use."""
     queries = [query for _, query in dashboard_queries()] + [rule["expr"] for rule in rules()]
     variables = [variable["definition"] for variable in dashboard()["templating"]["list"]]
     return {name for query in queries + variables for name in METRIC.findall(query)}

@@ -1,4 +1,4 @@
-"""Replicas that do what a test says, and keep what they are sent."""
+"""Replicas whose behavior a test sets, and which keep the requests that they get."""
 
 import contextlib
 import json

@@ -78,7 +78,7 @@ def test_pods_keep_to_the_restricted_standard(name: str) -> None:
 def user_of_the_images() -> int:
     users = {
         found
-        for path in ROOT.glob("*/**/Dockerfile")
+        for path in ROOT.glob("*/**/*Dockerfile")
         if ".venv" not in path.parts
         for found in re.findall(r"useradd --uid (\d+)", path.read_text(encoding="utf-8"))
     }

@@ -1,4 +1,4 @@
-"""The monitoring files against the code: names of metrics, labels, ports, images. What they do, Prometheus is asked."""
+"""The monitoring files against the code: names of metrics, labels, ports, images. test_prometheus.py uses them."""
 
 import asyncio
 import re
@@ -104,9 +104,9 @@ def test_spans_go_to_the_collector_and_on_to_what_shows_them() -> None:
     for kind in ("receivers", "processors", "exporters"):
         assert set(pipeline[kind]) == set(collector[kind])
     port = collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"].rpartition(":")[2]
-    for service in ("inference", "tokenizer"):
+    for service, settings in (("inference", InferenceSettings), ("tokenizer", TokenizerSettings)):
         assert COMPOSE[service]["environment"] == {"OWNLM_OTLP_ENDPOINT": f"http://collector:{port}"}
-        assert "otlp_endpoint" in InferenceSettings.model_fields
+        assert "otlp_endpoint" in settings.model_fields
     assert collector["exporters"]["otlp"]["endpoint"].partition(":")[0] in COMPOSE
 
 

@@ -1,4 +1,4 @@
-"""Prometheus itself reads the files in deploy/observe, scrapes the services under load, and answers what they ask.
+"""Prometheus itself reads the files in deploy/observe, scrapes the services under load, and answers their queries.
 
 Opt-in: `make observe`, or `pytest -m observe`. Needs Debian's package prometheus, which promtool belongs to.
 """
@@ -6,7 +6,6 @@ Opt-in: `make observe`, or `pytest -m observe`. Needs Debian's package prometheu
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,6 +22,7 @@ import pytest
 import yaml
 
 from tests.deploy.observe_files import OBSERVE, dashboard_queries, load, metric_names, rules
+from tests.ports import free_port
 from tests.services.conftest import wait_until
 from tests.trainer.report.test_page import make_run
 
@@ -47,12 +47,6 @@ def test_promtool_accepts_configuration_and_rules() -> None:
 
 def test_every_alert_fires_and_is_resolved() -> None:
     promtool("test", "rules", OBSERVE / "alerts_test.yml")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager
@@ -93,7 +87,7 @@ def ask(api: str, path: str, **parameters: str) -> Any:
 
 @contextmanager
 def watching(folder: Path) -> Iterator[str]:
-    """`watch` over a run that a process, this one's child, is at work on."""
+    """`watch` over a run whose lock a child process holds, as training does."""
     hold = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); time.sleep(600)"
     port = free_port()
     watch = [sys.executable, "-m", "trainer", "watch", str(folder), "--port", str(port)]

@@ -14,9 +14,10 @@ import httpx
 import pytest
 
 from shared.http.middleware.admission import check_headers
-from tests.deploy.conftest import PROXY, Proxy, free_port
+from tests.deploy.conftest import PROXY, Proxy
 from tests.deploy.names import NameServer
 from tests.deploy.replicas import Replica
+from tests.ports import free_port
 from tests.services.conftest import wait_until
 
 ADDRESSES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")  # loopback has them all
@@ -71,7 +72,7 @@ def cluster(running: Cluster) -> Cluster:
     return running
 
 
-def test_health_checks_pass_whatever_hosts_are_allowed() -> None:
+def test_health_checks_pass_with_any_allowed_hosts() -> None:
     """Else `OWNLM_ALLOWED_HOSTS=api.example docker compose up` has no replica."""
     [check] = re.findall(r"http-check send .* hdr Host (\S+)", (PROXY / "haproxy.cfg").read_text("utf-8"))
     host = (b"host", check.encode())
@@ -116,16 +117,20 @@ def test_conversations_are_spread(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("size", [0, 100, 65_000, 65_536, 5_000_000])
 @pytest.mark.parametrize("chunked", [False, True])
-def test_bodies_arrive_as_they_were_sent(cluster: Cluster, size: int, chunked: bool) -> None:
+def test_requests_arrive_as_they_were_sent(cluster: Cluster, size: int, chunked: bool) -> None:
     body = os.urandom(size)
     content = (body[start : start + 40_000] for start in range(0, size, 40_000)) if chunked else body
     headers = {"X-Request-ID": "Ab-1", "Authorization": "Bearer k", "Host": "example.org:1"}
-    response = httpx.post(f"{cluster.proxy.url}/generate", content=content, headers=headers)
+    target = "/generate?a=%2F%20b&c=+"
+    response = httpx.post(cluster.proxy.url + target, content=content, headers=headers)
     assert response.status_code == 200
     (received,) = [one for replica in cluster.replicas.values() for one in replica.received]
     assert received.body == body
+    assert received.path == target
     got = {name.lower(): value for name, value in received.headers.items()}
     assert (got["x-request-id"], got["authorization"], got["host"]) == ("Ab-1", "Bearer k", "example.org:1")
+    sent = {name.lower(): value for name, value in response.request.headers.items()}
+    assert got == {name: value for name, value in sent.items() if name != "connection"}, "nothing added or changed"
 
 
 def test_a_stream_is_not_held_back(cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""Three inference services behind the proxy, under load: one is killed, one is told to end."""
+"""Three inference services behind the proxy, under load: one is killed, one is terminated."""
 
 import json
 import re
@@ -33,8 +33,7 @@ class Cluster(NamedTuple):
     proxy: Proxy
 
     def metric(self, index: int, name: str) -> float:
-        lines = httpx.get(f"{self.services[index].url}/metrics").text.splitlines()
-        return float(next(line for line in lines if line.startswith(name + " ")).split()[1])
+        return self.services[index].metric(name)
 
     def stream(self, number: int, max_tokens: int = 100) -> Stream:
         body = {

@@ -38,7 +38,7 @@ def calls(script: str, folder: Path, **environment: str) -> list[str]:
 
 
 def check(arguments: list[str], first: str) -> None:
-    """Both torchrun and `train` know all of their options."""
+    """Both torchrun and `train` accept all of their options."""
     options = get_args_parser().parse_args(arguments)
     assert (options.nnodes, options.nproc_per_node, options.max_restarts) == ("2", "8", 3)
     assert (options.rdzv_backend, options.rdzv_endpoint) == ("c10d", f"{first}:29500")

@@ -10,7 +10,6 @@ import platform
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -18,6 +17,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 IMAGES = {
@@ -55,12 +56,6 @@ def run(*command: str, env: dict[str, str] | None = None, timeout: float | None 
 def compose() -> list[str]:
     has_plugin = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode == 0
     return ["docker", "compose"] if has_plugin else ["docker-compose"]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def base_image() -> str:

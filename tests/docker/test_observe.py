@@ -14,7 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.docker.test_compose import IMAGES, base_image, compose, engine, free_port, run, wait_until_ready
+from tests.docker.test_compose import IMAGES, base_image, compose, engine, run, wait_until_ready
+from tests.ports import free_port
 from tests.services.conftest import model_dir, tokenizer
 from tests.trainer.report.test_page import make_run
 from trainer.runs.record import record_start

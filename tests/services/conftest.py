@@ -151,6 +151,9 @@ class Process:
         wait_until(lambda: httpx.get(f"{self.url}/readyz").status_code == 200)
         return self
 
+    def metric(self, name: str) -> float:
+        return read_metric(self.url, name)
+
     def wait_exit(self, timeout: float = 240) -> tuple[int, str, str]:
         stdout, stderr = self.popen.communicate(timeout=timeout)
         return self.popen.returncode, stdout, stderr
@@ -212,10 +215,6 @@ class Stepwise(Process):
                 patch.setenv(name, value)
             super().__init__("-c", _SERVICE.format(model=_STEPWISE), **settings)
 
-    def metric(self, name: str) -> float:
-        lines = httpx.get(f"{self.url}/metrics").text.splitlines()
-        return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
-
     def wait_rows(self, *, running: int, waiting: int) -> None:
         """Wait for this many sequences, with a step for each time that fewer run."""
         wait_until(
@@ -260,6 +259,12 @@ def wait_until(condition: Callable[[], bool], timeout: float = 240) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
+
+
+def read_metric(url: str, name: str) -> float:
+    """The value of one sample, `name` with its labels, on a server's metrics page."""
+    lines = httpx.get(f"{url}/metrics").text.splitlines()
+    return next(float(line.split()[-1]) for line in lines if line.startswith(f"{name} "))
 
 
 def cut_off(response: httpx.Response) -> bytes:

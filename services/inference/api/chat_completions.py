@@ -21,7 +21,7 @@ from services.inference.api.service import (
     response_docs,
     response_id,
 )
-from services.inference.engine import TokenLogprobs
+from services.inference.engine import MAX_LOGPROBS, TokenLogprobs
 from services.inference.generation.detokenizer import Delta
 from services.inference.generation.prepare import PreparedRequest
 from services.inference.generation.request import GenerationRequest, StreamOptions
@@ -66,7 +66,7 @@ class ChatCompletionRequest(ConversationFields, GenerationRequest):
     max_tokens: int | None = Field(None, ge=0, description="The older name of max_completion_tokens")
     logprobs: bool | None = Field(None, description="Report each token's log-probability")
     top_logprobs: int | None = Field(
-        None, ge=0, le=20, description="And this many of the likeliest tokens; only with `logprobs`"
+        None, ge=0, le=MAX_LOGPROBS, description="And this many of the likeliest tokens; only with `logprobs`"
     )
     stream_options: StreamOptions | None = None
     tools: Annotated[list[Any], Field(max_length=0)] | None = Field(None, description="Only empty")

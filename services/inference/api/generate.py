@@ -7,7 +7,7 @@ from fastapi import Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from services.inference.api.service import InferenceService, JsonObject, Usage, respond, response_docs, response_id
-from services.inference.engine import TokenLogprobs
+from services.inference.engine import MAX_LOGPROBS, TokenLogprobs
 from services.inference.generation.detokenizer import Delta
 from services.inference.generation.prepare import PreparedRequest, choice_seeds
 from services.inference.generation.request import PromptRequest, TokenIds, limit_prompt_ids, one_or_list
@@ -47,7 +47,7 @@ class GenerateRequest(PromptRequest):
     prompt_logprobs: int | None = Field(
         None,
         ge=0,
-        le=20,
+        le=MAX_LOGPROBS,
         description="Report the log-probabilities of prompt and continue_tokens, and this many of the likeliest tokens",
     )
     stream_bytes: bool | None = Field(

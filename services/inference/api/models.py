@@ -13,13 +13,13 @@ from shared.http import ApiError, error_responses
 
 
 class EngineInfo(BaseModel):
-    """What runs the model, and what it does not have of what the API describes."""
+    """The engine that runs the model, and where it differs from this API."""
 
     name: Literal["ownlm", "vllm"]
     version: str | None
-    bitwise_isolation: bool = Field(description="An answer is the same to the bit whatever else runs")
+    bitwise_isolation: bool = Field(description="An answer is the same to the bit alone and beside any others")
     refused: dict[str, str] = Field(description="Fields that are refused, always or for some values, and why")
-    differences: list[str] = Field(description="What else is not as this API describes it")
+    differences: list[str] = Field(description="Other differences from this API, a sentence each")
 
 
 class InfoResponse(BaseModel):

@@ -17,6 +17,7 @@ from services.inference.engine.ipc import EngineConfig, Ready, model_identity
 from services.inference.engine.protocol import Engine
 from services.inference.engine.request_handle import RequestHandle
 from services.inference.engine.types import (
+    MAX_LOGPROBS,
     EngineFeatures,
     EngineStats,
     Fault,
@@ -29,6 +30,7 @@ from services.inference.engine.types import (
 )
 
 __all__ = [
+    "MAX_LOGPROBS",
     "Engine",
     "EngineClient",
     "EngineConfig",

@@ -1,9 +1,10 @@
-"""When to stop restarting a process: it crashed too often within a short time of service."""
+"""When a process that crashed is restarted, and when no more: after several crashes within a short time of service."""
 
 from collections import deque
 
 _MAX_CRASHES = 3
 _WINDOW_SECONDS = 60.0
+_RESTART_SECONDS = 0.25  # doubled by each crash within the window
 
 TOO_MANY = f"the {_MAX_CRASHES}rd time within a minute of service"
 
@@ -18,17 +19,18 @@ class CrashCounter:
         self._served_seconds = 0.0  # by all processes so far
         self._at: deque[float] = deque()  # the newest crashes, by `_served_seconds`
 
-    def __len__(self) -> int:
-        """Crashes within the window."""
-        return len(self._at)
-
     @property
     def too_many(self) -> bool:
-        """Whether no other process is to be started."""
+        """Whether the process should not be restarted."""
         return len(self._at) >= _MAX_CRASHES
 
+    @property
+    def restart_delay(self) -> float:
+        """Seconds to wait before a restart: twice as many after each crash within the window."""
+        return _RESTART_SECONDS * (1 << len(self._at))
+
     def add(self, served_seconds: float) -> None:
-        """Count the crash of a process that had the model loaded for so long."""
+        """Count the crash of a process that had the model loaded for so many seconds."""
         self._served_seconds += served_seconds
         self._at.append(self._served_seconds)
         while self._served_seconds - self._at[0] > _WINDOW_SECONDS:

@@ -26,8 +26,8 @@ class LiveRequests:
 
     Args:
         max_sequences: How many sequences may run or wait.
-        cancel: Tells the engine to stop one sequence of a request; None: all of them.
-        queue_timeout: Seconds that a request may wait until its first sequence is admitted; None waits for ever.
+        cancel: Called with a request and the index of the sequence that the engine should stop; None: all of them.
+        queue_timeout: Seconds that a request may wait until its first sequence is admitted; None: no limit.
         request_timeout: Seconds that a request may take in all.
     """
 

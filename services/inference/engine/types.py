@@ -11,6 +11,9 @@ from shared.lm import SamplingParams
 BLOCK_SIZE = 16
 """Tokens of one block of the KV cache."""
 
+MAX_LOGPROBS = 20
+"""The most alternatives that a request may ask for at each token."""
+
 FinishReason = Literal["stop", "length"]
 
 
@@ -187,14 +190,14 @@ _COUNTERS = (
 
 
 class EngineFeatures(NamedTuple):
-    """Which engine it is, and what it does not have of what the API describes.
+    """The engine that runs the model, and where it differs from the API.
 
     Attributes:
         name: "ownlm" or "vllm".
         version: Of the engine.
-        bitwise_isolation: Whether a sequence is the same to the bit whatever else runs.
+        bitwise_isolation: Whether a sequence is the same to the bit alone and beside any others.
         refused: Fields of a request that are refused, always or for some values, and why.
-        differences: What else is not as the API describes it, a sentence each.
+        differences: Other differences from the API, a sentence each.
     """
 
     name: str = "ownlm"

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from importlib.metadata import version
+from typing import NamedTuple
 
 from services.inference.description import Origin, read_origin
 from services.inference.engine import (
@@ -15,9 +16,6 @@ from services.inference.engine import (
     Ready,
     model_identity,
 )
-from services.inference.engine.vllm.engine import VllmEngine
-from services.inference.engine.vllm.loading import VllmLauncher, installed_version
-from services.inference.engine.vllm.parameters import DIFFERENCES, REFUSED
 from services.inference.generation.chat import Chat, open_chat
 from services.inference.settings import InferenceSettings
 from services.inference.training_record import TrainingFile, read_training_file
@@ -55,7 +53,7 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
     Raises:
         ModelFolderError: A file is missing or invalid.
         ChatTemplateError: The chat template cannot be read.
-        LoadError: The engine failed, or the folder changed meanwhile.
+        LoadError: The engine failed, or the folder changed while it was read.
     """
     config = EngineConfig(**{item.name: getattr(settings, item.name) for item in fields(EngineConfig)})
     return _load_with_vllm(settings, config) if settings.engine == "vllm" else _load_with_ours(settings, config)
@@ -90,10 +88,18 @@ def _load_with_ours(settings: InferenceSettings, config: EngineConfig) -> Served
 
 
 def _load_with_vllm(settings: InferenceSettings, config: EngineConfig) -> ServedModel:
+    from services.inference.engine.vllm.engine import VllmEngine
+    from services.inference.engine.vllm.loading import VllmLauncher, installed_version
+    from services.inference.engine.vllm.parameters import DIFFERENCES, REFUSED
+
     features = EngineFeatures("vllm", installed_version(), refused=REFUSED, differences=DIFFERENCES)
     folder = _read_folder(settings)
     launcher = VllmLauncher(
-        config, settings.served_name, settings.vllm_args, load_timeout=settings.load_timeout or None
+        config,
+        folder.identity,
+        settings.served_name,
+        settings.vllm_args,
+        load_timeout=settings.load_timeout or None,
     )
     running = launcher()
     engine = VllmEngine(
@@ -112,30 +118,44 @@ def _load_with_vllm(settings: InferenceSettings, config: EngineConfig) -> Served
         raise
 
 
-def _read_folder(settings: InferenceSettings) -> ModelDescription:
-    folder = read_description(settings.model_dir)
-    folder.tokenizer.warm_up()
-    return folder
+class _Folder(NamedTuple):
+    """What is read of the folder while an engine loads the weights."""
+
+    description: ModelDescription
+    origin: Origin
+    training: TrainingFile
+
+    @property
+    def identity(self) -> str:
+        return model_identity(self.description.tokenizer.fingerprint, self.description.config)
+
+
+def _read_folder(settings: InferenceSettings) -> _Folder:
+    description = read_description(settings.model_dir)
+    description.tokenizer.warm_up()
+    training = read_training_file(description.path, description.tokenizer.fingerprint)
+    return _Folder(description, read_origin(description), training)
 
 
 def _served(
-    settings: InferenceSettings, folder: ModelDescription, engine: Engine, ready: Ready, features: EngineFeatures
+    settings: InferenceSettings, folder: _Folder, engine: Engine, ready: Ready, features: EngineFeatures
 ) -> ServedModel:
-    if ready.identity != model_identity(folder.tokenizer.fingerprint, folder.config):
+    if ready.identity != folder.identity:
         raise LoadError(
             f"{settings.model_dir} was replaced while it was being loaded; restart the service", reported=True
         )
+    description, origin, training = folder
     return ServedModel(
-        tokenizer=folder.tokenizer,
-        defaults=folder.generation,
-        config=folder.config,
+        tokenizer=description.tokenizer,
+        defaults=description.generation,
+        config=description.config,
         engine=engine,
         context_length=ready.context_length,
         device=ready.device,
         dtype=ready.dtype,
         kv_dtype=ready.kv_dtype,
-        origin=read_origin(folder),
-        training=read_training_file(folder.path, folder.tokenizer.fingerprint),
-        chat=open_chat(folder),
+        origin=origin,
+        training=training,
+        chat=open_chat(description),
         features=features,
     )

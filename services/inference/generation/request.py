@@ -17,6 +17,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from services.inference.engine import MAX_LOGPROBS
 from shared.http import AllowedSpecial, StrictModel, shorten
 
 MAX_PROMPTS = 2048
@@ -270,7 +271,7 @@ class PromptRequest(GenerationRequest):
         "same as if they had been generated. max_tokens and the penalties count them too",
     )
     logprobs: int | None = Field(
-        None, ge=0, le=20, description="Report each token's log-probability, and this many of the likeliest"
+        None, ge=0, le=MAX_LOGPROBS, description="Report each token's log-probability, and this many of the likeliest"
     )
     echo: bool | None = Field(None, description="Put the prompt before the text of each choice")
 

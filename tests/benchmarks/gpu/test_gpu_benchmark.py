@@ -1,4 +1,4 @@
-"""The benchmark of a GPU: what it makes of parts that report, fail and take too long; and all of it on the CPU."""
+"""The benchmark of a GPU: parts that report, fail and take too long; and all of it on the CPU."""
 
 import json
 import re
@@ -129,7 +129,7 @@ def test_a_vllm_that_is_not_there_has_a_reason() -> None:
 
 @pytest.mark.slow
 def test_all_of_it_on_the_cpu(tmp_path: Path) -> None:
-    """Every part and check, on tiny models; figures say nothing."""
+    """Every part and check, on tiny models."""
     output = tmp_path / "found.json"
     command = ["-m", "benchmarks.gpu", "--device", "cpu", "--quick", "--minutes", "9", "--output", str(output)]
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
@@ -25,7 +24,7 @@ from services.inference.settings import InferenceSettings
 from shared.bpe import PATTERNS, AddedToken, Tokenizer, Vocabulary
 from shared.kernels import warm
 from shared.lm import GenerationDefaults, ModelConfig
-from tests.services.conftest import ready_client
+from tests.services.conftest import read_metric, ready_client
 
 PIECES = ["DEF", "HI", " a;\n", "<|", "im", "_end|>", " a", "\r\n", "\n\ndata: x", "a\vb", "\u2028", "\x85", "é"]
 EOS = "<|endoftext|>"
@@ -200,10 +199,5 @@ def _config(vocab_size: int) -> ModelConfig:
 
 @pytest.fixture
 def metric() -> Callable[[str, str], float]:
-    """Read the value of one sample from a server's metrics page."""
-
-    def read(url: str, name: str) -> float:
-        lines = httpx.get(f"{url}/metrics").text.splitlines()
-        return float(next(line for line in lines if line.startswith(name + " ")).split()[-1])
-
-    return read
+    """See `read_metric`."""
+    return read_metric

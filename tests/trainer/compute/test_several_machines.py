@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import psutil
 import pytest
 from safetensors.torch import load_file
 
+from tests.ports import free_port
 from trainer.checkpoints.store import CheckpointStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")]
@@ -23,13 +23,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarn
 ROOT = Path(__file__).parents[3]
 MODEL = "--d-model 16 --num-layers 2 --num-heads 1 --d-ff 16 --context-length 16 --batch-size 4 --sample-interval 0"
 STEPS = 160
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    return port
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 200) -> None:

@@ -31,7 +31,7 @@ class ModelProcess:
     Args:
         config: The model to load, and how.
         command: What to run instead, with the socket's number as its last argument.
-        load_timeout: Seconds that it may take to load the model; None waits for ever.
+        load_timeout: Seconds that it may take to load the model; None: no limit.
 
     Attributes:
         connection: This end of the socket. Where the event loop has a transport on it, closing it takes effect in the
@@ -109,18 +109,19 @@ class ModelProcess:
             self.connection.shutdown(socket.SHUT_RDWR)  # at once, where closing waits for the event loop's transport
         self.connection.close()
         try:
-            code = self._popen.wait(_END_SECONDS)
+            how = _describe_exit(self._popen.wait(_END_SECONDS))
         except subprocess.TimeoutExpired:
-            self._popen.kill()
-        else:
-            _take_processors_back()
-            return _describe_exit(code)
+            self._kill()
+            how = "by SIGKILL, since it did not end by itself"
+        _restore_affinity()
+        return how
+
+    def _kill(self) -> None:
+        self._popen.kill()
         try:
             self._popen.wait(_KILLED_SECONDS)
         except subprocess.TimeoutExpired as error:
             raise RuntimeError(f"process {self.pid} did not end after SIGKILL") from error
-        _take_processors_back()
-        return "by SIGKILL, since it did not end by itself"
 
     def close(self) -> None:
         """End the process; one that cannot be killed is left to the system."""
@@ -128,8 +129,8 @@ class ModelProcess:
             self.end()
 
 
-def _take_processors_back() -> None:
-    """Let all threads of this process, and processes that they start, run where they could before a worker ran."""
+def _restore_affinity() -> None:
+    """Let all threads of this process, and processes that they start, run again on the processor that a worker took."""
     if sys.platform == "linux":
         for task in Path("/proc/self/task").iterdir():
             with contextlib.suppress(OSError):  # the thread has ended

@@ -23,7 +23,7 @@ class EngineClient:
         ready: Its ready message.
         launch: Starts another one like it without waiting; it loads in the background.
         max_queue: How many sequences may wait for a slot.
-        queue_timeout: Seconds that a request may wait until its first sequence is admitted; None waits for ever.
+        queue_timeout: Seconds that a request may wait until its first sequence is admitted; None: no limit.
         request_timeout: Seconds that a request may take in all.
         step_timeout: Seconds after which a busy process that sends nothing is replaced; None never does.
     """

@@ -20,8 +20,7 @@ _log = structlog.get_logger("ownlm.engine")
 
 T = TypeVar("T")
 
-_RESTART_SECONDS = 0.25  # before the first restart; doubles with each crash in the window
-_MAX_RETRY_SECONDS = 30.0  # between attempts to start a process where the system has no room for one
+_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.25, 30.0  # between attempts to start what the system has no room for
 _CHECKS_PER_TIMEOUT = 4
 _LOAD_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # seconds after a load that failed with a transient error
 
@@ -36,7 +35,7 @@ class Supervisor:
         is_busy: Whether the worker has something to do, and so to send.
         on_step: Called with the output of each step.
         on_end: Called once for each worker that has ended, with the error that its requests fail with.
-        step_timeout: Seconds after which a busy worker that sends nothing is replaced; None waits for ever.
+        step_timeout: Seconds after which a busy worker that sends nothing is replaced; None: no limit.
 
     Attributes:
         ready: The ready message of the current worker.
@@ -191,7 +190,7 @@ class Supervisor:
             if not self._may_restart:
                 raise EngineUnavailableError(f"{reason} while the server is shutting down")
             self._on_end(EngineRestartedError(f"{reason}; it is being restarted, send the request again"))
-            await asyncio.sleep(_RESTART_SECONDS * 2 ** len(self._crashes))
+            await asyncio.sleep(self._crashes.restart_delay)
             ready = await self._load()
         if ready.identity != self.ready.identity:
             raise self._give_up("the model folder now holds another model; start the service again")
@@ -238,7 +237,7 @@ class Supervisor:
 
     async def _start_worker(self) -> ModelProcess:
         """Start a process, with retries while the system has no room for one: that is no crash of the worker."""
-        seconds = _RESTART_SECONDS
+        seconds = _RETRY_SECONDS
         while True:
             try:
                 return self._launch()
@@ -258,4 +257,4 @@ async def _in_thread(work: Callable[[], T]) -> T:
         except RuntimeError as error:
             if not is_no_thread(error):
                 raise
-        await asyncio.sleep(_RESTART_SECONDS)
+        await asyncio.sleep(_RETRY_SECONDS)

@@ -221,12 +221,12 @@ class TorchSampler:
         self._parameters.steps[slots] += sampled != NO_TOKEN
         self._parameters.refresh(slots)
         logprobs = dict(zip(wanted.tolist(), scored, strict=True))
-        rows = list(zip(slots.tolist(), sampled.tolist(), num_logprobs.tolist(), strict=True))
-        return [
+        rows = zip(slots.tolist(), sampled.tolist(), num_logprobs.tolist(), strict=True)
+        in_order = [
             SampledToken(slot, token, _cut(logprobs.get(row), number) if token != NO_TOKEN else None)
-            for row in np.argsort(batch.order).tolist()
-            for slot, token, number in rows[row : row + 1]
+            for row, (slot, token, number) in enumerate(rows)
         ]
+        return [in_order[row] for row in np.argsort(batch.order).tolist()]
 
     @torch.inference_mode()
     def score(self, logits: Tensor, targets: Sequence[int], num_logprobs: int) -> list[TokenLogprobs]:

@@ -27,7 +27,6 @@ from services.inference.engine.vllm.stats import VllmStats
 _log = structlog.get_logger("ownlm.engine")
 
 _WATCH_SECONDS = 0.25
-_RESTART_SECONDS = 0.25  # before the first restart; doubles with each crash in the window
 
 
 class VllmEngine:
@@ -38,7 +37,7 @@ class VllmEngine:
         launch: Starts another one like it; blocks.
         stats: What vLLM reports its steps to.
         max_sequences: How many may run or wait.
-        queue_timeout: Seconds that a request may wait until its first token; None waits for ever.
+        queue_timeout: Seconds that a request may wait until its first token; None: no limit.
         request_timeout: Seconds that a request may take in all.
         step_timeout: Seconds without a step after which a busy vLLM is replaced; None never does.
     """
@@ -202,7 +201,7 @@ class VllmEngine:
             await anyio.to_thread.run_sync(self._running.shut_down)
             if self._fault.final:
                 return
-            await asyncio.sleep(_RESTART_SECONDS * 2 ** len(self._crashes))
+            await asyncio.sleep(self._crashes.restart_delay)
             running = await anyio.to_thread.run_sync(self._launch, abandon_on_cancel=True)
         except Exception as error:
             _log.error("the restart failed", exc_info=error)

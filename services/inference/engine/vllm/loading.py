@@ -8,6 +8,7 @@ from typing import Any
 
 from services.inference.engine.errors import LoadError
 from services.inference.engine.ipc import EngineConfig, Ready, model_identity
+from services.inference.engine.types import MAX_LOGPROBS
 from services.inference.engine.vllm.process import RunningVllm
 from services.inference.engine.vllm.stats import VllmStats
 from shared.lm import ModelConfig, read_description
@@ -17,7 +18,6 @@ from shared.system.memory import free_memory
 
 _DTYPES = ("float32", "bfloat16", "float16")
 _CPU_BLOCK_SIZE = 128  # tokens: contexts are rounded up to it
-_MAX_LOGPROBS = 20  # the most that a request may ask for
 _OURS = {
     "model": "OWNLM_MODEL_DIR",
     "served_model_name": "OWNLM_MODEL_NAME",
@@ -31,7 +31,7 @@ _FIXED: dict[str, Any] = {
     "skip_tokenizer_init": True,
     "generation_config": "vllm",
     "disable_log_stats": False,
-    "max_logprobs": _MAX_LOGPROBS,
+    "max_logprobs": MAX_LOGPROBS,
 }
 
 
@@ -57,29 +57,30 @@ class VllmLauncher:
 
     Args:
         config: The model, and how it is run.
+        identity: Of the model, by `model_identity`: a folder that holds another one is refused.
         name: The model's name in vLLM's metrics.
-        further: Further arguments of `vllm.AsyncEngineArgs`.
-        load_timeout: Seconds that it may take to load the model; None waits for ever.
+        vllm_args: Further arguments of `vllm.AsyncEngineArgs`.
+        load_timeout: Seconds that it may take to load the model; None: no limit.
 
     Attributes:
         stats: What vLLM reports its steps to.
-
-    Raises:
-        LoadError: vLLM is not installed.
-        ModelFolderError: The folder is not valid.
     """
 
     def __init__(
-        self, config: EngineConfig, name: str, further: Mapping[str, Any], *, load_timeout: float | None = None
+        self,
+        config: EngineConfig,
+        identity: str,
+        name: str,
+        vllm_args: Mapping[str, Any],
+        *,
+        load_timeout: float | None = None,
     ) -> None:
-        installed_version()
         _set_environment(config, load_timeout)
         self.stats = VllmStats()
         self._config = config
+        self._identity = identity
         self._name = name
-        self._further = dict(further)
-        folder = read_description(config.model_dir)
-        self._identity = model_identity(folder.tokenizer.fingerprint, folder.config)
+        self._vllm_args = dict(vllm_args)
 
     def __call__(self) -> RunningVllm:
         """Start it; blocks until the model is loaded.
@@ -93,14 +94,14 @@ class VllmLauncher:
             raise LoadError("the model folder now holds another model; start the service again", reported=True)
         mask = valid_tokens(folder.tokenizer, folder.config)
         valid_ids = None if mask.all() else frozenset(mask.nonzero()[0].tolist())
-        arguments = engine_arguments(self._config, folder.config, self._further)
+        arguments = engine_arguments(self._config, folder.config, self._vllm_args)
         try:
             return RunningVllm({**arguments, "served_model_name": [self._name]}, self.stats, valid_ids)
-        except Exception as error:  # vLLM raises what it meets
+        except Exception as error:  # vLLM raises errors of any type
             raise LoadError(f"vLLM cannot load the model: {describe(error)}", reported=True) from error
 
     def ready(self, running: RunningVllm) -> Ready:
-        """What a worker process of our own would say of itself."""
+        """The description of the loaded model, as a worker process of our own sends it."""
         device = _device(self._config)
         dtype = _dtype(self._config, device)
         num_blocks = self.stats.stats(num_live=0, restarts=0).kv_blocks_total
@@ -116,16 +117,16 @@ class VllmLauncher:
         )
 
 
-def engine_arguments(config: EngineConfig, model: ModelConfig, further: Mapping[str, Any]) -> dict[str, Any]:
+def engine_arguments(config: EngineConfig, model: ModelConfig, vllm_args: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of `vllm.AsyncEngineArgs`.
 
     Raises:
-        LoadError: One of `further` is not vLLM's, or ours to set; or vLLM does not have a setting.
+        LoadError: One of `vllm_args` is not vLLM's, or ours to set; or vLLM does not have a setting.
     """
     from vllm import AsyncEngineArgs
 
     known = {field.name for field in fields(AsyncEngineArgs)}
-    for name in further:
+    for name in vllm_args:
         if name in _OURS:
             raise LoadError(f"OWNLM_VLLM_ARGS has {name}: set {_OURS[name]} instead", reported=True)
         if name in _FIXED:
@@ -146,7 +147,7 @@ def engine_arguments(config: EngineConfig, model: ModelConfig, further: Mapping[
         ours["max_num_batched_tokens"] = config.prefill_tokens + config.max_batch
     if device == "cpu" and config.kv_cache_bytes is None:
         ours["kv_cache_memory_bytes"] = _cpu_cache_bytes(config, model, context, dtype)
-    return {**further, **ours, **_FIXED}
+    return {**vllm_args, **ours, **_FIXED}
 
 
 def _device(config: EngineConfig) -> str:

@@ -36,7 +36,7 @@ class SequenceOutputs:
         """The events of one output.
 
         Raises:
-            EngineError: vLLM ended the sequence for a reason of its own.
+            EngineError: vLLM ended the sequence, but not for a stop token or its length.
         """
         if not self._prompt_reported:
             self._prompt_reported = True

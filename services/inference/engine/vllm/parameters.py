@@ -1,6 +1,6 @@
 """A sequence's request as vLLM takes it, and what vLLM does not have."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -46,12 +46,12 @@ def check_supported(request: SequenceRequest, context_length: int) -> None:
         raise _refused("prompt_logprobs")
 
 
-def sampling_arguments(request: SequenceRequest, allowed_ids: Sequence[int] | None) -> dict[str, Any]:
+def sampling_arguments(request: SequenceRequest, allowed_ids: list[int] | None) -> dict[str, Any]:
     """The arguments of `vllm.SamplingParams`; tokens in, tokens out: text, its stops and its end are our own part.
 
     Args:
         request: The sequence.
-        allowed_ids: The ids that have a token, where the model has others too.
+        allowed_ids: The ids that have a token, where the model has others too; not copied.
     """
     params = request.params
     return {
@@ -63,7 +63,7 @@ def sampling_arguments(request: SequenceRequest, allowed_ids: Sequence[int] | No
         "presence_penalty": params.presence_penalty,
         "frequency_penalty": params.frequency_penalty,
         "logit_bias": dict(params.logit_bias) or None,
-        "allowed_token_ids": None if allowed_ids is None else list(allowed_ids),
+        "allowed_token_ids": allowed_ids,
         "seed": params.seed,
         "max_tokens": max(request.max_tokens, 1),  # the one of a prompt without an answer is dropped
         "min_tokens": request.min_tokens,

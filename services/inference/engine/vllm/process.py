@@ -1,4 +1,4 @@
-"""A running vLLM: its AsyncLLM, and what is known of it."""
+"""A running vLLM: its AsyncLLM, process id and context length."""
 
 import multiprocessing
 import signal
@@ -41,8 +41,8 @@ class RunningVllm:
         self._allowed_ids = None if valid_ids is None else sorted(valid_ids)
         engine_args = AsyncEngineArgs(**arguments)
         before = set(multiprocessing.active_children())
-        # Ctrl-C is for this process, which drains first: blocked here, the signal stays blocked in processes that are
-        # started meanwhile. multiprocessing's tracker would unblock it if it started meanwhile.
+        # Ctrl-C is for this process, which drains first: blocked here, the signal stays blocked in the processes that
+        # vLLM starts. multiprocessing's tracker unblocks it when it starts, so it must run before.
         resource_tracker.ensure_running()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -74,4 +74,4 @@ class RunningVllm:
         try:
             self._llm.shutdown(timeout=_SHUTDOWN_SECONDS)
         except Exception as error:
-            _log.warning("vLLM did not end in order", exc_info=error)
+            _log.warning("vLLM did not shut down cleanly", exc_info=error)

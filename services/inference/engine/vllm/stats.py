@@ -1,4 +1,4 @@
-"""What vLLM says of each step, as `EngineStats`."""
+"""What vLLM reports of each step, as `EngineStats`."""
 
 import time
 from typing import Any
@@ -78,4 +78,4 @@ class VllmStats:
         """Nothing to log."""
 
     def record_sleep_state(self, is_awake: int, level: int) -> None:
-        """It never sleeps."""
+        """Nothing to record: the service never puts vLLM to sleep."""

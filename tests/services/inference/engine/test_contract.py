@@ -1,4 +1,4 @@
-"""What a client sees, whichever engine runs the model: each test runs with ours, and with vLLM under `make vllm`."""
+"""What a client sees with either engine: each test runs with ours, and with vLLM under `make vllm`."""
 
 import importlib.util
 import json
@@ -37,8 +37,7 @@ class Served(NamedTuple):
         return dict(response.json()["choices"][0])
 
     def metric(self, name: str) -> float:
-        lines = httpx.get(f"{self.process.url}/metrics").text.splitlines()
-        return float(next(line for line in lines if line.startswith(name + " ")).split()[1])
+        return self.process.metric(name)
 
 
 @pytest.fixture(scope="module")

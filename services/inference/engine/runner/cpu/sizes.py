@@ -1,4 +1,4 @@
-"""How much memory a runner takes, and the arrays of a step."""
+"""How much memory a runner takes, and the arrays of a step. Memory is in bytes."""
 
 import numpy as np
 
@@ -39,7 +39,7 @@ def position_bytes(config: ModelConfig, num_threads: int, num_slots: int) -> int
 
 
 def shape_of(config: ModelConfig, kv_kind: int, context_length: int) -> Shape:
-    """The sizes that kernels are told, for sequences of at most `context_length` tokens."""
+    """The sizes that kernels get, for sequences of at most `context_length` tokens."""
     key_bytes, value_bytes = _key_and_value_bytes(config, kv_kind)
     scores = round_up(context_length, 4 * BLOCK_SIZE) + LANES
     sums = round_up(config.head_dim, CHAINS * LANES) + 2 * CHAINS * LANES
@@ -61,7 +61,15 @@ def shape_of(config: ModelConfig, kv_kind: int, context_length: int) -> Shape:
 def new_activations(
     config: ModelConfig, weights: Weights, num_slots: int, max_step_tokens: int, scratch: int
 ) -> Activations:
-    """Room for a step; `scratch` numbers of it are that of all threads."""
+    """Allocate the arrays of a step.
+
+    Args:
+        config: The model.
+        weights: Packed, which decide how rows are converted.
+        num_slots: Rows of logits.
+        max_step_tokens: Rows of all else.
+        scratch: Numbers of the scratch memory of all threads together.
+    """
     most_rows = max(num_slots, max_step_tokens)
     heads = config.num_heads * config.head_dim
     # Of rows of 8 bits, or of bfloat16, whole groups of which take 32 bits a number on some processors.

@@ -25,6 +25,12 @@ from services.inference.engine.types import Fault
 from tests.services.inference.engine.client.peer import READY, REQUEST, Peer, client_of, read, run, until
 
 
+@pytest.fixture(autouse=True)
+def _short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.inference.engine.crash_counter._RESTART_SECONDS", 0.001)
+    monkeypatch.setattr("services.inference.engine.client.supervisor._RETRY_SECONDS", 0.001)
+
+
 def test_a_process_that_hangs_is_replaced() -> None:
     async def test() -> None:
         peers = [Peer(), Peer()]
@@ -85,11 +91,7 @@ def test_one_does_not_seem_to_hang_where_all_was_held_up() -> None:
         (lambda: Peer(READY._replace(identity="another")), "now holds another model"),
     ],
 )
-def test_what_a_restart_does_not_mend_is_final(
-    second: Callable[[], Peer], reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("services.inference.engine.client.supervisor._RESTART_SECONDS", 0.001)
-
+def test_what_a_restart_does_not_mend_is_final(second: Callable[[], Peer], reason: str) -> None:
     async def test() -> None:
         peers = [Peer(), second(), Peer(), Peer()]
         async with client_of(*peers) as engine:
@@ -107,7 +109,6 @@ def test_what_a_restart_does_not_mend_is_final(
 
 def test_a_load_that_fails_for_what_may_pass_is_tried_again_and_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory of a GPU is freed late: four loads fail within a minute, and the fifth serves."""
-    monkeypatch.setattr("services.inference.engine.client.supervisor._RESTART_SECONDS", 0.001)
     monkeypatch.setattr("services.inference.engine.client.supervisor._LOAD_WAITS", (0.001, 0.001, 0.001, 0.05))
     no_memory = LoadError("no memory on the GPU", reported=True, transient=True)
 
@@ -127,7 +128,6 @@ def test_a_load_that_fails_for_what_may_pass_is_tried_again_and_is_no_end(monkey
 
 
 def test_a_load_that_fails_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.inference.engine.client.supervisor._RESTART_SECONDS", 0.001)
     monkeypatch.setattr("services.inference.engine.client.supervisor._LOAD_WAITS", (0.001, 0.001))
     no_memory = LoadError("no memory on the GPU", reported=True, transient=True)
 
@@ -148,7 +148,6 @@ def test_a_restart_that_never_ends_is_given_up_and_counts_as_an_end(monkeypatch:
     monkeypatch.setattr(
         "services.inference.engine.client.supervisor.time", SimpleNamespace(monotonic=lambda: clock.now)
     )
-    monkeypatch.setattr("services.inference.engine.client.supervisor._RESTART_SECONDS", 0.001)
 
     class Hanging(Peer):
         def wait_ready(self) -> Ready:
@@ -170,9 +169,7 @@ def test_a_restart_that_never_ends_is_given_up_and_counts_as_an_end(monkeypatch:
     run(test)
 
 
-def test_a_restart_that_fails_unexpectedly_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.inference.engine.client.supervisor._RESTART_SECONDS", 0.001)
-
+def test_a_restart_that_fails_unexpectedly_is_final() -> None:
     async def test() -> None:
         peer = Peer()
         async with client_of(peer) as engine:  # which has no other peer to start
@@ -187,7 +184,6 @@ def test_a_restart_that_fails_unexpectedly_is_final(monkeypatch: pytest.MonkeyPa
 @pytest.mark.case("D18")
 def test_a_process_that_the_system_has_no_room_for_is_no_death(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tried until there is room, more often than a model may die, and logged as what it is."""
-    monkeypatch.setattr("services.inference.engine.client.supervisor._RESTART_SECONDS", 0.001)
     monkeypatch.setattr("services.inference.engine.client.supervisor._MAX_RETRY_SECONDS", 0.004)
     failures = [errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.EMFILE]
 
@@ -225,7 +221,6 @@ def test_a_process_that_the_system_has_no_room_for_is_no_death(monkeypatch: pyte
 
 @pytest.mark.case("D18")
 def test_a_restart_waits_for_a_thread_that_the_system_has_no_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.inference.engine.client.supervisor._RESTART_SECONDS", 0.001)
     run_sync = anyio.to_thread.run_sync
     failures = [RuntimeError("can't start new thread")] * 3
 

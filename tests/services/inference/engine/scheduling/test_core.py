@@ -189,7 +189,7 @@ def test_memory_is_taken_before_cached_blocks_are_evicted() -> None:
 
 
 def test_memory_that_was_not_needed_for_two_windows_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Down to what a running sequence holds; a prompt whose cached blocks are gone is computed anew."""
+    """Down to what a running sequence holds; a prompt whose cached blocks are gone is computed again."""
     now = [0.0]
     monkeypatch.setattr(block_pool.time, "monotonic", lambda: now[0])
     memory = FakeMemory(num_ready=12, limit=40)

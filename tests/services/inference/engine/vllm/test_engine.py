@@ -1,4 +1,4 @@
-"""`VllmEngine` on a vLLM that a test has in its hands. What vLLM itself does, test_contract.py tries."""
+"""`VllmEngine` on a fake vLLM. test_contract.py tests it on a real one."""
 
 import asyncio
 import time
@@ -23,10 +23,11 @@ from services.inference.engine.vllm import engine as module
 from services.inference.engine.vllm.engine import VllmEngine
 from services.inference.engine.vllm.stats import VllmStats
 from shared.lm import SamplingParams
+from tests.services.inference.engine.client.peer import until
 
 
 class FakeVllm:
-    """A `RunningVllm` that says what a test puts into its queues."""
+    """A `RunningVllm` that yields the outputs that a test puts into its queues."""
 
     context_length = 64
     valid_ids = None
@@ -52,7 +53,7 @@ class FakeVllm:
             self.aborted.append(name)
             raise
 
-    def say(self, name: str, *tokens: int, finish: str | None = None) -> None:
+    def put(self, name: str, *tokens: int, finish: str | None = None) -> None:
         completion = SimpleNamespace(token_ids=list(tokens), logprobs=None, finish_reason=finish)
         metrics = SimpleNamespace(scheduled_ts=time.monotonic())
         output = SimpleNamespace(
@@ -98,17 +99,12 @@ def run(test: Callable[[VllmEngine, list[FakeVllm]], Awaitable[None]], **setting
     asyncio.run(asyncio.wait_for(main(), 20))
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.005)
-
-
 def test_events_come_as_from_our_own_engine() -> None:
     async def test(engine: VllmEngine, started: list[FakeVllm]) -> None:
         handle = engine.submit([request(), request()])
-        started[0].say("1-0", 7)
-        started[0].say("1-0", 8, 9, finish="stop")
-        started[0].say("1-1", 5, finish="length")
+        started[0].put("1-0", 7)
+        started[0].put("1-0", 8, 9, finish="stop")
+        started[0].put("1-1", 5, finish="length")
         events = [event async for part in handle for event in part]
         first = [event for event in events if event.sequence_index == 0]
         assert first[0].num_cached_tokens == 16  # type: ignore[union-attr]
@@ -160,14 +156,14 @@ def test_what_takes_too_long_is_ended_and_aborted(settings: dict[str, Any], erro
 def test_a_drain_refuses_what_waits_and_lets_the_rest_finish() -> None:
     async def test(engine: VllmEngine, started: list[FakeVllm]) -> None:
         running, waiting = engine.submit([request()]), engine.submit([request()])
-        started[0].say("1-0", 7)
+        started[0].put("1-0", 7)
         assert await anext(running)
         drained = asyncio.create_task(engine.drain(5))
         with pytest.raises(EngineUnavailableError, match="shutting down"):
             await anext(waiting)
         with pytest.raises(EngineUnavailableError, match="shutting down"):
             engine.check_room(1)
-        started[0].say("1-0", 8, finish="length")
+        started[0].put("1-0", 8, finish="length")
         assert [event async for part in running for event in part] == [TokenEvent(1, 0, 8, None, "length")]
         await drained
 
@@ -195,7 +191,7 @@ def test_a_failure_of_one_request_is_its_own() -> None:
         with pytest.raises(EngineError, match="vLLM failed: no such adapter"):
             await anext(failing)
         await until(lambda: started[0].aborted == ["1-1"])
-        started[0].say("2-0", 7, finish="abort")
+        started[0].put("2-0", 7, finish="abort")
         with pytest.raises(EngineError, match="vLLM ended the sequence: abort"):
             [part async for part in other]
         engine.check_room(3)
@@ -206,7 +202,7 @@ def test_a_failure_of_one_request_is_its_own() -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_WATCH_SECONDS", 0.01)
-    monkeypatch.setattr(module, "_RESTART_SECONDS", 0.01)
+    monkeypatch.setattr("services.inference.engine.crash_counter._RESTART_SECONDS", 0.01)
 
 
 @pytest.mark.usefixtures("quick")
@@ -232,7 +228,7 @@ def test_a_vllm_that_dies_is_replaced_until_it_dies_too_often() -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_a_restart_that_fails_at_any_point_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else requests would be told for ever that there will be another one."""
+    """Else requests would get `engine_restarted` without end."""
 
     async def test(engine: VllmEngine, started: list[FakeVllm]) -> None:
         async def no_thread(*_: object, **__: object) -> None:
@@ -258,7 +254,7 @@ def test_a_vllm_that_hangs_is_replaced_and_one_that_is_idle_is_not() -> None:
         await until(lambda: len(started) == 2 and engine.fault is None)
         assert started[0].is_shut_down
         answered = engine.submit([request()])
-        started[1].say("2-0", 3, finish="length")
+        started[1].put("2-0", 3, finish="length")
         assert [part async for part in answered]
 
     run(test, step_timeout=0.1)

@@ -123,7 +123,7 @@ def test_a_draw_without_the_kernel_does_what_rows_ask_for(plan: Plan, draw: int)
 
 
 class Copies(TorchDispatchMode):
-    """Notes what may wait for a GPU: copies between it and the host, and what needs a value of it to go on."""
+    """Notes what may wait for a GPU: copies between it and the host, and operators that need a value of it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ def uncaptured(cuda: PretendCuda, monkeypatch: pytest.MonkeyPatch) -> TorchRunne
 
 @pytest.mark.parametrize("num_logprobs", [None, 2])
 def test_a_step_waits_once_for_its_tokens(uncaptured: TorchRunner, num_logprobs: int | None) -> None:
-    """With every kind of row: what opens slots, prompts and tokens are copied without waiting, and nothing is asked."""
+    """With every kind of row: what opens slots, prompts and tokens are copied without waiting, and no value is read."""
     requests = [
         a_request([1], temperature=0.0, num_logprobs=num_logprobs),
         a_request([1], temperature=0.9),
