@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from shared.bpe.errors import TokenizerError
 from shared.bpe.patterns.named import BEFORE_SPACES, WHOLE
-from shared.bpe.piece_alphabet import BYTE_PIECES, SPACE_MARK, from_piece, to_piece
+from shared.bpe.piece_spelling import BYTE_PIECES, SPACE_MARK, from_piece, to_piece
 from shared.bpe.vocabulary import Vocabulary
 from shared.system.errors import shown
 
@@ -90,8 +90,7 @@ def read_byte_tokens(vocab: Mapping[str, int]) -> tuple[int, ...]:
 
 def read_pieces(ordinary: Mapping[str, int]) -> dict[int, bytes]:
     """The tokens of a vocabulary but those of bytes, by id."""
-    bytes_of = frozenset(BYTE_PIECES)
-    return {token_id: from_piece(piece) for piece, token_id in ordinary.items() if piece not in bytes_of}
+    return {token_id: from_piece(piece) for piece, token_id in ordinary.items() if piece not in BYTE_PIECES}
 
 
 def write_vocab(vocabulary: Vocabulary) -> dict[str, int]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shared.bpe.errors import TokenizerError
 from shared.bpe.formats.sentencepiece import Piece, vocabulary_of
-from shared.bpe.piece_alphabet import BYTE_PIECES, SPACE_MARK
+from shared.bpe.piece_spelling import BYTE_PIECES, SPACE_MARK
 from shared.bpe.vocabulary import Vocabulary
 from shared.system.errors import shown
 from shared.system.regular_file import open_regular, read_regular

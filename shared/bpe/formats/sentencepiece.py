@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from shared.bpe.errors import TokenizerError
 from shared.bpe.formats.piece_scores import merges_by_score
 from shared.bpe.patterns.named import WHOLE
-from shared.bpe.piece_alphabet import BYTE_PIECES, from_piece
+from shared.bpe.piece_spelling import BYTE_PIECES, from_piece
 from shared.bpe.vocabulary import AddedToken, Vocabulary
 from shared.system.errors import shown
 from shared.system.regular_file import open_regular, read_regular
