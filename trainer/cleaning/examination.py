@@ -105,7 +105,7 @@ class Examined:
     def __len__(self) -> int:
         return int(self.header["documents"])
 
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the file is there and complete."""
         try:
             size = _HEADER_BYTES + len(self) * (26 + (8 * self.bands + 2 * HASHES if self.bands else 0))

@@ -12,7 +12,8 @@ from trainer.errors import TrainerError, UsageError
 Filter = Callable[[str], bool | str]
 """Takes the text of a document; returns True where it stays, False where it leaves, or why it leaves."""
 
-EMPTY, DUPLICATE, NEAR_DUPLICATE = "no text", "duplicate", "near-duplicate"
+EMPTY = "no text"
+"""Why a document without text leaves, before any filter."""
 
 
 def load_filters(names: Sequence[str]) -> dict[str, Filter]:
