@@ -10,8 +10,8 @@ _HELD: set[tuple[int, int]] = set()
 """Device and inode of the files that this process has locked as a process."""
 
 
-def lock(file: int, *, holder: Literal["file", "process"]) -> bool:
-    """Lock an open file or folder, without waiting.
+def lock(file: int, *, holder: Literal["file", "process"], wait: bool = False) -> bool:
+    """Lock an open file or folder.
 
     Args:
         file: Its descriptor.
@@ -19,6 +19,7 @@ def lock(file: int, *, holder: Literal["file", "process"]) -> bool:
             inherited it, until the last one closes it; works for folders too. "process" (lockf): this process alone,
             until it ends or closes any descriptor of the file, which must be open for writing; locking it again in
             this process succeeds.
+        wait: Wait until another holder releases it.
 
     Returns:
         False if another holder has the lock. True without a lock where the system or the file system has none.
@@ -29,7 +30,7 @@ def lock(file: int, *, holder: Literal["file", "process"]) -> bool:
         return True
     take = fcntl.flock if holder == "file" else fcntl.lockf
     try:
-        take(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        take(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except (BlockingIOError, PermissionError):  # which of the two depends on the system
         return False
     except OSError:
