@@ -219,11 +219,8 @@ def _hashes(manifest: Manifest) -> dict[str, str]:
 
 
 def _hash_of(kind: str, path: Path) -> str:
-    found = _HASHES[kind]()
     with path.open("rb") as file:
-        while block := file.read(1 << 22):
-            found.update(block)
-    return str(found.hexdigest())
+        return hashlib.file_digest(file, _HASHES[kind]).hexdigest()
 
 
 def mask_file(shard: str | Path) -> str:
