@@ -85,7 +85,11 @@ class TokenFile:
         Raises:
             TokenFileError: If a file is missing or they do not fit together, or the tokenizer is another one.
         """
-        folder, given = local_copy(Path(folder)), Path(folder)
+        return cls.open_copy(local_copy(Path(folder)), Path(folder), name, fingerprint=fingerprint)
+
+    @classmethod
+    def open_copy(cls, folder: Path, given: Path, name: str, *, fingerprint: str | None = None) -> "TokenFile":
+        """Open the shards of `given`, of which `folder` is the `local_copy`, as `open` does."""
         path = folder / f"{name}.json"
         manifest = read_manifest(path)
         if fingerprint is not None and fingerprint != manifest.fingerprint:
