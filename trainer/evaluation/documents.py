@@ -179,11 +179,11 @@ class DocumentReader:
 
     def _blocks(self, name: str, text: Iterator[str]) -> Iterator[tuple[str, bool]]:
         """A text in blocks, cut neither within a token nor within a separator; and whether they continue a document."""
-        if self.separator is None and not self.tokenizer.can_split_bytes:
-            return self.tokenizer.chunker().parts(text, name=name, longest=self.memory.part)
         if self.tokenizer.can_split_bytes:
             return ((block, False) for block in text)
-        whole = up_to_separators(text, self.separator or "", name, self.memory.part)
+        if self.separator is None:
+            return self.tokenizer.chunker().parts(text, name=name, longest=self.memory.part)
+        whole = up_to_separators(text, self.separator, name, self.memory.part)
         return ((documents, False) for documents in whole)
 
     def _encode(self, sources: Iterable[str], texts: Sequence[str]) -> Iterator[Part]:
