@@ -257,7 +257,7 @@ class Vocabulary:
         if unknown:
             rank, pair = next((rank, pair) for rank, pair in enumerate(self.merges) if not unknown.isdisjoint(pair))
             raise TokenizerError(
-                f"merge {rank} joins the ids {pair[0]} and {pair[1]}, of which one is no ordinary token"
+                f"merge {rank} joins the ids {pair[0]} and {pair[1]}, of which one is not an ordinary token"
             )
         if -1 in self.merged:
             rank = self.merged.index(-1)

@@ -45,7 +45,7 @@ def is_locked_by_process(path: Path) -> bool | None:
     """Whether another process holds a lock of the kind "process" on a file. Takes no lock itself.
 
     Returns:
-        False also where there is no such file; None where the system or the file system does not tell.
+        False also where there is no such file; None where the system or the file system cannot say.
     """
     holder = locking_process(path)
     return None if holder is None else holder != 0
@@ -56,7 +56,7 @@ def locking_process(path: Path) -> int | None:
 
     Returns:
         0 where there is none, and where there is no such file; -1 for a process whose id this one cannot see, as of
-        another container; None where the system or the file system does not tell.
+        another container; None where the system or the file system cannot say.
     """
     try:
         import fcntl

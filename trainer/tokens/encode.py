@@ -161,7 +161,7 @@ class _Run:
         return None
 
     def begin(self, scratch: Path) -> list[str]:
-        """Say what the records will be of, and save those of a finished run again. Runs beside encoding.
+        """Save the identity of the run, and the records of kept parts again. Runs in parallel with encoding.
 
         Returns:
             The names of the tokenizer's files, which wait in `scratch`, on the disk.

@@ -28,8 +28,8 @@ Records = dict[int, PartRecord]
 class Output:
     """Token files of some splits in a folder, and the records of an unfinished run.
 
-    These are in the folder `encode-state-SPLIT` beside them: job.json, which says what the run is of, and a file for
-    each part that is finished.
+    These are in the folder `encode-state-SPLIT` beside them: job.json with the identity of the run, and a file for each
+    part that is finished.
 
     Attributes:
         folder: The folder.
@@ -71,7 +71,7 @@ class Output:
         return {}
 
     def begin(self, identity: Mapping[str, Any]) -> None:
-        """Say what the records will be of."""
+        """Save the identity of the run that the records will belong to."""
         self.folder.write(f"{self.state}/job.json", to_json({"version": _VERSION, "identity": identity}).encode())
 
     def save(self, number: int, record: PartRecord) -> None:
@@ -166,7 +166,7 @@ class Output:
             )
 
     def _shard_files(self) -> list[tuple[str, int]]:
-        """Shards and masks in the folder, whoever wrote them, with the number of the part."""
+        """Shards and masks in the folder, those of other runs too, with the number of the part."""
         splits = "|".join(map(re.escape, self.splits))
         ours = re.compile(rf"(?:{splits})-(\d{{5,}})(?:_\d{{4,}})?(?:\.bin|\.mask)")
         found = ((name, ours.fullmatch(name)) for name in self.folder.names(""))
