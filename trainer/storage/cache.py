@@ -57,7 +57,7 @@ def local_copy(path: Path) -> Path:
     return folder
 
 
-def fill(path: Path, hashes: Mapping[str, str], hash_of: Callable[[Path], str]) -> Path:
+def copy_verified(path: Path, hashes: Mapping[str, str], hash_of: Callable[[Path], str]) -> Path:
     """The local copy of a folder in an object store, with these files in it, each copied once and compared.
 
     Of several processes one copies, and the others wait.

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from trainer.storage.cache import fill, local_copy
+from trainer.storage.cache import copy_verified, local_copy
 from trainer.storage.remote import url_of
 from trainer.tokens.manifest import HASH, Manifest, Source, TokenFileError, dtype_for, read_manifest
 from trainer.tokens.sharded_array import ShardedArray
@@ -108,7 +108,7 @@ class TokenFile:
                 f"the manifest {path} has no tokens: there must be at least one; encode the text again"
             )
         if url_of(given) is not None:
-            fill(given, _hashes(manifest), partial(_hash_of, manifest.hash))
+            copy_verified(given, _hashes(manifest), partial(_hash_of, manifest.hash))
         return cls(folder, name, manifest)
 
     @classmethod
