@@ -1,12 +1,12 @@
 """Filters: functions of the user's that decide which documents stay."""
 
-import hashlib
 import importlib
 import inspect
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from shared.system.checksums import file_sha256
 from trainer.errors import TrainerError, UsageError
 
 Filter = Callable[[str], bool | str]
@@ -44,7 +44,7 @@ def hash_of_filter(name: str) -> str:
     """A hash of the file that a filter is in; empty where it is in none."""
     module = inspect.getmodule(_load(name))
     file = None if module is None else getattr(module, "__file__", None)
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
+    return file_sha256(Path(file)) if file else ""
 
 
 def reason_to_leave(text: str, filters: dict[str, Filter], place: str) -> str | None:
