@@ -44,9 +44,9 @@ class Intrinsic:
     name: str
     module: str = "shared.kernels.intrinsics_llvm"
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *_arguments: Any) -> Any:
         """Never called: only compiled code reaches the operation."""
-        raise NotImplementedError(f"{self.name} exists in compiled code only")
+        raise TypeError(f"{self.name} can be called in compiled code only")
 
 
 byte_range_mask = Intrinsic("byte_range_mask")

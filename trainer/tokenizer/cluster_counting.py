@@ -35,8 +35,7 @@ def count_on_cluster(cluster: RayCluster, sources: Sequence[Source], config: Tra
             raise UsageError(
                 f"--ray reads text on all nodes, and {source.name} is a stream of this one: write it to a file"
             )
-    share = sum(source.size for source in sources) // (_TASKS_PER_PROCESSOR * cluster.processors)
-    size = min(max(share, _PART_BYTES.start), _PART_BYTES.stop)
+    size = part_size(sum(source.size for source in sources), cluster.processors)
     separator = next(iter(config.special_tokens), None)
     parts = [
         part
@@ -45,6 +44,12 @@ def count_on_cluster(cluster: RayCluster, sources: Sequence[Source], config: Tra
     ]
     for _, counts in cluster.run(_count, config, parts):
         yield counts
+
+
+def part_size(total: int, processors: int) -> int:
+    """Bytes of a task's text, such that each processor has as many tasks as the others."""
+    rounds = max(_TASKS_PER_PROCESSOR, -(-total // (processors * _PART_BYTES.stop)))
+    return max(_PART_BYTES.start, -(-total // (processors * rounds)))
 
 
 def _parts(source: Source, separator: str | None, size: int, *, at_any_pretoken: bool) -> Iterator[Source]:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from llvmlite import binding
 
-from shared.kernels.intrinsics import BLOCK
+from shared.kernels.intrinsics import BLOCK, load_word
 from shared.kernels.intrinsics_llvm import store_set_bits
 
 HAS_COMPRESS = bool(binding.get_host_cpu_features().get("avx512vbmi2"))
@@ -29,3 +29,8 @@ def test_set_bits_are_stored_in_order(monkeypatch: pytest.MonkeyPatch, *, compre
         assert out[3 : 3 + len(places)].tolist() == [1000 + place for place in places]
         assert out[:3].tolist() == [-1] * 3
         assert out[-3:].tolist() == [-1] * 3
+
+
+def test_plain_python_cannot_call_them() -> None:
+    with pytest.raises(TypeError, match="load_word can be called in compiled code only"):
+        load_word(np.zeros(8, np.uint8), 0)

@@ -74,7 +74,7 @@ def test_one_disturbed_step_decides_nothing_and_a_busy_processor_does() -> None:
 def test_trials_are_few_and_never_of_long_steps() -> None:
     chosen, _ = measured([1, 2], lambda _, count: 2e-3 / count)
     assert mean(count == 1 for count in serve(chosen, 1, lambda _, count: 2e-3 / count, 4000)) < 0.01
-    assert 1 not in serve(chosen, 30, lambda _, count: 30e-3 / count, 4000)
+    assert set(serve(chosen, 30, lambda _, count: 30e-3 / count, 4000)) == {2}
 
 
 def test_of_one_number_of_threads_only_times_are_learned() -> None:
