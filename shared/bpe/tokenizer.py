@@ -338,7 +338,7 @@ class Tokenizer:
         return data.removeprefix(b" ") if self.vocabulary.strips_space and not continues else data
 
     def have_text(self, ids: Iterable[int]) -> bool:
-        """Whether one of the ids is no special token."""
+        """Whether any of the ids is not a special token."""
         special = frozenset(self.special_tokens.values())
         return any(token_id not in special for token_id in ids)
 

@@ -11,7 +11,7 @@ import orjson
 
 from shared.bpe.byte_alphabet import from_printable, to_printable
 from shared.bpe.errors import SurrogateError, TokenizerError
-from shared.bpe.piece_alphabet import BYTE_PIECE, SPACE_MARK, from_piece, to_piece
+from shared.bpe.piece_spelling import BYTE_PIECES, SPACE_MARK, from_piece, to_piece
 
 # Bytes that never occur in UTF-8: 0xc0 and 0xc1 would begin overlong forms, those from 0xf5 on code points beyond
 # U+10FFFF (RFC 3629, section 3).
@@ -215,7 +215,7 @@ class Vocabulary:
                 raise TokenizerError(
                     f"the piece with id {token_id} is {token!r}, which is not UTF-8 text without U+2581"
                 )
-            if BYTE_PIECE.fullmatch(text):
+            if text in BYTE_PIECES:
                 raise TokenizerError(
                     f"the piece with id {token_id} is {text!r}, which is how the token of a byte is spelled"
                 )
@@ -246,7 +246,7 @@ class Vocabulary:
         if ordinary is not None:
             return ordinary == token.content.encode() and self.key_of(ordinary) == token.content
         if self.byte_tokens:
-            return from_piece(token.content) not in self.ids and BYTE_PIECE.fullmatch(token.content) is None
+            return from_piece(token.content) not in self.ids and token.content not in BYTE_PIECES
         try:
             return from_printable(token.content) not in self.ids
         except TokenizerError:
@@ -257,7 +257,7 @@ class Vocabulary:
         if unknown:
             rank, pair = next((rank, pair) for rank, pair in enumerate(self.merges) if not unknown.isdisjoint(pair))
             raise TokenizerError(
-                f"merge {rank} joins the ids {pair[0]} and {pair[1]}, of which one is no ordinary token"
+                f"merge {rank} joins the ids {pair[0]} and {pair[1]}, of which one is not an ordinary token"
             )
         if -1 in self.merged:
             rank = self.merged.index(-1)

@@ -10,8 +10,8 @@ _HELD: set[tuple[int, int]] = set()
 """Device and inode of the files that this process has locked as a process."""
 
 
-def lock(file: int, *, holder: Literal["file", "process"]) -> bool:
-    """Lock an open file or folder, without waiting.
+def lock(file: int, *, holder: Literal["file", "process"], wait: bool = False) -> bool:
+    """Lock an open file or folder.
 
     Args:
         file: Its descriptor.
@@ -19,6 +19,7 @@ def lock(file: int, *, holder: Literal["file", "process"]) -> bool:
             inherited it, until the last one closes it; works for folders too. "process" (lockf): this process alone,
             until it ends or closes any descriptor of the file, which must be open for writing; locking it again in
             this process succeeds.
+        wait: Wait until another holder releases it.
 
     Returns:
         False if another holder has the lock. True without a lock where the system or the file system has none.
@@ -29,7 +30,7 @@ def lock(file: int, *, holder: Literal["file", "process"]) -> bool:
         return True
     take = fcntl.flock if holder == "file" else fcntl.lockf
     try:
-        take(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        take(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except (BlockingIOError, PermissionError):  # which of the two depends on the system
         return False
     except OSError:
@@ -44,7 +45,7 @@ def is_locked_by_process(path: Path) -> bool | None:
     """Whether another process holds a lock of the kind "process" on a file. Takes no lock itself.
 
     Returns:
-        False also where there is no such file; None where the system or the file system does not tell.
+        False also where there is no such file; None where the system or the file system cannot say.
     """
     holder = locking_process(path)
     return None if holder is None else holder != 0
@@ -55,7 +56,7 @@ def locking_process(path: Path) -> int | None:
 
     Returns:
         0 where there is none, and where there is no such file; -1 for a process whose id this one cannot see, as of
-        another container; None where the system or the file system does not tell.
+        another container; None where the system or the file system cannot say.
     """
     try:
         import fcntl

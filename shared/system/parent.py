@@ -6,10 +6,10 @@ import threading
 
 
 def end_with_parent() -> None:
-    """Let a process that multiprocessing has started end when the one that started it has, however that came.
+    """End this process, which multiprocessing has started, when the process that started it ends for any reason.
 
     vLLM calls this in each of its processes (pyproject.toml, `vllm.general_plugins`): after a SIGKILL of the service
-    they would stay for ever, with the model in memory. A vLLM that someone else runs is left as it is.
+    they would keep running, with the model in memory. Has no effect where vLLM runs without the service.
     """
     parent = multiprocessing.parent_process()
     if parent is None or os.environ.get("OWNLM_ENGINE") != "vllm":

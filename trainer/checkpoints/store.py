@@ -5,14 +5,13 @@ A checkpoint is complete where its list of checksums is, which is written last a
 
 import glob
 import logging
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from shared.system.checksums import CHECKSUMS_FILE
-from shared.system.folder_swap import remove
+from shared.system.folder_swap import replace_folder
 from trainer.checkpoints.folders import checkpoint_path, checkpoint_step, checkpoints_by_step, is_intact
 from trainer.compute.processes import Processes
 from trainer.errors import TrainerError, UsageError
@@ -74,22 +73,14 @@ class CheckpointStore:
             TrainerError: It failed, or the files are not what was written.
         """
         path = checkpoint_path(folder, step)
-        partial = path.with_name(f".{path.name}.partial")
-        remove(partial)
-        partial.mkdir(parents=True)
         there = f"{self._root}/{path.name}"
-        try:
+        with replace_folder(path) as partial:
             with self._errors("read"):
                 for name in files_below(self._system, there):
                     (partial / name).parent.mkdir(parents=True, exist_ok=True)
                     self._system.get_file(f"{there}/{name}", str(partial / name))
             if not is_intact(partial):
                 raise TrainerError(f"{self.url}/{path.name} is damaged: its files do not match its {CHECKSUMS_FILE}")
-            if path.exists():
-                shutil.rmtree(path)
-            partial.rename(path)
-        finally:
-            remove(partial)
         logger.info("downloaded %s/%s", self.url, path.name)
         return path
 

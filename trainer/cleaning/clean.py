@@ -3,9 +3,9 @@
 import bisect
 import json
 import logging
-import os
+import operator
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from shared.system.cpu_count import available_processors
 from shared.system.files import replaced_file, to_json, write_text
-from shared.system.locks import lock
 from shared.system.memory import resident_memory, total_memory
 from trainer.cleaning.duplicates import STAYS, DuplicateFinder
 from trainer.cleaning.examination import Corpus, Examined, examine
@@ -28,6 +27,7 @@ from trainer.console.progress import NewBar
 from trainer.console.signals import StopRequest, stop_on_signals
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
 from trainer.settings.clean import CleanSettings
+from trainer.storage.folder import LocalFolder
 from trainer.storage.remote import local_path, shown, url_of
 from trainer.text.sections import Section, divide
 from trainer.text.sizes import size_of
@@ -103,7 +103,7 @@ class _Cleaning:
     def run(self) -> CleaningReport:
         """All passes."""
         corpus, settings = self._corpus, self._corpus.settings
-        open_parts = [number for number, part in enumerate(self._examined) if not part.is_whole()]
+        open_parts = [number for number, part in enumerate(self._examined) if not part.is_complete()]
         work = [_Examination(corpus, self._parts[number], self._examined[number].path) for number in open_parts]
         self._run("examining", open_parts, work)
         memory = (settings.memory_bytes or total_memory() // 2) - resident_memory()
@@ -154,7 +154,7 @@ class _Cleaning:
         report = self._new_bar(name, sum(self._sizes), done)
         results = {}
         try:
-            for index, result in run_in_processes(_call, work, self._corpus.processes, self._stop):
+            for index, result in run_in_processes(operator.call, work, self._corpus.processes, self._stop):
                 results[numbers[index]] = result
                 done += sizes[index]
                 report(done)
@@ -167,7 +167,7 @@ class _Cleaning:
             raise self._interrupted(self._stop.signal_number)
 
     def _interrupted(self, number: int) -> InterruptedRunError:
-        kept = sum(part.is_whole() for part in self._examined)
+        kept = sum(part.is_complete() for part in self._examined)
         return InterruptedRunError(
             f"stopped; {kept} of {len(self._parts)} parts of the text are examined and kept in {self._output / STATE}: "
             + ("the same command" if not self._corpus.settings.overwrite else "the command without --overwrite")
@@ -218,10 +218,6 @@ class _Writing:
         return found
 
 
-def _call(work: Callable[[], Result]) -> Result:
-    return work()
-
-
 def _name(number: int) -> str:
     return f"part-{number:05}"
 
@@ -233,10 +229,11 @@ def _size(section: Section, corpus: Corpus) -> int:
 
 @contextmanager
 def _state(output: Path, corpus: Corpus) -> Iterator[Path]:
-    """The folder of unfinished work, locked, and removed when all is done.
+    """The folder of unfinished work, locked, and emptied when all is done; see `LocalFolder.scratch`.
 
     Raises:
-        TrainerError: If it is of another job, another process works there, or the output has cleaned text.
+        TrainerError: If it is of another job, or the output has cleaned text.
+        StorageError: If another process works there, or it cannot be written.
     """
     identity = _identity(corpus)
     state = output / STATE
@@ -244,11 +241,7 @@ def _state(output: Path, corpus: Corpus) -> Iterator[Path]:
     is_finished = (output / REPORT).exists() or (not state.exists() and any(output.glob("part-*.jsonl")))
     if is_finished and not corpus.settings.overwrite:
         raise TrainerError(f"{output} has cleaned text; choose another --output, or replace it with --overwrite")
-    state.mkdir(parents=True, exist_ok=True)
-    handle = os.open(state, os.O_RDONLY)
-    try:
-        if not lock(handle, holder="file"):
-            raise TrainerError(f"another process is using {state}; wait for it, or choose another --output")
+    with LocalFolder(output).scratch(STATE):
         if corpus.settings.overwrite:
             for path in (output / REPORT, *output.glob("part-*.jsonl"), *state.iterdir()):
                 path.unlink(missing_ok=True)
@@ -266,16 +259,11 @@ def _state(output: Path, corpus: Corpus) -> Iterator[Path]:
             _remove(state)
             raise
         _remove(state)
-    finally:
-        os.close(handle)
 
 
 def _remove(state: Path) -> None:
     for path in sorted(state.iterdir(), key=lambda path: path.name == "identity.json"):  # which says what it is
         path.unlink()
-    for folder in (state, state.parent):
-        with suppress(OSError):  # not empty
-            folder.rmdir()
 
 
 def _identity(corpus: Corpus) -> dict[str, Any]:

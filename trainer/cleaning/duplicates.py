@@ -67,6 +67,7 @@ class DuplicateFinder:
 
     def __init__(self, parts: Sequence[Examined], threshold: float, memory: int) -> None:
         self._parts = parts
+        self._bands = parts[0].bands if parts else 0
         self._threshold = threshold
         self._firsts = np.cumsum([0, *map(len, parts)], dtype=np.int64)
         count = int(self._firsts[-1])
@@ -77,13 +78,12 @@ class DuplicateFinder:
     @property
     def steps(self) -> int:
         """Passes over the keys."""
-        return self._passes * (1 + (self._parts[0].bands if self._parts else 0))
+        return self._passes * (1 + self._bands)
 
     def find(self) -> Iterator[int]:
         """Decide on all documents; yields after each pass how many there were."""
-        bands = self._parts[0].bands if self._parts else 0
         step = 0
-        for band in range(-1, bands):
+        for band in range(-1, self._bands):
             for number in range(self._passes):
                 if band < 0:
                     self._compare(_first_halves, number, self._equality, DUPLICATE)
@@ -158,7 +158,7 @@ class DuplicateFinder:
         return agreement
 
     def _rows(self, ids: Ids, column: Callable[[Examined], NDArray[Any]], width: int, dtype: type) -> NDArray[Any]:
-        """The values of some documents, whichever parts they are in."""
+        """The values of some documents, gathered from their parts."""
         order = np.argsort(ids, kind="stable")
         places = np.searchsorted(ids[order], self._firsts)
         rows: NDArray[Any] = np.empty((len(ids), width), dtype)

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,10 +25,11 @@ from trainer.cleaning.filters import load_filters, reason_to_leave
 from trainer.cleaning.signatures import HASHES, Banding, sign
 from trainer.errors import TrainerError
 from trainer.settings.clean import CleanSettings
+from trainer.text.batches import batches
 from trainer.text.documents import whole_documents
 from trainer.text.memory import EncodingMemory
 from trainer.text.sections import Section, open_section
-from trainer.text.sources import TEXT_BYTES, Input, open_inputs
+from trainer.text.sources import Input, open_inputs
 
 _HEADER_BYTES = 1 << 16
 _BATCH_CHARACTERS = 1 << 20
@@ -105,7 +107,7 @@ class Examined:
     def __len__(self) -> int:
         return int(self.header["documents"])
 
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the file is there and complete."""
         try:
             size = _HEADER_BYTES + len(self) * (26 + (8 * self.bands + 2 * HASHES if self.bands else 0))
@@ -162,7 +164,7 @@ def examine(corpus: Corpus, sections: Sequence[Section], path: Path) -> int:
             stack.enter_context(tempfile.TemporaryFile(dir=path.parent))
             for _ in range(3 if banding is None else 3 + banding.bands + 1)
         ]
-        for batch in _batches(corpus.documents(sections)):
+        for batch in batches(corpus.documents(sections), _BATCH_CHARACTERS, itemgetter(0)):
             reasons = [reason_to_leave(text, filters, place) for text, place in batch]
             numbers = [0 if reason is None else names.setdefault(reason, len(names) + 1) for reason in reasons]
             count += len(batch)
@@ -197,16 +199,3 @@ def _columns(texts: Sequence[str], reasons: Sequence[int], corpus: Corpus) -> It
         signatures, keys = sign(texts, corpus.settings.shingle, corpus.banding)
         yield from (band.tobytes() for band in keys.T)
         yield signatures.tobytes()
-
-
-def _batches(documents: Iterator[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    batch: list[tuple[str, str]] = []
-    size = 0
-    for document in documents:
-        batch.append(document)
-        size += len(document[0]) + TEXT_BYTES
-        if size >= _BATCH_CHARACTERS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch

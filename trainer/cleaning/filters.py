@@ -1,18 +1,19 @@
 """Filters: functions of the user's that decide which documents stay."""
 
-import hashlib
 import importlib
 import inspect
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from shared.system.checksums import file_sha256
 from trainer.errors import TrainerError, UsageError
 
 Filter = Callable[[str], bool | str]
 """Takes the text of a document; returns True where it stays, False where it leaves, or why it leaves."""
 
-EMPTY, DUPLICATE, NEAR_DUPLICATE = "no text", "duplicate", "near-duplicate"
+EMPTY = "no text"
+"""Why a document without text leaves, before any filter."""
 
 
 def load_filters(names: Sequence[str]) -> dict[str, Filter]:
@@ -43,7 +44,7 @@ def hash_of_filter(name: str) -> str:
     """A hash of the file that a filter is in; empty where it is in none."""
     module = inspect.getmodule(_load(name))
     file = None if module is None else getattr(module, "__file__", None)
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
+    return file_sha256(Path(file)) if file else ""
 
 
 def reason_to_leave(text: str, filters: dict[str, Filter], place: str) -> str | None:

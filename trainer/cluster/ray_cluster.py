@@ -67,7 +67,8 @@ class RayCluster:
         following = iter(enumerate(items))
         try:
             while True:
-                while len(waiting) < 2 * self.processors and (item := next(following, None)) is not None:
+                most = 2 * self.processors  # nodes come and go
+                while len(waiting) < most and (item := next(following, None)) is not None:
                     waiting[task.remote(function, shared, item[1], _code())] = item[0]
                 if not waiting:
                     return

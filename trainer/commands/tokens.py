@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _DEFAULTS = InspectionSettings()
-_SUFFIXES = (".json", ".bin")
 
 
 def tokens(source: str, *, tokenizer: Path | None = None, settings: InspectionSettings = _DEFAULTS) -> None:
@@ -95,6 +94,7 @@ def _is_name(source: str) -> bool:
     from glob import has_magic
 
     from trainer.text.sources import expand, is_known
+    from trainer.tokens.token_file import is_token_file
 
     if not source:
         return False
@@ -108,6 +108,6 @@ def _is_name(source: str) -> bool:
         return False
     if any(map(str.isspace, source)):
         return False
-    if "/" in source or is_known(Path(source)) or Path(source).suffix in _SUFFIXES:
+    if "/" in source or is_known(Path(source)) or is_token_file(Path(source)):
         raise TrainerError(f"{source}: there is no such file; to show the tokens of these characters, add --text")
     return False

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,9 +17,10 @@ from trainer.conversations.messages import FIELDS
 from trainer.errors import UsageError
 from trainer.evaluation.windows import Ids, Mask
 from trainer.settings.encode import TRAIN, VALIDATION
+from trainer.text.batches import batches
 from trainer.text.documents import labeled_texts, text_blocks, up_to_separators
 from trainer.text.memory import EncodingMemory
-from trainer.text.sources import STANDARD_INPUT, TEXT_BYTES, Input, Records, expand, open_inputs, open_records
+from trainer.text.sources import STANDARD_INPUT, Input, Records, expand, open_inputs, open_records
 from trainer.text.utf8 import has_text
 from trainer.tokens.conversation_encoder import ConversationEncoder, LengthLimit
 from trainer.tokens.encoded_chunk import EncodedChunk
@@ -157,17 +159,9 @@ class DocumentReader:
 
     def _read_records(self, name: str, records: Records) -> Iterator[Part]:
         label = None if self.by in {"input", "file"} else self.by
-        texts: list[str] = []
-        sources: list[str] = []
-        size = 0
-        for text, value in labeled_texts(records, label, self.errors, self.memory):
-            texts.append(text)
-            sources.append(value if label else name)
-            size += len(text) + TEXT_BYTES
-            if size >= _RECORD_CHARACTERS:
-                yield from self._encode(sources, texts)
-                texts, sources, size = [], [], 0
-        yield from self._encode(sources, texts)
+        rows = labeled_texts(records, label, self.errors, self.memory)
+        for batch in batches(rows, _RECORD_CHARACTERS, itemgetter(0)):
+            yield from self._encode([value if label else name for _, value in batch], [text for text, _ in batch])
 
     def _read_text(self, name: str, text: Source) -> Iterator[Part]:
         """Documents are what is between separators; after the last one there is none unless text follows."""
@@ -185,11 +179,11 @@ class DocumentReader:
 
     def _blocks(self, name: str, text: Iterator[str]) -> Iterator[tuple[str, bool]]:
         """A text in blocks, cut neither within a token nor within a separator; and whether they continue a document."""
-        if self.separator is None and not self.tokenizer.can_split_bytes:
-            return self.tokenizer.chunker().parts(text, name=name, longest=self.memory.part)
         if self.tokenizer.can_split_bytes:
             return ((block, False) for block in text)
-        whole = up_to_separators(text, self.separator or "", name, self.memory.part)
+        if self.separator is None:
+            return self.tokenizer.chunker().parts(text, name=name, longest=self.memory.part)
+        whole = up_to_separators(text, self.separator, name, self.memory.part)
         return ((documents, False) for documents in whole)
 
     def _encode(self, sources: Iterable[str], texts: Sequence[str]) -> Iterator[Part]:

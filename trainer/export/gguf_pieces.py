@@ -5,7 +5,7 @@ from gguf import GGUFWriter, TokenType
 from shared.bpe import TokenizerError, Vocabulary
 from shared.bpe.formats.piece_scores import scores_by_rank
 from shared.bpe.patterns.named import BEFORE_SPACES
-from shared.bpe.piece_alphabet import BYTE_PIECES, to_piece
+from shared.bpe.piece_spelling import BYTE_PIECES, to_piece
 from trainer.errors import TrainerError
 
 

@@ -18,9 +18,9 @@ class ParentSettings(Settings):
     init: Path | None = None
     """Model folder to start from, ours or another Llama, Mistral, Qwen2 or Qwen3: its weights, architecture and
     tokenizer; --data must have been encoded with that (`encode --tokenizer FOLDER`). Options of the model that
-    contradict it are refused; --context-length may be shorter, and longer with --extend-context. Optimizer and learning
-    rate begin anew: a fifth of the rate that the model was trained with is a good start. The folder is only read, and
-    no longer needed to --resume."""
+    contradict it are refused; --context-length may be shorter, and longer with --extend-context. Optimizer and
+    learning rate start over: a fifth of the rate that the model was trained with is a good start. The folder is only
+    read, and no longer needed to --resume."""
 
     extend_tokens: Annotated[tuple[str, ...], Parameter(negative=())] = ()
     """A special token that the run adds to the tokenizer of --init, as `encode --extend-tokens` did for --data; repeat

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shared.system.files import replaced_file, write_text
+from shared.system.locks import lock
 from trainer.storage.folder import StorageError
 from trainer.storage.remote import files_below, filesystem_of, local_path, store_errors, url_of
 
@@ -56,7 +57,7 @@ def local_copy(path: Path) -> Path:
     return folder
 
 
-def fill(path: Path, hashes: Mapping[str, str], hash_of: Callable[[Path], str]) -> Path:
+def copy_verified(path: Path, hashes: Mapping[str, str], hash_of: Callable[[Path], str]) -> Path:
     """The local copy of a folder in an object store, with these files in it, each copied once and compared.
 
     Of several processes one copies, and the others wait.
@@ -126,10 +127,8 @@ def _check_room(folder: Path, url: str, size: int) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    import fcntl
-
     with (folder / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        lock(file.fileno(), holder="file", wait=True)
         yield
 
 

@@ -1,4 +1,4 @@
-"""A folder that files appear in as a whole, wherever it is."""
+"""A folder on a disk or in an object store, in which a file appears only when it is complete."""
 
 import os
 import shutil
@@ -114,7 +114,8 @@ class LocalFolder:
     def scratch(self, below: str) -> Iterator[Path]:
         """As in `Folder`: a folder below this one, which another process cannot use at the same time.
 
-        It is removed if nothing is left in it, and so is this folder.
+        Files in it stay, and folders are removed at the beginning and at the end. It is removed itself if it is empty
+        then, and so is this folder.
         """
         path = self.folder / below
         made = [each for each in (path, self.folder) if not each.exists()]
@@ -124,12 +125,14 @@ class LocalFolder:
         try:
             if not lock(handle, holder="file"):
                 raise StorageError(f"another process is using {path}; wait for it, or choose another output folder")
-            for each in _folders_in(path):  # of a process that was killed
-                shutil.rmtree(each, ignore_errors=True)
-            yield path
+            _remove_folders_in(path)  # of a process that was killed
+            try:
+                yield path
+            finally:
+                _remove_folders_in(path)
         finally:
             os.close(handle)
-            for each in [*_folders_in(path), path, *made]:
+            for each in [path, *made]:
                 with suppress(OSError):  # not empty, or removed already
                     each.rmdir()
 
@@ -150,5 +153,7 @@ class LocalFolder:
             raise StorageError(f"{self.path(name)} cannot be {done}: {error.strerror or error}") from None
 
 
-def _folders_in(path: Path) -> list[Path]:
-    return [each for each in path.glob("*") if each.is_dir()]
+def _remove_folders_in(path: Path) -> None:
+    for each in path.glob("*"):
+        if each.is_dir():
+            shutil.rmtree(each, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Files in object stores: s3://, gs://, hf:// and what else fsspec knows, wherever a path is taken.
+"""Files in object stores: s3://, gs://, hf:// and what else fsspec knows, in place of paths.
 
 `pathlib.Path` keeps one slash of `s3://bucket/key`; here it is put back. Retries are those of the libraries.
 """
@@ -39,7 +39,7 @@ def local_path(path: Path) -> Path:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a file for reading, wherever it is.
+    """Open a file on this machine or in an object store for reading.
 
     Raises:
         OSError: It cannot be opened; `strerror` says why.
@@ -92,7 +92,7 @@ def find(path: Path) -> list[Path]:
         filesystem.invalidate_cache()
         is_glob = any(character in name for character in "*?[")
         try:
-            names = filesystem.find(name)  # the file itself, if it is one, whatever its name
+            names = filesystem.find(name)  # the file itself, if it is one, also if its name looks like a glob
         except FileNotFoundError:
             if not is_glob:
                 raise

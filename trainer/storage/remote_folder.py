@@ -12,7 +12,7 @@ _BLOCK_BYTES = 8 << 20
 
 
 def open_folder(path: Path) -> Folder:
-    """A folder, wherever it is.
+    """Open a folder on a disk or in an object store.
 
     Raises:
         StorageError: The library for its object store is not installed.

@@ -62,7 +62,7 @@ class RemoteText(TextFile):
                 yield from self._parts(waiting.popleft().result())
 
     def _parts(self, data: bytes) -> Iterator[bytes]:
-        """So small that several threads share what a request gave."""
+        """A response in parts that are small enough for several threads to share."""
         for start in range(0, len(data), self._chunk_bytes):
             yield data[start : start + self._chunk_bytes]
 

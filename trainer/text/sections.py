@@ -1,4 +1,4 @@
-"""Parts of texts that can be read alone, on any machine: cut where a document ends, by what the texts are alone."""
+"""Parts of texts that can be read alone, on any machine: cut where a document ends, by their content alone."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

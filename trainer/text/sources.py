@@ -12,6 +12,7 @@ from typing import BinaryIO, Literal, TypeVar
 from shared.bpe.training import Blocks, Source, TextFile, Texts, changed, version_of
 from trainer.errors import UsageError
 from trainer.storage.remote import find, local_path, open_file, shown, size_and_version, url_of
+from trainer.text.batches import TEXT_BYTES
 from trainer.text.formats import blocks, decompressed_blocks, decompressor, file_blocks, json_lines, json_rows
 from trainer.text.parquet import parquet_records, parquet_rows
 from trainer.text.remote_text import RemoteText
@@ -23,8 +24,6 @@ T = TypeVar("T")
 STANDARD_INPUT = (Path("-"), Path("/dev/stdin"))
 
 _BLOCK_BYTES = 1 << 20
-# What a short text takes in memory besides its characters, so that many of them count too.
-TEXT_BYTES = 64
 # What reading a record may always take: pages of a parquet file are some megabytes.
 _LEAST_MEMORY = 32 << 20
 _TEXT_SUFFIXES = {".txt", ".text", ".md", ".rst"}

@@ -10,7 +10,7 @@ from trainer.cluster.ray_cluster import RayCluster
 from trainer.errors import UsageError
 from trainer.text.sections import TextSection, divide
 from trainer.text.sources import Input
-from trainer.tokenizer.held_out import WithoutBeginning
+from trainer.tokenizer.held_out import RemainingSource
 
 # About the text of a task; compressed files and records are taken as a whole. Large ones send fewer pretokens twice,
 # but each processor should have some.
@@ -54,7 +54,7 @@ def part_size(total: int, processors: int) -> int:
 
 def _parts(source: Source, separator: str | None, size: int, *, at_any_pretoken: bool) -> Iterator[Source]:
     text, begin = source, 0
-    if isinstance(source, WithoutBeginning):
+    if isinstance(source, RemainingSource):
         text, begin = source.source, len(source.beginning)
     if not isinstance(text, TextFile):
         yield source

@@ -15,10 +15,11 @@ from shared.system.regular_file import LARGEST_RECORD, read_regular
 from trainer.console.progress import NewBar, Report
 from trainer.errors import TrainerError, UsageError
 from trainer.settings.tokenizer_comparison import ComparisonSettings
+from trainer.text.batches import batches
 from trainer.text.documents import whole_documents
 from trainer.text.memory import EncodingMemory
 from trainer.text.sampling import sample_documents
-from trainer.text.sources import TEXT_BYTES, Input, open_inputs, total_size
+from trainer.text.sources import Input, open_inputs, total_size
 from trainer.tokenizer.projection import Rate, check_repeatable, encoding_rate
 from trainer.tokenizer.vocabularies import VocabularyContent
 
@@ -149,7 +150,7 @@ def _compare_on(
     documents: Iterable[str] = _documents(files, settings, memory, new_bar(name, None))
     if settings.sample is not None:
         documents, result.drawn_from = sample_documents(documents, settings.sample, settings.seed, memory.record)
-    for batch in _batches(documents):
+    for batch in batches(documents, _BATCH_CHARACTERS, str):
         _add(result, batch, tokenizers, threads)
     if not result.size.bytes:
         if result.drawn_from:
@@ -200,19 +201,6 @@ def open_tokenizer(path: Path) -> Tokenizer:
             f"the beginning of its name: {', '.join(PATTERNS)}"
         )
     return Tokenizer.from_tiktoken(path, pattern=pattern, special_tokens={})
-
-
-def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    size = 0
-    for document in documents:
-        batch.append(document)
-        size += len(document) + TEXT_BYTES
-        if size >= _BATCH_CHARACTERS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def _add(result: TextEncodings, batch: list[str], tokenizers: dict[str, Tokenizer], threads: int) -> None:

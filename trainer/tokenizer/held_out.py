@@ -106,11 +106,11 @@ def hold_out(
     """
     left = list(sources)
     specials = Specials(map(encode_utf8, special_tokens))
-    taken: list[WithoutBeginning] = []
+    taken: list[RemainingSource] = []
     for index in sorted(range(len(left)), key=lambda index: left[index].name):
         if size > 0 and left[index].version is not None:
             try:
-                rest = WithoutBeginning(left[index], specials)
+                rest = RemainingSource(left[index], specials)
             except TooLongError:
                 continue
             valid_utf8(rest.beginning, rest.name, 0, errors)
@@ -125,8 +125,8 @@ def hold_out(
     return left, HeldOut(name, tuple(rest.beginning for rest in taken))
 
 
-class WithoutBeginning:
-    """A source without its first chunk, and that chunk."""
+class RemainingSource:
+    """What remains of a source for training when its first chunk, `beginning`, is held out."""
 
     def __init__(self, source: Source, specials: Specials):
         self.source = source

@@ -67,9 +67,6 @@ def encode_parts_on_cluster(
                 yield numbers[index], record
     except InterruptedRunError as error:
         raise InterruptedRunError(f"stopped after {done:,} bytes of text", error.signal_number) from None
-    finally:
-        for path in () if scratch is None else scratch.glob("task-*"):  # of processes that were killed
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def _first_documents(cluster: RayCluster, common: _Common, numbers: Sequence[int], records: Records) -> dict[int, int]:
@@ -103,7 +100,10 @@ def _encode(common: _Common, item: tuple[int, int]) -> PartRecord:
 
 @contextmanager
 def _scratch(shared: Path | None) -> Iterator[Path]:
-    """A folder of this attempt alone: another may still run on a node that was thought to be lost."""
+    """A folder of this attempt alone: another may still run on a node that was thought to be lost.
+
+    That of a process that was killed is removed with `LocalFolder.scratch`.
+    """
     if shared is None:
         with tempfile.TemporaryDirectory(prefix="ownlm-") as path:
             yield Path(path)

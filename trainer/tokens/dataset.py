@@ -61,10 +61,10 @@ def open_training_data(folder: Path, *, verify: bool = True) -> TrainingData:
     """
     given, folder = folder, local_copy(folder)
     tokenizer = Tokenizer.from_files(folder)
-    train = TokenFile.open(given, "train", fingerprint=tokenizer.fingerprint)
+    train = TokenFile.open_copy(folder, given, "train", fingerprint=tokenizer.fingerprint)
     validation = None
     if (folder / "val.json").exists():
-        validation = TokenFile.open(given, "val", fingerprint=tokenizer.fingerprint)
+        validation = TokenFile.open_copy(folder, given, "val", fingerprint=tokenizer.fingerprint)
         if len(validation) < 2:
             raise TrainerError(f"{validation.path}: need at least 2 tokens, found {len(validation)}")
     if verify and url_of(given) is None:  # what was copied has been compared already

@@ -21,13 +21,13 @@ from trainer.storage.remote_folder import open_folder
 from trainer.tokens.assembly import assemble, check_not_empty
 from trainer.tokens.cluster_encoder import encode_parts_on_cluster
 from trainer.tokens.encoded_chunk import Findings
-from trainer.tokens.hold_out import hold_out_end
 from trainer.tokens.job import EncodingJob
 from trainer.tokens.manifest import Manifest, TokenFileError
 from trainer.tokens.output import Output, Records
 from trainer.tokens.part_encoder import EncodingCallbacks, encode_parts
 from trainer.tokens.part_writer import add_findings
 from trainer.tokens.shard_writer import Target
+from trainer.tokens.validation_end import hold_out_end
 
 _DEFAULTS = EncodeSettings()
 
@@ -144,7 +144,7 @@ class _Run:
             self._kept = out.from_manifests([*manifests.values()])
             is_held_out = manifests[out.splits[0]].end_is_held_out
             shards = [shard for manifest in manifests.values() for shard in manifest.shards]
-            if len(self._kept) == len(job.parts) and (not is_held_out or out.are_whole(shards)):
+            if len(self._kept) == len(job.parts) and (not is_held_out or out.are_intact(shards)):
                 self._records = self._kept
                 with out.scratch():  # it was killed in its last moments
                     out.forget()
@@ -161,7 +161,7 @@ class _Run:
         return None
 
     def begin(self, scratch: Path) -> list[str]:
-        """Say what the records will be of, and save those of a finished run again. Runs beside encoding.
+        """Save the identity of the run, and the records of kept parts again. Runs in parallel with encoding.
 
         Returns:
             The names of the tokenizer's files, which wait in `scratch`, on the disk.

@@ -17,7 +17,7 @@ class EncodedChunk(NamedTuple):
     """A part of an input, encoded.
 
     Attributes:
-        ids: An end-of-text id wherever a document ends.
+        ids: The ids, with an end-of-text id at the end of each document.
         ends: int64, the places behind these ends in `ids`.
         is_open: Whether anything but white space follows the last of these, or the beginning.
         data: The bytes of the text as they were read; of records, those of their texts.

@@ -1,7 +1,7 @@
 """What is encoded, and how: everything that the shards of a part of the text are a function of.
 
 Parts are cut by the sizes and separators of the texts alone (`trainer.text.sections`). So a part's shards are the same
-bytes whichever machine encodes it, with however many threads, before or after the others.
+bytes on any machine, for any number of threads, and in any order of the parts.
 """
 
 import json
@@ -105,7 +105,7 @@ class EncodingJob:
         )
 
     def writer(self, number: int, target: Target, first_document: int, stage: Stage = no_stage) -> PartWriter:
-        """What the chunks of a part are to be given to."""
+        """The writer that takes the chunks of a part."""
         names = self.settings.splits
         writers = {name: ShardWriter(target, f"{name}-{number:05}", number) for name in names}
         split = Split(names, self.settings.val_fraction or 0.0, self.settings.seed)

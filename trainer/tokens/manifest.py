@@ -19,7 +19,7 @@ HASH = "xxh3_128"
 """What new manifests contain of each shard and text: XXH3 with 128 bits.
 
 It finds damage at the speed of memory, ten times that of SHA-256, which took a tenth of the time from text to token
-file. It is no signature: who can write the shards can write the manifest beside them too.
+file. It is not a signature: write access to the shards is write access to the manifest beside them.
 """
 _OLD_HASH = "sha256"
 _OLD_VERSIONS = {1: False, 2: True}

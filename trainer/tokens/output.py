@@ -16,6 +16,7 @@ from shared.system.files import to_json
 from trainer.storage.folder import Folder, StorageError
 from trainer.tokens.manifest import Manifest, Shard, TokenFileError, read_manifest
 from trainer.tokens.part_record import PartRecord
+from trainer.tokens.shard_writer import remove_shards
 from trainer.tokens.token_file import mask_file
 
 _VERSION = 1
@@ -27,8 +28,8 @@ Records = dict[int, PartRecord]
 class Output:
     """Token files of some splits in a folder, and the records of an unfinished run.
 
-    These are in the folder `encode-state-SPLIT` beside them: job.json, which says what the run is of, and a file for
-    each part that is finished.
+    These are in the folder `encode-state-SPLIT` beside them: job.json with the identity of the run, and a file for each
+    part that is finished.
 
     Attributes:
         folder: The folder.
@@ -70,7 +71,7 @@ class Output:
         return {}
 
     def begin(self, identity: Mapping[str, Any]) -> None:
-        """Say what the records will be of."""
+        """Save the identity of the run that the records will belong to."""
         self.folder.write(f"{self.state}/job.json", to_json({"version": _VERSION, "identity": identity}).encode())
 
     def save(self, number: int, record: PartRecord) -> None:
@@ -88,7 +89,7 @@ class Output:
                 except _DAMAGED:
                     continue
                 records[int(number)] = record
-        return {number: record for number, record in records.items() if self._is_whole(record)}
+        return {number: record for number, record in records.items() if self.are_intact(record.all_shards)}
 
     def from_manifests(self, manifests: Sequence[Manifest]) -> Records:
         """The same of a finished run."""
@@ -102,9 +103,9 @@ class Output:
                 records[number] = PartRecord.from_dict(content, shards)
             except _DAMAGED:
                 continue
-        return {number: record for number, record in records.items() if self._is_whole(record)}
+        return {number: record for number, record in records.items() if self.are_intact(record.all_shards)}
 
-    def are_whole(self, shards: Sequence[Shard]) -> bool:
+    def are_intact(self, shards: Sequence[Shard]) -> bool:
         """Whether shards are what was written."""
         return all(self._has(shard.file, shard.hash) for shard in shards) and all(
             self._has(mask_file(shard.file), shard.mask_hash) for shard in shards if shard.mask_hash is not None
@@ -132,19 +133,14 @@ class Output:
             manifest = self.manifest(name)
             # An old manifest must never stand beside new shards.
             self.folder.remove(f"{name}.json")
-            self.remove_shards([shard for shard in manifest.shards if shard.file not in kept] if manifest else [])
+            if manifest is not None:
+                remove_shards(self.folder, (shard for shard in manifest.shards if shard.file not in kept))
 
     def remove_parts(self, count: int) -> None:
         """Delete all shards of the first parts, those of parts that are not finished too."""
         for name, part in self._shard_files():
             if part < count:
                 self.folder.remove(name)
-
-    def remove_shards(self, shards: Sequence[Shard]) -> None:
-        """Delete shards and their masks."""
-        for shard in shards:
-            self.folder.remove(shard.file)
-            self.folder.remove(mask_file(shard.file))
 
     def refuse_existing(self, *, manifests_only: bool = False) -> None:
         """Raise a TokenFileError if there are token files that nothing says were left by an unfinished run."""
@@ -170,7 +166,7 @@ class Output:
             )
 
     def _shard_files(self) -> list[tuple[str, int]]:
-        """Shards and masks in the folder, whoever wrote them, with the number of the part."""
+        """Shards and masks in the folder, those of other runs too, with the number of the part."""
         splits = "|".join(map(re.escape, self.splits))
         ours = re.compile(rf"(?:{splits})-(\d{{5,}})(?:_\d{{4,}})?(?:\.bin|\.mask)")
         found = ((name, ours.fullmatch(name)) for name in self.folder.names(""))
@@ -183,9 +179,6 @@ class Output:
             path = Path(folder, name)
             path.write_bytes(self.folder.read(name))
             yield path
-
-    def _is_whole(self, record: PartRecord) -> bool:
-        return self.are_whole(record.all_shards)
 
     def _has(self, name: str, digest: str) -> bool:
         found = xxhash.xxh3_128()

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +13,9 @@ from shared.bpe import SourceError, Tokenizer
 from shared.bpe.training import CHUNK_BYTES, Bytes, Errors, Source, Specials, escaped_characters, read_error
 from shared.system.stages import Stage, no_stage, staged
 from shared.system.thread_pool import Task, WorkPool
+from trainer.text.batches import TEXT_BYTES, batches
 from trainer.text.memory import EncodingMemory
-from trainer.text.sources import TEXT_BYTES, Input, Records
+from trainer.text.sources import Input, Records
 from trainer.text.utf8 import CorpusError, has_text, valid_record, valid_utf8
 from trainer.tokens.encoded_chunk import EncodedChunk, EndOfInput, ends_in
 from trainer.tokens.token_file import Ids, dtype_for
@@ -142,17 +144,16 @@ def record_batches(
     Raises:
         CorpusError: If a record does not fit into the memory.
     """
-    batch: list[tuple[str, str]] = []
-    size, number = 0, 0
-    for number, row in enumerate(rows, start=1):
-        memory.check_record(name, number, row[0])
-        batch.append(row)
-        size += len(row[0]) + TEXT_BYTES
-        if size >= _RECORDS_BYTES:
-            yield number + 1 - len(batch), batch, size
-            batch, size = [], 0
-    if batch:
-        yield number + 1 - len(batch), batch, size
+
+    def checked() -> Iterator[tuple[str, str]]:
+        for number, row in enumerate(rows, start=1):
+            memory.check_record(name, number, row[0])
+            yield row
+
+    first = 1
+    for batch in batches(checked(), _RECORDS_BYTES, itemgetter(0)):
+        yield first, batch, sum(len(text) + TEXT_BYTES for text, _ in batch)
+        first += len(batch)
 
 
 def in_order(jobs: Iterable[Job], threads: int, max_bytes: int, stage: Stage) -> Iterator[EncodedChunk | EndOfInput]:

@@ -114,7 +114,6 @@ class PartWriter:
         if len(self._writers) == 1:
             [writer] = self._writers.values()
             writer.write(ids, ends, num_bytes, mask)
-            self._document += len(ends)
             return
         start = 0
         for end in ends.tolist():

@@ -59,12 +59,6 @@ class Target:
         lengths = token_lengths(tokenizer, end_of_text_id)
         return cls(folder, scratch, dtype_for(tokenizer.vocab_size), lengths, end_of_text_id, shard_tokens, has_mask)
 
-    def remove(self, shards: Iterable[Shard]) -> None:
-        """Delete shards and their masks."""
-        for shard in shards:
-            self.folder.remove(shard.file)
-            self.folder.remove(mask_file(shard.file))
-
 
 class ShardWriter:
     """Writes the shards of a part of the text: PREFIX.bin, and PREFIX_0001.bin and so on for what does not fit.
@@ -126,7 +120,7 @@ class ShardWriter:
     def close(self) -> None:
         """Drop everything, as of a part that will not be complete."""
         self.abandon()
-        self._target.remove(self.shards)
+        remove_shards(self._target.folder, self.shards)
 
     def abandon(self) -> None:
         """Drop the shard that is not complete."""
@@ -234,6 +228,13 @@ class _Array:
             yield
         except OSError as error:
             raise StorageError(f"{self.path} cannot be written: {error.strerror}") from None
+
+
+def remove_shards(folder: Folder, shards: Iterable[Shard]) -> None:
+    """Delete shards and their masks."""
+    for shard in shards:
+        folder.remove(shard.file)
+        folder.remove(mask_file(shard.file))
 
 
 def token_lengths(tokenizer: Tokenizer, end_of_text_id: int) -> Lengths:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from trainer.storage.cache import fill, local_copy
+from trainer.storage.cache import copy_verified, local_copy
 from trainer.storage.remote import url_of
 from trainer.tokens.manifest import HASH, Manifest, Source, TokenFileError, dtype_for, read_manifest
 from trainer.tokens.sharded_array import ShardedArray
@@ -85,7 +85,11 @@ class TokenFile:
         Raises:
             TokenFileError: If a file is missing or they do not fit together, or the tokenizer is another one.
         """
-        folder, given = local_copy(Path(folder)), Path(folder)
+        return cls.open_copy(local_copy(Path(folder)), Path(folder), name, fingerprint=fingerprint)
+
+    @classmethod
+    def open_copy(cls, folder: Path, given: Path, name: str, *, fingerprint: str | None = None) -> "TokenFile":
+        """Open the shards of `given`, of which `folder` is the `local_copy`, as `open` does."""
         path = folder / f"{name}.json"
         manifest = read_manifest(path)
         if fingerprint is not None and fingerprint != manifest.fingerprint:
@@ -104,7 +108,7 @@ class TokenFile:
                 f"the manifest {path} has no tokens: there must be at least one; encode the text again"
             )
         if url_of(given) is not None:
-            fill(given, _hashes(manifest), partial(_hash_of, manifest.hash))
+            copy_verified(given, _hashes(manifest), partial(_hash_of, manifest.hash))
         return cls(folder, name, manifest)
 
     @classmethod
@@ -219,11 +223,8 @@ def _hashes(manifest: Manifest) -> dict[str, str]:
 
 
 def _hash_of(kind: str, path: Path) -> str:
-    found = _HASHES[kind]()
     with path.open("rb") as file:
-        while block := file.read(1 << 22):
-            found.update(block)
-    return str(found.hexdigest())
+        return hashlib.file_digest(file, _HASHES[kind]).hexdigest()
 
 
 def mask_file(shard: str | Path) -> str:

@@ -19,8 +19,7 @@ letters and numbers must be ASCII too, since others may end in a mark then (U+09
 differently. Where a space is put before a text that begins with none, a chunk must begin with one.
 
 With byte fallback, a boundary is before a space that follows another character, unless some piece has them side by
-side. Whoever encodes a chunk must know whether a space would be put before it within the whole text: see
-`Chunker.parts`.
+side. To encode a chunk, it must be known whether a space is put before it within the whole text: see `Chunker.parts`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -55,7 +54,7 @@ class Chunker:
         nfc: Whether chunks are normalized to NFC afterwards.
         prefix_space: Whether a space is put before chunks that begin with none.
         only_at_added: Split only at added tokens, where some of these can be found only in the normalized text.
-        between_pieces: Split before spaces, as byte fallback allows, whatever the pattern.
+        between_pieces: Split before spaces, as byte fallback allows, for any pattern.
         chunk_characters: The least length of a chunk. A text without boundaries is a single chunk.
     """
 
@@ -109,7 +108,7 @@ class Chunker:
             if length < wanted:
                 continue
             text = "".join(gathered)
-            end, is_after_added = self._last_boundary(text)
+            end, is_after_added = self.last_boundary(text)
             if end:
                 yield text[:end], continues
                 continues = not is_after_added
@@ -119,12 +118,11 @@ class Chunker:
         if length:
             yield "".join(gathered), continues
 
-    def last_boundary(self, text: str) -> int:
-        """The last boundary in the beginning of a text, whatever follows; 0 if there is none."""
-        return self._last_boundary(text)[0]
+    def last_boundary(self, text: str) -> tuple[int, bool]:
+        """The last boundary in the beginning of a text, for any continuation, and whether an added token ends there.
 
-    def _last_boundary(self, text: str) -> tuple[int, bool]:
-        """It, and whether an added token ends there."""
+        It is 0 if there is none.
+        """
         undecided = self._matcher.undecided_from(text)
         after_added = 0
         for match in self._matcher.find(text):

@@ -15,7 +15,7 @@ from shared.bpe.encoding.added_tokens import AddedTokenMatcher
 from shared.bpe.encoding.normalization import nfc, nfc_with_origins
 from shared.bpe.encoding.template import Ids
 from shared.bpe.errors import TokenizerError
-from shared.bpe.piece_alphabet import SPACE_MARK
+from shared.bpe.piece_spelling import SPACE_MARK
 from shared.bpe.vocabulary import AddedToken, Vocabulary, encode_utf8
 from shared.system.errors import shown
 

@@ -5,15 +5,14 @@ pre-tokenizer Metaspace. Both are kept as what they do, see `Vocabulary`.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from shared.bpe.errors import TokenizerError
+from shared.bpe.formats.steps import Step
 from shared.bpe.patterns.named import BEFORE_SPACES, WHOLE
-from shared.bpe.piece_alphabet import BYTE_PIECES, SPACE_MARK, from_piece, to_piece
+from shared.bpe.piece_spelling import BYTE_PIECES, SPACE_MARK, from_piece, to_piece
 from shared.bpe.vocabulary import Vocabulary
 from shared.system.errors import shown
-
-Step = dict[str, Any]
 
 _TO_MARK: Step = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARK}
 _TO_SPACE: Step = {"type": "Replace", "pattern": {"String": SPACE_MARK}, "content": " "}
@@ -24,24 +23,18 @@ _JOIN: list[Step] = [_TO_SPACE, {"type": "ByteFallback"}, {"type": "Fuse"}]
 _SCHEMES = {(False, False): "never", (True, False): "always", (True, True): "first"}
 
 
-class Spaces(NamedTuple):
-    """What becomes of spaces: fields of `Vocabulary`."""
-
-    pattern: str
-    prepended_space: bool = False
-    prefix_space: bool = False
-    only_first: bool = False
-
-
-def read_spaces(normalizers: Sequence[Step], pre_tokenizers: Sequence[Step]) -> Spaces:
-    """From the steps of a normalizer and a pre-tokenizer.
+def read_steps(normalizers: Sequence[Step], pre_tokenizers: Sequence[Step], decoders: Sequence[Step]) -> dict[str, Any]:
+    """The fields of `Vocabulary` that the steps of the three components give.
 
     Raises:
-        TokenizerError: They do something else; shows them.
+        TokenizerError: They do something that is not supported; shows them.
     """
-    normalizers, pre_tokenizers = [*normalizers], [*pre_tokenizers]
+    return {"strips_space": _read_strips_space(decoders), **_read_spaces([*normalizers], [*pre_tokenizers])}
+
+
+def _read_spaces(normalizers: list[Step], pre_tokenizers: list[Step]) -> dict[str, Any]:
     if normalizers in ([_PREPEND, _TO_MARK], [_TO_MARK, _PREPEND], [_TO_MARK]) and not pre_tokenizers:
-        return Spaces(WHOLE, prepended_space=len(normalizers) == 2)
+        return {"pattern": WHOLE, "prepended_space": len(normalizers) == 2}
     if len(pre_tokenizers) == 1 and not normalizers and pre_tokenizers[0]["type"] == "Metaspace":
         return _read_metaspace(pre_tokenizers[0])
     raise TokenizerError(
@@ -50,7 +43,7 @@ def read_spaces(normalizers: Sequence[Step], pre_tokenizers: Sequence[Step]) -> 
     )
 
 
-def _read_metaspace(step: Step) -> Spaces:
+def _read_metaspace(step: Step) -> dict[str, Any]:
     # Older files have add_prefix_space instead of a scheme.
     scheme = step.get("prepend_scheme", "always" if step.get("add_prefix_space", True) else "never")
     fields = next((fields for fields, name in _SCHEMES.items() if name == scheme), None)
@@ -59,15 +52,11 @@ def _read_metaspace(step: Step) -> Spaces:
             f"pre_tokenizer is {shown(step)}; only U+2581 with {', '.join(_SCHEMES.values())} is supported"
         )
     pattern = BEFORE_SPACES if step.get("split", True) else WHOLE
-    return Spaces(pattern, prefix_space=fields[0], only_first=fields[1])
+    return {"pattern": pattern, "prefix_space": fields[0], "only_first": fields[1]}
 
 
-def read_strips_space(decoders: Sequence[Step]) -> bool:
-    """Whether a decoder omits the space at the beginning.
-
-    Raises:
-        TokenizerError: It does something else; shows it.
-    """
+def _read_strips_space(decoders: Sequence[Step]) -> bool:
+    """Whether a decoder omits the space at the beginning."""
     if [*decoders] not in (_JOIN, [*_JOIN, _STRIP]):
         raise TokenizerError(
             f"decoder is {shown([*decoders])}; with byte_fallback, only Replace of U+2581, ByteFallback, Fuse, and "
@@ -90,8 +79,7 @@ def read_byte_tokens(vocab: Mapping[str, int]) -> tuple[int, ...]:
 
 def read_pieces(ordinary: Mapping[str, int]) -> dict[int, bytes]:
     """The tokens of a vocabulary but those of bytes, by id."""
-    bytes_of = frozenset(BYTE_PIECES)
-    return {token_id: from_piece(piece) for piece, token_id in ordinary.items() if piece not in bytes_of}
+    return {token_id: from_piece(piece) for piece, token_id in ordinary.items() if piece not in BYTE_PIECES}
 
 
 def write_vocab(vocabulary: Vocabulary) -> dict[str, int]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shared.bpe.errors import TokenizerError
 from shared.bpe.formats.sentencepiece import Piece, vocabulary_of
-from shared.bpe.piece_alphabet import BYTE_PIECES, SPACE_MARK
+from shared.bpe.piece_spelling import BYTE_PIECES, SPACE_MARK
 from shared.bpe.vocabulary import Vocabulary
 from shared.system.errors import shown
 from shared.system.regular_file import open_regular, read_regular
@@ -65,7 +65,7 @@ def _pieces(data: bytes) -> list[Piece]:
 
 
 def _piece(number: int, data: bytes, score: float) -> Piece:
-    """A piece; 0 to 2 are control tokens and 3 to 258 bytes, as run.c takes for granted."""
+    """A piece; 0 to 2 are control tokens and 3 to 258 bytes, as run.c assumes."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -73,5 +73,7 @@ def _piece(number: int, data: bytes, score: float) -> Piece:
     if number >= len(_FIRST):
         return Piece(text.replace(" ", SPACE_MARK), score, "text")
     if text != _FIRST[number]:
-        raise TokenizerError(f"piece {number} is {shown(text)}, not {shown(_FIRST[number])}: no vocabulary of llama2.c")
+        raise TokenizerError(
+            f"piece {number} is {shown(text)}, not {shown(_FIRST[number])}: not a vocabulary of llama2.c"
+        )
     return Piece(_CONTROL.get(text, text), score, "control" if text in _CONTROL else "byte")

@@ -1,10 +1,10 @@
 """Merging by the scores of pieces, as SentencePiece does, and by the ranks of pairs, as tokenizer.json has them.
 
-SentencePiece merges the two neighbors that give the best piece, the leftmost of equals; a rank is that of one pair.
-Both merge alike, since a piece is only ever made of one pair: two neighbors that spell it are what merging its own
-text, alone, comes to when two tokens are left, as nothing has been merged across their ends. So a piece has the rank of
-that pair, the ranks of others with its text mean nothing, and a piece that alone does not become one token is never
-made.
+SentencePiece merges the two neighbors that give the piece with the highest score, the leftmost of equals; a rank
+belongs to one pair. Both give the same result, since a piece is always made from the same pair: nothing has been merged
+across the ends of two neighbors that spell it, so they are the two tokens that merging its text by itself leaves before
+the last merge. A piece therefore has the rank of that pair, other pairs that spell it are never merged, and a piece
+whose text by itself does not become one token is never made.
 """
 
 from collections import defaultdict
@@ -68,7 +68,7 @@ def _are_runs(pieces: Collection[str], known: Collection[str]) -> bool:
 
 
 def _merge_alone(piece: str, ranks: Mapping[Pair, int]) -> tuple[list[str], int]:
-    """What merging the characters of a piece comes to, and the rank of the last merge; -1 for none."""
+    """The tokens that merging the characters of a piece gives, and the rank of the last merge; -1 for none."""
     parts, last = [*piece], -1
     while found := [(ranks[pair], at) for at, pair in enumerate(pairwise(parts)) if pair in ranks]:
         last, at = min(found)

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from shared.bpe.errors import TokenizerError
 from shared.bpe.formats.piece_scores import merges_by_score
 from shared.bpe.patterns.named import WHOLE
-from shared.bpe.piece_alphabet import BYTE_PIECES, from_piece
+from shared.bpe.piece_spelling import BYTE_PIECES, from_piece
 from shared.bpe.vocabulary import AddedToken, Vocabulary
 from shared.system.errors import shown
 from shared.system.regular_file import open_regular, read_regular
@@ -76,13 +76,13 @@ def vocabulary_of(pieces: Sequence[Piece], *, bos: int, eos: int, prefix: tuple[
         prefix: Ids put before a text with `add_special_tokens`.
 
     Raises:
-        TokenizerError: A byte has no token, a piece is there twice, or ranks cannot express the scores, such as NaN.
+        TokenizerError: A byte has no token, a piece occurs twice, or ranks cannot express the scores, such as NaN.
     """
     repeated = [text for text, count in Counter(piece.text for piece in pieces).items() if count > 1]
     if repeated:
-        raise TokenizerError(f"the piece {shown(repeated[0])} is there twice")
+        raise TokenizerError(f"the piece {shown(repeated[0])} occurs twice")
     if (damaged := next((piece for piece in pieces if math.isnan(piece.score)), None)) is not None:
-        raise TokenizerError(f"the score of the piece {shown(damaged.text)} is no number")
+        raise TokenizerError(f"the score of the piece {shown(damaged.text)} is not a number")
     ids = {piece.text: number for number, piece in enumerate(pieces)}
     kinds = {piece.text: piece.kind for piece in pieces}
     missing = [text for text in BYTE_PIECES if kinds.get(text) != "byte"]
@@ -170,7 +170,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         if kind == _BYTES:
             size, at = _varint(data, at)
         if size < 0 or at + size > len(data):
-            raise TokenizerError(f"is no SentencePiece model, or was cut off, at byte {at} of {len(data)}")
+            raise TokenizerError(f"is not a SentencePiece model, or was cut off, at byte {at} of {len(data)}")
         yield key >> 3, data[at : at + size]
         at += size
 
@@ -183,7 +183,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if data[at - 1] < 0x80:
             return value, at
         shift += 7
-    raise TokenizerError(f"is no SentencePiece model, or was cut off, at byte {at} of {len(data)}")
+    raise TokenizerError(f"is not a SentencePiece model, or was cut off, at byte {at} of {len(data)}")
 
 
 def _signed(value: int | bytes) -> int:

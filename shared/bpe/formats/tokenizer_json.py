@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.bpe.errors import TokenizerError
-from shared.bpe.formats import byte_fallback
+from shared.bpe.formats import byte_fallback, byte_level
 from shared.bpe.formats.printable_entries import (
     ordinary_entries,
     parse_merges,
@@ -19,17 +19,12 @@ from shared.bpe.formats.printable_entries import (
     printable_vocab,
 )
 from shared.bpe.formats.reading import read_json
+from shared.bpe.formats.steps import names_of, steps_of
 from shared.bpe.formats.tokenizer_config import read_roles, to_config
-from shared.bpe.patterns.named import PATTERNS, WHOLE, is_named, read_expression
 from shared.bpe.vocabulary import AddedToken, Vocabulary
 from shared.system.errors import shown
 from shared.system.files import to_json
 
-# Digits, without and with `individual_digits`, then GPT-2's pattern, for which the text ends before digits.
-_DIGITS = [
-    digits + r"""|'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+"""
-    for digits in (r"\p{N}+", r"\p{N}")
-]
 _FLAGS = ("special", "lstrip", "rstrip", "normalized")
 
 
@@ -65,7 +60,13 @@ def _parse(path: Path, content: dict[str, Any], bos: str | None, eos: str | None
     ordinary = ordinary_entries(vocab, merges, {token.content for token in added})
     prefix, suffix = _parse_template(content.get("post_processor"), {token.id for token in added})
     has_pieces = bool(model.get("byte_fallback"))
-    fields = _pieces(content, vocab, ordinary) if has_pieces else _byte_level_of(path, content, ordinary)
+    read_steps = byte_fallback.read_steps if has_pieces else byte_level.read_steps
+    steps = read_steps(
+        steps_of(content.get("normalizer"), "normalizer", "normalizers"),
+        steps_of(content.get("pre_tokenizer"), "pre_tokenizer", "pretokenizers"),
+        steps_of(content.get("decoder"), "decoder", "decoders"),
+    )
+    tokens = _pieces(vocab, ordinary) if has_pieces else {"tokens": parse_tokens(path, ordinary)}
     return Vocabulary(
         merges=tuple((ordinary[left], ordinary[right]) for left, right in merges),
         added=added,
@@ -74,34 +75,13 @@ def _parse(path: Path, content: dict[str, Any], bos: str | None, eos: str | None
         suffix=suffix,
         bos=bos,
         eos=eos,
-        **fields,
+        **tokens,
+        **steps,
     )
 
 
-def _byte_level_of(path: Path, content: dict[str, Any], ordinary: Mapping[str, int]) -> dict[str, Any]:
-    """The fields of `Vocabulary` in which byte-level BPE differs."""
-    _check_decoder(content.get("decoder"))
-    normalizer = _parse_normalizer(content.get("normalizer"))
-    pattern, prefix_space = _parse_pre_tokenizer(content.get("pre_tokenizer"))
-    return {
-        "tokens": parse_tokens(path, ordinary),
-        "pattern": pattern,
-        "nfc": normalizer == "NFC",
-        "prefix_space": prefix_space,
-        "prepended_space": normalizer == "Prepend",
-    }
-
-
-def _pieces(content: dict[str, Any], vocab: Mapping[str, int], ordinary: Mapping[str, int]) -> dict[str, Any]:
-    """The fields of `Vocabulary` in which SentencePiece's BPE differs."""
-    normalizers = _steps(content.get("normalizer"), "normalizer", "normalizers")
-    pre_tokenizers = _steps(content.get("pre_tokenizer"), "pre_tokenizer", "pretokenizers")
-    return {
-        "tokens": byte_fallback.read_pieces(ordinary),
-        "byte_tokens": byte_fallback.read_byte_tokens(vocab),
-        "strips_space": byte_fallback.read_strips_space(_steps(content.get("decoder"), "decoder", "decoders")),
-        **byte_fallback.read_spaces(normalizers, pre_tokenizers)._asdict(),
-    }
+def _pieces(vocab: Mapping[str, int], ordinary: Mapping[str, int]) -> dict[str, Any]:
+    return {"tokens": byte_fallback.read_pieces(ordinary), "byte_tokens": byte_fallback.read_byte_tokens(vocab)}
 
 
 def _check_model(model: dict[str, Any]) -> None:
@@ -113,64 +93,6 @@ def _check_model(model: dict[str, Any]) -> None:
             raise TokenizerError(f"model.{key} is {shown(model[key])}; only BPE without it is supported")
     if model.get("byte_fallback") and model.get("ignore_merges"):
         raise TokenizerError("model.ignore_merges is true; with byte_fallback, it is not supported")
-
-
-def _check_decoder(decoder: Any) -> None:
-    steps = _steps(decoder, "decoder", "decoders")
-    if [step["type"] for step in steps] != ["ByteLevel"]:
-        raise TokenizerError(f"decoder is {_names(steps)}; only ByteLevel is supported")
-
-
-def _parse_normalizer(normalizer: Any) -> str:
-    """The name of the normalizer, empty if there is none."""
-    steps = _steps(normalizer, "normalizer", "normalizers")
-    names = [step["type"] for step in steps]
-    if names not in ([], ["NFC"], ["Prepend"]):
-        raise TokenizerError(f"normalizer is {', '.join(names)}; only none, NFC or Prepend is supported")
-    if names == ["Prepend"] and steps[0].get("prepend") != " ":
-        raise TokenizerError(f"normalizer Prepend has {shown(steps[0].get('prepend'))}; only a space is supported")
-    return names[0] if names else ""
-
-
-def _parse_pre_tokenizer(pre_tokenizer: Any) -> tuple[str, bool]:
-    """The pattern, and whether a space is put before the text."""
-    steps = _steps(pre_tokenizer, "pre_tokenizer", "pretokenizers")
-    names = [step["type"] for step in steps]
-    if names not in (["ByteLevel"], ["Split", "ByteLevel"], ["Digits", "ByteLevel"]):
-        raise TokenizerError(
-            f"pre_tokenizer is {_names(steps)}; only ByteLevel, alone or after one Split or Digits, is supported"
-        )
-    cut, byte_level = steps[0], steps[-1]
-    prefix_space = bool(byte_level.get("add_prefix_space", True))
-    use_regex = bool(byte_level.get("use_regex", True))
-    if names == ["ByteLevel"]:
-        return (PATTERNS["gpt2"] if use_regex else WHOLE), prefix_space
-    if prefix_space:
-        raise TokenizerError(
-            f"pre_tokenizer.add_prefix_space is true after {names[0]}, where it puts a space before every pretoken; "
-            "it is supported for ByteLevel alone"
-        )
-    if use_regex != (names[0] == "Digits"):
-        raise TokenizerError(
-            f"pre_tokenizer is {_names(steps)} with use_regex {use_regex}; "
-            "only Split without it, or Digits with it, is supported"
-        )
-    return (_DIGITS[bool(cut.get("individual_digits"))] if use_regex else _parse_split(cut)), False
-
-
-def _parse_split(step: dict[str, Any]) -> str:
-    pattern = step.get("pattern")
-    if not isinstance(pattern, dict) or not isinstance(pattern.get("Regex"), str):
-        raise TokenizerError(f"pre_tokenizer Split has the pattern {shown(pattern)}; only a Regex is supported")
-    expression = read_expression(pattern["Regex"])
-    # "Removed" with invert keeps only the matches: the same, if everything is matched.
-    behavior, invert = step.get("behavior"), bool(step.get("invert"))
-    if behavior != "Isolated" and not (behavior == "Removed" and invert and is_named(expression)):
-        raise TokenizerError(
-            f"pre_tokenizer Split has behavior {shown(behavior)} and invert {invert}; only 'Isolated' is supported, "
-            f"and 'Removed' with invert for the patterns {', '.join(PATTERNS)}, which match every character"
-        )
-    return expression
 
 
 def _parse_added(entries: Any, vocab: Mapping[str, int]) -> tuple[AddedToken, ...]:
@@ -196,13 +118,15 @@ def _parse_added(entries: Any, vocab: Mapping[str, int]) -> tuple[AddedToken, ..
 
 def _parse_template(post_processor: Any, added_ids: set[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The ids that a TemplateProcessing puts before and after a text."""
-    steps = _steps(post_processor, "post_processor", "processors")
+    steps = steps_of(post_processor, "post_processor", "processors")
     # ByteLevel here only trims offsets.
     templates = [step for step in steps if step["type"] != "ByteLevel"]
     if not templates:
         return (), ()
     if len(templates) > 1 or templates[0]["type"] != "TemplateProcessing":
-        raise TokenizerError(f"post_processor is {_names(steps)}; only ByteLevel and TemplateProcessing are supported")
+        raise TokenizerError(
+            f"post_processor is {names_of(steps)}; only ByteLevel and TemplateProcessing are supported"
+        )
     before: list[int] = []
     after: list[int] = []
     ids = before
@@ -220,22 +144,6 @@ def _parse_template(post_processor: Any, added_ids: set[int]) -> tuple[tuple[int
                 f"post_processor TemplateProcessing uses the id {token_id}, which is not an added token"
             )
     return tuple(before), tuple(after)
-
-
-def _steps(component: Any, name: str, members: str) -> list[dict[str, Any]]:
-    """A component as the list of its steps: a Sequence is flattened, null is empty."""
-    if component is None:
-        return []
-    if isinstance(component, dict) and component.get("type") == "Sequence":
-        parts = component.get(members)
-        return [step for part in parts for step in _steps(part, name, members)] if isinstance(parts, list) else []
-    if not isinstance(component, dict) or not isinstance(component.get("type"), str):
-        raise TokenizerError(f"{name} must be an object with a type")
-    return [component]
-
-
-def _names(steps: list[dict[str, Any]]) -> str:
-    return ", ".join(step["type"] for step in steps) or "missing"
 
 
 def _without_model(content: dict[str, Any]) -> str:
@@ -276,7 +184,7 @@ def _to_hf(vocabulary: Vocabulary) -> dict[str, Any]:
             for token in vocabulary.added
         ],
         "post_processor": _post_processor(vocabulary),
-        **(byte_fallback.write_steps(vocabulary) if has_pieces else _byte_level_steps(vocabulary)),
+        **(byte_fallback.write_steps if has_pieces else byte_level.write_steps)(vocabulary),
         "model": {
             "type": "BPE",
             "dropout": None,
@@ -290,35 +198,6 @@ def _to_hf(vocabulary: Vocabulary) -> dict[str, Any]:
             "merges": [(texts[left], texts[right]) for left, right in vocabulary.merges],
         },
     }
-
-
-def _byte_level_steps(vocabulary: Vocabulary) -> dict[str, Any]:
-    return {
-        "normalizer": _normalizer(vocabulary),
-        "pre_tokenizer": _pre_tokenizer(vocabulary.pattern, prefix_space=vocabulary.prefix_space),
-        "decoder": _byte_level(use_regex=True),
-    }
-
-
-def _normalizer(vocabulary: Vocabulary) -> dict[str, Any] | None:
-    if vocabulary.nfc and vocabulary.prepended_space:
-        raise TokenizerError("tokenizer.json cannot hold NFC with a space before every text")
-    if vocabulary.prepended_space:
-        return {"type": "Prepend", "prepend": " "}
-    return {"type": "NFC"} if vocabulary.nfc else None
-
-
-def _pre_tokenizer(pattern: str, *, prefix_space: bool) -> dict[str, Any]:
-    if pattern in {PATTERNS["gpt2"], WHOLE}:
-        return _byte_level(use_regex=pattern != WHOLE, prefix_space=prefix_space)
-    if prefix_space:
-        raise TokenizerError(f"tokenizer.json cannot hold the pattern {pattern!r} with a space before the text")
-    cut = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
-    return {"type": "Sequence", "pretokenizers": [cut, _byte_level(use_regex=False)]}
-
-
-def _byte_level(*, use_regex: bool, prefix_space: bool = False) -> dict[str, Any]:
-    return {"type": "ByteLevel", "add_prefix_space": prefix_space, "trim_offsets": False, "use_regex": use_regex}
 
 
 def _post_processor(vocabulary: Vocabulary) -> dict[str, Any] | None:

@@ -15,7 +15,6 @@ from shared.bpe.training.corpus import (
     Errors,
     Source,
     Specials,
-    TextFile,
     Texts,
     changed,
     escaped_characters,
@@ -25,6 +24,7 @@ from shared.bpe.training.corpus import (
 )
 from shared.bpe.training.part_counts import CountElsewhere, PartCounts, count_part
 from shared.bpe.training.result import TrainingReport, TrainingResult
+from shared.bpe.training.text_file import TextFile
 from shared.bpe.training.train import train_bpe, train_bpe_from_sources
 
 __all__ = [

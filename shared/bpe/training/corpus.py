@@ -5,10 +5,7 @@ pretokens are those of the whole text.
 """
 
 import codecs
-import os
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
@@ -23,10 +20,9 @@ Bytes = NDArray[np.uint8]
 Errors = Literal["strict", "replace"]
 
 CHUNK_BYTES = 1 << 20
-_SEARCH_BYTES = 1 << 14  # searched for a boundary at once
-_MAX_CHARACTER_BYTES = 4
+SEARCH_BYTES = 1 << 14  # searched for a boundary at once
+MAX_CHARACTER_BYTES = 4
 UNLIMITED = 1 << 62
-_BUFFER_BYTES = 2 * CHUNK_BYTES  # memory that each thread reads into again and again
 _REPLACEMENT = "\ufffd".encode()
 
 
@@ -92,72 +88,6 @@ class Source(Protocol):
         """
 
 
-class Readable(Protocol):
-    """A file of some size, parts of which can be read."""
-
-    size: int
-
-    def read(self, begin: int, end: int) -> Bytes:
-        """Bytes `begin` to `end`."""
-
-
-class TextFile:
-    """A text file. Every thread reads its chunks into a buffer of its own.
-
-    A memory map would save the copy, but a truncated file or a failing disk would then kill the process.
-
-    Args:
-        path: The file.
-        chunk_bytes: The usual size of a chunk; one without a boundary is as long as it must be.
-    """
-
-    def __init__(self, path: Path, chunk_bytes: int = CHUNK_BYTES):
-        self.name = str(path)
-        self._path = path
-        self._chunk_bytes = chunk_bytes
-        self.size = path.stat().st_size
-        self.version: str | None = version_of(path)
-
-    def chunks(
-        self, specials: Specials, begin: int, longest: int = UNLIMITED, stop: int = UNLIMITED
-    ) -> Iterator[Chunk]:
-        """As in `Source`; up to `stop`, where a chunk must be able to end."""
-        file = _OpenFile(self._path)
-        stop = min(stop, file.size)
-        while begin < stop:
-            end = min(stop, self.next_boundary(file, begin + self._chunk_bytes, specials))
-            if end - begin > max(longest, self._chunk_bytes + _SEARCH_BYTES):
-                raise TooLongError(self.name, end - begin)
-            yield Chunk(begin, end - begin, partial(file.read, begin, end))
-            begin = end
-        file.check_unchanged()
-
-    def read(self, begin: int, end: int) -> bytes:
-        """Some bytes.
-
-        Raises:
-            SourceError: There are fewer by now.
-        """
-        return _OpenFile(self._path).read(begin, end).tobytes()
-
-    def boundary(self, begin: int, specials: Specials) -> int:
-        """The first offset at or behind `begin` where a chunk can end."""
-        return self.next_boundary(_OpenFile(self._path), begin, specials)
-
-    @staticmethod
-    def next_boundary(file: Readable, begin: int, specials: Specials) -> int:
-        """Of an open file, the first boundary at or behind `begin`, searched for a few bytes at a time."""
-        around = max(_MAX_CHARACTER_BYTES + 1, specials.max_bytes)
-        while begin < file.size:
-            start, end = max(0, begin - around), min(file.size, begin + _SEARCH_BYTES + around)
-            found = start + _next_boundary(file.read(start, end), begin - start, end - start, specials)
-            # What lies at the end of these bytes may go on behind them.
-            begin = end if end == file.size else end - around
-            if found <= begin:
-                return found
-        return file.size
-
-
 class Blocks:
     """Text that arrives as blocks of bytes, split anywhere: a stream, or a file that is decompressed on the fly.
 
@@ -191,11 +121,11 @@ class Blocks:
             pending += block[skip:]
             skip = max(0, skip - len(block))
             # Split only where neither a special token nor the look-ahead character can reach beyond what has arrived.
-            known = len(pending) - specials.max_bytes - _MAX_CHARACTER_BYTES
+            known = len(pending) - specials.max_bytes - MAX_CHARACTER_BYTES
             if known < wanted:
                 continue
-            end = _next_boundary(
-                np.frombuffer(pending, dtype=np.uint8), max(1, known - _SEARCH_BYTES), len(pending), specials
+            end = boundary_in(
+                np.frombuffer(pending, dtype=np.uint8), max(1, known - SEARCH_BYTES), len(pending), specials
             )
             if end > known:
                 if known > longest:
@@ -270,49 +200,8 @@ def version_of(path: Path) -> str:
     return f"{status.st_size} bytes, last written {status.st_mtime_ns}"
 
 
-def _next_boundary(data: Bytes, begin: int, end: int, specials: Specials) -> int:
+def boundary_in(data: Bytes, begin: int, end: int, specials: Specials) -> int:
+    """The first place from `begin` on where a chunk of UTF-8 can end, or else `end`."""
     if begin >= end:
         return end
     return int(boundaries.next_cut(data, begin, end, character_classes(), specials.arrays))
-
-
-class _OpenFile:
-    """A file that stays open as long as a chunk of it may be read."""
-
-    def __init__(self, path: Path):
-        self.name = str(path)
-        self._handle = os.open(path, os.O_RDONLY)
-        self.size, self._modified = self._stat()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_handle"):
-            os.close(self._handle)
-
-    def read(self, begin: int, end: int) -> Bytes:
-        """Bytes `begin` to `end`, in memory that the thread's next call overwrites."""
-        size = end - begin
-        if size > _BUFFER_BYTES:
-            data = np.empty(size, dtype=np.uint8)
-        else:
-            if not hasattr(_memory, "buffer"):
-                _memory.buffer = np.empty(_BUFFER_BYTES, dtype=np.uint8)
-            data = _memory.buffer[:size]
-        filled = 0
-        while filled < size:
-            count = os.preadv(self._handle, [data[filled:].data], begin + filled)
-            if not count:
-                raise changed(self.name)
-            filled += count
-        return data
-
-    def check_unchanged(self) -> None:
-        """Raise a SourceError if the file was modified since it was opened."""
-        if self._stat() != (self.size, self._modified):
-            raise changed(self.name)
-
-    def _stat(self) -> tuple[int, int]:
-        status = os.fstat(self._handle)
-        return status.st_size, status.st_mtime_ns
-
-
-_memory = threading.local()

@@ -29,14 +29,6 @@ class PretokenCounts:
         self._cuts = np.empty(_BATCH, dtype=np.int64)
         self._keys = np.empty(pretoken_counting.KEY_SIZE * _BATCH, dtype=np.uint64)
 
-    @classmethod
-    def from_mapping(cls, counts: Mapping[bytes, int]) -> "PretokenCounts":
-        """A table with these counts."""
-        table = cls()
-        for _ in table.add_mapping(counts):
-            pass  # without a limit it never fills
-        return table
-
     def add_mapping(self, counts: Mapping[bytes, int]) -> Iterator[int]:
         """Add counts; yields the length of a pretoken that exceeds `max_bytes`, until the caller has made room."""
         pretokens = [pretoken for pretoken in counts if pretoken]

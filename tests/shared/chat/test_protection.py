@@ -108,7 +108,7 @@ SPACES = [
 def test_conversations_of_a_sentencepiece_vocabulary(
     spaces: dict[str, bool], data_dir: Path, tmp_path: Path, renderer: Callable[..., ChatRenderer]
 ) -> None:
-    """TinyLlama's form of template: the ids of Hugging Face's tokenizers, wherever a space is put before text."""
+    """TinyLlama's form of template: the ids of Hugging Face's tokenizers, for each place of the space before text."""
     published = Tokenizer.from_files(data_dir / "models" / "stories260K" / "tok512.bin")
     tokenizer = Tokenizer(replace(published.vocabulary, **spaces))
     tokenizer.save(tmp_path)

@@ -2,6 +2,7 @@ import errno
 import fcntl
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,19 @@ def test_a_child_that_inherits_a_file_has_its_lock_too(tmp_path: Path) -> None:
         assert not lock(others.fileno(), holder="file")
         child.communicate()
         assert lock(others.fileno(), holder="file")
+
+
+def test_a_lock_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with path.open("w") as one, path.open("w") as other:
+        assert lock(one.fileno(), holder="file")
+        taken = threading.Event()
+        waiting = threading.Thread(target=lambda: lock(other.fileno(), holder="file", wait=True) and taken.set())
+        waiting.start()
+        assert not taken.wait(0.1)
+        fcntl.flock(one, fcntl.LOCK_UN)
+        assert taken.wait(60)
+        waiting.join()
 
 
 def test_a_lock_of_a_process_keeps_other_processes_out(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import json
 import random
 import signal
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from trainer.cluster.processes import LostProcessError, run_in_processes
 from trainer.console.progress import NewBar, progress
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
 from trainer.settings.clean import CleanSettings
+from trainer.text.batches import batches
 from trainer.text.sections import Section
 from trainer.text.utf8 import CorpusError
 
@@ -339,6 +341,6 @@ def test_many_records_are_not_gathered_in_memory(tmp_path: Path, monkeypatch: py
     cleaned = Corpus((path,), CleanSettings(), 1)
     examine(cleaned, [Section(0)], tmp_path / "one")
     monkeypatch.setattr(examination_module, "_BATCH_CHARACTERS", 1000)
-    assert [len(batch) for batch in examination_module._batches(iter([("", "place")] * 50))] == [16, 16, 16, 2]
+    assert [len(batch) for batch in batches([("", "place")] * 50, 1000, itemgetter(0))] == [16, 16, 16, 2]
     assert examine(cleaned, [Section(0)], tmp_path / "two") == 99
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()

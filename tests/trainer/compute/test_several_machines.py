@@ -58,8 +58,8 @@ def weights(folder: Path) -> dict[str, Any]:
 def test_a_machine_that_is_killed_comes_back(
     token_folder: Path, tmp_path: Path, parallel: str, s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Data and checkpoints are in the object store alone. The run ends with the bits of one that nothing befell."""
-    monkeypatch.setenv("OWNLM_CACHE", str(tmp_path / "cache"))
+    """Data and checkpoints are in the object store alone. The weights are those of an uninterrupted run to the bit."""
+    monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path / "cache"))
     fsspec.filesystem("s3").put(str(token_folder), f"{s3}/{parallel}/tokens", recursive=True)
     options = f"--data {s3}/{parallel}/tokens --max-steps {STEPS} --checkpoint-interval 20 --parallel {parallel}"
     alone = train(f"{options} --output {tmp_path / 'alone'}", "--nproc-per-node 2", tmp_path / "alone.log")

@@ -275,7 +275,7 @@ def test_passwords_are_not_shown(tmp_path: Path) -> None:
 
 
 def test_names_that_lead_out_of_a_folder_are_left_out() -> None:
-    """Whoever may write to a store may not write to this machine: S3 takes ../ in names as any other."""
+    """Write access to a store must not give write access to this machine: S3 allows ../ in names."""
 
     class Store:
         def find(self, folder: str, detail: bool) -> dict[str, dict[str, int]]:

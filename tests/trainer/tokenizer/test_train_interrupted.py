@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shared.bpe import TokenizerError
-from shared.bpe.training.corpus import TextFile
+from shared.bpe.training import TextFile
 from shared.bpe.training.memory import MemoryBudget
 from trainer.errors import InterruptedRunError, TrainerError
 from trainer.settings.vocab import VocabSettings

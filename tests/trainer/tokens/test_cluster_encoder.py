@@ -37,7 +37,7 @@ def test_an_attempt_that_fails_leaves_the_shards_of_another(job: EncodingJob, tm
     assert len(record.all_shards) == 3
     with pytest.raises(StorageError):
         _encode(_Common(job, FullFolder(tmp_path / "out"), tmp_path / "scratch"), (0, 0))
-    assert output.are_whole(record.all_shards)
+    assert output.are_intact(record.all_shards)
     assert not list((tmp_path / "scratch").iterdir())
     (tmp_path / "out" / "train-00001.bin").touch()  # of another part
     output.remove_parts(1)

@@ -299,7 +299,7 @@ def test_real_stories_round_trip(tmp_path: Path, data_dir: Path, tokenizer: Toke
 
 
 def test_a_tokenizer_that_puts_a_space_before_a_text(tmp_path: Path, data_dir: Path) -> None:
-    """SentencePiece's: each document gets one space, wherever a long text is cut for the threads."""
+    """SentencePiece's: each document gets one space, although a long text is cut for the threads."""
     pieces = Tokenizer.from_files(data_dir / "models" / "stories260K" / "tok512.bin")
     [story, *others] = (data_dir / "tinystories_valid.txt").read_text("utf-8")[:120_000].split(END)[:40]
     (tmp_path / "text.txt").write_text(story * 60 + "</s>" + "</s>".join(others), encoding="utf-8")

@@ -70,7 +70,7 @@ def test_from_and_to_an_object_store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A cluster without a shared disk: the nodes read text from the store, and write shards there."""
-    monkeypatch.setenv("OWNLM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path / "cache"))
     store = fsspec.filesystem("s3")
     store.put([str(path) for path in paths], f"{s3}/{tmp_path.name}/texts/")
     names = [Path(f"{s3}/{tmp_path.name}/texts/{path.name}") for path in paths]

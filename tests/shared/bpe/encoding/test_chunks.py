@@ -55,7 +55,7 @@ def test_every_cut_is_safe_whatever_follows(
     pattern, matcher = PATTERNS[named_pattern], AddedTokenMatcher(added)
     whole = cut(text, pattern, matcher, nfc=nfc)
     seen = data.draw(st.integers(0, len(text)))
-    place = Chunker(pattern, matcher, nfc=nfc).last_boundary(text[:seen])
+    place = Chunker(pattern, matcher, nfc=nfc).last_boundary(text[:seen])[0]
     apart = cut(text[:place], pattern, matcher, nfc=nfc) + cut(text[place:], pattern, matcher, nfc=nfc)
     assert apart == whole
 

@@ -244,7 +244,7 @@ def test_damaged_vocabularies_are_refused(trained: dict[str, Any], tmp_path: Pat
     refuse("half of a UTF-16 pair", vocab={**vocab, "\ud800": 9999})
     refuse("ids up to 2064381", vocab={**vocab, "zz": (1 << 21) - 3})
     byte_merge = {"vocab": {**vocab, "<0x0A>a": 9999}, "merges": [*trained["model"]["merges"], ["<0x0A>", "a"]]}
-    refuse("joins the ids 13 and .*, of which one is no ordinary token", **byte_merge)
+    refuse("joins the ids 13 and .*, of which one is not an ordinary token", **byte_merge)
 
 
 @pytest.mark.parametrize("form", FORMS)

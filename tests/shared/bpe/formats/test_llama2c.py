@@ -148,7 +148,7 @@ def test_damaged_files_are_refused(refuse: Refuse, tmp_path: Path) -> None:
         refuse(path, "t.bin")
     path.write_bytes(whole[:21] + struct.pack("<I", 1 << 31) + whole[25:])
     refuse(path, "piece 1 claims 2147483648 bytes")
-    refuse(write(path, ["a", "a"]), "the piece 'a' is there twice")
+    refuse(write(path, ["a", "a"]), "the piece 'a' occurs twice")
     refuse(write(path, ["a"], control=[*CONTROL[:5], b"<0xFF>", *CONTROL[6:]]), "piece 5 is '<0xFF>', not '<0x02>'")
     refuse(tmp_path / "none", "cannot be read")
 
@@ -165,5 +165,5 @@ def test_scores_that_are_no_numbers(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-10:-6] = struct.pack("<f", float("nan"))  # before the length and the two bytes of the last piece
     path.write_bytes(data)
-    with pytest.raises(TokenizerError, match=r"tokenizer\.bin: the score of the piece .* is no number"):
+    with pytest.raises(TokenizerError, match=r"tokenizer\.bin: the score of the piece .* is not a number"):
         Tokenizer.from_files(path)

@@ -1,4 +1,4 @@
-"""Ranks of pairs and scores of pieces: both merge every short text alike, or are refused."""
+"""Ranks of pairs and scores of pieces: both give the same merges for every short text, or are refused."""
 
 import itertools
 import random

@@ -61,7 +61,7 @@ def test_a_model_is_opened(tmp_path: Path) -> None:
         ({"normalizer": b""}, "it removes repeated spaces"),
         ({"normalizer": NORMALIZER + b"\x18\x00"}, "it puts no space before a text"),
         ({"normalizer": NORMALIZER + b"\x28\x00"}, "it does not mark spaces"),
-        ({"pieces": ["a", "a"]}, "the piece 'a' is there twice"),
+        ({"pieces": ["a", "a"]}, "the piece 'a' occurs twice"),
     ],
 )
 def test_what_would_give_other_ids_is_refused(change: dict[str, bytes], message: str, tmp_path: Path) -> None:

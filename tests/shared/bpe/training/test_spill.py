@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from shared.bpe import TokenizerError
-from shared.bpe.training.pretoken_counts import PretokenCounts
 from shared.bpe.training.spill import SpilledRuns
+from tests.shared.bpe.training.counted import counted
 
 COUNTS = {b"%d" % (n * 2654435761 % 2**40) * (1 + n % 2): n % 7 + 1 for n in range(300_000)}
 
@@ -15,7 +15,7 @@ COUNTS = {b"%d" % (n * 2654435761 % 2**40) * (1 + n % 2): n % 7 + 1 for n in ran
 @pytest.mark.parametrize("number", [1, 4, 1000])
 def test_runs_are_joined_exactly_and_without_crowding(tmp_path: Path, number: int) -> None:
     runs = SpilledRuns(tmp_path)
-    table = PretokenCounts.from_mapping(COUNTS)
+    table = counted(COUNTS)
     runs.write(table, 0)
     runs.write(table, 1)
     start = time.process_time()
@@ -30,7 +30,7 @@ def test_runs_are_joined_exactly_and_without_crowding(tmp_path: Path, number: in
 
 def test_a_run_that_is_cut_off_is_named(tmp_path: Path) -> None:
     runs = SpilledRuns(tmp_path)
-    runs.write(PretokenCounts.from_mapping({b"a": 1, b"longer than sixteen bytes": 2}), 0)
+    runs.write(counted({b"a": 1, b"longer than sixteen bytes": 2}), 0)
     (path,) = runs.paths
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(TokenizerError, match=f"{path} is truncated"):

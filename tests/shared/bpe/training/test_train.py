@@ -15,8 +15,8 @@ from shared.bpe.byte_alphabet import to_printable
 from shared.bpe.encoding.added_tokens import AddedTokenMatcher
 from shared.bpe.encoding.chunks import Chunker
 from shared.bpe.training.merges import MergeTrainer, TrainedMerges
-from shared.bpe.training.pretoken_counts import PretokenCounts
 from shared.bpe.training.pretokenizers import count_pretokens
+from tests.shared.bpe.training.counted import counted
 
 END = "<|endoftext|>"
 
@@ -54,7 +54,7 @@ def train_slowly(counts: Mapping[bytes, int], num_merges: int) -> Trained:
 
 
 def learn_merges(counts: Mapping[bytes, int], num_merges: int, threads: int = 1) -> TrainedMerges:
-    table = PretokenCounts.from_mapping(counts)
+    table = counted(counts)
     return MergeTrainer(lambda: iter([table]), num_merges, threads=threads).train()
 
 

@@ -14,8 +14,8 @@ from shared.bpe.training import Blocks, Chunk, Source, Specials, TextFile, memor
 from shared.bpe.training import train as training_module
 from shared.bpe.training.memory import MemoryBudget
 from shared.bpe.training.merges import MergeTrainer, TrainedMerges
-from shared.bpe.training.pretoken_counts import PretokenCounts
 from shared.bpe.training.pretokenizers import count_pretokens
+from tests.shared.bpe.training.counted import counted
 
 END = "<|endoftext|>"
 MIB = 1 << 20
@@ -41,7 +41,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def learn_merges(counts: Mapping[bytes, int], num_merges: int) -> TrainedMerges:
-    table = PretokenCounts.from_mapping(counts)
+    table = counted(counts)
     return MergeTrainer(lambda: iter([table]), num_merges).train()
 
 
@@ -249,7 +249,7 @@ def test_tables_hold_what_was_put_into_them() -> None:
             for _ in range(60_000)
         }
     )
-    table = PretokenCounts.from_mapping(counts)
+    table = counted(counts)
     assert dict(table.items()) == counts
     table.add(Pretokens(*(array.copy() for array in table.pretokens)))
     assert dict(table.items()) == {word: 2 * count for word, count in counts.items()}

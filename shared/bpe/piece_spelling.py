@@ -1,12 +1,10 @@
 """How SentencePiece spells tokens: a space as U+2581, and the token of a byte as `<0x0A>`."""
 
-import re
-
 from shared.bpe.errors import TokenizerError
 
 SPACE_MARK = "\u2581"
-BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
-BYTE_PIECES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+BYTE_PIECES = {f"<0x{byte:02X}>": byte for byte in range(256)}
+"""The bytes by the spelling of their tokens, in order."""
 
 
 def to_piece(token: bytes) -> str:
@@ -27,4 +25,4 @@ def from_piece(piece: str) -> bytes:
     try:
         return piece.replace(SPACE_MARK, " ").encode()
     except UnicodeEncodeError:
-        raise TokenizerError(f"{piece!r} holds half of a UTF-16 pair, which is no character") from None
+        raise TokenizerError(f"{piece!r} holds half of a UTF-16 pair, which is not a character") from None

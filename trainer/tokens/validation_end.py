@@ -1,4 +1,4 @@
-"""Holding out the end of a text where no document is for validation, since there are few."""
+"""Moving the end of a text to the validation split, where the text has too few documents to hold out whole ones."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ import numpy as np
 from trainer.tokens.assembly import manifest_of
 from trainer.tokens.job import EncodingJob
 from trainer.tokens.manifest import Manifest, Shard
-from trainer.tokens.shard_writer import ShardWriter, Target
+from trainer.tokens.shard_writer import ShardWriter, Target, remove_shards
 from trainer.tokens.splitting import place_to_cut
 from trainer.tokens.token_file import Ids, TokenFile
 
@@ -39,7 +39,7 @@ def hold_out_end(job: EncodingJob, manifests: Mapping[str, Manifest], target: Ta
         moved = _written(ShardWriter(target, f"{val_name}-00000"), ids, place, len(ids))
     new = {train_name: [*train.shards[:first], *kept], val_name: moved}
     files = {shard.file for shards in new.values() for shard in shards}
-    target.remove([shard for shard in old if shard.file not in files])
+    remove_shards(target.folder, [shard for shard in old if shard.file not in files])
     made = {name: manifest_of(job, shards, train.sources, train.parts) for name, shards in new.items()}
     return {name: replace(manifest, end_is_held_out=True) for name, manifest in made.items()}
 

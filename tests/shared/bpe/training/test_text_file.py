@@ -1,4 +1,4 @@
-"""Files in chunks: the same whatever is read at once, and no crash where the file is written to meanwhile."""
+"""Files in chunks: the same for any size of reads, and no crash where the file is written to meanwhile."""
 
 import os
 import random
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shared.bpe import SourceError
-from shared.bpe.training import Specials, TextFile, corpus
+from shared.bpe.training import Specials, TextFile, text_file
 
 
 @pytest.mark.parametrize("specials", [[], [b"<|endoftext|>"], [b"ab cd ef gh", b"d"]])
@@ -19,7 +19,7 @@ def test_chunks_do_not_depend_on_what_is_searched_at_once(
     path = tmp_path / "text.txt"
     path.write_bytes("".join(random.Random(3).choices(parts, k=2_000)).encode())
     whole = [chunk.end for chunk in TextFile(path, 10).chunks(Specials(specials), 0)]
-    monkeypatch.setattr(corpus, "_SEARCH_BYTES", searched)
+    monkeypatch.setattr(text_file, "SEARCH_BYTES", searched)
     chunks = list(TextFile(path, 10).chunks(Specials(specials), 0))
     assert [chunk.end for chunk in chunks] == whole
     assert len(whole) > 100
