@@ -2,13 +2,15 @@
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trainer.storage.folder import Folder, LocalFolder, StorageError
 from trainer.storage.remote import filesystem_of, local_path, store_errors, url_of
 
 _BLOCK_BYTES = 8 << 20
+_REQUESTS = 16
 
 
 def open_folder(path: Path) -> Folder:
@@ -84,12 +86,16 @@ class RemoteFolder:
             self._store.put_file(str(file), self._key(name))
         file.unlink()
 
+    def rename(self, name: str, to: str) -> None:
+        """As in `Folder`: the store copies it, and deletes the old one."""
+        with self._errors(to, "written"):
+            self._store.cp_file(self._key(name), self._key(to))
+            self._remove(name)
+
     def remove(self, name: str) -> None:
         """As in `Folder`."""
         with self._errors(name, "deleted"):
-            self._store.invalidate_cache()
-            if self._store.exists(self._key(name)):
-                self._store.rm_file(self._key(name))
+            self._remove(name)
 
     @contextmanager
     def scratch(self, below: str) -> Iterator[Path]:  # noqa: ARG002 - nothing of it is in the store
@@ -97,14 +103,27 @@ class RemoteFolder:
         with tempfile.TemporaryDirectory(prefix="ownlm-") as path:
             yield Path(path)
 
+    def fetch(self, below: str, names: Sequence[str], scratch: Path) -> None:
+        """As in `Folder`: several at a time."""
+
+        def get(name: str) -> None:
+            there = f"{below}/{name}" if below else name
+            with self._errors(there, "read"):
+                self._store.get_file(self._key(there), str(scratch / name))
+
+        with ThreadPoolExecutor(_REQUESTS) as pool:
+            list(pool.map(get, names))
+
     @contextmanager
     def local(self, names: Sequence[str]) -> Iterator[Path]:
         """As in `Folder`: copies of them."""
         with tempfile.TemporaryDirectory(prefix="ownlm-") as path:
-            for name in names:
-                with self._errors(name, "read"):
-                    self._store.get_file(self._key(name), str(Path(path, name)))
+            self.fetch("", names, Path(path))
             yield Path(path)
+
+    def _remove(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            self._store.rm_file(self._key(name))
 
     def _key(self, name: str) -> str:
         return f"{self._name}/{name}" if name else self._name

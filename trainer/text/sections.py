@@ -29,6 +29,10 @@ class Section(NamedTuple):
         """Whether the input ends with it."""
         return self.end is None
 
+    def label(self, name: str) -> str:
+        """How messages call it, given the name of its input."""
+        return f"{name} from byte {self.begin:,}" if self.begin else name
+
 
 class TextSection:
     """A section of a text file, as a `Source`.
@@ -51,9 +55,8 @@ class TextSection:
         return self._text.chunks(specials, max(begin, self._begin), longest, self._end)
 
 
-def open_section(section: Section, inputs: Sequence[Input]) -> Input:
-    """What a section reads."""
-    given = inputs[section.source]
+def open_section(section: Section, given: Input) -> Input:
+    """What a section of an input reads."""
     if section == Section(section.source):
         return given
     assert isinstance(given.content, TextFile)

@@ -79,7 +79,7 @@ def open_inputs(named: Sequence[Path], *, text_field: str) -> list[Input]:
     """
     if not named:
         raise UsageError("no text files are given; name at least one file, a directory, or - for standard input")
-    return [_open(path, text_field) for given in named for path in expand(given)]
+    return [open_input(path, text_field=text_field) for given in named for path in expand(given)]
 
 
 def open_records(named: Sequence[Path], columns: Sequence[str]) -> list[Input]:
@@ -208,7 +208,8 @@ def _is_plain(path: Path) -> bool:
     return path.suffix.lower() not in _COMPRESSED_SUFFIXES | _RECORD_SUFFIXES
 
 
-def _open(path: Path, text_field: str) -> Input:
+def open_input(path: Path, *, text_field: str) -> Input:
+    """As `open_inputs`, of a file that `expand` has found."""
     if path in STANDARD_INPUT:
         return Input(path, Blocks("standard input", lambda: blocks(sys.stdin.buffer)), is_plain=True)
     if not _is_file(path):
