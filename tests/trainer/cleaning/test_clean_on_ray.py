@@ -107,7 +107,7 @@ def test_a_node_that_is_killed_and_a_run_that_is_stopped_change_nothing(
     passes: list[str] = []
     kill = once("examining", 2, threading.Thread(target=ray_nodes.remove_node, args=(node, False)).start)
     clean(texts, tmp_path / "two", lambda name: (passes.append(name), kill(name)), ray=ray_nodes.address)
-    assert passes.count("examining") == whole.count("examining") - 4
+    assert passes.count("examining") <= whole.count("examining") - 4
     assert files_in(tmp_path / "two") == files_in(tmp_path / "one")
 
 
