@@ -1,7 +1,7 @@
 """The pages of docs/ and the examples in them, and how a page's commands are run.
 
 A comment on the line before an example says what is different about it:
-`<!-- test: skip, REASON -->` does not run it, `<!-- test: needs PACKAGE -->` only where it is installed, as all of several are (`needs ONE, OTHER`),
+`<!-- test: skip, REASON -->` does not run it, `<!-- test: needs PACKAGE, OTHER -->` only where they are installed,
 `<!-- test: background -->` starts a service that the next examples call,
 `<!-- test: output -->` (a `text` block) demands its lines in what the example before it printed.
 A Python example that begins with `# NAME.py` is written to that file; any other is run. A command in a cell of a table

@@ -14,6 +14,7 @@ from trainer.errors import TrainerError, UsageError
 from trainer.settings.clean import CleanSettings
 from trainer.storage.remote import shown
 from trainer.text.documents import whole_documents
+from trainer.text.formats import stretch_name
 from trainer.text.memory import EncodingMemory
 from trainer.text.sections import Section, divide, open_section
 from trainer.text.sizes import size_of
@@ -46,14 +47,13 @@ Part = tuple[Piece, ...]
 def divide_inputs(inputs: Sequence[Input], settings: CleanSettings, part_bytes: int) -> list[Part]:
     """The parts of a corpus; see `divide`."""
     parts = divide(inputs, settings.document_separator, part_bytes, at_any_pretoken=False)
-    return [tuple(_piece(inputs[section.source], section) for section in part) for part in parts]
+    sizes = [given.content.size if isinstance(given.content, TextFile) else size_of(given.path) for given in inputs]
+    return [tuple(_piece(inputs[section.source], section, sizes[section.source]) for section in part) for part in parts]
 
 
-def _piece(given: Input, section: Section) -> Piece:
-    content = given.content
-    whole = content.size if isinstance(content, TextFile) else size_of(given.path)
-    end = whole if section.end is None else section.end
-    return Piece(given.path, content.version, section._replace(source=0), end - section.begin)
+def _piece(given: Input, section: Section, size: int) -> Piece:
+    end = size if section.end is None else section.end
+    return Piece(given.path, given.content.version, section._replace(source=0), end - section.begin)
 
 
 def tools_of(settings: CleanSettings) -> dict[str, str]:
@@ -122,7 +122,7 @@ class Corpus:
                     f"{piece.version} then, {given.content.version} now"
                 )
             given = open_section(piece.section, given)
-            name = piece.section.label(shown(piece.path))
+            name = stretch_name(piece.path, piece.section.begin)
             texts = whole_documents(given, self.settings.document_separator, self.settings.errors, _UNLIMITED, memory)
             for number, text in enumerate(texts, start=1):
                 yield text, f"{name}, document {number:,}"

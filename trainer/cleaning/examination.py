@@ -104,7 +104,7 @@ def examine(corpus: Corpus, part: Part, path: Path) -> int:
     count = 0
     header = _header(count, names)
     with ExitStack() as stack:
-        # A file of records is one part, however many they are: columns grow on the disk.
+        # A compressed file is one part, however many documents it has: columns grow on the disk.
         files: list[BinaryIO] = [
             stack.enter_context(tempfile.TemporaryFile(dir=path.parent))
             for _ in range(3 if banding is None else 3 + banding.bands + 1)

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 import trainer.cleaning.clean as clean_module
 import trainer.cleaning.duplicates as duplicates_module
@@ -84,6 +86,18 @@ class TestEqualDocuments:
             file.write("".join(json.dumps({"text": text}) + "\n" for text in ["two", "é\n", SEPARATOR]))
         clean(corpus(tmp_path / "a.txt", ["one", "two"]), tmp_path / "b.jsonl.gz")
         assert texts_in(tmp_path / "out") == ["one", "two", "é\n", SEPARATOR]
+
+    @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+    def test_files_of_records_are_divided(self, clean: Clean, tmp_path: Path, name: str) -> None:
+        texts = [f"document {n}" for n in [*range(70), *range(30)]]
+        (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "a.parquet", row_group_size=10)
+        clean(tmp_path / name, part_bytes=200)
+        parts = [path.read_bytes() for path in sorted((tmp_path / "out").glob("*.jsonl"))]
+        clean(tmp_path / name, output=tmp_path / "one")
+        assert len(parts) > 3
+        assert b"".join(parts) == (tmp_path / "one" / "part-00000.jsonl").read_bytes()
+        assert texts_in(tmp_path / "one") == texts[:70]
 
     def test_bytes_that_are_no_utf8(self, clean: Clean, tmp_path: Path) -> None:
         (tmp_path / "a.txt").write_bytes(b"good<|endoftext|>b\xffd")
@@ -340,7 +354,7 @@ def test_addresses(clean: Clean, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_many_records_are_not_gathered_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of records is one part; empty ones count too."""
+    """A compressed file is one part; empty ones count too."""
     pytest.importorskip("rensa")
     path = corpus(tmp_path / "a.txt", [f"document {n}" for n in range(99)])
     cleaned = Corpus(CleanSettings(), {})
