@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import fsspec
 import pyarrow
@@ -240,6 +241,18 @@ def test_a_local_address_is_verified_too(token_folder: Path, tmp_path: Path) -> 
     (copy / "train-00000.bin").write_bytes(data)
     with pytest.raises(TokenFileError, match="is not what was written"):
         open_training_data(Path(f"file://{copy}"))
+
+
+def test_copies_that_have_no_room_are_not_begun(
+    token_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path / "cache"))
+    folder = Path(f"memory://bucket/{tmp_path.name}/tokens")
+    upload(token_folder, folder)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
+    with pytest.raises(StorageError, match=r"has 0\.0 GB free; delete copies .*cache.objects, or .*OWNLM_CACHE_DIR"):
+        open_training_data(folder)
+    assert not [*(tmp_path / "cache").rglob("*.bin")]
 
 
 def test_show_reads_the_copies(
