@@ -59,14 +59,15 @@ class CleanOutput:
             )
         with self.folder.scratch(STATE) as scratch:
             state = self.folder.names(STATE)
-            if overwrite:
-                self.folder.remove(REPORT)
-                _for_all(self.folder.remove, [*parts, *(f"{STATE}/{name}" for name in state)])
-            elif state and (found := self._other()):
+            if not overwrite and state and (found := self._other()):
                 raise TrainerError(
                     f"{self.folder.path(STATE)} is what an interrupted run of other inputs or settings left ({found}); "
                     "run the same command to continue it, or start again with --overwrite"
                 )
+            self.folder.claim(STATE)
+            if overwrite:
+                self.folder.remove(REPORT)
+                _for_all(self.folder.remove, [*parts, *(f"{STATE}/{name}" for name in state)])
             self.folder.write(f"{STATE}/{_IDENTITY}", to_json(self.identity).encode())
             yield scratch
 

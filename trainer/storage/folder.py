@@ -54,6 +54,12 @@ class Folder(Protocol):
     def scratch(self, below: str) -> AbstractContextManager[Path]:
         """A local folder for files that are not complete."""
 
+    def claim(self, name: str) -> None:
+        """Within `scratch`: take the work of a name over from another run that writes here, if a lock did not stop it.
+
+        From then on all that changes something raises a StorageError once another run has claimed the name.
+        """
+
     def fetch(self, below: str, names: Sequence[str], scratch: Path) -> None:
         """Copy files of a folder below this one to its scratch; those of a folder on a disk are there."""
 
@@ -146,6 +152,9 @@ class LocalFolder:
             for each in [path, *made]:
                 with suppress(OSError):  # not empty, or removed already
                     each.rmdir()
+
+    def claim(self, name: str) -> None:
+        """As in `Folder`: `scratch` has a lock."""
 
     def fetch(self, below: str, names: Sequence[str], scratch: Path) -> None:
         """As in `Folder`: nothing to do."""

@@ -192,3 +192,16 @@ def test_nothing_stays(store: Callable[[str], Path], text: Path) -> None:
     with pytest.raises(TrainerError, match="no document stays"):
         clean([text], store("out"))
     assert not contents(store("out"))
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_of_two_runs_the_later_one_continues(store: Callable[[str], Path], text: Path, overwrite: bool) -> None:
+    clean([text], store("whole"))
+
+    def begin_another(name: str) -> None:
+        if name == "examining" and REPORT not in contents(store("out")):
+            clean([text], store("out"), overwrite=overwrite)
+
+    with pytest.raises(StorageError, match=r"another run has begun to write to .*/out since: this one ends"):
+        clean([text], store("out"), begin_another)
+    assert contents(store("out")) == contents(store("whole"))
