@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.storage.folder import Folder, LocalFolder, StorageError
+from trainer.storage.folder import Folder, LocalFolder, StorageError, full_disk_errors
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,19 @@ class TaskOutput:
         """A folder of this attempt alone: another may still run on a node that was thought to be lost.
 
         That of a process that was killed is removed with `LocalFolder.scratch`.
+
+        Raises:
+            StorageError: The disk is full.
         """
         if self.scratch is None:
-            with tempfile.TemporaryDirectory(prefix="ownlm-") as path:
+            with tempfile.TemporaryDirectory(prefix="ownlm-") as path, full_disk_errors(Path(path)):
                 yield Path(path)
             return
         folder = self.scratch / f"task-{uuid.uuid4().hex}"
-        folder.mkdir(parents=True)
         try:
-            yield folder
+            with full_disk_errors(folder):
+                folder.mkdir(parents=True)
+                yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

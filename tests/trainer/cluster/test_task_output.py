@@ -34,3 +34,11 @@ def test_what_another_node_has_written_elsewhere_is_missed(tmp_path: Path) -> No
     shutil.rmtree(tmp_path / "out")
     with pytest.raises(StorageError, match="name an --output that all nodes share, or one in an object store"):
         output.check_visible("a")
+
+
+@pytest.mark.parametrize("scratch", [None, "scratch"])
+def test_a_full_disk_is_named(tmp_path: Path, scratch: str | None) -> None:
+    output = TaskOutput(LocalFolder(tmp_path), None if scratch is None else tmp_path / scratch)
+    with pytest.raises(StorageError, match=r"the disk of .*/\S+ is full: free some space"), output.attempt() as folder:
+        raise OSError(28, "No space left on device")
+    assert not folder.exists()
