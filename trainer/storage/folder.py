@@ -186,8 +186,8 @@ def full_disk_errors(scratch: Path) -> Iterator[None]:
         if error.errno != errno.ENOSPC:
             raise
         raise StorageError(
-            f"the disk of {scratch} is full: free some space; what goes to an object store, or comes from one, is in the "
-            "folder that TMPDIR names"
+            f"the disk of {scratch} is full: free some space; what goes to an object store, or comes from one, is "
+            "first where TMPDIR says"
         ) from None
 
 
