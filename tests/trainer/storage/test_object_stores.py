@@ -153,6 +153,22 @@ def test_an_interrupted_run_continues_in_the_store(store: Callable[[str], Path],
         encode_files(inputs, tokenizer, store("out"), EncodeSettings())
 
 
+def test_of_two_runs_the_later_one_continues(store: Callable[[str], Path], texts: Path) -> None:
+    tokenizer = Tokenizer.from_vocab({bytes([byte]): byte for byte in range(256)}, [], [END])
+    options = EncodeSettings(shard_tokens=5000)
+    encode_files([texts / "a.txt"], tokenizer, store("whole"), options)
+    calls: list[int] = []
+
+    def begin_another(_: int) -> None:
+        calls.append(_)
+        if len(calls) == 3:
+            encode_files([texts / "a.txt"], tokenizer, store("out"), options)
+
+    with pytest.raises(StorageError, match=r"another run has begun to write to .*/out since: this one ends"):
+        encode_files([texts / "a.txt"], tokenizer, store("out"), options, progress=begin_another)
+    assert contents(store("out")) == contents(store("whole"))
+
+
 def test_what_is_missing_is_named(store: Callable[[str], Path], tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"://bucket/.*/nothing\.txt cannot be read: there is no such file"):
         encode_files([store("nothing.txt")], _bytes(), tmp_path)
