@@ -23,6 +23,7 @@ from shared.bpe.formats.tokenizer_config import read_roles, to_config
 from shared.bpe.vocabulary import AddedToken, Vocabulary
 from shared.system.errors import shown
 from shared.system.files import to_json
+from shared.system.garbage import collection_paused
 
 _FLAGS = ("special", "lstrip", "rstrip", "normalized")
 
@@ -41,6 +42,7 @@ def read(path: Path) -> Vocabulary:
         raise TokenizerError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
 
 
+@collection_paused()
 def files(vocabulary: Vocabulary) -> dict[str, str]:
     """What tokenizer.json and tokenizer_config.json contain, by their names."""
     return {"tokenizer.json": to_json(_to_hf(vocabulary)), "tokenizer_config.json": to_json(to_config(vocabulary))}
