@@ -95,14 +95,8 @@ class EncodingJob:
 
     def target(self, folder: Folder, scratch: Path) -> Target:
         """Where its shards go."""
-        return Target.of(
-            folder,
-            scratch,
-            self.tokenizer,
-            self.end_of_text_id,
-            self.settings.shard_tokens,
-            has_mask=self.template is not None,
-        )
+        has_mask = self.template is not None
+        return Target(folder, scratch, self.tokenizer, self.end_of_text_id, self.settings.shard_tokens, has_mask)
 
     def writer(self, number: int, target: Target, first_document: int, stage: Stage = no_stage) -> PartWriter:
         """The writer that takes the chunks of a part."""
