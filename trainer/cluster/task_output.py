@@ -1,6 +1,7 @@
 """Where the tasks of a job write: a folder that all nodes reach, and room for what is not complete."""
 
 import shutil
+import socket
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.storage.folder import Folder, LocalFolder, StorageError, full_disk_errors
+
+_ADVICE = "name an --output on a disk that all nodes share, or in an object store"
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class TaskOutput:
         That of a process that was killed is removed with `LocalFolder.scratch`.
 
         Raises:
-            StorageError: The disk is full.
+            StorageError: The disk is full, or not one that all nodes share.
         """
         if self.scratch is None:
             with tempfile.TemporaryDirectory(prefix="ownlm-") as path, full_disk_errors(Path(path)):
@@ -44,15 +47,18 @@ class TaskOutput:
         folder = self.scratch / f"task-{uuid.uuid4().hex}"
         try:
             with full_disk_errors(folder):
-                folder.mkdir(parents=True)
+                self._make(folder)
                 yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
+    def _make(self, folder: Path) -> None:
+        try:
+            folder.mkdir()
+        except FileNotFoundError:
+            raise StorageError(f"{folder.parent} is not on the node {socket.gethostname()}: {_ADVICE}") from None
+
     def check_visible(self, name: str) -> None:
         """Raise a StorageError if a file that a task has written is not here."""
         if not self.folder.exists(name):
-            raise StorageError(
-                f"{self.folder.path(name)} was written by another node and is not here: name an --output that all "
-                "nodes share, or one in an object store"
-            )
+            raise StorageError(f"{self.folder.path(name)} was written by another node and is not here: {_ADVICE}")
