@@ -344,13 +344,13 @@ class Tokenizer:
         special = frozenset(self.special_tokens.values())
         return any(token_id not in special for token_id in ids)
 
-    def token_bytes(self, id: int) -> bytes:  # noqa: A002  # the name that the whole interface uses
-        """The bytes of one id.
+    def token_bytes(self, id: int, *, skip_special_tokens: bool = False) -> bytes:  # noqa: A002  # the name that the whole interface uses
+        """The bytes of one id; none of a special token that is skipped.
 
         Raises:
             TokenizerError: It is not in the vocabulary.
         """
-        return self._token_bytes.of(id)
+        return self._token_bytes.of(id, skip_control=skip_special_tokens)
 
     def merge_tree(self, id: int) -> list[TreeNode]:  # noqa: A002  # as above
         """How merges make the token of an id from its bytes, or with byte fallback from its characters.

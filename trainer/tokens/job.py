@@ -137,7 +137,7 @@ class EncodingJob:
     def _opened(self, numbers: Sequence[int]) -> Iterator[Input]:
         for number in numbers:
             for section in self.parts[number]:
-                yield open_section(section, self.inputs)
+                yield open_section(section, self.inputs[section.source])
 
     def _version(self, section: Section) -> tuple[str, str | None]:
         given = self.inputs[section.source]

@@ -4,7 +4,7 @@ After the specification at https://github.com/openai/openai-openapi; fields that
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import Request, Response
@@ -180,7 +180,13 @@ class CompletionResponseBuilder:
         """See `ResponseBuilder.response`."""
         return {**self._constant, "choices": [self._choice(choice) for choice in choices], "usage": usage}
 
-    def chunk(self, delta: Delta, usage: JsonObject, *, is_last: bool) -> JsonObject:  # noqa: ARG002 - see `usage_chunk`
+    def chunk(
+        self,
+        delta: Delta,
+        usage: Callable[[], JsonObject],
+        *,
+        is_last: bool,  # noqa: ARG002 - see `usage_chunk`
+    ) -> JsonObject:
         """See `ResponseBuilder.chunk`."""
         return {**self._constant, "choices": [self._choice(delta)], **self._options.usage_field(usage)}
 

@@ -1,6 +1,6 @@
 """`POST /generate`: continues one prompt; the response has token ids, bytes and the seed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import Request, Response
@@ -153,9 +153,9 @@ class GenerateResponseBuilder:
         """See `ResponseBuilder.response`."""
         return self._content([self._choice(choice) for choice in choices], usage)
 
-    def chunk(self, delta: Delta, usage: JsonObject, *, is_last: bool) -> JsonObject:
+    def chunk(self, delta: Delta, usage: Callable[[], JsonObject], *, is_last: bool) -> JsonObject:
         """See `ResponseBuilder.chunk`."""
-        return self._content([self._choice(delta)], usage if is_last else None)
+        return self._content([self._choice(delta)], usage() if is_last else None)
 
     def usage_chunk(self, usage: JsonObject) -> None:
         """None: the last chunk has the usage."""

@@ -148,7 +148,7 @@ class ResponseBuilder(Protocol):
     def response(self, choices: Sequence[Delta], usage: JsonObject) -> JsonObject:
         """The body of a response that is not streamed."""
 
-    def chunk(self, delta: Delta, usage: JsonObject, *, is_last: bool) -> JsonObject:
+    def chunk(self, delta: Delta, usage: Callable[[], JsonObject], *, is_last: bool) -> JsonObject:
         """An event of a stream: what was added to a choice. `is_last`: no choice has another one."""
 
     def usage_chunk(self, usage: JsonObject) -> JsonObject | None:
@@ -209,24 +209,35 @@ async def _body(generation: Generation, builder: ResponseBuilder) -> bytes:
         for delta in deltas:
             choices[delta.index].extend(delta)
     usage = _usage(generation)
-    return await _encode(lambda: orjson.dumps(builder.response(choices, usage)), choices)
+    encode = partial(_dump, builder, choices, usage)
+    return await in_thread(encode) if _are_long(choices) else encode()
+
+
+def _dump(builder: ResponseBuilder, choices: Sequence[Delta], usage: JsonObject) -> bytes:
+    return orjson.dumps(builder.response(choices, usage))
 
 
 async def _events(generation: Generation, builder: ResponseBuilder) -> AsyncIterator[bytes]:
+    usage = partial(_usage, generation)
     async for deltas in generation.deltas():
-        yield await _encode(partial(_chunks, builder, deltas, _usage(generation), generation.is_finished), deltas)
-    last = builder.usage_chunk(_usage(generation))
+        encode = partial(_chunks, builder, deltas, usage, generation.is_finished)
+        yield await in_thread(encode) if _are_long(deltas) else encode()
+    last = builder.usage_chunk(usage())
     yield (encode_event(last) if last is not None else b"") + DONE
 
 
-def _chunks(builder: ResponseBuilder, deltas: Sequence[Delta], usage: JsonObject, is_finished: bool) -> bytes:
-    return b"".join(
-        encode_event(builder.chunk(delta, usage, is_last=is_finished and delta is deltas[-1])) for delta in deltas
-    )
+def _chunks(
+    builder: ResponseBuilder, deltas: Sequence[Delta], usage: Callable[[], JsonObject], is_finished: bool
+) -> bytes:
+    events = b""
+    for delta in deltas:
+        events += encode_event(builder.chunk(delta, usage, is_last=is_finished and delta is deltas[-1]))
+    return events
 
 
-async def _encode(encode: Callable[[], bytes], deltas: Sequence[Delta]) -> bytes:
-    """Call `encode`, in a thread if that is slow: log-probabilities of long prompts take seconds."""
-    if sum(len(delta.logprobs) + len(delta.prompt_logprobs or ()) for delta in deltas) <= _INLINE_LOGPROBS:
-        return encode()
-    return await in_thread(encode)
+def _are_long(deltas: Sequence[Delta]) -> bool:
+    """Whether to encode in a thread: log-probabilities of long prompts take seconds."""
+    num_logprobs = 0
+    for delta in deltas:
+        num_logprobs += len(delta.logprobs) + len(delta.prompt_logprobs or ())
+    return num_logprobs > _INLINE_LOGPROBS

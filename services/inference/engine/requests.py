@@ -94,7 +94,7 @@ class LiveRequests:
         handle = self._handles.get(event.request_id)
         if handle is not None:
             handle.receive(event)
-            if handle.num_live == 0:
+            if event.finish_reason is not None and handle.num_live == 0:
                 self._forget(event.request_id)
 
     def fail(self, request_id: int, error: EngineError) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -139,10 +140,10 @@ class StreamOptions(NullIsAbsent):
     continuous_usage_stats: bool | None = Field(None, description="vLLM's: `usage` so far in each event")
     include_obfuscation: bool | None = Field(None, description="OpenAI's; accepted and ignored")
 
-    def usage_field(self, usage: dict[str, Any]) -> dict[str, Any]:
+    def usage_field(self, usage: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The field `usage` of an event with choices: that so far, null, or none at all."""
         if self.continuous_usage_stats:
-            return {"usage": usage}
+            return {"usage": usage()}
         return {"usage": None} if self.include_usage else {}
 
 

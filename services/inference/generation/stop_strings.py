@@ -15,6 +15,7 @@ class StopStrings:
         matches: For each state, the longest stop string that ends in it.
         longest: The characters of the longest stop string; 0 without one.
         is_ascii: Whether no stop string has any other character.
+        first_characters: Those that a stop string starts with.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -27,10 +28,7 @@ class StopStrings:
         for stop in stops:
             self._add(stop)
         self._link()
-
-    def may_start_in(self, text: str) -> bool:
-        """Whether a stop string may start in this text."""
-        return not self._children[0].keys().isdisjoint(text)
+        self.first_characters = self._children[0].keys()
 
     def advance(self, state: int, character: str) -> int:
         """The state after one more character."""
@@ -91,7 +89,7 @@ class StopMatcher:
         """
         if self.matched is not None:
             return ""
-        if self._state == 0 and not self._stops.may_start_in(text):
+        if self._state == 0 and self._stops.first_characters.isdisjoint(text):
             return text
         pending = self._held + text
         for end, character in enumerate(text, len(self._held) + 1):

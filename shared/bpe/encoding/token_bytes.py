@@ -56,13 +56,15 @@ class TokenBytes:
         checked = [self._check(token_id, f"token {index}") for index, token_id in enumerate(ids)]
         return b"".join([self._tokens[token_id] for token_id in checked if token_id not in skipped])
 
-    def of(self, token_id: int) -> bytes:
-        """The bytes of one id.
+    def of(self, token_id: int, *, skip_control: bool) -> bytes:
+        """The bytes of one id; none where it is skipped.
 
         Raises:
             TokenizerError: It is not in the vocabulary.
         """
-        return self._tokens[self._check(token_id, "the token")]
+        if type(token_id) is not int or token_id not in self._tokens:
+            token_id = self._check(token_id, "the token")
+        return b"" if skip_control and token_id in self._control_ids else self._tokens[token_id]
 
     @cached_property
     def _decoder(self) -> "Decoder":

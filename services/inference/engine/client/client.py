@@ -136,13 +136,11 @@ class EngineClient:
         for event in output.events:
             if isinstance(event, StartEvent):
                 self._on_admitted(max(0.0, output.began_at - event.arrived_at))
-            handle = self._requests.get(event.request_id)
-            if handle is None:
-                continue  # dropped while the step ran
-            if isinstance(event, StartEvent):
-                handle.start(output.began_at)
+                if (handle := self._requests.get(event.request_id)) is not None:
+                    handle.start(output.began_at)
             elif isinstance(event, FailEvent):
-                if handle.is_live(event.sequence_index):
+                handle = self._requests.get(event.request_id)
+                if handle is not None and handle.is_live(event.sequence_index):
                     self._requests.fail(event.request_id, EngineError(event.message))
             else:
                 self._requests.receive(event)

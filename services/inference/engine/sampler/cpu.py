@@ -29,7 +29,7 @@ RunCalls = Callable[[Sequence[Call]], object]
 """Runs some calls, at the same time or one after the other, and returns when all are done."""
 
 _SCORED_TOGETHER = 256
-_WORTH_WAKING = 1 << 19  # logits that one thread samples from before others would have woken and done their share
+_WORTH_WAKING = 1 << 18  # logits that one thread samples from before others would have woken and done their share
 
 
 def run_in_turn(calls: Sequence[Call]) -> None:

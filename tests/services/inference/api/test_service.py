@@ -41,7 +41,7 @@ def test_parts_of_characters_have_their_real_bytes(
 ) -> None:
     """B39: joined, the entries' bytes are those of the text."""
     builder = GenerateResponseBuilder(prepared, pieces_tokenizer, id_="gen-1", model="demo")
-    content = json.loads(json.dumps(builder.chunk(delta, {}, is_last=False), allow_nan=False))
+    content = json.loads(json.dumps(builder.chunk(delta, dict, is_last=False), allow_nan=False))
     entries = content["choices"][0]["logprobs"]
     assert [entry["bytes"] for entry in entries] == [[240], [159], [152], [128]]
     assert [entry["token"] for entry in entries] == ["\ufffd"] * 4
@@ -52,7 +52,7 @@ def test_in_the_legacy_format_no_two_tokens_look_the_same(
     pieces_tokenizer: Tokenizer, prepared: PreparedRequest, delta: Delta
 ) -> None:
     builder = CompletionResponseBuilder(prepared, pieces_tokenizer, id_="cmpl-1", model="demo", options=StreamOptions())
-    content: Any = json.loads(json.dumps(builder.chunk(delta, {}, is_last=False), allow_nan=False))
+    content: Any = json.loads(json.dumps(builder.chunk(delta, dict, is_last=False), allow_nan=False))
     logprobs = content["choices"][0]["logprobs"]
     assert logprobs["tokens"] == ["bytes:\\xf0", "bytes:\\x9f", "bytes:\\x98", "bytes:\\x80"]
     assert logprobs["top_logprobs"][1] == {"bytes:\\x9f": -0.5, "bytes:\\xf0": -9999.0}

@@ -8,6 +8,7 @@ import time
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import inf
 from statistics import median
 
 _SIZES = [1, *(size for power in range(1, 32) for size in (2**power, 3 * 2 ** (power - 1)))]
@@ -16,12 +17,13 @@ _SIZES = [1, *(size for power in range(1, 32) for size in (2**power, 3 * 2 ** (p
 _WINDOW = 7  # times that are kept: one that was disturbed does not decide
 _TRIALS, _TRIAL_SECONDS = 5, 0.1  # in loading; fewer where they take longer, but two
 _LONGEST_TRIAL_SECONDS = 0.02
-_STEPS_BETWEEN_TRIALS = 200
-_RARE = 8  # one trial of so many is of a number of threads that took twice as long
-_LONG_SECONDS = 0.01  # steps as long as this are not tried with other numbers
+_TRIAL_COST = 0.005  # of all time: a number that took twice as long is tried once in 200 steps
+_LEAST_STEPS_BETWEEN_TRIALS = 100
+_LONGEST_DELAY_SECONDS = 0.01  # numbers that took longer than the best by as much are not tried
 _LEAST_SHARE = 0.3
 """Further threads have to save this share of what they would save at best: other processes, HTTP's first, need their
-processors too. From one thread to two that is 15 % of the time."""
+processors too. From one thread to two that is 15 % of the time. Half of it is enough for the number in use: times that
+HTTP disturbs would change it back and forth."""
 
 
 def numbers_to_choose_from(num_processors: int) -> list[int]:
@@ -112,6 +114,7 @@ class _Times:
         self._seconds: list[deque[float]] = [deque(maxlen=_WINDOW) for _ in counts]
         self._medians = [0.0] * len(counts)  # 0 for unknown
         self._steps = self._trials = 0
+        self._promising: int | None = None  # the number of threads that would be best if all steps were as the last one
         self.chosen = counts[-1]
         self.seconds = 0.0
 
@@ -119,24 +122,36 @@ class _Times:
         number = self._counts.index(count)
         self._seconds[number].append(seconds)
         self._medians[number] = median(self._seconds[number])
-        best = self._best()
+        best = self._best(self._medians)
         self.chosen, self.seconds = self._counts[best], self._medians[best]
+        as_now = [*self._medians[:number], seconds, *self._medians[number + 1 :]]
+        self._promising = count if number != best and self._best(as_now) == number else None
 
     def next(self) -> int:
+        if self._promising is not None:  # a few times more, and it is chosen
+            return self._promising
         self._steps += 1
-        if self._steps % _STEPS_BETWEEN_TRIALS:
-            return self.chosen
-        self._trials += 1
         number = self._counts.index(self.chosen)
-        number += 1 if (self._trials % 2 or number == 0) and number + 1 < len(self._counts) else -1
-        is_slow = self._medians[number] > 2 * self.seconds and self._trials % _RARE
-        return self.chosen if number < 0 or is_slow or self.seconds > _LONG_SECONDS else self._counts[number]
+        number += 1 if (self._trials % 2 == 0 or number == 0) and number + 1 < len(self._counts) else -1
+        if number < 0 or self._steps < self._steps_before(number):
+            return self.chosen
+        self._steps = 0
+        self._trials += 1
+        return self._counts[number]
 
-    def _best(self) -> int:
-        known = [number for number, seconds in enumerate(self._medians) if seconds]
+    def _steps_before(self, number: int) -> float:
+        """How many steps lie between two trials: the fewer, the less a trial costs."""
+        delay = (self._medians[number] or 2 * self.seconds) - self.seconds
+        if delay > _LONGEST_DELAY_SECONDS:
+            return inf
+        return max(delay / (_TRIAL_COST * self.seconds) if self.seconds else 0, _LEAST_STEPS_BETWEEN_TRIALS)
+
+    def _best(self, seconds: Sequence[float]) -> int:
+        known = [number for number, time in enumerate(seconds) if time]
         best = known[0]
         for number in known[1:]:
+            least_share = _LEAST_SHARE / 2 if self._counts[number] == self.chosen else _LEAST_SHARE
             most_saved = 1 - self._counts[best] / self._counts[number]
-            if self._medians[number] < self._medians[best] * (1 - _LEAST_SHARE * most_saved):
+            if seconds[number] < seconds[best] * (1 - least_share * most_saved):
                 best = number
         return best

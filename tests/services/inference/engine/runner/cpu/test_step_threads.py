@@ -71,6 +71,21 @@ def test_one_disturbed_step_decides_nothing_and_a_busy_processor_does() -> None:
     assert serve(chosen, 1, idle, 20_000)[-1] == 2, "and chosen again once it is fast"
 
 
+def test_a_number_that_was_slow_for_a_while_comes_back_soon() -> None:
+    usual = lambda _, count: 5e-3 if count == 1 else 4e-3  # noqa: E731
+    chosen, _ = measured([1, 2], usual)
+    assert serve(chosen, 1, lambda _, count: 5e-3 if count == 1 else 9e-3, 10)[-1] == 1
+    assert serve(chosen, 1, usual, 300)[-1] == 2
+
+
+def test_the_number_in_use_stays_where_times_are_close() -> None:
+    usual = lambda _, count: 5e-3 if count == 1 else 4e-3  # noqa: E731
+    chosen, _ = measured([1, 2], usual)
+    for close, best in ((4.4e-3, 2), (4.8e-3, 1), (4.4e-3, 1)):  # 12 and 4 % saved; 15 to begin, half to stay
+        serve(chosen, 1, lambda _, count, close=close: 5e-3 if count == 1 else close, 1000)  # type: ignore[misc]
+        assert chosen.best(1) == best
+
+
 def test_trials_are_few_and_never_of_long_steps() -> None:
     chosen, _ = measured([1, 2], lambda _, count: 2e-3 / count)
     assert mean(count == 1 for count in serve(chosen, 1, lambda _, count: 2e-3 / count, 4000)) < 0.01
