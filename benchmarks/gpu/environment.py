@@ -48,8 +48,14 @@ def prepare(seconds: float) -> str:
     return install("packages", missing, seconds) if missing else sys.executable
 
 
-def install(name: str, packages: list[str], seconds: float) -> str:
+def install(name: str, packages: list[str], seconds: float, constraints: str = "constraints.txt") -> str:
     """Install packages into an environment that sees this interpreter's own, and return its interpreter.
+
+    Args:
+        name: Of the environment.
+        packages: As pip takes them.
+        seconds: That it may take.
+        constraints: The file with the versions; those of packages that are here already do not count.
 
     Raises:
         InstallError: With pip's message, or since it took too long.
@@ -65,10 +71,10 @@ def install(name: str, packages: list[str], seconds: float) -> str:
                 f"no virtual environment in {folder}: {error} (Debian has it in python3-venv)"
             ) from error
     _see_own_packages(folder)
-    constraints = folder / "constraints.txt"
-    pins = (ROOT / "constraints.txt").read_text().splitlines()
-    constraints.write_text("\n".join(pin for pin in pins if _installed(_name(pin)) is None))
-    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", str(constraints)]
+    limits = folder / "constraints.txt"
+    pins = (ROOT / constraints).read_text().splitlines()
+    limits.write_text("\n".join(pin for pin in pins if _installed(_name(pin)) is None))
+    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", str(limits)]
     try:
         done = subprocess.run([*command, *packages], capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired as error:

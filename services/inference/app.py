@@ -28,6 +28,7 @@ def create_app(
         drain=lambda model, timeout: model.engine.drain(timeout),
         close=lambda model: model.close(),
         health=lambda model: model.engine.fault,
+        load_timeout=settings.load_timeout or None,
     )
     metrics = InferenceMetrics(
         stats=lambda: lifecycle.loaded.engine.stats() if lifecycle.loaded else None,

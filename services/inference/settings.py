@@ -56,7 +56,10 @@ class InferenceSettings(ServiceSettings):
     queue_timeout: float = Field(60.0, ge=0, description="Seconds that a request may wait in the queue; 0: no limit")
     request_timeout: float = Field(600.0, ge=0, description="Seconds that a request may take in total; 0: no limit")
     load_timeout: float = Field(
-        600.0, ge=0, description="Seconds that the worker process may take to load the model; 0: no limit"
+        600.0,
+        ge=0,
+        description="Seconds that the worker process may take to load the model; the service ends after twice as many "
+        "without a model; 0: no limit",
     )
     step_timeout: float = Field(
         120.0, ge=0, description="Seconds without a step after which the worker process is restarted; 0: no limit"

@@ -23,6 +23,7 @@ from shared.bpe.formats.folder import read_verified
 from shared.bpe.formats.plain_vocabulary import from_plain
 from shared.bpe.vocabulary import AddedToken, Vocabulary, encode_utf8
 from shared.system.files import write_text
+from shared.system.garbage import collection_paused
 
 
 class Tokenizer:
@@ -50,6 +51,7 @@ class Tokenizer:
         return type(self), (self.vocabulary,)
 
     @classmethod
+    @collection_paused()
     def from_files(cls, path: str | Path, merges_path: str | Path | None = None) -> "Tokenizer":
         """Open a folder with tokenizer.json, or one such file; or GPT-2's two files, vocab.json and merges.txt.
 

@@ -12,6 +12,7 @@ import orjson
 from shared.bpe.byte_alphabet import from_printable, to_printable
 from shared.bpe.errors import SurrogateError, TokenizerError
 from shared.bpe.piece_spelling import BYTE_PIECES, SPACE_MARK, from_piece, to_piece
+from shared.system.garbage import collection_paused
 
 # Bytes that never occur in UTF-8: 0xc0 and 0xc1 would begin overlong forms, those from 0xf5 on code points beyond
 # U+10FFFF (RFC 3629, section 3).
@@ -158,6 +159,7 @@ class Vocabulary:
         return self.nfc or alters_spaces or any(not t.special and (t.lstrip or t.rstrip) for t in self.added)
 
     @cached_property
+    @collection_paused()
     def fingerprint(self) -> str:
         """SHA-256, in hexadecimal, of everything that ids depend on: see `Tokenizer.fingerprint`."""
         content = {
@@ -180,7 +182,7 @@ class Vocabulary:
             content["normalized"] = normalized
         written = {name: json.dumps(value, separators=(",", ":")).encode() for name, value in content.items()}
         # Both hold ASCII only, which orjson writes as json does, in a tenth of the time.
-        written["tokens"] = orjson.dumps(sorted((token_id, token.hex()) for token_id, token in self.tokens.items()))
+        written["tokens"] = orjson.dumps(sorted(zip(self.tokens, map(bytes.hex, self.tokens.values()), strict=True)))
         written["merges"] = orjson.dumps(self.merges)
         joined = b",".join(b'"%s":%s' % (name.encode(), written[name]) for name in sorted(written))
         return hashlib.sha256(b"{%s}" % joined).hexdigest()

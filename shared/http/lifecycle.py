@@ -1,7 +1,9 @@
 """The lifecycle of a service's resource (a tokenizer or a model): loading, ready, draining."""
 
 import asyncio
+import math
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Generic, Literal, TypeVar
@@ -16,6 +18,8 @@ _log = structlog.get_logger("ownlm.lifecycle")
 
 T = TypeVar("T")
 State = Literal["loading", "ready", "restarting", "draining", "failed"]
+
+_MOST_LOADS = 2  # a load that hangs ends by its own limit, and another one may be tried
 
 
 async def _no_start(_resource: object) -> None:
@@ -35,6 +39,8 @@ class Lifecycle(Generic[T]):
         drain: Awaited once after SIGTERM with the seconds left; must end requests that are still running.
         close: Called last, in any case.
         health: Why a loaded resource cannot serve, and whether this is permanent; None where it can.
+        load_timeout: Seconds that `load` allows itself; None: no limit. After twice as many of loading or restarting
+            without a break the state is `failed`.
     """
 
     def __init__(
@@ -45,12 +51,15 @@ class Lifecycle(Generic[T]):
         drain: Callable[[T, float], Awaitable[None]] = _no_drain,
         close: Callable[[T], None] = lambda _resource: None,
         health: Callable[[T], tuple[str, bool] | None] = lambda _resource: None,
+        load_timeout: float | None = None,
     ) -> None:
         self._load = load
         self._start = start
         self._drain = drain
         self._close = close
         self._health = health
+        self._longest_unready = math.inf if load_timeout is None else _MOST_LOADS * load_timeout
+        self._unready_since: float | None = None  # while it is loading or restarting
         self.loaded: T | None = None
         self._state: State = "loading"
         self.failure: Exception | None = None
@@ -61,6 +70,21 @@ class Lifecycle(Generic[T]):
 
     def status(self) -> tuple[State, str | None]:
         """The state, and the reason where it is `failed` or `restarting`."""
+        state, reason = self._reported()
+        if state not in ("loading", "restarting"):
+            self._unready_since = None
+            return state, reason
+        now = time.monotonic()
+        self._unready_since = self._unready_since or now
+        if now - self._unready_since > self._longest_unready:
+            self._state = "failed"
+            limit = f"{self._longest_unready:g} seconds, {_MOST_LOADS} times OWNLM_LOAD_TIMEOUT, the limit"
+            self.failure = TimeoutError(f"it was {state} for {limit}" + (f": {reason}" if reason else ""))
+            return self._reported()
+        return state, reason
+
+    def _reported(self) -> tuple[State, str | None]:
+        """The state by what `load` and `health` say."""
         if self.failure is not None:
             return "failed", describe(self.failure)
         if self.loaded is not None and (fault := self._health(self.loaded)) is not None:

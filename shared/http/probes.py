@@ -25,9 +25,12 @@ def add_probes(app: FastAPI, lifecycle: Lifecycle[Any], metrics: HttpMetrics) ->
 
     # Load balancers send HEAD. The server omits the body.
     @app.head("/livez", include_in_schema=False)
-    @app.get("/livez", tags=["operations"])
+    @app.get("/livez", tags=["operations"], responses=error_responses(503))
     async def livez() -> ProbeResponse:
-        """Liveness: the process answers, also while loading and draining."""
+        """Liveness: 200 also while loading, restarting the model and draining; 503 with the reason after a failure."""
+        state, reason = lifecycle.status()
+        if state == "failed":
+            raise not_ready(state, reason)
         return ProbeResponse(status="alive")
 
     @app.head("/health", include_in_schema=False)

@@ -1,7 +1,7 @@
 """The pages of docs/ and the examples in them, and how a page's commands are run.
 
 A comment on the line before an example says what is different about it:
-`<!-- test: skip, REASON -->` does not run it, `<!-- test: needs PACKAGE -->` only where the package is installed,
+`<!-- test: skip, REASON -->` does not run it, `<!-- test: needs PACKAGE, OTHER -->` only where they are installed,
 `<!-- test: background -->` starts a service that the next examples call,
 `<!-- test: output -->` (a `text` block) demands its lines in what the example before it printed.
 A Python example that begins with `# NAME.py` is written to that file; any other is run. A command in a cell of a table
@@ -92,7 +92,7 @@ def run_page(page: Path, folder: Path, *, small: bool, until: str = "") -> None:
         for example in examples(page):
             if example.marker.startswith("skip"):
                 continue
-            if example.marker.startswith("needs ") and find_spec(example.marker.split()[1]) is None:
+            if example.marker.startswith("needs ") and not all(map(find_spec, example.marker[6:].split(", "))):
                 continue
             text = example.text.replace(_ADDRESS, f"127.0.0.1:{port}")
             if example.marker == "output":

@@ -20,70 +20,15 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.system.files import replaced_file
+from trainer.cleaning.corpus import Corpus, Part
 from trainer.cleaning.filters import load_filters, reason_to_leave
-from trainer.cleaning.signatures import HASHES, Banding, sign
+from trainer.cleaning.signatures import HASHES, sign
 from trainer.errors import TrainerError
-from trainer.settings.clean import CleanSettings
 from trainer.text.batches import batches
-from trainer.text.documents import whole_documents
-from trainer.text.memory import EncodingMemory
-from trainer.text.sections import Section, open_section
-from trainer.text.sources import Input, open_inputs
 
 _HEADER_BYTES = 1 << 16
 _BATCH_CHARACTERS = 1 << 20
 _BLOCK_BYTES = 1 << 20
-_UNLIMITED = 1 << 62
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """What is cleaned, as any process can open it.
-
-    Attributes:
-        paths: The inputs.
-        settings: How.
-        processes: How many share the memory.
-    """
-
-    paths: tuple[Path, ...]
-    settings: CleanSettings
-    processes: int
-
-    @cached_property
-    def inputs(self) -> list[Input]:
-        """The inputs, open."""
-        return open_inputs(self.paths, text_field=self.settings.text_field)
-
-    @cached_property
-    def _memory(self) -> EncodingMemory:
-        limit = self.settings.memory_bytes
-        return EncodingMemory(None if limit is None else limit // self.processes, 1)
-
-    @property
-    def banding(self) -> Banding | None:
-        """The bands of signatures; None where only equal documents are removed."""
-        threshold = self.settings.near_duplicates
-        return None if threshold == 1 else Banding.for_threshold(threshold)
-
-    def documents(self, sections: Sequence[Section]) -> Iterator[tuple[str, str]]:
-        """The documents of a part, each with its place, in order.
-
-        Raises:
-            CorpusError: As in `whole_documents`.
-        """
-        for section in sections:
-            given = open_section(section, self.inputs)
-            name = given.content.name + (f" from byte {section.begin:,}" if section.begin else "")
-            texts = whole_documents(
-                given, self.settings.document_separator, self.settings.errors, _UNLIMITED, self._memory
-            )
-            for number, text in enumerate(texts, start=1):
-                yield text, f"{name}, document {number:,}"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("paths", "settings", "processes")}
 
 
 @dataclass(frozen=True)
@@ -144,8 +89,8 @@ class Examined:
         return np.memmap(self.path, dtype, "r", _HEADER_BYTES + before * count, shape)
 
 
-def examine(corpus: Corpus, sections: Sequence[Section], path: Path) -> int:
-    """Read a part of the corpus and write what is known of its documents to a file, whole or not at all.
+def examine(corpus: Corpus, part: Part, path: Path) -> int:
+    """Read a part of the corpus and write what is known of its documents to a file.
 
     Returns:
         How many documents there are.
@@ -159,19 +104,19 @@ def examine(corpus: Corpus, sections: Sequence[Section], path: Path) -> int:
     count = 0
     header = _header(count, names)
     with ExitStack() as stack:
-        # A file of records is one part, however many they are: columns grow on the disk.
+        # A compressed file is one part, however many documents it has: columns grow on the disk.
         files: list[BinaryIO] = [
             stack.enter_context(tempfile.TemporaryFile(dir=path.parent))
             for _ in range(3 if banding is None else 3 + banding.bands + 1)
         ]
-        for batch in batches(corpus.documents(sections), _BATCH_CHARACTERS, itemgetter(0)):
+        for batch in batches(corpus.documents(part), _BATCH_CHARACTERS, itemgetter(0)):
             reasons = [reason_to_leave(text, filters, place) for text, place in batch]
             numbers = [0 if reason is None else names.setdefault(reason, len(names) + 1) for reason in reasons]
             count += len(batch)
             header = _header(count, names)
             for file, column in zip(files, _columns([text for text, _ in batch], numbers, corpus), strict=True):
                 file.write(column)
-        with replaced_file(path) as temporary, temporary.open("wb") as whole:
+        with path.open("wb") as whole:
             whole.write(header)
             for file in files:
                 file.seek(0)

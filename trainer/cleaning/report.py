@@ -14,6 +14,7 @@ from trainer.cleaning.duplicates import DUPLICATE, NEAR_DUPLICATE, STAYS, Verdic
 from trainer.cleaning.examination import Examined
 from trainer.errors import UsageError
 from trainer.settings.clean import CleanSettings
+from trainer.settings.fields import names_affecting
 from trainer.storage.remote import local_path, shown, url_of
 
 _STYLE = """body{font:15px system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}
@@ -73,7 +74,9 @@ class CleaningReport:
         """All of it."""
         return {
             "inputs": [shown(path) for path in self.paths],
-            "settings": asdict(self.settings),
+            "settings": {
+                name: getattr(self.settings, name) for name in sorted(names_affecting(CleanSettings, "result"))
+            },
             **asdict(self.counts),
             "near_duplicates": [asdict(example) for example in self.examples],
         }

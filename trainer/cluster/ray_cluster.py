@@ -49,7 +49,9 @@ class RayCluster:
     ) -> Iterator[tuple[int, Result]]:
         """The results of `function(common, item)` for each item, with its number, in the order in which they are ready.
 
-        Only some tasks wait at a time, so that their results do not pile up in the object store.
+        Only some tasks wait at a time, so that their results do not pile up in the object store. Where this ends early,
+        the rest ends with the connection: Ray aborts this process where a task begins or ends at the moment at which it
+        is cancelled (ray-project/ray#54527; Ray 2.60 still does).
 
         Args:
             function: Of a module that all nodes have; an exception that it raises ends everything.
@@ -57,7 +59,7 @@ class RayCluster:
             items: Their order is that in which they begin.
 
         Raises:
-            InterruptedRunError: If a signal came; tasks that run are cancelled.
+            InterruptedRunError: If a signal came.
             TrainerError: If a task was lost too often, or a node has other code.
         """
         ray = self._ray
@@ -65,22 +67,18 @@ class RayCluster:
         shared: _Shared[Any] = _Shared(ray.put(common), uuid.uuid4().hex)
         waiting: dict[Any, int] = {}
         following = iter(enumerate(items))
-        try:
-            while True:
-                most = 2 * self.processors  # nodes come and go
-                while len(waiting) < most and (item := next(following, None)) is not None:
-                    waiting[task.remote(function, shared, item[1], _code())] = item[0]
-                if not waiting:
-                    return
-                done, _ = ray.wait([*waiting], timeout=_POLL_SECONDS)
-                if self._stop.signal_number is not None:
-                    raise InterruptedRunError("stopped", self._stop.signal_number)
-                for reference in done:
-                    number = waiting.pop(reference)
-                    yield number, self._get(reference)
-        finally:
-            for reference in waiting:
-                ray.cancel(reference, force=True)
+        while True:
+            most = 2 * self.processors  # nodes come and go
+            while len(waiting) < most and (item := next(following, None)) is not None:
+                waiting[task.remote(function, shared, item[1], _code())] = item[0]
+            if not waiting:
+                return
+            done, _ = ray.wait([*waiting], timeout=_POLL_SECONDS)
+            if self._stop.signal_number is not None:
+                raise InterruptedRunError("stopped", self._stop.signal_number)
+            for reference in done:
+                number = waiting.pop(reference)
+                yield number, self._get(reference)
 
     def _get(self, reference: Any) -> Any:
         errors = self._ray.exceptions

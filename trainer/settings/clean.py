@@ -5,6 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from trainer.errors import UsageError
 from trainer.settings.fields import setting
 from trainer.settings.text import DocumentSettings
 
@@ -28,5 +29,16 @@ class CleanSettings(DocumentSettings):
     workers: int | None = setting(None, minimum=1, affects="machine")
     """Processes that read. Default: one for each core."""
 
+    ray: str | None = setting(None, affects="machine")
+    """Read and write on all nodes of a Ray cluster, which find the files and the modules of filters under the same
+    names: HOST:PORT, `auto` for the cluster that this machine belongs to, or `local`. The result is the same."""
+
     overwrite: Annotated[bool, Parameter(negative="")] = setting(False, affects="watching")
     """Replace cleaned text in the output directory, and what an interrupted run left there."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ray is not None and self.workers is not None:
+            raise UsageError(
+                "--workers is for one machine; with --ray there is a task for each processor of the cluster"
+            )

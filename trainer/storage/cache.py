@@ -120,8 +120,8 @@ def _check_room(folder: Path, url: str, size: int) -> None:
     free = shutil.disk_usage(folder).free
     if size > free:
         raise StorageError(
-            f"{url} is copied to {folder}, which needs {size / 1e9:.1f} GB and has {free / 1e9:.1f} GB free; name "
-            "another place with OWNLM_CACHE_DIR"
+            f"{url} is copied to {folder}, which needs {size / 1e9:.1f} GB and has {free / 1e9:.1f} GB free; delete "
+            f"copies of other folders in {folder.parent}, or name another place with OWNLM_CACHE_DIR"
         )
 
 

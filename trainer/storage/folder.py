@@ -45,11 +45,23 @@ class Folder(Protocol):
     def put(self, file: Path, name: str) -> None:
         """Take over a file of `scratch`, which is gone then; it appears under its name as a whole."""
 
+    def rename(self, name: str, to: str) -> None:
+        """Give a file another name, in the place of a file that has it."""
+
     def remove(self, name: str) -> None:
         """Delete a file, if it exists."""
 
     def scratch(self, below: str) -> AbstractContextManager[Path]:
         """A local folder for files that are not complete."""
+
+    def claim(self, name: str) -> None:
+        """Within `scratch`: take the work of a name over from another run that writes here, if a lock did not stop it.
+
+        From then on all that changes something raises a StorageError once another run has claimed the name.
+        """
+
+    def fetch(self, below: str, names: Sequence[str], scratch: Path) -> None:
+        """Copy files of a folder below this one to its scratch; those of a folder on a disk are there."""
 
     def local(self, names: Sequence[str]) -> AbstractContextManager[Path]:
         """A local folder in which these files are, to be read."""
@@ -105,6 +117,11 @@ class LocalFolder:
             target.parent.mkdir(exist_ok=True)
             file.replace(target)
 
+    def rename(self, name: str, to: str) -> None:
+        """As in `Folder`."""
+        with self._errors(to, "written"):
+            (self.folder / name).replace(self.folder / to)
+
     def remove(self, name: str) -> None:
         """As in `Folder`."""
         with self._errors(name, "deleted"):
@@ -135,6 +152,12 @@ class LocalFolder:
             for each in [path, *made]:
                 with suppress(OSError):  # not empty, or removed already
                     each.rmdir()
+
+    def claim(self, name: str) -> None:
+        """As in `Folder`: `scratch` has a lock."""
+
+    def fetch(self, below: str, names: Sequence[str], scratch: Path) -> None:
+        """As in `Folder`: nothing to do."""
 
     @contextmanager
     def local(self, names: Sequence[str]) -> Iterator[Path]:  # noqa: ARG002 - all of them are

@@ -19,6 +19,11 @@ _BLOCK_BYTES = 1 << 20
 _MEMORY_PER_BYTE, _MEMORY_PER_VALUE = 9, 100
 _NAMES_SHOWN = 20
 
+Stretch = tuple[int, int | None]
+"""The records that begin between two places of a file, to its end if the second is None."""
+
+WHOLE: Stretch = (0, None)
+
 
 def decompressor(path: Path) -> Callable[[], BinaryIO] | None:
     """A function that opens a compressed file for reading its content; None for other files, judged by the name."""
@@ -51,21 +56,22 @@ def decompressed_blocks(path: Path, decompress: Callable[[], BinaryIO]) -> Itera
 
 
 def json_rows(
-    path: Path, open_file: Callable[[], BinaryIO], field: str, label: str | None, memory: int
+    path: Path, open_file: Callable[[], BinaryIO], field: str, label: str | None, memory: int, *, begin: int = 0
 ) -> Iterator[tuple[str, str]]:
     """A text field, and another one to group by, of each line of a file of JSON objects; empty lines are skipped.
 
     Args:
         path: For error messages.
-        open_file: Opens it, decompressed.
+        open_file: Opens it, decompressed, or a stretch of it.
         field: The text's field.
         label: The other field, whose value is returned as a string; empty if None.
         memory: Bytes that reading a line may take.
+        begin: Where in the file the stretch begins.
 
     Raises:
         CorpusError: If a line is not a JSON object, lacks one of the fields, or takes more memory; names the line.
     """
-    for line, place in json_lines(path, open_file, memory):
+    for line, place in json_lines(path, open_file, memory, begin):
         record = parse_json(line, place)
         text = record.get(field) if isinstance(record, dict) else None
         if not isinstance(text, str):
@@ -76,23 +82,29 @@ def json_rows(
         yield text, "" if label is None else str(record[label])
 
 
-def json_lines(path: Path, open_file: Callable[[], BinaryIO], memory: int) -> Iterator[tuple[str, str]]:
+def json_lines(path: Path, open_file: Callable[[], BinaryIO], memory: int, begin: int = 0) -> Iterator[tuple[str, str]]:
     """Each line of a file of JSON objects, and which line it is; empty lines and a byte order mark are skipped.
 
     Raises:
         CorpusError: If a line is not UTF-8, or takes more memory; names the line.
     """
+    name = stretch_name(path, begin)
     with _decompression_errors(path), open_file() as file:
-        for number, line in enumerate(_lines(path, file, memory), start=1):
+        for number, line in enumerate(_lines(name, file, memory), start=1):
             if not line.strip():
                 continue
             try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                text = line.decode("utf-8-sig" if number == 1 and not begin else "utf-8")
             except UnicodeDecodeError as error:
                 raise CorpusError(
-                    f"{shown(path)}, line {number}, is not UTF-8: {error.reason} at byte {error.start}"
+                    f"{name}, line {number}, is not UTF-8: {error.reason} at byte {error.start}"
                 ) from None
-            yield text, f"{shown(path)}, line {number}"
+            yield text, f"{name}, line {number}"
+
+
+def stretch_name(path: Path, begin: int) -> str:
+    """How messages call what follows a place in a file."""
+    return f"{shown(path)} from byte {begin:,}" if begin else shown(path)
 
 
 def parse_json(text: str, place: str) -> Any:
@@ -115,17 +127,17 @@ def too_large(what: str, size: str) -> CorpusError:
     )
 
 
-def _lines(path: Path, file: BinaryIO, memory: int) -> Iterator[bytes]:
+def _lines(name: str, file: BinaryIO, memory: int) -> Iterator[bytes]:
     longest = memory // _MEMORY_PER_BYTE
     number = 0
     while line := file.readline(longest + 1):
         number += 1
         if len(line) > longest:
-            raise too_large(f"{shown(path)}, line {number},", f"more than {longest:,}")
+            raise too_large(f"{name}, line {number},", f"more than {longest:,}")
         if len(line) * _MEMORY_PER_VALUE > memory:
             values = sum(map(line.count, (b",", b"[", b"{")))
             if len(line) * _MEMORY_PER_BYTE + values * _MEMORY_PER_VALUE > memory:
-                raise too_large(f"{shown(path)}, line {number},", f"{len(line):,}")
+                raise too_large(f"{name}, line {number},", f"{len(line):,}")
         yield line
 
 

@@ -9,8 +9,9 @@ https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thr
 
 import io
 import os
-from collections.abc import Collection, Iterator
-from typing import Any, BinaryIO
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO, NamedTuple
 
 _STOP, _TRUE, _FALSE, _I8, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(13)
 _TAIL_BYTES = 8  # of the file: the footer's size, and "PAR1"
@@ -24,24 +25,56 @@ class PageError(ValueError):
     """A footer or page header that is not valid in a parquet file."""
 
 
-def largest_pages(file: BinaryIO, columns: Collection[str]) -> list[int]:
-    """For each row group, the most bytes that one page of each of the columns takes in memory.
+class RowGroup(NamedTuple):
+    """A row group.
+
+    Attributes:
+        place: Where its first page is.
+        columns: The meta data of its columns.
+    """
+
+    place: int
+    columns: list[dict[int, Any]]
+
+
+def row_groups(file: BinaryIO) -> list[RowGroup]:
+    """The row groups, in order.
 
     Raises:
-        PageError: If the footer or a page header is damaged.
+        PageError: If the footer is damaged.
     """
     file.seek(-_TAIL_BYTES, os.SEEK_END)
     size = int.from_bytes(file.read(4), "little")
     file.seek(-_TAIL_BYTES - size, os.SEEK_END)
     footer = _Thrift(io.BytesIO(file.read(size)), size)
-    try:
+    with _damage_errors():
         groups = [[column[_META_DATA] for column in group[_COLUMNS]] for group in footer.struct()[_ROW_GROUPS]]
+        return [RowGroup(min(map(_first_page, columns), default=0), columns) for columns in groups]
+
+
+def largest_pages(file: BinaryIO, columns: Collection[str], groups: Sequence[RowGroup]) -> list[int]:
+    """For each of these row groups, the most bytes that one page of each of the columns takes in memory.
+
+    Raises:
+        PageError: If a page header is damaged.
+    """
+    with _damage_errors():
         return [
-            sum(max(_page_sizes(file, chunk), default=0) for chunk in group if _is_of(chunk[_PATH], columns))
+            sum(max(_page_sizes(file, chunk), default=0) for chunk in group.columns if _is_of(chunk[_PATH], columns))
             for group in groups
         ]
+
+
+@contextmanager
+def _damage_errors() -> Iterator[None]:
+    try:
+        yield
     except (KeyError, TypeError, AttributeError) as error:
         raise PageError(f"its footer or the header of a page is damaged: {error!r}") from None
+
+
+def _first_page(chunk: dict[int, Any]) -> int:
+    return min(filter(None, (chunk[_FIRST_DATA_PAGE], chunk.get(_DICTIONARY_PAGE))), default=0)
 
 
 def _is_of(path: list[bytes], columns: Collection[str]) -> bool:
@@ -50,7 +83,7 @@ def _is_of(path: list[bytes], columns: Collection[str]) -> bool:
 
 
 def _page_sizes(file: BinaryIO, chunk: dict[int, Any]) -> Iterator[int]:
-    begin = min(filter(None, (chunk[_FIRST_DATA_PAGE], chunk.get(_DICTIONARY_PAGE))), default=0)
+    begin = _first_page(chunk)
     file.seek(begin)
     thrift = _Thrift(file, begin + chunk[_CHUNK_BYTES])
     while file.tell() < thrift.end:

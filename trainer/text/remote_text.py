@@ -45,13 +45,14 @@ class RemoteText(TextFile):
     ) -> Iterator[Chunk]:
         """As in `TextFile`."""
         stop = min(stop, self.size)
-        blocks = Blocks(self.name, lambda: self._blocks(begin, stop), self._chunk_bytes)
+        blocks = Blocks(self.name, lambda: self.blocks(begin, stop), self._chunk_bytes)
         for chunk in blocks.chunks(specials, 0, longest):
             yield chunk._replace(offset=begin + chunk.offset)
         if size_and_version(self._path) != (self.size, self.version):
             raise changed(self.name)
 
-    def _blocks(self, begin: int, stop: int) -> Iterator[bytes]:
+    def blocks(self, begin: int, stop: int) -> Iterator[bytes]:
+        """The bytes between two places, in order."""
         waiting: deque[Future[bytes]] = deque()
         with ThreadPoolExecutor(_REQUESTS) as pool:
             for start in range(begin, stop, _REQUEST_BYTES):

@@ -1,11 +1,14 @@
 """Parts of texts that can be read alone, on any machine: cut where a document ends, by their content alone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
-from shared.bpe.training import UNLIMITED, Chunk, Specials, TextFile
+from shared.bpe.training import UNLIMITED, Chunk, Source, Specials, TextFile
+from trainer.text.parquet import RowGroups
 from trainer.text.sizes import size_of
-from trainer.text.sources import Input
+from trainer.text.sources import Input, Records
 from trainer.text.utf8 import CorpusError, has_text
 
 _BLOCK_BYTES = 1 << 20
@@ -51,11 +54,12 @@ class TextSection:
         return self._text.chunks(specials, max(begin, self._begin), longest, self._end)
 
 
-def open_section(section: Section, inputs: Sequence[Input]) -> Input:
-    """What a section reads."""
-    given = inputs[section.source]
+def open_section(section: Section, given: Input) -> Input:
+    """What a section of an input reads."""
     if section == Section(section.source):
         return given
+    if isinstance(given.content, Records):
+        return replace(given, content=replace(given.content, stretch=section[1:]))
     assert isinstance(given.content, TextFile)
     return Input(given.path, TextSection(given.content, section.begin, section.end), given.is_plain)
 
@@ -66,8 +70,8 @@ def divide(
     """Parts of about `size` bytes of text, each sections of some inputs, in order.
 
     A part ends behind the first separator after so many bytes. Where none follows for as many bytes again, it ends
-    between two pretokens, if the tokenizer can be sure of them. Compressed files and records are taken as a whole, by
-    their size on the disk.
+    between two pretokens, if the tokenizer can be sure of them. JSON lines are divided where a line ends, parquet files
+    where a row group does; compressed files are taken as a whole. All by their size on the disk.
 
     Args:
         inputs: What is divided.
@@ -79,31 +83,41 @@ def divide(
         CorpusError: A text cannot be read.
     """
     cut = _Cut((separator or "").encode(), size, at_any_pretoken)
+    cut_lines = _Cut(b"\n", size, at_any_pretoken=False)
     parts: list[tuple[Section, ...]] = []
     current: list[Section] = []
     filled = 0
     for number, given in enumerate(inputs):
-        length = 0 if isinstance(given.content, TextFile) else size_of(given.path)
-        if current and (filled >= size or filled + length > size):
+        content = given.content
+        length = content.size if isinstance(content, TextFile) else size_of(given.path)
+        place = _place_function(content, cut, cut_lines)
+        if current and (filled >= size or (place is None and filled + length > size)):
             parts.append(tuple(current))
             current, filled = [], 0
-        if not isinstance(given.content, TextFile):
-            current.append(Section(number))
-            filled += length
-            continue
         begin = 0
-        while given.content.size - begin > size - filled:
+        while place is not None and length - begin > size - filled:
             try:
-                end = cut.place(given.content, begin + size - filled)
+                end = place(begin + size - filled)
             except OSError as error:
-                raise CorpusError(f"{given.content.name} cannot be read: {error.strerror or error}") from None
+                raise CorpusError(f"{content.name} cannot be read: {error.strerror or error}") from None
             if end is None:
                 break
             parts.append((*current, Section(number, begin, end)))
             current, filled, begin = [], 0, end
         current.append(Section(number, begin))
-        filled += given.content.size - begin
+        filled += length - begin
     return [*parts, tuple(current)] if current else parts
+
+
+def _place_function(content: Source | Records, cut: "_Cut", cut_lines: "_Cut") -> Callable[[int], int | None] | None:
+    """What says where a part that should end at some place ends; None for what is taken as a whole."""
+    if isinstance(content, TextFile):
+        return partial(cut.place, content)
+    if not isinstance(content, Records) or content.boundaries is None:
+        return None
+    if isinstance(content.boundaries, RowGroups):
+        return content.boundaries.next_place
+    return partial(cut_lines.place, content.boundaries)
 
 
 class _Cut(NamedTuple):

@@ -13,10 +13,21 @@ from shared.bpe.training import Blocks, Source, TextFile, Texts, changed, versio
 from trainer.errors import UsageError
 from trainer.storage.remote import find, local_path, open_file, shown, size_and_version, url_of
 from trainer.text.batches import TEXT_BYTES
-from trainer.text.formats import blocks, decompressed_blocks, decompressor, file_blocks, json_lines, json_rows
-from trainer.text.parquet import parquet_records, parquet_rows
+from trainer.text.formats import (
+    WHOLE,
+    Stretch,
+    blocks,
+    decompressed_blocks,
+    decompressor,
+    file_blocks,
+    json_lines,
+    json_rows,
+    stretch_name,
+)
+from trainer.text.parquet import RowGroups, parquet_records, parquet_rows
 from trainer.text.remote_text import RemoteText
 from trainer.text.sizes import size_of
+from trainer.text.stretches import open_stretch
 from trainer.text.utf8 import CorpusError, check_signature
 
 T = TypeVar("T")
@@ -33,18 +44,35 @@ _COMPRESSED_SUFFIXES = {".gz", ".zst"}
 
 @dataclass(frozen=True)
 class Records:
-    """A file of records, each with the text of one document.
+    """A file of records, each with the text of one document, or a stretch of one.
 
     Attributes:
-        name: For error messages.
+        path: The file.
         version: As in `Source`.
-        rows: Called for the texts from the first one on, each with the value of another field if one is named. Takes
-            the field, and the bytes of memory that reading a record may take.
+        read_rows: Takes what `rows` does, and the stretch.
+        boundaries: Where it can be divided: where lines of a text end, or where row groups begin; None for nowhere.
+        stretch: What is read.
     """
 
-    name: str
+    path: Path
     version: str
-    rows: Callable[[str | None, int], Iterator[tuple[str, str]]]
+    read_rows: Callable[[str | None, int, Stretch], Iterator[tuple[str, str]]]
+    boundaries: TextFile | RowGroups | None = None
+    stretch: Stretch = WHOLE
+
+    @property
+    def name(self) -> str:
+        """For error messages."""
+        return stretch_name(self.path, self.stretch[0])
+
+    def rows(self, label: str | None, memory: int) -> Iterator[tuple[str, str]]:
+        """The texts, from the first one on, each with the value of another field if one is named.
+
+        Args:
+            label: The field.
+            memory: Bytes that reading a record may take.
+        """
+        return _unchanged(self.path, self.version, self.read_rows(label, max(memory, _LEAST_MEMORY), self.stretch))
 
     def read(self, memory: int) -> Iterator[str]:
         """The texts, from the first one on."""
@@ -79,7 +107,7 @@ def open_inputs(named: Sequence[Path], *, text_field: str) -> list[Input]:
     """
     if not named:
         raise UsageError("no text files are given; name at least one file, a directory, or - for standard input")
-    return [_open(path, text_field) for given in named for path in expand(given)]
+    return [open_input(path, text_field=text_field) for given in named for path in expand(given)]
 
 
 def open_records(named: Sequence[Path], columns: Sequence[str]) -> list[Input]:
@@ -105,11 +133,9 @@ def _open_records(path: Path, columns: Sequence[str]) -> Input:
             f"{shown(path)} is not a file of records: name {', '.join(sorted(_RECORD_SUFFIXES))}, or .jsonl.gz and "
             ".jsonl.zst (of a .json file that is a list, jq -c '.[]' makes JSON lines)"
         )
-    version = _version(path)
     if form == "parquet":
-        return Input(path, _records(path, version, lambda _, memory: parquet_records(path, columns, memory)))
-    lines = decompress or partial(open_file, path)
-    return Input(path, _records(path, version, lambda _, memory: json_lines(path, lines, memory)))
+        return _parquet(path, lambda _, memory, stretch: parquet_records(path, columns, memory, stretch))
+    return _json(path, decompress, lambda file, _, memory, begin: json_lines(path, file, memory, begin))
 
 
 def open_sources(named: Sequence[Path], *, text_field: str, separator: str | None) -> list[Source]:
@@ -121,7 +147,7 @@ def open_sources(named: Sequence[Path], *, text_field: str, separator: str | Non
         separator: A special token to put between records, so that many of them are read together.
     """
     contents = [given.content for given in open_inputs(named, text_field=text_field)]
-    return [_without_records(content, separator) if isinstance(content, Records) else content for content in contents]
+    return [RecordTexts(content, separator) if isinstance(content, Records) else content for content in contents]
 
 
 def total_size(named: Sequence[Path]) -> int | None:
@@ -208,7 +234,8 @@ def _is_plain(path: Path) -> bool:
     return path.suffix.lower() not in _COMPRESSED_SUFFIXES | _RECORD_SUFFIXES
 
 
-def _open(path: Path, text_field: str) -> Input:
+def open_input(path: Path, *, text_field: str) -> Input:
+    """As `open_inputs`, of a file that `expand` has found."""
     if path in STANDARD_INPUT:
         return Input(path, Blocks("standard input", lambda: blocks(sys.stdin.buffer)), is_plain=True)
     if not _is_file(path):
@@ -220,15 +247,22 @@ def _open(path: Path, text_field: str) -> Input:
     except OSError as error:
         raise CorpusError(f"{shown(path)} cannot be read: {error.strerror}") from None
     if form == "parquet":
-        return Input(path, _records(path, version, lambda *args: parquet_rows(path, text_field, *args)))
+        return _parquet(path, lambda *args: parquet_rows(path, text_field, *args))
     if form == "json":
-        lines = decompress or partial(open_file, path)
-        return Input(path, _records(path, version, lambda *args: json_rows(path, lines, text_field, *args)))
+        return _json(
+            path,
+            decompress,
+            lambda file, label, memory, begin: json_rows(path, file, text_field, label, memory, begin=begin),
+        )
     if decompress:
         parts = partial(decompressed_blocks, path, decompress)
         return Input(path, Blocks(shown(path), lambda: _unchanged(path, version, parts()), version=version))
     check_signature(path, beginning)
-    return Input(path, TextFile(path) if url_of(path) is None else RemoteText(path), is_plain=True)
+    return Input(path, _text(path), is_plain=True)
+
+
+def _text(path: Path) -> TextFile:
+    return TextFile(path) if url_of(path) is None else RemoteText(path)
 
 
 def _record_form(path: Path) -> tuple[Literal["parquet", "json"] | None, Callable[[], BinaryIO] | None]:
@@ -240,11 +274,23 @@ def _record_form(path: Path) -> tuple[Literal["parquet", "json"] | None, Callabl
     return "json" if is_json else None, decompress
 
 
-def _records(path: Path, version: str, rows: Callable[[str | None, int], Iterator[tuple[str, str]]]) -> Records:
-    def read(label: str | None, memory: int) -> Iterator[tuple[str, str]]:
-        return _unchanged(path, version, rows(label, max(memory, _LEAST_MEMORY)))
+def _parquet(path: Path, rows: Callable[[str | None, int, Stretch], Iterator[tuple[str, str]]]) -> Input:
+    return Input(path, Records(path, _version(path), rows, RowGroups(path)))
 
-    return Records(shown(path), version, read)
+
+def _json(
+    path: Path,
+    decompress: Callable[[], BinaryIO] | None,
+    rows: Callable[[Callable[[], BinaryIO], str | None, int, int], Iterator[tuple[str, str]]],
+) -> Input:
+    text = _text(path) if decompress is None else None
+
+    def read(label: str | None, memory: int, stretch: Stretch) -> Iterator[tuple[str, str]]:
+        lines = decompress if text is None else partial(open_stretch, text, stretch)
+        assert lines is not None
+        return rows(lines, label, memory, stretch[0])
+
+    return Input(path, Records(path, _version(path), read, text))
 
 
 def _unchanged(path: Path, version: str, parts: Iterator[T]) -> Iterator[T]:
@@ -254,20 +300,33 @@ def _unchanged(path: Path, version: str, parts: Iterator[T]) -> Iterator[T]:
         raise changed(shown(path))
 
 
-def _without_records(records: Records, separator: str | None) -> Texts:
-    return Texts(records.name, lambda memory: _together(records.read(memory), separator), version=records.version)
+class RecordTexts(Texts):
+    """Records as a source.
+
+    Args:
+        records: The records.
+        separator: A special token to put behind each, so that many of them are read together.
+    """
+
+    def __init__(self, records: Records, separator: str | None) -> None:
+        super().__init__(
+            records.name, lambda memory: _together(records.read(memory), separator), version=records.version
+        )
+        self.records = records
+        self.separator = separator
 
 
 def _together(texts: Iterable[str], separator: str | None) -> Iterator[bytes]:
-    """Documents as UTF-8, many at once where there is a separator to put between them, which no pretoken crosses."""
+    """Documents as UTF-8, many at once where there is a separator to put behind each, which no pretoken crosses."""
     gathered: list[bytes] = []
+    ending = (separator or "").encode()
     size = 0
     for text in texts:
         # A lone surrogate stays invalid, for the counting to find.
-        gathered.append(text.encode(errors="surrogatepass"))
-        size += len(gathered[-1]) + TEXT_BYTES
+        gathered += (text.encode(errors="surrogatepass"), ending)
+        size += len(gathered[-2]) + TEXT_BYTES
         if separator is None or size >= _BLOCK_BYTES:
-            yield (separator or "").encode().join(gathered)
+            yield b"".join(gathered)
             gathered, size = [], 0
     if gathered:
-        yield (separator or "").encode().join(gathered)
+        yield b"".join(gathered)

@@ -3,16 +3,17 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from shared.bpe.training import PartCounts, Source, TextFile, TrainingConfig, count_part
+from shared.bpe.training import PartCounts, Source, Specials, TextFile, TrainingConfig, count_part
 from shared.system.cpu_count import available_processors
 from shared.system.memory import total_memory
 from trainer.cluster.ray_cluster import RayCluster
 from trainer.errors import UsageError
-from trainer.text.sections import TextSection, divide
-from trainer.text.sources import Input
+from trainer.text.sections import TextSection, divide, open_section
+from trainer.text.sizes import size_of
+from trainer.text.sources import Input, Records, RecordTexts
 from trainer.tokenizer.held_out import RemainingSource
 
-# About the text of a task; compressed files and records are taken as a whole. Large ones send fewer pretokens twice,
+# About the text of a task; compressed files are taken as a whole. Large ones send fewer pretokens twice,
 # but each processor should have some.
 _PART_BYTES = range(4 << 20, 128 << 20)
 _TASKS_PER_PROCESSOR = 4
@@ -35,7 +36,7 @@ def count_on_cluster(cluster: RayCluster, sources: Sequence[Source], config: Tra
             raise UsageError(
                 f"--ray reads text on all nodes, and {source.name} is a stream of this one: write it to a file"
             )
-    size = part_size(sum(source.size for source in sources), cluster.processors)
+    size = part_size(sum(map(_size, sources)), cluster.processors)
     separator = next(iter(config.special_tokens), None)
     parts = [
         part
@@ -56,6 +57,9 @@ def _parts(source: Source, separator: str | None, size: int, *, at_any_pretoken:
     text, begin = source, 0
     if isinstance(source, RemainingSource):
         text, begin = source.source, len(source.beginning)
+    if isinstance(text, RecordTexts):
+        yield from _parts_of_records(source, text, size)
+        return
     if not isinstance(text, TextFile):
         yield source
         return
@@ -63,6 +67,23 @@ def _parts(source: Source, separator: str | None, size: int, *, at_any_pretoken:
     for [section] in divide([given], separator, size, at_any_pretoken=at_any_pretoken):
         if section.end is None or section.end > begin:
             yield TextSection(text, max(begin, section.begin), section.end)
+
+
+def _parts_of_records(source: Source, texts: RecordTexts, size: int) -> list[Source]:
+    given = Input(texts.records.path, texts.records)
+    contents = [
+        open_section(section, given).content for [section] in divide([given], None, size, at_any_pretoken=False)
+    ]
+    parts: list[Source] = [RecordTexts(each, texts.separator) for each in contents if isinstance(each, Records)]
+    if isinstance(source, RemainingSource):
+        rest = RemainingSource(parts[0], Specials())
+        return [rest, *parts[1:]] if rest.beginning == source.beginning else [source]  # it may end in a later part
+    return parts
+
+
+def _size(source: Source) -> int:
+    text = source.source if isinstance(source, RemainingSource) else source
+    return size_of(text.records.path) if isinstance(text, RecordTexts) else source.size
 
 
 def _count(config: TrainingConfig, source: Source) -> PartCounts:

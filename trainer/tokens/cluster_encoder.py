@@ -1,18 +1,14 @@
 """Encoding parts of a text on a Ray cluster: `encode_parts` of any number of machines."""
 
-import shutil
-import tempfile
-import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
 from shared.bpe import SourceError
 from shared.bpe.training import Specials, read_error
 from trainer.cluster.ray_cluster import RayCluster, ray_cluster
+from trainer.cluster.task_output import TaskOutput
 from trainer.errors import InterruptedRunError, UsageError
-from trainer.storage.folder import Folder, LocalFolder, StorageError
 from trainer.text.memory import EncodingMemory
 from trainer.text.sections import open_section
 from trainer.text.sources import Records as FileOfRecords
@@ -30,13 +26,11 @@ class _Common:
 
     Attributes:
         job: What is encoded.
-        folder: Where the shards go.
-        scratch: On the disk that all nodes share, for what is not complete; None where the folder is an object store's.
+        output: Where the shards go.
     """
 
     job: EncodingJob
-    folder: Folder
-    scratch: Path | None
+    output: TaskOutput
 
 
 def encode_parts_on_cluster(
@@ -53,15 +47,15 @@ def encode_parts_on_cluster(
         raise UsageError(
             "--ray reads text on all nodes, and standard input and pipes are streams of this one: write them to files"
         )
-    scratch = target.scratch if isinstance(target.folder, LocalFolder) else None
-    common = _Common(job, target.folder, scratch)
+    common = _Common(job, TaskOutput.of(target.folder, target.scratch))
     done = sum(record.bytes_read for record in records.values())
     try:
         with ray_cluster(job.settings.ray, callbacks.stop) as cluster:
             firsts = _first_documents(cluster, common, numbers, records)
             target.before_first()
             for index, record in cluster.run(_encode, common, [(number, firsts[number]) for number in numbers]):
-                _check_visible(target.folder, record)
+                for shard in record.all_shards:
+                    common.output.check_visible(shard.file)
                 done += record.bytes_read
                 callbacks.progress(done)
                 yield numbers[index], record
@@ -86,8 +80,8 @@ def _first_documents(cluster: RayCluster, common: _Common, numbers: Sequence[int
 def _encode(common: _Common, item: tuple[int, int]) -> PartRecord:
     """Encode a part, whose number and whose first document's number are given."""
     job, (number, first_document) = common.job, item
-    with _scratch(common.scratch) as scratch:
-        writer = job.writer(number, job.target(common.folder, scratch), first_document)
+    with common.output.attempt() as scratch:
+        writer = job.writer(number, job.target(common.output.folder, scratch), first_document)
         try:
             with closing(job.chunks([number], threads=1)) as chunks:
                 for chunk in chunks:
@@ -98,24 +92,6 @@ def _encode(common: _Common, item: tuple[int, int]) -> PartRecord:
             raise
 
 
-@contextmanager
-def _scratch(shared: Path | None) -> Iterator[Path]:
-    """A folder of this attempt alone: another may still run on a node that was thought to be lost.
-
-    That of a process that was killed is removed with `LocalFolder.scratch`.
-    """
-    if shared is None:
-        with tempfile.TemporaryDirectory(prefix="ownlm-") as path:
-            yield Path(path)
-        return
-    folder = shared / f"task-{uuid.uuid4().hex}"
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def _count_documents(common: _Common, number: int) -> int:
     """The documents of a part, as `PartRecord.documents` counts them, without encoding it."""
     job = common.job
@@ -123,7 +99,7 @@ def _count_documents(common: _Common, number: int) -> int:
     separator = (job.settings.document_separator or "").encode()
     documents = 0
     for section in job.parts[number]:
-        content = open_section(section, job.inputs).content
+        content = open_section(section, job.inputs[section.source]).content
         try:
             if isinstance(content, FileOfRecords):
                 documents += sum(1 for _ in content.read(memory.record))
@@ -142,12 +118,3 @@ def _count_documents(common: _Common, number: int) -> int:
         except OSError as error:
             raise CorpusError(str(read_error(content.name, error))) from None
     return documents
-
-
-def _check_visible(folder: Folder, record: PartRecord) -> None:
-    for shard in record.all_shards:
-        if not folder.exists(shard.file):
-            raise StorageError(
-                f"{folder.path(shard.file)} was written by another node and is not here: name an --output that all "
-                "nodes share, or one in an object store"
-            )

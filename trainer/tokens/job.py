@@ -95,14 +95,8 @@ class EncodingJob:
 
     def target(self, folder: Folder, scratch: Path) -> Target:
         """Where its shards go."""
-        return Target.of(
-            folder,
-            scratch,
-            self.tokenizer,
-            self.end_of_text_id,
-            self.settings.shard_tokens,
-            has_mask=self.template is not None,
-        )
+        has_mask = self.template is not None
+        return Target(folder, scratch, self.tokenizer, self.end_of_text_id, self.settings.shard_tokens, has_mask)
 
     def writer(self, number: int, target: Target, first_document: int, stage: Stage = no_stage) -> PartWriter:
         """The writer that takes the chunks of a part."""
@@ -143,7 +137,7 @@ class EncodingJob:
     def _opened(self, numbers: Sequence[int]) -> Iterator[Input]:
         for number in numbers:
             for section in self.parts[number]:
-                yield open_section(section, self.inputs)
+                yield open_section(section, self.inputs[section.source])
 
     def _version(self, section: Section) -> tuple[str, str | None]:
         given = self.inputs[section.source]

@@ -48,6 +48,7 @@ class Output:
     def scratch(self) -> Iterator[Path]:
         """A folder for what is not complete; see `LocalFolder.scratch`."""
         with self.folder.scratch(self.state) as path:
+            self.folder.claim(self.state)
             yield path
 
     def manifest(self, name: str) -> Manifest | None:

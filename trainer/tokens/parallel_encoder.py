@@ -16,7 +16,7 @@ from shared.system.thread_pool import Task, WorkPool
 from trainer.text.batches import TEXT_BYTES, batches
 from trainer.text.memory import EncodingMemory
 from trainer.text.sources import Input, Records
-from trainer.text.utf8 import CorpusError, has_text, valid_record, valid_utf8
+from trainer.text.utf8 import CorpusError, valid_record, valid_utf8
 from trainer.tokens.encoded_chunk import EncodedChunk, EndOfInput, ends_in
 from trainer.tokens.token_file import Ids, dtype_for
 
@@ -103,9 +103,7 @@ class ParallelEncoder:
             ends = ends_in(ids, self.end_of_text_id)
         separator = (self.separator or "").encode()
         num_bytes = len(data) - len(separator) * len(ends) if self.tokenizer.can_split_bytes else None
-        place = raw.rfind(separator) if separator else -1
-        is_open = has_text(raw[place + len(separator) :] if place >= 0 else raw)
-        return EncodedChunk(ids, ends, is_open, raw, num_bytes, replaced)
+        return EncodedChunk(ids, ends, _is_open(raw, separator), raw, num_bytes, replaced)
 
     def _record_jobs(self, records: Records) -> Iterator[Job]:
         rows = ((text, "") for text in staged(records.read(self.memory.record), self.stage, "read"))
@@ -126,6 +124,12 @@ class ParallelEncoder:
         ids = np.concatenate(parts).astype(dtype_for(self.tokenizer.vocab_size))
         num_bytes = None if self.tokenizer.vocabulary.alters_text else len(data)
         return EncodedChunk(ids, ends_in(ids, self.end_of_text_id), False, data, num_bytes, replaced)
+
+
+def _is_open(text: bytes, separator: bytes) -> bool:
+    """Whether anything but white space follows the last separator, or the beginning."""
+    end = len(text.rstrip())  # of what is no white space; a separator may end behind it
+    return end > 0 and (not separator or text.rfind(separator, max(0, end - len(separator))) < 0)
 
 
 def record_batches(

@@ -1,8 +1,10 @@
 """Writing shards: ids grow in a file under a temporary name, which appears as a whole, and is hashed on the way."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,8 +29,7 @@ class Target:
     Attributes:
         folder: The folder of the token files.
         scratch: A folder for what is not complete.
-        dtype: Of the ids.
-        lengths: int64 [vocabulary], the bytes of text that each id stands for.
+        tokenizer: Whose ids they hold.
         end_of_text_id: The id after each document.
         shard_tokens: The most ids of a shard.
         has_mask: Whether each has a mask beside it.
@@ -37,27 +38,21 @@ class Target:
 
     folder: Folder
     scratch: Path
-    dtype: "np.dtype[np.unsignedinteger[Any]]"
-    lengths: Lengths
+    tokenizer: Tokenizer
     end_of_text_id: int
     shard_tokens: int
     has_mask: bool = False
     before_first: Callable[[], object] = lambda: None
 
-    @classmethod
-    def of(
-        cls,
-        folder: Folder,
-        scratch: Path,
-        tokenizer: Tokenizer,
-        end_of_text_id: int,
-        shard_tokens: int,
-        *,
-        has_mask: bool = False,
-    ) -> "Target":
-        """The target for the ids of a tokenizer."""
-        lengths = token_lengths(tokenizer, end_of_text_id)
-        return cls(folder, scratch, dtype_for(tokenizer.vocab_size), lengths, end_of_text_id, shard_tokens, has_mask)
+    @cached_property
+    def dtype(self) -> "np.dtype[np.unsignedinteger[Any]]":
+        """Of the ids."""
+        return dtype_for(self.tokenizer.vocab_size)
+
+    @cached_property
+    def lengths(self) -> Lengths:
+        """int64 [vocabulary], the bytes of text that each id stands for; most texts are encoded without them."""
+        return token_lengths(self.tokenizer, self.end_of_text_id)
 
 
 class ShardWriter:
@@ -181,6 +176,7 @@ class _Array:
         self._dtype = dtype
         self._hash = xxhash.xxh3_128()
         self._file: BinaryIO | None = None
+        self._written = self._sent = 0
 
     def write(self, values: Ids) -> None:
         data = np.ascontiguousarray(values, self._dtype).view(np.uint8).data
@@ -190,6 +186,9 @@ class _Array:
             left = data
             while left:
                 left = left[self._file.write(left) :]
+            self._written += len(data)
+            if self._written - self._sent >= _BLOCK_BYTES:
+                self._send()
         self._hash.update(data)
 
     def cut_off(self, count: int) -> Ids:
@@ -215,6 +214,13 @@ class _Array:
             if self._file is not None:
                 self._file.close()
         return self._hash.hexdigest()
+
+    def _send(self) -> None:
+        """Let the system write to the disk what it would write while the end of the shard is waited for."""
+        if self._file is not None and hasattr(os, "posix_fadvise"):
+            # Linux begins to write what it is told to forget, and forgets only what is on the disk already.
+            os.posix_fadvise(self._file.fileno(), self._sent, self._written - self._sent, os.POSIX_FADV_DONTNEED)
+        self._sent = self._written
 
     def drop(self) -> None:
         if self._file is not None:

@@ -85,5 +85,7 @@ class LoadTimeoutError(LoadError):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(
-            f"the model was not loaded within {seconds:g} seconds, the limit (OWNLM_LOAD_TIMEOUT)", reported=False
+            f"the model was not loaded within {seconds:g} seconds, the limit (OWNLM_LOAD_TIMEOUT)",
+            reported=False,
+            transient=True,
         )

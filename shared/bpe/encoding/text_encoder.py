@@ -15,6 +15,7 @@ from shared.bpe.encoding.offsets import TokenColumns, columns_of, with_template
 from shared.bpe.encoding.segments import AllowedSpecial, Layout, Segmenter, join_segments
 from shared.bpe.encoding.template import Ids, Template
 from shared.bpe.errors import SurrogateError, TokenizerError
+from shared.bpe.kernels.boundaries import SpecialTokens, find_all
 from shared.bpe.patterns.named import is_named
 from shared.bpe.vocabulary import Vocabulary, encode_utf8
 
@@ -104,7 +105,7 @@ class TextEncoder:
         self.segmenter.matchers(allowed)  # raises for an unknown separator
         spelling = b"" if separator is None else separator.encode()
         terminator = -1 if separator is None else self.segmenter.special_tokens[separator]
-        ends = np.array([*_places(bytes(data), spelling), len(data)], np.int64)
+        ends = np.append(_places(data, spelling), len(data))
         starts = np.concatenate([np.zeros(1, np.int64), ends[:-1] + len(spelling)])
         return self._encoder.encode_parts(data, starts, ends, terminator=terminator, dtype=dtype)[0]
 
@@ -150,12 +151,10 @@ class TextEncoder:
         return Encoder(self._vocabulary)
 
 
-def _places(data: bytes, spelling: bytes) -> list[int]:
+def _places(data: bytes | memoryview, spelling: bytes) -> npt.NDArray[np.int64]:
     """Where a special token is spelled; nowhere if it is empty."""
-    places: list[int] = []
-    find, size = data.find, len(spelling)
-    place = find(spelling) if spelling else -1
-    while place >= 0:
-        places.append(place)
-        place = find(spelling, place + size)
-    return places
+    places = np.empty(len(data) // len(spelling) if spelling else 0, np.int64)
+    if not len(places):
+        return places
+    special = SpecialTokens(np.frombuffer(spelling, np.uint8), np.array([0, len(spelling)]))
+    return places[: find_all(np.frombuffer(data, np.uint8), special, places)]

@@ -82,11 +82,10 @@ def read_pieces(ordinary: Mapping[str, int]) -> dict[int, bytes]:
     return {token_id: from_piece(piece) for piece, token_id in ordinary.items() if piece not in BYTE_PIECES}
 
 
-def write_vocab(vocabulary: Vocabulary) -> dict[str, int]:
-    """The tokens as tokenizer.json spells them, in the order of their ids."""
+def write_pieces(vocabulary: Vocabulary) -> dict[int, str]:
+    """The tokens as tokenizer.json spells them."""
     pieces = {token_id: to_piece(token) for token_id, token in vocabulary.tokens.items()}
-    pieces |= dict(zip(vocabulary.byte_tokens, BYTE_PIECES, strict=True))
-    return {pieces[token_id]: token_id for token_id in sorted(pieces)}
+    return pieces | dict(zip(vocabulary.byte_tokens, BYTE_PIECES, strict=True))
 
 
 def write_steps(vocabulary: Vocabulary) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Container, Iterable, Mapping
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -101,9 +101,11 @@ def _invert(path: Path | str, vocab: Mapping[str, str]) -> dict[str, int]:
     return ids
 
 
-def printable_vocab(tokens: Mapping[int, bytes]) -> dict[str, int]:
+def printable_tokens(tokens: Mapping[int, bytes]) -> dict[int, str]:
     """The printable forms of tokens, in the order of their ids."""
+    # Without loops in Python, since every `encode` writes the tokenizer's file.
     ordered = sorted(tokens)
-    together = to_printable(b"".join([tokens[token_id] for token_id in ordered]))
-    ends = accumulate([len(tokens[token_id]) for token_id in ordered], initial=0)
-    return {together[start:end]: token_id for token_id, (start, end) in zip(ordered, pairwise(ends), strict=True)}
+    spellings = [*map(tokens.__getitem__, ordered)]
+    ends = [*accumulate(map(len, spellings), initial=0)]
+    together = to_printable(b"".join(spellings))
+    return dict(zip(ordered, map(together.__getitem__, map(slice, ends, ends[1:])), strict=True))

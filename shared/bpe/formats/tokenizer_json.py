@@ -5,7 +5,6 @@ and `padding` are ignored: they shape batches, not tokens, and transformers sets
 """
 
 from collections.abc import Mapping
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from shared.bpe.formats.printable_entries import (
     parse_merges,
     parse_tokens,
     parse_vocab,
-    printable_vocab,
+    printable_tokens,
 )
 from shared.bpe.formats.reading import read_json
 from shared.bpe.formats.steps import names_of, steps_of
@@ -24,6 +23,7 @@ from shared.bpe.formats.tokenizer_config import read_roles, to_config
 from shared.bpe.vocabulary import AddedToken, Vocabulary
 from shared.system.errors import shown
 from shared.system.files import to_json
+from shared.system.garbage import collection_paused
 
 _FLAGS = ("special", "lstrip", "rstrip", "normalized")
 
@@ -42,6 +42,7 @@ def read(path: Path) -> Vocabulary:
         raise TokenizerError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
 
 
+@collection_paused()
 def files(vocabulary: Vocabulary) -> dict[str, str]:
     """What tokenizer.json and tokenizer_config.json contain, by their names."""
     return {"tokenizer.json": to_json(_to_hf(vocabulary)), "tokenizer_config.json": to_json(to_config(vocabulary))}
@@ -163,10 +164,10 @@ def _without_model(content: dict[str, Any]) -> str:
 
 def _to_hf(vocabulary: Vocabulary) -> dict[str, Any]:
     has_pieces = bool(vocabulary.byte_tokens)
-    vocab = byte_fallback.write_vocab(vocabulary) if has_pieces else printable_vocab(vocabulary.tokens)
-    texts = {token_id: text for text, token_id in vocab.items()}
+    texts = byte_fallback.write_pieces(vocabulary) if has_pieces else printable_tokens(vocabulary.tokens)
     # Added tokens are also in the vocabulary, or Hugging Face would assign them the next free ids.
-    vocab |= {token.content: token.id for token in vocabulary.added}
+    texts |= {token.id: token.content for token in vocabulary.added}
+    ordered = sorted(texts)
     return {
         "version": "1.0",
         "truncation": None,
@@ -194,7 +195,7 @@ def _to_hf(vocabulary: Vocabulary) -> dict[str, Any]:
             "fuse_unk": False,
             "byte_fallback": has_pieces,
             "ignore_merges": vocabulary.ignore_merges,
-            "vocab": dict(sorted(vocab.items(), key=itemgetter(1))),
+            "vocab": dict(zip(map(texts.__getitem__, ordered), ordered, strict=True)),
             "merges": [(texts[left], texts[right]) for left, right in vocabulary.merges],
         },
     }

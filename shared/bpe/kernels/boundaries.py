@@ -96,6 +96,29 @@ def find_special(data: Bytes, begin: int64, end: int64, specials: SpecialTokens)
 
 
 @compiled
+def find_all(data: Bytes, specials: SpecialTokens, places: Int64Array) -> int64:
+    """Write where the first special token is to `places`, which has room for all; returns how many there are.
+
+    None overlaps the one before. Most blocks of text have its first and its last byte nowhere at this distance.
+    """
+    size, first, last = specials.offsets[1], specials.text[0], specials.text[specials.offsets[1] - 1]
+    count = free = 0
+    end = data.size - size + 1
+    for base in range(0, end, BLOCK):
+        mask = ~_NONE
+        if base + size - 1 + BLOCK <= data.size:
+            mask = byte_range_mask(data, base, 0, first, 1) & byte_range_mask(data, base + size - 1, 0, last, 1)
+        while mask:
+            index = base + trailing_zeros(mask)
+            mask &= mask - _ONE
+            if index >= free and spells(data, index, data.size, specials, 0):
+                places[count] = index
+                count += 1
+                free = index + size
+    return count
+
+
+@compiled
 def class_before(data: Bytes, index: int64, classes: Bytes) -> int64:
     """The class of the well-formed character that ends at an index, -1 if none does."""
     for length in range(1, min(index, 4) + 1):

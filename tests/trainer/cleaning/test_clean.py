@@ -10,20 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 import trainer.cleaning.clean as clean_module
 import trainer.cleaning.duplicates as duplicates_module
 import trainer.cleaning.examination as examination_module
-from trainer.cleaning.clean import STATE, clean_files
-from trainer.cleaning.examination import Corpus, examine
+from trainer.cleaning.clean import clean_files
+from trainer.cleaning.corpus import Corpus, divide_inputs
+from trainer.cleaning.examination import examine
+from trainer.cleaning.output import STATE, CleanOutput
 from trainer.cleaning.report import CleaningReport, write_report
 from trainer.cluster.processes import LostProcessError, run_in_processes
 from trainer.console.progress import NewBar, progress
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
 from trainer.settings.clean import CleanSettings
 from trainer.text.batches import batches
-from trainer.text.sections import Section
+from trainer.text.sources import open_inputs
 from trainer.text.utf8 import CorpusError
 
 SEPARATOR = "<|endoftext|>"
@@ -82,6 +86,18 @@ class TestEqualDocuments:
             file.write("".join(json.dumps({"text": text}) + "\n" for text in ["two", "é\n", SEPARATOR]))
         clean(corpus(tmp_path / "a.txt", ["one", "two"]), tmp_path / "b.jsonl.gz")
         assert texts_in(tmp_path / "out") == ["one", "two", "é\n", SEPARATOR]
+
+    @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+    def test_files_of_records_are_divided(self, clean: Clean, tmp_path: Path, name: str) -> None:
+        texts = [f"document {n}" for n in [*range(70), *range(30)]]
+        (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "a.parquet", row_group_size=10)
+        clean(tmp_path / name, part_bytes=200)
+        parts = [path.read_bytes() for path in sorted((tmp_path / "out").glob("*.jsonl"))]
+        clean(tmp_path / name, output=tmp_path / "one")
+        assert len(parts) > 3
+        assert b"".join(parts) == (tmp_path / "one" / "part-00000.jsonl").read_bytes()
+        assert texts_in(tmp_path / "one") == texts[:70]
 
     def test_bytes_that_are_no_utf8(self, clean: Clean, tmp_path: Path) -> None:
         (tmp_path / "a.txt").write_bytes(b"good<|endoftext|>b\xffd")
@@ -269,10 +285,11 @@ class TestInterruption:
     ) -> None:
         monkeypatch.chdir(tmp_path)
         module = tmp_path / "edited_cleaning_filter.py"
-        module.write_text("def keep(text): raise OSError\n")
+        module.write_text("def keep(text): return len(text) > 3\n")
         path, filters = corpus(tmp_path / "a.txt", ["one", "two"]), ("edited_cleaning_filter:keep",)
 
-        def full(*_: object) -> Iterator[Any]:
+        def full(*args: Any) -> Iterator[Any]:
+            yield from run_in_processes(*args)
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
@@ -280,7 +297,9 @@ class TestInterruption:
             with pytest.raises(OSError, match="No space"):
                 clean(path, filter=filters)
         module.write_text("def keep(text): return True\n")
-        with pytest.raises(TrainerError, match=r"other inputs or settings left \(filter\)"):
+        with pytest.raises(
+            TrainerError, match=r"other inputs or settings left \(--filter edited_cleaning_filter:keep\)"
+        ):
             clean(path, filter=filters)
 
     def test_a_run_without_its_identity_is_not_continued(self, clean: Clean, tmp_path: Path) -> None:
@@ -303,7 +322,7 @@ class TestInterruption:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(clean_module._Cleaning, "_publish", full)
+            patch.setattr(CleanOutput, "publish", full)
             with pytest.raises(OSError, match="No space"):
                 clean(path, near_duplicates=0.5, part_bytes=300)
         monkeypatch.setattr(duplicates_module, "_BYTES_PER_KEY", 1 << 26)  # several passes
@@ -335,12 +354,13 @@ def test_addresses(clean: Clean, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_many_records_are_not_gathered_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of records is one part; empty ones count too."""
+    """A compressed file is one part; empty ones count too."""
     pytest.importorskip("rensa")
     path = corpus(tmp_path / "a.txt", [f"document {n}" for n in range(99)])
-    cleaned = Corpus((path,), CleanSettings(), 1)
-    examine(cleaned, [Section(0)], tmp_path / "one")
+    cleaned = Corpus(CleanSettings(), {})
+    [part] = divide_inputs(open_inputs([path], text_field="text"), cleaned.settings, 1 << 20)
+    examine(cleaned, part, tmp_path / "one")
     monkeypatch.setattr(examination_module, "_BATCH_CHARACTERS", 1000)
     assert [len(batch) for batch in batches([("", "place")] * 50, 1000, itemgetter(0))] == [16, 16, 16, 2]
-    assert examine(cleaned, [Section(0)], tmp_path / "two") == 99
+    assert examine(cleaned, part, tmp_path / "two") == 99
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()

@@ -104,7 +104,7 @@ def test_ctrl_c_cancels(ray_nodes: Any) -> None:
         begin = time.monotonic()
         with pytest.raises(InterruptedRunError):
             list(connected.run(sleep, None, range(4)))
-        stop.signal_number = None
+    with ray_cluster(ray_nodes.address, StopRequest()) as connected:
         assert dict(connected.run(times, 1, [5])) == {0: 5}
         assert time.monotonic() - begin < 30
 

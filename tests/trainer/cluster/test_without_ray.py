@@ -12,6 +12,7 @@ import pytest
 from trainer.cluster import ray_cluster
 from trainer.console.signals import stop_on_signals
 from trainer.errors import UsageError
+from trainer.settings.clean import CleanSettings
 from trainer.settings.encode import EncodeSettings
 from trainer.settings.vocab import VocabSettings
 
@@ -28,6 +29,11 @@ def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_threads_are_for_one_machine(settings: Callable[..., object]) -> None:
     with pytest.raises(UsageError, match="--threads is for one machine"):
         settings(ray="auto", threads=2)
+
+
+def test_workers_are_for_one_machine() -> None:
+    with pytest.raises(UsageError, match="--workers is for one machine"):
+        CleanSettings(ray="auto", workers=2)
 
 
 def test_the_handler_of_sigterm_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import fsspec
 import pyarrow
@@ -152,6 +153,22 @@ def test_an_interrupted_run_continues_in_the_store(store: Callable[[str], Path],
         encode_files(inputs, tokenizer, store("out"), EncodeSettings())
 
 
+def test_of_two_runs_the_later_one_continues(store: Callable[[str], Path], texts: Path) -> None:
+    tokenizer = Tokenizer.from_vocab({bytes([byte]): byte for byte in range(256)}, [], [END])
+    options = EncodeSettings(shard_tokens=5000)
+    encode_files([texts / "a.txt"], tokenizer, store("whole"), options)
+    calls: list[int] = []
+
+    def begin_another(_: int) -> None:
+        calls.append(_)
+        if len(calls) == 3:
+            encode_files([texts / "a.txt"], tokenizer, store("out"), options)
+
+    with pytest.raises(StorageError, match=r"another run has begun to write to .*/out since: this one ends"):
+        encode_files([texts / "a.txt"], tokenizer, store("out"), options, progress=begin_another)
+    assert contents(store("out")) == contents(store("whole"))
+
+
 def test_what_is_missing_is_named(store: Callable[[str], Path], tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"://bucket/.*/nothing\.txt cannot be read: there is no such file"):
         encode_files([store("nothing.txt")], _bytes(), tmp_path)
@@ -240,6 +257,18 @@ def test_a_local_address_is_verified_too(token_folder: Path, tmp_path: Path) -> 
     (copy / "train-00000.bin").write_bytes(data)
     with pytest.raises(TokenFileError, match="is not what was written"):
         open_training_data(Path(f"file://{copy}"))
+
+
+def test_copies_that_have_no_room_are_not_begun(
+    token_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path / "cache"))
+    folder = Path(f"memory://bucket/{tmp_path.name}/tokens")
+    upload(token_folder, folder)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
+    with pytest.raises(StorageError, match=r"has 0\.0 GB free; delete copies .*cache.objects, or .*OWNLM_CACHE_DIR"):
+        open_training_data(folder)
+    assert not [*(tmp_path / "cache").rglob("*.bin")]
 
 
 def test_show_reads_the_copies(

@@ -32,7 +32,9 @@ def test_the_tokenizer_is_that_of_one_machine(
     (tmp_path / "a.txt").write_text(text, "utf-8")
     (tmp_path / "b.txt").write_text((data_dir / "lang" / "ja.txt").read_text("utf-8")[:300_000], "utf-8")
     (tmp_path / "c.jsonl").write_text(json.dumps({"text": "records are whole " * 99}) + "\n")
-    paths = [tmp_path / name for name in ("a.txt", "b.txt", "c.jsonl")]
+    documents = text.split("<|endoftext|>")
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps({"text": each}) + "\n" for each in documents))
+    paths = [tmp_path / name for name in ("a.txt", "b.txt", "c.jsonl", "d.jsonl")]
     seen: list[int] = []
     reports = [
         train_tokenizer(

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from shared.bpe import Tokenizer
+from trainer.cluster.task_output import TaskOutput
 from trainer.settings.encode import EncodeSettings
 from trainer.storage.folder import LocalFolder, StorageError
 from trainer.tokens.cluster_encoder import _Common, _encode
@@ -33,10 +34,10 @@ def job(tmp_path: Path) -> EncodingJob:
 def test_an_attempt_that_fails_leaves_the_shards_of_another(job: EncodingJob, tmp_path: Path) -> None:
     output = Output(LocalFolder(tmp_path / "out"), ["train"])
     (tmp_path / "out").mkdir()
-    record = _encode(_Common(job, LocalFolder(tmp_path / "out"), tmp_path / "scratch"), (0, 0))
+    record = _encode(_Common(job, TaskOutput(LocalFolder(tmp_path / "out"), tmp_path / "scratch")), (0, 0))
     assert len(record.all_shards) == 3
     with pytest.raises(StorageError):
-        _encode(_Common(job, FullFolder(tmp_path / "out"), tmp_path / "scratch"), (0, 0))
+        _encode(_Common(job, TaskOutput(FullFolder(tmp_path / "out"), tmp_path / "scratch")), (0, 0))
     assert output.are_intact(record.all_shards)
     assert not list((tmp_path / "scratch").iterdir())
     (tmp_path / "out" / "train-00001.bin").touch()  # of another part

@@ -99,6 +99,16 @@ def test_B15_tokens_do_not_depend_on_the_chunks(
     assert TokenFile.open(tmp_path / "out", "train").tokens.tolist() == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "documents", "ends"),
+    [("a\n\n", 1, True), ("a\n\n\n", 1, True), ("a\n\n b", 2, False), ("a\n \n", 1, False), ("\n\n\t", 1, True)],
+)
+def test_a_separator_may_be_white_space(tmp_path: Path, text: str, documents: int, ends: bool) -> None:
+    tokenizer = train_bpe(["a b"], 257, special_tokens=["\n\n"]).tokenizer
+    (source,) = encode(tmp_path, tokenizer, text, separator="\n\n").manifests["train"].sources
+    assert (source.documents, source.ends_with_separator) == (documents, ends)
+
+
 @pytest.mark.case("D33")
 @pytest.mark.parametrize("chunk_bytes", [1, 4096])
 def test_white_space_behind_the_last_separator_is_no_document(

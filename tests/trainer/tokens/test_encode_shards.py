@@ -215,6 +215,6 @@ def test_parts_take_small_files_together(tmp_path: Path) -> None:
     assert parts == [
         (Section(0), Section(1)),
         (Section(2), Section(3)),
-        (Section(4),),
-        (Section(5),),
+        (Section(4), Section(5, 0, 14)),  # a line
+        (Section(5, 14),),
     ]

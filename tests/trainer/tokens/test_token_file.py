@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xxhash
 
 from shared.bpe import PATTERNS, AddedToken, Tokenizer, Vocabulary
 from trainer.settings.encode import EncodeSettings
@@ -31,6 +32,18 @@ def write(folder: Path, vocab_size: int = 300, ids: tuple[int, ...] = (97, 98, 2
         writer.write(np.array(ids))
         output.commit({"train": manifest_of(job, writer.finish(), ())})
     return TokenFile.open(folder, "train")
+
+
+def test_a_shard_that_is_sent_to_the_disk_while_it_grows(tmp_path: Path) -> None:
+    ids = np.random.default_rng(1).integers(0, 300, 5_000_000)  # more than twice what is sent at once
+    job = EncodingJob([], tokenizer_of(300), EncodeSettings(), 299)
+    writer = ShardWriter(job.target(LocalFolder(tmp_path), tmp_path), "train-00000")
+    for begin in range(0, len(ids), 700_000):
+        writer.write(ids[begin : begin + 700_000])
+    (shard,) = writer.finish()
+    written = (tmp_path / shard.file).read_bytes()
+    assert np.array_equal(np.frombuffer(written, np.uint16), ids)
+    assert shard.hash == xxhash.xxh3_128(written).hexdigest()
 
 
 def change_manifest(folder: Path, **changes: object) -> None:

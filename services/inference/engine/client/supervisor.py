@@ -10,7 +10,7 @@ import structlog
 
 from services.inference.engine.client.child_process import ModelProcess
 from services.inference.engine.client.connection import Connection
-from services.inference.engine.crash_counter import TOO_MANY, CrashCounter
+from services.inference.engine.crash_counter import LOAD_WAITS, TOO_MANY, CrashCounter
 from services.inference.engine.errors import EngineRestartedError, EngineUnavailableError, LoadError, LoadTimeoutError
 from services.inference.engine.ipc import Command, ExitReason, LogLine, Ready, StepOutput, log
 from services.inference.engine.types import Fault
@@ -22,7 +22,6 @@ T = TypeVar("T")
 
 _RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.25, 30.0  # between attempts to start what the system has no room for
 _CHECKS_PER_TIMEOUT = 4
-_LOAD_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # seconds after a load that failed with a transient error
 
 
 class Supervisor:
@@ -216,7 +215,7 @@ class Supervisor:
         Raises:
             EngineUnavailableError: It cannot load the model.
         """
-        waits = iter(_LOAD_WAITS)
+        waits = iter(LOAD_WAITS)
         while True:
             self._worker = await self._start_worker()
             try:

@@ -9,11 +9,12 @@ import anyio.to_thread
 import structlog
 from prometheus_client import REGISTRY, Metric
 
-from services.inference.engine.crash_counter import TOO_MANY, CrashCounter
+from services.inference.engine.crash_counter import LOAD_WAITS, TOO_MANY, CrashCounter
 from services.inference.engine.errors import (
     EngineError,
     EngineRestartedError,
     EngineUnavailableError,
+    LoadError,
     UnsupportedFieldError,
 )
 from services.inference.engine.request_handle import RequestHandle
@@ -202,13 +203,27 @@ class VllmEngine:
             if self._fault.final:
                 return
             await asyncio.sleep(self._crashes.restart_delay)
-            running = await anyio.to_thread.run_sync(self._launch, abandon_on_cancel=True)
+            running = await self._load()
         except Exception as error:
             _log.error("the restart failed", exc_info=error)
             self._fault = Fault(f"vLLM cannot be started again: {error}", final=True)
             return
         self._running, self._fault = running, None
         _log.info("the engine was restarted", restarts=self._num_restarts)
+
+    async def _load(self) -> RunningVllm:
+        """Start another vLLM, again after transient errors."""
+        waits = iter(LOAD_WAITS)
+        while True:
+            try:
+                return await anyio.to_thread.run_sync(self._launch, abandon_on_cancel=True)
+            except LoadError as error:
+                wait = next(waits, None)
+                if wait is None or not error.transient:
+                    raise
+                self._fault = Fault(f"vLLM cannot be started again yet: {error}", final=False)
+                _log.warning("loading the model again failed", reason=str(error), next_try_seconds=wait)
+            await asyncio.sleep(wait)
 
 
 def _as_engine_error(error: Exception) -> EngineError:

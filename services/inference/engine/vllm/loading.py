@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from services.inference.engine.errors import LoadError
+from services.inference.engine.errors import LoadError, LoadTimeoutError
 from services.inference.engine.ipc import EngineConfig, Ready, model_identity
 from services.inference.engine.types import MAX_LOGPROBS
 from services.inference.engine.vllm.process import RunningVllm
@@ -75,12 +75,13 @@ class VllmLauncher:
         *,
         load_timeout: float | None = None,
     ) -> None:
-        _set_environment(config, load_timeout)
+        _set_environment(config)
         self.stats = VllmStats()
         self._config = config
         self._identity = identity
         self._name = name
         self._vllm_args = dict(vllm_args)
+        self._load_timeout = load_timeout
 
     def __call__(self) -> RunningVllm:
         """Start it; blocks until the model is loaded.
@@ -96,9 +97,14 @@ class VllmLauncher:
         valid_ids = None if mask.all() else frozenset(mask.nonzero()[0].tolist())
         arguments = engine_arguments(self._config, folder.config, self._vllm_args)
         try:
-            return RunningVllm({**arguments, "served_model_name": [self._name]}, self.stats, valid_ids)
-        except Exception as error:  # vLLM raises errors of any type
-            raise LoadError(f"vLLM cannot load the model: {describe(error)}", reported=True) from error
+            return RunningVllm(
+                {**arguments, "served_model_name": [self._name]}, self.stats, valid_ids, load_timeout=self._load_timeout
+            )
+        except LoadTimeoutError:
+            raise
+        except Exception as error:  # vLLM raises errors of any type, also where memory of a GPU is not free yet
+            reason = f"vLLM cannot load the model: {describe(error)}"
+            raise LoadError(reason, reported=True, transient=True) from error
 
     def ready(self, running: RunningVllm) -> Ready:
         """The description of the loaded model, as a worker process of our own sends it."""
@@ -185,14 +191,13 @@ def _cpu_cache_bytes(config: EngineConfig, model: ModelConfig, context: int, dty
     return max(one, min(config.max_batch * one, free_memory() // 2))
 
 
-def _set_environment(config: EngineConfig, load_timeout: float | None) -> None:
+def _set_environment(config: EngineConfig) -> None:
     """Set what vLLM reads from its environment, unless the user has."""
     values = {
         "VLLM_NO_USAGE_STATS": "1",  # it would report to a server of its makers
         "VLLM_CONFIGURE_LOGGING": "0",  # this process has one format for all lines; others write warnings to stderr
         "HF_HUB_OFFLINE": "1",  # the model is a local folder
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork of a process with threads may hang
-        "VLLM_ENGINE_READY_TIMEOUT_S": str(int(load_timeout or 1_000_000)),
     }
     if config.threads is not None and hasattr(os, "sched_getaffinity"):
         processors = sorted(os.sched_getaffinity(0))[: config.threads]

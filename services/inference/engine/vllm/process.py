@@ -2,12 +2,16 @@
 
 import multiprocessing
 import signal
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from multiprocessing import resource_tracker
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import structlog
 
+from services.inference.engine.errors import LoadTimeoutError
 from services.inference.engine.types import SequenceRequest
 from services.inference.engine.vllm.parameters import sampling_arguments
 from services.inference.engine.vllm.stats import VllmStats
@@ -24,16 +28,25 @@ class RunningVllm:
         arguments: Of `vllm.AsyncEngineArgs`.
         stats: What it reports its steps to.
         valid_ids: The ids that have a token, where the model has rows without one.
+        load_timeout: Seconds that it may take to load the model; None: no limit.
 
     Attributes:
         context_length: The most tokens of a sequence.
         pid: The id of its EngineCore, which runs the scheduler.
 
     Raises:
+        LoadTimeoutError: The limit has passed.
         Exception: vLLM's own, of any type.
     """
 
-    def __init__(self, arguments: dict[str, Any], stats: VllmStats, valid_ids: frozenset[int] | None) -> None:
+    def __init__(
+        self,
+        arguments: dict[str, Any],
+        stats: VllmStats,
+        valid_ids: frozenset[int] | None,
+        *,
+        load_timeout: float | None = None,
+    ) -> None:
         from vllm import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -46,11 +59,11 @@ class RunningVllm:
         resource_tracker.ensure_running()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            self._llm = AsyncLLM.from_engine_args(engine_args, stat_loggers=[stats])
+            with _killed_after(load_timeout, before):
+                self._llm = AsyncLLM.from_engine_args(engine_args, stat_loggers=[stats])
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        started = set(multiprocessing.active_children()) - before
-        self.pid = next((process.pid for process in started), None)
+        self.pid = next((process.pid for process in _children_besides(before)), None)
         self.context_length: int = self._llm.model_config.max_model_len
 
     @property
@@ -75,3 +88,41 @@ class RunningVllm:
             self._llm.shutdown(timeout=_SHUTDOWN_SECONDS)
         except Exception as error:
             _log.warning("vLLM did not shut down cleanly", exc_info=error)
+
+
+def _children_besides(known: set[BaseProcess]) -> set[BaseProcess]:
+    return set(multiprocessing.active_children()) - known
+
+
+@contextmanager
+def _killed_after(seconds: float | None, known: set[BaseProcess]) -> Iterator[None]:
+    """Kill the processes that vLLM starts, if they take too long: it waits for them as long as they run.
+
+    Args:
+        seconds: None: they have as long as they want.
+        known: Other children of this process.
+
+    Raises:
+        LoadTimeoutError: They were killed.
+    """
+    if seconds is None:
+        yield
+        return
+    is_over = threading.Event()
+
+    def kill() -> None:
+        is_over.set()
+        for process in _children_besides(known):
+            process.kill()
+
+    timer = threading.Timer(seconds, kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except Exception as error:
+        if is_over.is_set():
+            raise LoadTimeoutError(seconds) from error
+        raise
+    finally:
+        timer.cancel()

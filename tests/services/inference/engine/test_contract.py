@@ -60,6 +60,7 @@ def served(request: pytest.FixtureRequest, folder: Path) -> Iterator[Served]:
         "max_batch": 4,
         "max_queue": 2,
         "max_choices": 4,
+        "shutdown_timeout": 120,  # a stream may take longer than the default on a busy machine
     }
     if request.param == "vllm":
         if importlib.util.find_spec("vllm") is None:

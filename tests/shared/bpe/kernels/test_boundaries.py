@@ -1,11 +1,12 @@
 """Places to cut, against all patterns as `regex` runs them."""
 
 import random
+import re
 
 import numpy as np
 
 from shared.bpe import PATTERNS
-from shared.bpe.kernels.boundaries import next_cut
+from shared.bpe.kernels.boundaries import find_all, next_cut
 from shared.bpe.kernels.classes import character_classes
 from shared.bpe.patterns.named import split
 from shared.bpe.training import Specials
@@ -49,3 +50,17 @@ def test_numbers_and_text_without_blanks_have_places_to_cut() -> None:
 
 def test_bytes_that_are_not_utf8_are_never_cut() -> None:
     assert places(b"abc\xff\xfe \n\xe4\xb8") == []
+
+
+def test_all_places_of_a_special_token_are_those_that_python_finds() -> None:
+    draw = random.Random(11)
+    seen = 0
+    for spelling in (b"<|end|>", b"aba", b"aa", b"a", b"\n\n\n", "é".encode()):
+        special = Specials([spelling]).arrays
+        for size in [*range(140), 1_000]:
+            data = b"".join(draw.choices([b"a", b"b", b"\n", b"<", b"<|end|>", "é".encode()], k=size))
+            room = np.empty(len(data) // len(spelling), np.int64)
+            found = room[: find_all(np.frombuffer(data, np.uint8), special, room)].tolist()
+            assert found == [match.start() for match in re.finditer(re.escape(spelling), data)], (spelling, data)
+            seen += len(found)
+    assert seen > 5_000

@@ -109,7 +109,7 @@ def test_what_a_restart_does_not_mend_is_final(second: Callable[[], Peer], reaso
 
 def test_a_load_that_fails_for_what_may_pass_is_tried_again_and_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory of a GPU is freed late: four loads fail within a minute, and the fifth serves."""
-    monkeypatch.setattr("services.inference.engine.client.supervisor._LOAD_WAITS", (0.001, 0.001, 0.001, 0.05))
+    monkeypatch.setattr("services.inference.engine.client.supervisor.LOAD_WAITS", (0.001, 0.001, 0.001, 0.05))
     no_memory = LoadError("no memory on the GPU", reported=True, transient=True)
 
     async def test() -> None:
@@ -128,7 +128,7 @@ def test_a_load_that_fails_for_what_may_pass_is_tried_again_and_is_no_end(monkey
 
 
 def test_a_load_that_fails_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.inference.engine.client.supervisor._LOAD_WAITS", (0.001, 0.001))
+    monkeypatch.setattr("services.inference.engine.client.supervisor.LOAD_WAITS", (0.001, 0.001))
     no_memory = LoadError("no memory on the GPU", reported=True, transient=True)
 
     async def test() -> None:

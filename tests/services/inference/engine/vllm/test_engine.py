@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +19,8 @@ from services.inference.engine import (
     TokenEvent,
     UnsupportedFieldError,
 )
+from services.inference.engine.errors import LoadError, LoadTimeoutError
+from services.inference.engine.types import Fault
 from services.inference.engine.vllm import engine as module
 from services.inference.engine.vllm.engine import VllmEngine
 from services.inference.engine.vllm.stats import VllmStats
@@ -77,13 +79,21 @@ def request(**changes: Any) -> SequenceRequest:
     return SequenceRequest(**{**values, "arrived_at": time.perf_counter(), **changes})
 
 
-def run(test: Callable[[VllmEngine, list[FakeVllm]], Awaitable[None]], **settings: Any) -> None:
-    """Run a test with an engine; `started` has each vLLM that it has started."""
+def run(
+    test: Callable[[VllmEngine, list[FakeVllm]], Awaitable[None]],
+    *,
+    failures: Iterable[Exception] = (),
+    **settings: Any,
+) -> None:
+    """Run a test with an engine; `started` has each vLLM that it has started, after restarts that fail."""
+    pending = list(failures)
 
     async def main() -> None:
         started = [FakeVllm()]
 
         def launch() -> FakeVllm:
+            if pending:
+                raise pending.pop(0)
             started.append(FakeVllm())
             return started[-1]
 
@@ -241,6 +251,38 @@ def test_a_restart_that_fails_at_any_point_is_final(monkeypatch: pytest.MonkeyPa
             engine.check_room(1)
 
     run(test)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_start_that_fails_for_now_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ours: the memory of a GPU, for one, is free some seconds after the process that had it has ended."""
+    monkeypatch.setattr(module, "LOAD_WAITS", (0.001, 0.05))
+    reasons: set[str] = set()
+
+    async def test(engine: VllmEngine, started: list[FakeVllm]) -> None:
+        def serves() -> bool:
+            reasons.add(engine.fault.reason if engine.fault else "")
+            return len(started) == 2 and engine.fault is None
+
+        started[0].is_dead = True
+        await until(serves)
+        assert engine.stats().restarts == 1
+
+    run(test, failures=[LoadTimeoutError(1), LoadError("no memory", reported=True, transient=True)])
+    assert "vLLM cannot be started again yet: no memory" in reasons
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("transient", [True, False])
+def test_a_start_that_fails_always_ends_the_service(transient: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOAD_WAITS", (0.001, 0.001))
+
+    async def test(engine: VllmEngine, started: list[FakeVllm]) -> None:
+        started[0].is_dead = True
+        await until(lambda: engine.fault is not None and engine.fault.final)
+        assert engine.fault == Fault(f"vLLM cannot be started again: {2 if transient else 0}", final=True)
+
+    run(test, failures=[LoadError(str(number), reported=True, transient=transient) for number in range(5)])
 
 
 @pytest.mark.usefixtures("quick")
