@@ -48,7 +48,7 @@ library = [[] for _ in range(1_000_000)]
 gc.collect()
 freeze_objects() if sys.argv[1] == "frozen" else gc.freeze()
 before = gc.get_stats()[2]["collections"]
-for _ in range(200):
+for _ in range(500):  # Python 3.13 has younger generations of three times the size
     garbage = [[] for _ in range(1000)]
     garbage.append(garbage)
     kept = garbage

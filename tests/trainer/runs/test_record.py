@@ -35,7 +35,7 @@ def test_a_run_records_what_it_was_made_from(settings: TrainSettings, change: Ca
     (start,) = written["starts"]
     assert 0 <= (datetime.now(UTC) - datetime.fromisoformat(start["time"])).total_seconds() < 600
     assert (start["step"], start["processes"]) == (0, 1)
-    assert start["versions"]["torch"] == torch.__version__
+    assert torch.__version__.startswith(start["versions"]["torch"])  # wheels of one version differ in "+cu130"
     assert start["versions"]["python"] == platform.python_version()
     assert start["machine"]["name"] == platform.node()
     assert Path(sys.executable).name in start["command"]

@@ -101,7 +101,7 @@ def test_transient_errors_are_distinguished_from_a_wrong_folder(error: Exception
 
 @pytest.mark.case("D30")
 def test_where_no_thread_can_be_started_the_other_side_gets_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threading, "_start_new_thread", Mock(side_effect=RuntimeError("can't start new thread")))
+    monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
     test_transient_errors_are_distinguished_from_a_wrong_folder(RuntimeError("can't start new thread"), transient=True)
 
 
