@@ -115,8 +115,9 @@ class Corpus:
             given = open_input(piece.path, text_field=self.settings.text_field)
             if given.content.version != piece.version:
                 raise CorpusError(
-                    f"{shown(piece.path)} was changed since the command began, or is another file on this node: "
-                    f"{piece.version} then, {given.content.version} now"
+                    f"{shown(piece.path)} was changed since the command began, or is not the same file on the node "
+                    f"{socket.gethostname()}: {piece.version} then, {given.content.version or 'no file'} there; all "
+                    "nodes must find the same files, on a disk that they share or in an object store"
                 )
             given = open_section(piece.section, given)
             name = stretch_name(piece.path, piece.section.begin)

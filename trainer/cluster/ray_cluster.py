@@ -193,7 +193,7 @@ def ray_cluster(address: str, stop: StopRequest) -> Iterator[RayCluster]:
                 raise TrainerError(f"Ray does not start on this machine: {_first_line(error)}") from error
             raise TrainerError(
                 f"no Ray cluster answers at {address!r} ({_first_line(error)}); start one with `ray start --head`, or "
-                "take --ray local"
+                "take --ray local; one that asks for a token needs RAY_AUTH_MODE=token"
             ) from error
     try:
         yield RayCluster(ray, stop)

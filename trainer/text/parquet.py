@@ -131,7 +131,11 @@ def _rows_at_once(path: Path, columns: Sequence[str], memory: int, stretch: Stre
     begin, end = stretch
     with open_file(path) as file:
         groups = row_groups(file)
-        chosen = [n for n, (place, _) in enumerate(groups) if begin <= place and (end is None or place < end)]
+        chosen = [
+            number
+            for number, (place, _) in enumerate(groups)
+            if (not begin or begin <= place) and (end is None or place < end)  # of a whole file all, wherever they are
+        ]
         pages = largest_pages(file, columns, [groups[n] for n in chosen])
     if max(pages, default=0) > memory:
         raise too_large(f"{shown(path)}: a page of the column {columns[0]!r}", f"{max(pages):,}")

@@ -18,7 +18,7 @@ import trainer.cleaning.clean as clean_module
 import trainer.cleaning.duplicates as duplicates_module
 import trainer.cleaning.examination as examination_module
 from trainer.cleaning.clean import clean_files
-from trainer.cleaning.corpus import Corpus, divide_inputs
+from trainer.cleaning.corpus import Corpus, divide_inputs, tools_of
 from trainer.cleaning.examination import examine
 from trainer.cleaning.output import STATE, CleanOutput
 from trainer.cleaning.report import CleaningReport, write_report
@@ -389,3 +389,25 @@ def test_many_records_are_not_gathered_in_memory(tmp_path: Path, monkeypatch: py
     assert [len(batch) for batch in batches([("", "place")] * 50, 1000, itemgetter(0))] == [16, 16, 16, 2]
     assert examine(cleaned, part, tmp_path / "two") == 99
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_an_input_that_a_node_lacks_is_named(tmp_path: Path) -> None:
+    path = corpus(tmp_path / "a.jsonl", ['{"text": "one"}'])
+    cleaned = Corpus(CleanSettings(), {})
+    [part] = divide_inputs(open_inputs([path], text_field="text"), cleaned.settings, 1 << 20)
+    path.unlink()
+    with pytest.raises(
+        CorpusError, match=r"a\.jsonl was changed .* or is not the same file on the node .* no file there"
+    ):
+        [*cleaned.documents(part)]
+
+
+def test_another_version_of_a_filter_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("versioned_cleaning_filter.py").write_text("def keep(text): return True\n")
+    settings = CleanSettings(filter=("versioned_cleaning_filter:keep",), near_duplicates=1)
+    cleaned = Corpus(settings, tools_of(settings))
+    cleaned.check_tools()
+    Path("versioned_cleaning_filter.py").write_text("def keep(text): return False\n")
+    with pytest.raises(TrainerError, match=r"--filter versioned_cleaning_filter:keep: the node .* has another version"):
+        cleaned.check_tools()

@@ -4,6 +4,7 @@ import codecs
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import fsspec
 import pyarrow
@@ -11,9 +12,11 @@ import pytest
 from pyarrow import parquet
 
 from trainer.storage.remote import url_of
+from trainer.text import parquet as parquet_module
 from trainer.text import remote_text, stretches
 from trainer.text.documents import whole_documents
 from trainer.text.memory import EncodingMemory
+from trainer.text.parquet_pages import RowGroup, row_groups
 from trainer.text.sections import divide, open_section
 from trainer.text.sources import Input, Records, open_inputs, open_records
 from trainer.text.utf8 import CorpusError
@@ -140,6 +143,17 @@ def test_a_parquet_file_that_is_damaged(tmp_path: Path) -> None:
     path.write_bytes(data[:footer] + bytes(9) + data[footer + 9 :])
     with pytest.raises(CorpusError, match=r"a\.parquet cannot be read: its footer .* is damaged"):
         divide(open_inputs([path], text_field="text"), None, 10, at_any_pretoken=False)
+
+
+def test_row_groups_in_another_order_are_read_as_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"text": TEXTS}), path, row_group_size=9)
+
+    def moved(file: BinaryIO) -> list[RowGroup]:
+        return [group._replace(place=-number) for number, group in enumerate(row_groups(file))]
+
+    monkeypatch.setattr(parquet_module, "row_groups", moved)
+    assert documents_of(open_inputs([path], text_field="text"), 10) == [TEXTS]
 
 
 def test_a_file_that_shrinks(tmp_path: Path) -> None:
