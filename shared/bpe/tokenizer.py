@@ -22,7 +22,7 @@ from shared.bpe.formats import tokenizer_json
 from shared.bpe.formats.folder import read_verified
 from shared.bpe.formats.plain_vocabulary import from_plain
 from shared.bpe.vocabulary import AddedToken, Vocabulary, encode_utf8
-from shared.system.files import write_text
+from shared.system.files import write_bytes
 from shared.system.garbage import collection_paused
 
 
@@ -101,9 +101,9 @@ class Tokenizer:
     def save(self, folder: str | Path) -> None:
         """Write tokenizer.json and tokenizer_config.json; equal tokenizers give equal bytes."""
         for name, content in self.files().items():
-            write_text(Path(folder) / name, content)
+            write_bytes(Path(folder) / name, content)
 
-    def files(self) -> dict[str, str]:
+    def files(self) -> dict[str, bytes]:
         """What `save` writes, by the names of the files."""
         return tokenizer_json.files(self.vocabulary)
 

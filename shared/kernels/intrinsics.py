@@ -6,7 +6,6 @@ Indices are not checked; every caller stays inside its arrays.
 
     byte_range_mask(data, index, fold, low, width)   bit k is set where ((data[index + k] | fold) - low) % 256 < width,
                                                      for the BLOCK bytes from index on
-    least_of_lanes(data, index)                      the least of LANES numbers of 32 bits, from data[index] on
     load_word(data, index)                           the eight bytes from data[index] on as a little-endian number
     store_word(data, index, word)                    writes them
     prefetch(data, index)                            requests the cache line of data[index], to be read soon
@@ -29,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 BLOCK = 64  # bytes that one mask describes
-LANES = 16  # numbers of 32 bits that are compared at once
+LANES = 16  # numbers of 32 bits that are computed with at once
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,6 @@ class Intrinsic:
 
 
 byte_range_mask = Intrinsic("byte_range_mask")
-least_of_lanes = Intrinsic("least_of_lanes")
 load_word = Intrinsic("load_word")
 store_word = Intrinsic("store_word")
 prefetch = Intrinsic("prefetch")

@@ -20,7 +20,6 @@ from shared.kernels.intrinsics import BLOCK, LANES
 _BYTE, _WORD, _BIT = ir.IntType(8), ir.IntType(64), ir.IntType(1)
 _BYTES = ir.VectorType(_BYTE, BLOCK)
 _NUMBER = ir.IntType(32)
-_NUMBERS = ir.VectorType(_NUMBER, LANES)
 _WORDS = ir.VectorType(_WORD, LANES)
 _NONE = "_Py_NoneStruct"
 _PLACES = ir.Constant(_BYTES, list(range(BLOCK)))
@@ -39,18 +38,6 @@ def byte_range_mask(typing_context, data, index, fold, low, width):
         return builder.bitcast(builder.icmp_unsigned("<", block, llvm.broadcast(builder, width, BLOCK)), _WORD)
 
     return types.uint64(data, types.int64, types.uint8, types.uint8, types.uint8), generate
-
-
-@intrinsic
-def least_of_lanes(typing_context, data, index):
-    """The least of 16 unsigned numbers of 32 bits, from `data[index]` on."""
-
-    def generate(context, builder, signature, arguments):
-        array, index = arguments
-        pointer = llvm.address(context, builder, signature.args[0], array, index, _NUMBERS)
-        return llvm.call(builder, f"llvm.vector.reduce.umin.v{LANES}i32", _NUMBER, builder.load(pointer, align=4))
-
-    return types.uint32(data, types.int64), generate
 
 
 @intrinsic

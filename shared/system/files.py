@@ -42,10 +42,15 @@ def parse_json_object(data: str | bytes) -> dict[str, Any]:
 
 def to_json(content: object) -> str:
     """JSON as this package writes it: indented by two spaces, with a newline at the end."""
+    return to_json_bytes(content).decode()
+
+
+def to_json_bytes(content: object) -> bytes:
+    """The UTF-8 of `to_json`."""
     try:
-        return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+        return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     except TypeError:  # a file name that is not UTF-8, which Python represents with lone surrogates
-        return json.dumps(content, indent=2) + "\n"
+        return json.dumps(content, indent=2).encode() + b"\n"
 
 
 def write_text(path: Path, content: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shared.bpe import SourceError, TokenizerError, TrainingResult, resolve_pattern, train_bpe_from_sources
 from shared.bpe.training import TrainingStoppedError
-from shared.system.files import to_json
+from shared.system.files import to_json_bytes
 from shared.system.stages import Stage, no_stage
 from trainer.cluster.ray_cluster import check_ray, ray_cluster
 from trainer.console.signals import StopRequest, stop_on_signals
@@ -74,9 +74,9 @@ def train_tokenizer(
         with stage("measure compression"):
             report = TokenizerReport.of(result, sample)
         with stage("save"):
-            files = {**result.tokenizer.files(), "vocab_report.json": to_json(report.to_json())}
+            files = {**result.tokenizer.files(), "vocab_report.json": to_json_bytes(report.to_json())}
             for name in sorted(files, key=lambda name: name == "tokenizer.json"):  # which says that all is there
-                folder.write(name, files[name].encode())
+                folder.write(name, files[name])
     return report
 
 

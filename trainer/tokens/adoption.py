@@ -199,6 +199,6 @@ def _write_again(reading: _Reading, out: Output, job: EncodingJob) -> Manifest:
 
 def _committed(reading: _Reading, out: Output, manifest: Manifest) -> Manifest:
     for name, content in reading.tokenizer.files().items():
-        out.folder.write(name, content.encode())
+        out.folder.write(name, content)
     out.commit({out.splits[0]: manifest})
     return manifest

@@ -173,7 +173,7 @@ class _Run:
                 out.save(number, record)
         files = {**job.tokenizer.files(), **template_files(job.template)}
         for name, content in files.items():
-            LocalFolder(scratch).write(name, content.encode())
+            LocalFolder(scratch).write(name, content)
         return list(files)
 
     def encode(self, target: Target) -> EncodingReport:
@@ -278,11 +278,11 @@ class _Run:
         return "no part of the text was finished: run the same command again"
 
 
-def template_files(template: ChosenTemplate | None) -> Mapping[str, str]:
+def template_files(template: ChosenTemplate | None) -> Mapping[str, bytes]:
     """What is saved of a chat template, by the names of the files."""
     if template is None:
         return {}
     with tempfile.TemporaryDirectory() as folder:
         write_templates(Path(folder), template.file.templates)
         paths = [path for path in Path(folder).rglob("*") if path.is_file()]
-        return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}

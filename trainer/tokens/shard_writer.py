@@ -219,7 +219,8 @@ class _Array:
         """Let the system write to the disk what it would write while the end of the shard is waited for."""
         if self._file is not None and hasattr(os, "posix_fadvise"):
             # Linux begins to write what it is told to forget, and forgets only what is on the disk already.
-            os.posix_fadvise(self._file.fileno(), self._sent, self._written - self._sent, os.POSIX_FADV_DONTNEED)
+            with suppress(OSError):  # a file system without such advice
+                os.posix_fadvise(self._file.fileno(), self._sent, self._written - self._sent, os.POSIX_FADV_DONTNEED)
         self._sent = self._written
 
     def drop(self) -> None:

@@ -22,7 +22,7 @@ from shared.bpe.formats.steps import names_of, steps_of
 from shared.bpe.formats.tokenizer_config import read_roles, to_config
 from shared.bpe.vocabulary import AddedToken, Vocabulary
 from shared.system.errors import shown
-from shared.system.files import to_json
+from shared.system.files import to_json_bytes
 from shared.system.garbage import collection_paused
 
 _FLAGS = ("special", "lstrip", "rstrip", "normalized")
@@ -43,9 +43,10 @@ def read(path: Path) -> Vocabulary:
 
 
 @collection_paused()
-def files(vocabulary: Vocabulary) -> dict[str, str]:
+def files(vocabulary: Vocabulary) -> dict[str, bytes]:
     """What tokenizer.json and tokenizer_config.json contain, by their names."""
-    return {"tokenizer.json": to_json(_to_hf(vocabulary)), "tokenizer_config.json": to_json(to_config(vocabulary))}
+    contents = {"tokenizer.json": _to_hf(vocabulary), "tokenizer_config.json": to_config(vocabulary)}
+    return {name: to_json_bytes(content) for name, content in contents.items()}
 
 
 def _parse(path: Path, content: dict[str, Any], bos: str | None, eos: str | None) -> Vocabulary:

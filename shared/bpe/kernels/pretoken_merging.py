@@ -8,21 +8,24 @@ A token stays at the place of its first byte, and what it absorbs leaves holes:
     alive       1    0    1    1    0    1          one bit a place, for pretokens of up to 64 bytes
     candidates  rank of (th, e), 0   .   rank of (e, re), 2   ...       rank and place in one number: the least is next
 
-Short pretokens find the least candidate by looking at all of them, many at a time; long ones keep them in a heap, which
-may hold candidates that are no longer true. So the time is n log n at worst, whatever the text.
+Short pretokens keep their candidates in registers, and look at all of them to find the least; long ones keep them in a
+heap, which may hold candidates that are no longer true. So the time is n log n at worst, whatever the text.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
+from shared.bpe.kernels.lanes import FEW, MANY, least, load_few, load_many, with_lane, without
 from shared.bpe.kernels.tables import NO_ID, NO_RANK, Tables, merged_id, rank_of_pair
 from shared.kernels.compiling import compiled, compiled_and_inlined, inlined
-from shared.kernels.intrinsics import LANES, allocate_like, leading_zeros, least_of_lanes, release, trailing_zeros
+from shared.kernels.intrinsics import allocate_like, leading_zeros, release, trailing_zeros
 from shared.kernels.types import Bytes, Uint32Array, Uint64Array, int64, uint32, uint64
 
 # The longest pretoken whose places fit one word, with one more at each end.
 SHORT = 62
 # Numbers of scratch for them.
-SCRATCH = SHORT + LANES
+SCRATCH = MANY
 # The longest of all, since places in the heap have 32 bits.
 MAX_LENGTH = (1 << 32) - 1
 NO_MEMORY = -1
@@ -36,12 +39,31 @@ _HIGH = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 
 
+class _Merge(NamedTuple):
+    """A merge: its place and the one before, their new candidates, the places of outdated ones, and those alive."""
+
+    place: uint64
+    before: uint64
+    here: uint32
+    there: uint32
+    outdated: uint64
+    alive: uint64
+
+
 @inlined
-def _least(candidates: Uint32Array, count: int64) -> uint32:
-    least = least_of_lanes(candidates, 0)
-    for place in range(LANES, count, LANES):
-        least = min(least, least_of_lanes(candidates, place))
-    return least
+def _merge(tables: Tables, ids: Uint32Array, alive: uint64, candidate: uint32) -> _Merge:
+    """Merge a candidate, and look up the two that it makes."""
+    place = np.uint64(candidate & _PLACE_MASK)
+    above = alive & (~_ONE << place)
+    absorbed = np.uint64(trailing_zeros(above))
+    after = np.uint64(trailing_zeros(above & (above - _ONE)))
+    before = np.uint64(63) - np.uint64(leading_zeros(alive & ((_ONE << place) - _ONE)))
+    merged = merged_id(tables.merged, candidate >> _PLACE_BITS)
+    ids[place] = merged
+    here = (rank_of_pair(tables.pair_slots, merged, ids[after]) << _PLACE_BITS) | np.uint32(place)
+    there = (rank_of_pair(tables.pair_slots, ids[before], merged) << _PLACE_BITS) | np.uint32(before)
+    outdated = _ONE << absorbed | _ONE << place | _ONE << before
+    return _Merge(place, before, np.uint32(here), np.uint32(there), outdated, alive & ~(_ONE << absorbed))
 
 
 @compiled_and_inlined
@@ -59,8 +81,7 @@ def merge_short(
 
     `ids` and `candidates` are scratch of SCRATCH numbers.
     """
-    slots = tables.pair_slots
-    for place in range(length + LANES):
+    for place in range(FEW if length <= FEW else MANY):
         candidates[place] = NO_RANK
     ids[0] = ids[length + 1] = NO_ID
     left = np.uint64(text[start])
@@ -71,22 +92,22 @@ def merge_short(
         candidates[place] = (tables.byte_ranks[left | (right << np.uint64(8))] << _PLACE_BITS) | np.uint32(place)
         left = right
     alive = ~np.uint64(0) >> np.uint64(SHORT - length)
-    least = _least(candidates, length)
-    while least < _NO_CANDIDATE:
-        place = np.uint64(least & _PLACE_MASK)
-        above = alive & (~_ONE << place)
-        absorbed = np.uint64(trailing_zeros(above))
-        after = np.uint64(trailing_zeros(above & (above - _ONE)))
-        before = np.uint64(63) - np.uint64(leading_zeros(alive & ((_ONE << place) - _ONE)))
-        alive &= ~(_ONE << absorbed)
-        # The least of the other candidates is found while the new pairs are looked up.
-        candidates[absorbed] = candidates[place] = candidates[before] = NO_RANK
-        others = _least(candidates, length)
-        merged = merged_id(tables.merged, least >> _PLACE_BITS)
-        ids[place] = merged
-        candidates[place] = (rank_of_pair(slots, merged, ids[after]) << _PLACE_BITS) | np.uint32(place)
-        candidates[before] = (rank_of_pair(slots, ids[before], merged) << _PLACE_BITS) | np.uint32(before)
-        least = min(others, candidates[place], candidates[before])
+    if length <= FEW:
+        few = load_few(candidates, 0)
+        first = least(few)
+        while first < _NO_CANDIDATE:
+            merge = _merge(tables, ids, alive, first)
+            few = without(few, merge.outdated)
+            first, alive = min(least(few), merge.here, merge.there), merge.alive
+            few = with_lane(with_lane(few, merge.place, merge.here), merge.before, merge.there)
+    else:
+        many = load_many(candidates, 0)
+        first = least(many)
+        while first < _NO_CANDIDATE:
+            merge = _merge(tables, ids, alive, first)
+            many = without(many, merge.outdated)
+            first, alive = min(least(many), merge.here, merge.there), merge.alive
+            many = with_lane(with_lane(many, merge.place, merge.here), merge.before, merge.there)
     alive ^= _ONE | (_ONE << np.uint64(length + 1))
     while alive:
         out[filled] = ids[trailing_zeros(alive)]

@@ -73,6 +73,18 @@ def test_both_ways_of_merging_equal_the_plain_one(tokenizer: Tokenizer, pretoken
         assert out[:filled].tolist() == expected
 
 
+def test_short_pretokens_of_every_length(tokenizer: Tokenizer) -> None:
+    tables, random = tables_of(tokenizer.vocabulary), np.random.default_rng(3)
+    scratch, out = np.empty((2, SCRATCH), np.uint32), np.empty(SHORT, np.uint32)
+    sample = np.frombuffer(SAMPLE.encode(), np.uint8)
+    for length in range(1, SHORT + 1):
+        for _ in range(12):
+            places = random.integers(0, 90, (length, 1)) + np.arange(2)  # pairs of bytes that may have been merged
+            data = np.ascontiguousarray(sample[places].ravel()[:length])
+            filled = merge_short(tables, data, 0, length, *scratch, out, 0)
+            assert out[:filled].tolist() == merge_slowly(tokenizer.vocabulary, data.tobytes())
+
+
 @settings(max_examples=100, deadline=None)
 @given(pretoken=PIECES)
 def test_ids_need_not_follow_the_order_of_merges(tokenizer: Tokenizer, pretoken: bytes) -> None:
