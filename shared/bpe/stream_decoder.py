@@ -42,7 +42,7 @@ class StreamDecoder:
             TokenizerError: The id is not in the vocabulary.
         """
         data = self._added(self._tokenizer.token_bytes(id, skip_special_tokens=self._skip_special_tokens))
-        if self._is_whole and data.isascii():  # a tenth of the time: Python's decoder is Python code
+        if self._is_whole and data.isascii():  # faster than Python's decoder, which is Python code
             text = data.decode("ascii")
             self.start = self._length if data else max(self.start, self._length)
         else:

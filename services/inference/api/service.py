@@ -229,10 +229,8 @@ async def _events(generation: Generation, builder: ResponseBuilder) -> AsyncIter
 def _chunks(
     builder: ResponseBuilder, deltas: Sequence[Delta], usage: Callable[[], JsonObject], is_finished: bool
 ) -> bytes:
-    events = b""
-    for delta in deltas:
-        events += encode_event(builder.chunk(delta, usage, is_last=is_finished and delta is deltas[-1]))
-    return events
+    last = deltas[-1] if is_finished else None
+    return b"".join([encode_event(builder.chunk(delta, usage, is_last=delta is last)) for delta in deltas])
 
 
 def _are_long(deltas: Sequence[Delta]) -> bool:
