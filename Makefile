@@ -54,7 +54,7 @@ $(VENV)-vllm/.done: pyproject.toml constraints-vllm.txt
 	@touch $@
 
 ray: $(VENV)/.ray
-	$(BIN)/pytest -m ray
+	$(BIN)/pytest -m ray tests/docs tests/trainer
 
 gpu: export OMP_NUM_THREADS = 1
 gpu: export TRITON_INTERPRET = 1

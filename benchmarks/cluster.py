@@ -1,4 +1,4 @@
-"""Counting and encoding on a Ray cluster of this machine beside the same by threads: python -m benchmarks.cluster.
+"""Work on a Ray cluster of this machine beside the same without: python -m benchmarks.cluster.
 
 The last lines are the constants of the model in docs/how-to/a-terabyte-of-text.md.
 """
@@ -17,12 +17,17 @@ from shared.bpe.training import PartCounts, TextFile, TrainingConfig, count_part
 from shared.bpe.training.counter import counter_for
 from shared.bpe.training.memory import MemoryBudget
 from shared.bpe.training.spill import SpilledRuns
+from trainer.cleaning.clean import clean_files
+from trainer.console.progress import progress
+from trainer.settings.clean import CleanSettings
 from trainer.settings.encode import EncodeSettings
 from trainer.settings.vocab import VocabSettings
 from trainer.tokenizer.train import train_tokenizer
 from trainer.tokens.encode import encode_files
 
 SEPARATOR = "<|endoftext|>"
+Job = Callable[[str | None, int], float]
+"""Takes the address of a cluster, or None, and the number of the round; returns seconds."""
 
 
 def main() -> None:
@@ -33,6 +38,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--model", action="store_true", help="only the constants of one core and the model")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=["encode", "vocab", "clean"])
     options = parser.parse_args()
     if options.model:
         constants(options.text)
@@ -48,14 +54,17 @@ def main() -> None:
         import ray
 
         ray.init(num_cpus=options.workers, object_store_memory=200 << 20, log_to_driver=False)
-        compare(
-            "encode", path, options, lambda kind, n: encode(path, tokenizer, folder / f"e-{kind}-{n}", kind, options)
-        )
-        compare("vocab", path, options, lambda kind, n: vocab(path, folder / f"v-{kind}-{n}", kind, options))
+        jobs: dict[str, Job] = {
+            "encode": lambda kind, n: encode(path, tokenizer, folder / f"e-{kind}-{n}", kind, options),
+            "vocab": lambda kind, n: vocab(path, folder / f"v-{kind}-{n}", kind, options),
+            "clean": lambda kind, n: clean(path, folder / f"c-{kind}-{n}", kind, options),
+        }
+        for job in [options.only] if options.only else jobs:
+            compare(job, path, options, jobs[job])
         ray.shutdown()
 
 
-def compare(name: str, path: Path, options: argparse.Namespace, run: Callable[[str | None, int], float]) -> None:
+def compare(name: str, path: Path, options: argparse.Namespace, run: Job) -> None:
     """Alternate both, the first round not counted."""
     seconds: dict[str | None, list[float]] = {None: [], "auto": []}
     for number in range(options.rounds + 1):
@@ -65,7 +74,7 @@ def compare(name: str, path: Path, options: argparse.Namespace, run: Callable[[s
     threads, workers = (megabytes / min(times[1:]) for times in seconds.values())
     medians = [megabytes / statistics.median(times[1:]) for times in seconds.values()]
     print(
-        f"{name}: {options.workers} threads {threads:.0f} MB/s, {options.workers} Ray workers {workers:.0f} MB/s: "
+        f"{name}: {options.workers} workers without Ray {threads:.1f} MB/s, with Ray {workers:.1f} MB/s: "
         f"{workers / threads:.2f} (medians {medians[0]:.0f} and {medians[1]:.0f}: {medians[1] / medians[0]:.2f})"
     )
 
@@ -84,6 +93,15 @@ def vocab(path: Path, output: Path, kind: str | None, options: argparse.Namespac
     """Seconds of counting."""
     settings = VocabSettings(vocab_size=300, held_out="0", ray=kind, threads=None if kind else options.workers)
     return train_tokenizer([path], output, settings).training.counting_seconds
+
+
+def clean(path: Path, output: Path, kind: str | None, options: argparse.Namespace) -> float:
+    """Seconds of both passes, and of comparing."""
+    settings = CleanSettings(ray=kind, workers=None if kind else options.workers)
+    begin = time.perf_counter()
+    with progress(shown=False) as new_bar:
+        clean_files([path], output, settings, new_bar, part_bytes=path.stat().st_size // 16)
+    return time.perf_counter() - begin
 
 
 def constants(sample: Path) -> None:

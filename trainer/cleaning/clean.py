@@ -143,7 +143,7 @@ class _Cleaning:
         bands = 0 if corpus.banding is None else corpus.banding.bands
         self._examined = [Examined(scratch / examined_name(number), bands) for number in range(len(parts))]
         self._sizes = [sum(piece.size for piece in part) for part in parts]
-        self._kept: set[int] = set()  # parts that are examined
+        self._kept = out.examined() & {*range(len(parts))}
 
     def run(self, paths: Sequence[Path], run_tasks: RunTasks) -> CleaningReport:
         """All passes."""
@@ -165,7 +165,7 @@ class _Cleaning:
 
     def _examine(self, run_tasks: RunTasks) -> None:
         """The first pass, over parts of which the state has nothing that is complete."""
-        self._fetch(sorted(self._out.examined() & {*range(len(self._parts))}))
+        self._fetch(sorted(self._kept))
         self._kept = {number for number, part in enumerate(self._examined) if part.is_complete()}
         open_parts = [number for number in range(len(self._parts)) if number not in self._kept]
         items = [(number, self._parts[number]) for number in open_parts]

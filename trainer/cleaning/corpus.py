@@ -7,7 +7,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from shared.bpe.training import TextFile
 from trainer.cleaning.filters import hash_of_filter
 from trainer.cleaning.signatures import Banding, check_installed
 from trainer.errors import TrainerError, UsageError
@@ -16,8 +15,7 @@ from trainer.storage.remote import shown
 from trainer.text.documents import whole_documents
 from trainer.text.formats import stretch_name
 from trainer.text.memory import EncodingMemory
-from trainer.text.sections import Section, divide, open_section
-from trainer.text.sizes import size_of
+from trainer.text.sections import Section, divide, open_section, size_of_input
 from trainer.text.sources import Input, open_input
 from trainer.text.utf8 import CorpusError
 
@@ -47,12 +45,11 @@ Part = tuple[Piece, ...]
 def divide_inputs(inputs: Sequence[Input], settings: CleanSettings, part_bytes: int) -> list[Part]:
     """The parts of a corpus; see `divide`."""
     parts = divide(inputs, settings.document_separator, part_bytes, at_any_pretoken=False)
-    sizes = [given.content.size if isinstance(given.content, TextFile) else size_of(given.path) for given in inputs]
-    return [tuple(_piece(inputs[section.source], section, sizes[section.source]) for section in part) for part in parts]
+    return [tuple(_piece(inputs[section.source], section) for section in part) for part in parts]
 
 
-def _piece(given: Input, section: Section, size: int) -> Piece:
-    end = size if section.end is None else section.end
+def _piece(given: Input, section: Section) -> Piece:
+    end = size_of_input(given) if section.end is None else section.end
     return Piece(given.path, given.content.version, section._replace(source=0), end - section.begin)
 
 

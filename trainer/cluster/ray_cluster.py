@@ -113,11 +113,12 @@ _values: dict[str, Any] = {}
 def _run(function: Callable[[Any, Item], Result], shared: _Shared[Any], item: Item, code: str) -> Result:
     if _code() != code:
         raise TrainerError(
-            f"a node of the Ray cluster has another version of this program: {Path(__file__).parents[2]}"
+            f"the node {socket.gethostname()} has another version of this program: {Path(__file__).parents[2]}"
         )
     if shared.name not in _values:
         import ray
 
+        os.environ.setdefault("RAYON_NUM_THREADS", "1")  # as Ray does with OMP_NUM_THREADS: a task has one processor
         if shared.folder.is_dir():  # for names that are relative to it
             os.chdir(shared.folder)
         _values.clear()

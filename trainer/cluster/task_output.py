@@ -1,6 +1,7 @@
 """Where the tasks of a job write: a folder that all nodes reach, and room for what is not complete."""
 
 import shutil
+import socket
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -8,7 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.storage.folder import Folder, LocalFolder, StorageError
+from trainer.storage.folder import Folder, LocalFolder, StorageError, full_disk_errors
+
+_ADVICE = "name an --output on a disk that all nodes share, or in an object store"
 
 
 @dataclass(frozen=True)
@@ -33,22 +36,29 @@ class TaskOutput:
         """A folder of this attempt alone: another may still run on a node that was thought to be lost.
 
         That of a process that was killed is removed with `LocalFolder.scratch`.
+
+        Raises:
+            StorageError: The disk is full, or not one that all nodes share.
         """
         if self.scratch is None:
-            with tempfile.TemporaryDirectory(prefix="ownlm-") as path:
+            with tempfile.TemporaryDirectory(prefix="ownlm-") as path, full_disk_errors(Path(path)):
                 yield Path(path)
             return
         folder = self.scratch / f"task-{uuid.uuid4().hex}"
-        folder.mkdir(parents=True)
         try:
-            yield folder
+            with full_disk_errors(folder):
+                self._make(folder)
+                yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def _make(self, folder: Path) -> None:
+        try:
+            folder.mkdir()
+        except FileNotFoundError:
+            raise StorageError(f"{folder.parent} is not on the node {socket.gethostname()}: {_ADVICE}") from None
 
     def check_visible(self, name: str) -> None:
         """Raise a StorageError if a file that a task has written is not here."""
         if not self.folder.exists(name):
-            raise StorageError(
-                f"{self.folder.path(name)} was written by another node and is not here: name an --output that all "
-                "nodes share, or one in an object store"
-            )
+            raise StorageError(f"{self.folder.path(name)} was written by another node and is not here: {_ADVICE}")

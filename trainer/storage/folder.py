@@ -1,5 +1,6 @@
 """A folder on a disk or in an object store, in which a file appears only when it is complete."""
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -174,6 +175,20 @@ class LocalFolder:
             ) from None
         except OSError as error:
             raise StorageError(f"{self.path(name)} cannot be {done}: {error.strerror or error}") from None
+
+
+@contextmanager
+def full_disk_errors(scratch: Path) -> Iterator[None]:
+    """Say which disk is full: that of a folder for files that are not complete."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise StorageError(
+            f"the disk of {scratch} is full: free some space; what goes to an object store, or comes from one, is "
+            "first where TMPDIR says"
+        ) from None
 
 
 def _remove_folders_in(path: Path) -> None:

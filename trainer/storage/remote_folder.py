@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from trainer.storage.folder import Folder, LocalFolder, StorageError
+from trainer.storage.folder import Folder, LocalFolder, StorageError, full_disk_errors
 from trainer.storage.remote import filesystem_of, local_path, store_errors, url_of
 
 _BLOCK_BYTES = 8 << 20
@@ -127,7 +127,7 @@ class RemoteFolder:
 
         def get(name: str) -> None:
             there = f"{below}/{name}" if below else name
-            with self._errors(there, "read"):
+            with self._errors(there, "read"), full_disk_errors(scratch):
                 self._store.get_file(self._key(there), str(scratch / name))
 
         with ThreadPoolExecutor(_REQUESTS) as pool:

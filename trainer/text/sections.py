@@ -64,6 +64,17 @@ def open_section(section: Section, given: Input) -> Input:
     return Input(given.path, TextSection(given.content, section.begin, section.end), given.is_plain)
 
 
+def size_of_input(given: Input) -> int:
+    """Bytes of an input as it is stored; 0 where that is not known, as of a pipe.
+
+    Raises:
+        OSError: It is in an object store that cannot be asked.
+    """
+    content = given.content
+    text = content.boundaries if isinstance(content, Records) else content
+    return text.size if isinstance(text, TextFile) else size_of(given.path)
+
+
 def divide(
     inputs: Sequence[Input], separator: str | None, size: int, *, at_any_pretoken: bool
 ) -> list[tuple[Section, ...]]:
@@ -89,7 +100,7 @@ def divide(
     filled = 0
     for number, given in enumerate(inputs):
         content = given.content
-        length = content.size if isinstance(content, TextFile) else size_of(given.path)
+        length = size_of_input(given)
         place = _place_function(content, cut, cut_lines)
         if current and (filled >= size or (place is None and filled + length > size)):
             parts.append(tuple(current))

@@ -290,7 +290,8 @@ def _json(
         assert lines is not None
         return rows(lines, label, memory, stretch[0])
 
-    return Input(path, Records(path, _version(path), read, text))
+    version = None if text is None else text.version
+    return Input(path, Records(path, version or _version(path), read, text))
 
 
 def _unchanged(path: Path, version: str, parts: Iterator[T]) -> Iterator[T]:

@@ -8,8 +8,7 @@ from shared.system.cpu_count import available_processors
 from shared.system.memory import total_memory
 from trainer.cluster.ray_cluster import RayCluster
 from trainer.errors import UsageError
-from trainer.text.sections import TextSection, divide, open_section
-from trainer.text.sizes import size_of
+from trainer.text.sections import TextSection, divide, open_section, size_of_input
 from trainer.text.sources import Input, Records, RecordTexts
 from trainer.tokenizer.held_out import RemainingSource
 
@@ -83,7 +82,7 @@ def _parts_of_records(source: Source, texts: RecordTexts, size: int) -> list[Sou
 
 def _size(source: Source) -> int:
     text = source.source if isinstance(source, RemainingSource) else source
-    return size_of(text.records.path) if isinstance(text, RecordTexts) else source.size
+    return size_of_input(Input(text.records.path, text.records)) if isinstance(text, RecordTexts) else source.size
 
 
 def _count(config: TrainingConfig, source: Source) -> PartCounts:

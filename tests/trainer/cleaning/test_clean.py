@@ -251,6 +251,31 @@ class TestInterruption:
         assert texts_in(tmp_path / "out") == [f"document {n}" for n in range(50)]
         assert not state.exists()
 
+    def test_a_cluster_that_does_not_answer_costs_nothing(
+        self, clean: Clean, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = corpus(tmp_path / "a.txt", ["one", "two"])
+
+        def killed(*args: Any) -> Iterator[tuple[int, Any]]:
+            yield from run_in_processes(*args)
+            raise LostProcessError("killed")
+
+        def refuse(*_: object) -> None:
+            raise TrainerError("no Ray cluster answers")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(clean_module, "run_in_processes", killed)
+            patch.setattr(clean_module, "check_ray", lambda: None)
+            patch.setattr(clean_module, "ray_cluster", refuse)
+            with pytest.raises(LostProcessError):
+                clean(path)
+            with pytest.raises(TrainerError, match="no Ray cluster answers"):
+                clean(path, ray="auto", workers=None)
+            assert (tmp_path / "out" / STATE / "part-00000.examined").exists()
+            with pytest.raises(TrainerError, match="no Ray cluster answers"):
+                clean(path, ray="auto", workers=None, output=tmp_path / "other")
+            assert not (tmp_path / "other").exists()
+
     def test_an_input_in_the_output(self, clean: Clean, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"a.txt is in --output"):
             clean(corpus(tmp_path / "a.txt", ["one"]), output=tmp_path)

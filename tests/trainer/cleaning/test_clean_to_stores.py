@@ -156,6 +156,24 @@ def test_a_store_that_fails_keeps_what_is_finished(
     assert contents(store("out"))[REPORT]
 
 
+@pytest.mark.parametrize("name", ["fetch", "write"])
+def test_a_failure_before_the_first_part_keeps_what_was_there(
+    store: Callable[[str], Path], text: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    with pytest.raises(InterruptedRunError):
+        clean([text], store("out"), stop_in("examining", 3))
+    before = contents(store("out"))
+
+    def fail(*_: object) -> None:
+        raise StorageError("the store does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RemoteFolder, name, fail)
+        with pytest.raises(StorageError, match="does not answer"):
+            clean([text], store("out"))
+    assert contents(store("out")) == before
+
+
 def test_what_is_there_is_replaced_only_if_that_is_asked_for(store: Callable[[str], Path], text: Path) -> None:
     clean([text], store("out"))
     before = contents(store("out"))

@@ -34,6 +34,7 @@ def job(tmp_path: Path) -> EncodingJob:
 def test_an_attempt_that_fails_leaves_the_shards_of_another(job: EncodingJob, tmp_path: Path) -> None:
     output = Output(LocalFolder(tmp_path / "out"), ["train"])
     (tmp_path / "out").mkdir()
+    (tmp_path / "scratch").mkdir()
     record = _encode(_Common(job, TaskOutput(LocalFolder(tmp_path / "out"), tmp_path / "scratch")), (0, 0))
     assert len(record.all_shards) == 3
     with pytest.raises(StorageError):

@@ -20,9 +20,9 @@ _LONGEST_TRIAL_SECONDS = 0.02
 _TRIAL_COST = 0.005  # of all time: a number that took twice as long is tried once in 200 steps
 _LEAST_STEPS_BETWEEN_TRIALS = 100
 _LONGEST_DELAY_SECONDS = 0.01  # numbers that took longer than the best by as much are not tried
-_LEAST_SHARE = 0.3
+_LEAST_SHARE = 0.2
 """Further threads have to save this share of what they would save at best: other processes, HTTP's first, need their
-processors too. From one thread to two that is 15 % of the time. Half of it is enough for the number in use: times that
+processors too. From one thread to two that is 10 % of the time. Half of it is enough for the number in use: times that
 HTTP disturbs would change it back and forth."""
 
 

@@ -19,7 +19,7 @@ said, and then in one fixed order.
         Scores of four queries, that begin at the four indices `queries` of q, each against a block of keys: from one of
         the bytes `blocks` on, the cache holds, for each of `depth` channels, the LANES positions side by side. Keys are
         float32 once they are loaded. Scores go to the indices `targets` of `scores`. What lies `ahead` bytes of the
-        keys is prefetched meanwhile.
+        keys is prefetched meanwhile where that is faster.
     softmax(scores, index, count)
         Turn `count` scores into exp(score - largest), those up to the next whole vector into 0; returns their sum.
     dot_tile(q, index, cache, blocks, depth, scores, target)
@@ -27,7 +27,7 @@ said, and then in one fixed order.
         of a query lie side by side, from index `target` of the rows `scores` on.
     mix_values_V(scratch, shares, sums, count, cache, value, ahead, depth)
         Add `count` rows of values (at most LANES are used), each times its share, for V vectors of channels from byte
-        `value` of the cache on. Rows lie `depth` numbers apart; what lies `ahead` bytes of them is prefetched.
+        `value` of the cache on. Rows lie `depth` numbers apart; what lies `ahead` bytes of them is prefetched as above.
         `shares` and `sums` are places in `scratch` and their distance from one query to the next; a query has
         CHAINS // V sums, V vectors each, which the rows are added to in turn.
     mix_tile_V(scratch, shares, sums, count, cache, value, ahead, depth)
