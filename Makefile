@@ -31,7 +31,7 @@ up: $(VENV)/.up
 test slow ray: export OMP_NUM_THREADS = 1
 
 test: $(VENV)/.dev
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 3 --dist loadfile  # a third of the time is waiting
 
 slow: $(VENV)/.dev
 	$(BIN)/pytest -m slow
