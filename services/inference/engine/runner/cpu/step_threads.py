@@ -58,14 +58,16 @@ class StepThreads:
     def rows_within(self, num_rows: int, factor: float) -> int | None:
         """The most rows of a step that takes at most `factor` times as long as one of `num_rows`.
 
-        By the times so far, and a line between two of them; None where nothing is known of longer steps.
+        By the times so far, and a line between two of them; None where nothing is known of longer steps. None of them
+        counts as longer than one of more rows: times that were disturbed would stay, since no such step is run again.
         """
         last_rows, last_seconds = num_rows, self._times(num_rows).seconds
         limit = factor * last_seconds
-        for size in sorted(self._sizes):
-            rows, seconds = _SIZES[size], self._sizes[size].seconds
-            if rows <= num_rows or not seconds or not last_seconds:
+        known = [(_SIZES[size], times.seconds) for size, times in sorted(self._sizes.items()) if times.seconds]
+        for number, (rows, _) in enumerate(known):
+            if rows <= num_rows or not last_seconds:
                 continue
+            seconds = min(longer for _, longer in known[number:])
             if seconds > limit:
                 return last_rows + int((limit - last_seconds) / (seconds - last_seconds) * (rows - last_rows))
             last_rows, last_seconds = rows, seconds
