@@ -160,15 +160,16 @@ class Call:
         self._values = values  # kept alive: the frame holds addresses of them
         self.run_only = partial(kernel.machine_code, ctypes.byref(frame))
 
-    @cached_property
+    @property
     def builtin(self) -> Callable[[object], Any]:
-        """A function in C that runs a kernel made by `calling_python` in a tenth of the time that ctypes takes.
+        """A new function in C that runs a kernel made by `calling_python` in a tenth of the time that ctypes takes.
 
         The kernel's first argument is then the address of what the function is called with. Its only result is a
         `python_object`, which the function returns, or 0 if an exception is set.
         """
         capsule = _new_capsule(ctypes.addressof(self._frame), None, None)
-        # The function keeps the call, and with it the frame, as what would be the name of its module.
+        # The function keeps the call, and with it the frame, as what would be the name of its module. The call does not
+        # keep the function: that would be a cycle, and the memory of its arguments would wait for a search for garbage.
         function: Callable[[object], Any] = _new_function(ctypes.byref(self._kernel.definition), capsule, self)
         return function
 

@@ -1,6 +1,8 @@
 """The compiled encoder against the plain core: every pretoken by scanning, the lowest rank first."""
 
+import gc
 import sys
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -157,6 +159,20 @@ def test_threads_that_write_one_table_at_once_do_not_disturb_each_other(
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(encode, range(40)))
+
+
+def test_tables_that_were_followed_are_freed_without_a_search_for_garbage(tokenizer: Tokenizer) -> None:
+    """Tens of megabytes each; a job that makes few Python objects would keep a dozen of them."""
+    encoder = Encoder(tokenizer.vocabulary)
+    first = weakref.ref(encoder._memory.tables[0].entries.base)
+    data = "".join(f" {number:x}" for number in range(20_000)).encode()
+    gc.disable()
+    try:
+        for _ in range(2):
+            encoder.encode_parts(data, np.array([0]), np.array([len(data)]))
+        assert first() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
