@@ -41,7 +41,7 @@ def test_it_is_as_long_as_said(tmp_path: Path) -> None:
     [style] = [style for style, text in rows if text == "ready"]
     played = re.search(r"hide ([0-9.]+)s", style)
     assert played is not None
-    assert 1.9 <= float(played[1]) <= 2.3
+    assert float(played[1]) == 2.15, "after a second and --seconds, and one frame to look at the screen"
 
 
 def test_colors_and_columns(tmp_path: Path) -> None:

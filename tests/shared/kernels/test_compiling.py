@@ -15,9 +15,22 @@ from shared.kernels.compiling import WordBlock
 TEXT = np.frombuffer(b"ab\xff, and more than eight bytes", np.uint8)
 
 
+def hash_in_python(data: bytes) -> int:
+    """As `hash_bytes`, with Python's integers."""
+    low, word = 0x9E3779B97F4A7C15, (1 << 64) - 1
+    hashed = len(data)
+    for start in range(0, len(data), 8):
+        high = int.from_bytes(data[start : start + 8], "little") * 0xC2B2AE3D27D4EB4F
+        mixed = ((hashed ^ hashed >> 32) * low + high) & word
+        hashed = (mixed ^ mixed >> 29) * low & word
+    return hashed
+
+
 def test_results_are_numbers_of_their_type() -> None:
     assert first_invalid(TEXT, 0, 2) == -1
-    assert 1 << 63 <= max(hash_bytes(TEXT, begin, 9) for begin in range(10)) < 1 << 64
+    hashes = [hash_bytes(TEXT, begin, 9) for begin in range(10)]
+    assert hashes == [hash_in_python(TEXT[begin : begin + 9].tobytes()) for begin in range(10)]
+    assert 1 << 63 <= max(hashes) < 1 << 64, "one has the bit that is the sign of other types"
     assert find_special(TEXT, 0, 20, SpecialTokens(np.frombuffer(b"and", np.uint8), np.array([0, 3]))) == (5, 3)
 
 

@@ -71,6 +71,12 @@ def jaccard(one: set[tuple[str, ...]], other: set[tuple[str, ...]]) -> float:
     return len(one & other) / len(one | other)
 
 
+def killed(*args: Any) -> Iterator[tuple[int, Any]]:
+    """In the place of `run_in_processes`: a process is lost after the last result."""
+    yield from run_in_processes(*args)
+    raise LostProcessError("killed")
+
+
 class TestEqualDocuments:
     def test_the_first_of_each_stays_in_order(self, clean: Clean, tmp_path: Path) -> None:
         report = clean(corpus(tmp_path / "a.txt", ["one", "two", "\none\n", "three", "two"]))
@@ -256,10 +262,6 @@ class TestInterruption:
     ) -> None:
         path = corpus(tmp_path / "a.txt", ["one", "two"])
 
-        def killed(*args: Any) -> Iterator[tuple[int, Any]]:
-            yield from run_in_processes(*args)
-            raise LostProcessError("killed")
-
         def refuse(*_: object) -> None:
             raise TrainerError("no Ray cluster answers")
 
@@ -292,10 +294,6 @@ class TestInterruption:
         self, clean: Clean, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = corpus(tmp_path / "a.txt", ["one", "two"])
-
-        def killed(*args: Any) -> Iterator[tuple[int, Any]]:
-            yield from run_in_processes(*args)
-            raise LostProcessError("killed")
 
         with monkeypatch.context() as patch:
             patch.setattr(clean_module, "run_in_processes", killed)

@@ -1,5 +1,6 @@
 """`clean` from and to an object store: fsspec's own in memory, and S3's protocol over HTTP."""
 
+import itertools
 import random
 import signal
 from collections.abc import Callable
@@ -110,20 +111,24 @@ def test_an_interrupted_run_continues_in_the_store(store: Callable[[str], Path],
     assert contents(store("out")) == contents(store("whole"))
 
 
+def failing_after(count: int, method: Callable[..., None]) -> Callable[..., None]:
+    """A method that works so many times only."""
+    calls = itertools.count()
+
+    def call(*args: Any) -> None:
+        if next(calls) >= count:
+            raise StorageError("the store does not answer")
+        method(*args)
+
+    return call
+
+
 def test_a_run_that_is_stopped_while_it_names_the_parts(
     store: Callable[[str], Path], text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clean([text], store("whole"))
-    rename, calls = RemoteFolder.rename, []
-
-    def fail(self: RemoteFolder, name: str, to: str) -> None:
-        calls.append(to)
-        if len(calls) == 2:
-            raise StorageError("the store does not answer")
-        rename(self, name, to)
-
     with monkeypatch.context() as patch:
-        patch.setattr(RemoteFolder, "rename", fail)
+        patch.setattr(RemoteFolder, "rename", failing_after(1, RemoteFolder.rename))
         with pytest.raises(StorageError, match=r"does not answer; \d+ of \d+ parts .* the same command continues"):
             clean([text], store("out"))
     assert REPORT not in contents(store("out"))
@@ -136,19 +141,12 @@ def test_a_run_that_is_stopped_while_it_names_the_parts(
 def test_a_store_that_fails_keeps_what_is_finished(
     store: Callable[[str], Path], text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put, calls = RemoteFolder.put, []
-
-    def fail(self: RemoteFolder, file: Path, name: str) -> None:
-        calls.append(name)
-        if len(calls) > 2:
-            raise StorageError("the store does not answer")
-        put(self, file, name)
-
+    put = RemoteFolder.put
     with monkeypatch.context() as patch:
-        patch.setattr(RemoteFolder, "put", fail)
+        patch.setattr(RemoteFolder, "put", failing_after(2, put))
         with pytest.raises(StorageError, match=r"does not answer; 2 of \d+ parts of the text are examined and kept"):
             clean([text], store("out"))
-        calls[:] = ["", ""]
+        patch.setattr(RemoteFolder, "put", failing_after(0, put))
         with pytest.raises(StorageError, match="does not answer; no part of the text was finished"):
             clean([text], store("other"))
     assert not contents(store("other"))
