@@ -4,7 +4,7 @@ After the specification at https://github.com/openai/openai-openapi; fields that
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import Request, Response
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from services.inference.api.conversation import ConversationFields, Messages
 from services.inference.api.models import check_model
 from services.inference.api.service import (
+    GetUsage,
     InferenceService,
     JsonObject,
     Usage,
@@ -222,13 +223,7 @@ class ChatResponseBuilder:
         found = [self._choice(choice, "message", _message(choice.text)) for choice in choices]
         return {**self._constant, "object": "chat.completion", "choices": found, "usage": usage}
 
-    def chunk(
-        self,
-        delta: Delta,
-        usage: Callable[[], JsonObject],
-        *,
-        is_last: bool,  # noqa: ARG002 - see `usage_chunk`
-    ) -> JsonObject:
+    def chunk(self, delta: Delta, usage: GetUsage, *, is_last: bool) -> JsonObject:  # noqa: ARG002 - see `usage_chunk`
         """See `ResponseBuilder.chunk`."""
         added = {"content": delta.text} if delta.index in self._begun else _message(delta.text)
         self._begun.add(delta.index)

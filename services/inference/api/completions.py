@@ -4,7 +4,7 @@ After the specification at https://github.com/openai/openai-openapi; fields that
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import Request, Response
@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 
 from services.inference.api.models import check_model
 from services.inference.api.service import (
+    GetUsage,
     InferenceService,
     JsonObject,
     Usage,
@@ -180,13 +181,7 @@ class CompletionResponseBuilder:
         """See `ResponseBuilder.response`."""
         return {**self._constant, "choices": [self._choice(choice) for choice in choices], "usage": usage}
 
-    def chunk(
-        self,
-        delta: Delta,
-        usage: Callable[[], JsonObject],
-        *,
-        is_last: bool,  # noqa: ARG002 - see `usage_chunk`
-    ) -> JsonObject:
+    def chunk(self, delta: Delta, usage: GetUsage, *, is_last: bool) -> JsonObject:  # noqa: ARG002 - see `usage_chunk`
         """See `ResponseBuilder.chunk`."""
         return {**self._constant, "choices": [self._choice(delta)], **self._options.usage_field(usage)}
 

@@ -1,12 +1,20 @@
 """`POST /generate`: continues one prompt; the response has token ids, bytes and the seed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from services.inference.api.service import InferenceService, JsonObject, Usage, respond, response_docs, response_id
+from services.inference.api.service import (
+    GetUsage,
+    InferenceService,
+    JsonObject,
+    Usage,
+    respond,
+    response_docs,
+    response_id,
+)
 from services.inference.engine import MAX_LOGPROBS, TokenLogprobs
 from services.inference.generation.detokenizer import Delta
 from services.inference.generation.prepare import PreparedRequest, choice_seeds
@@ -153,7 +161,7 @@ class GenerateResponseBuilder:
         """See `ResponseBuilder.response`."""
         return self._content([self._choice(choice) for choice in choices], usage)
 
-    def chunk(self, delta: Delta, usage: Callable[[], JsonObject], *, is_last: bool) -> JsonObject:
+    def chunk(self, delta: Delta, usage: GetUsage, *, is_last: bool) -> JsonObject:
         """See `ResponseBuilder.chunk`."""
         return self._content([self._choice(delta)], usage() if is_last else None)
 

@@ -39,6 +39,8 @@ _INLINE_LOGPROBS = 64
 _GENERATING_PATHS = frozenset({"/generate", "/v1/completions", "/v1/chat/completions"})
 
 JsonObject = dict[str, Any]
+GetUsage = Callable[[], JsonObject]
+"""Returns the field `usage`: most events of a stream do without it."""
 
 
 class PromptTokensDetails(BaseModel):
@@ -148,7 +150,7 @@ class ResponseBuilder(Protocol):
     def response(self, choices: Sequence[Delta], usage: JsonObject) -> JsonObject:
         """The body of a response that is not streamed."""
 
-    def chunk(self, delta: Delta, usage: Callable[[], JsonObject], *, is_last: bool) -> JsonObject:
+    def chunk(self, delta: Delta, usage: GetUsage, *, is_last: bool) -> JsonObject:
         """An event of a stream: what was added to a choice. `is_last`: no choice has another one."""
 
     def usage_chunk(self, usage: JsonObject) -> JsonObject | None:
@@ -226,9 +228,7 @@ async def _events(generation: Generation, builder: ResponseBuilder) -> AsyncIter
     yield (encode_event(last) if last is not None else b"") + DONE
 
 
-def _chunks(
-    builder: ResponseBuilder, deltas: Sequence[Delta], usage: Callable[[], JsonObject], is_finished: bool
-) -> bytes:
+def _chunks(builder: ResponseBuilder, deltas: Sequence[Delta], usage: GetUsage, is_finished: bool) -> bytes:
     last = deltas[-1] if is_finished else None
     return b"".join([encode_event(builder.chunk(delta, usage, is_last=delta is last)) for delta in deltas])
 
