@@ -1,6 +1,6 @@
 """Size limits for request bodies and responses: for each, and for all in memory together."""
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 
 from starlette.types import Message, Receive, Scope, Send
 
@@ -103,14 +103,8 @@ class Exchange:
             raise ApiError(CLIENT_CLOSED_REQUEST, "the client disconnected before its request was complete")
         return message
 
-    def send(self, message: Message) -> Awaitable[None]:
+    async def send(self, message: Message) -> None:
         """Send a part of the response, in parts of its own where it is large."""
-        is_body = self._start is None and message["type"] == "http.response.body" and not self._is_refused
-        if is_body and len(message.get("body", b"")) <= _SENT_AT_ONCE:
-            return self._send(message)  # of a stream there are many: without a coroutine of its own
-        return self._send_other(message)
-
-    async def _send_other(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._start = message
         elif self._is_refused:

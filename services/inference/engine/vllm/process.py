@@ -99,7 +99,7 @@ def _killed_after(seconds: float | None, known: set[BaseProcess]) -> Iterator[No
     """Kill the processes that vLLM starts, if they take too long: it waits for them as long as they run.
 
     Args:
-        seconds: None: they have as long as they want.
+        seconds: None: no limit.
         known: Other children of this process.
 
     Raises:

@@ -8,6 +8,7 @@ import time
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from math import inf
 from statistics import median
 
@@ -64,10 +65,10 @@ class StepThreads:
         last_rows, last_seconds = num_rows, self._times(num_rows).seconds
         limit = factor * last_seconds
         known = [(_SIZES[size], times.seconds) for size, times in sorted(self._sizes.items()) if times.seconds]
-        for number, (rows, _) in enumerate(known):
+        shortest = [*accumulate((seconds for _, seconds in reversed(known)), min)]
+        for (rows, _), seconds in zip(known, reversed(shortest), strict=True):
             if rows <= num_rows or not last_seconds:
                 continue
-            seconds = min(longer for _, longer in known[number:])
             if seconds > limit:
                 return last_rows + int((limit - last_seconds) / (seconds - last_seconds) * (rows - last_rows))
             last_rows, last_seconds = rows, seconds
