@@ -218,7 +218,7 @@ class _Array:
     def _send(self) -> None:
         """Let the system write to the disk what it would write while the end of the shard is waited for."""
         if self._file is not None and hasattr(os, "posix_fadvise"):
-            # Linux begins to write what it is told to forget, and forgets only what is on the disk already.
+            # POSIX_FADV_DONTNEED: Linux starts the writeback of dirty pages, and drops clean ones from the page cache.
             with suppress(OSError):  # a file system without such advice
                 os.posix_fadvise(self._file.fileno(), self._sent, self._written - self._sent, os.POSIX_FADV_DONTNEED)
         self._sent = self._written
