@@ -149,9 +149,7 @@ class RemoteFolder:
         except FileNotFoundError:
             found = b""
         if found != expected:
-            raise StorageError(
-                f"another run has begun to write to {self._url} since: this one ends, to leave it to that"
-            )
+            raise StorageError(f"another run has begun to write to {self._url}: this one stops, and that one continues")
 
     def _remove(self, name: str) -> None:
         with suppress(FileNotFoundError):

@@ -218,6 +218,6 @@ def test_of_two_runs_the_later_one_continues(store: Callable[[str], Path], text:
         if name == "examining" and REPORT not in contents(store("out")):
             clean([text], store("out"), overwrite=overwrite)
 
-    with pytest.raises(StorageError, match=r"another run has begun to write to .*/out since: this one ends"):
+    with pytest.raises(StorageError, match=r"another run has begun .*/out: this one stops, and that one continues"):
         clean([text], store("out"), begin_another)
     assert contents(store("out")) == contents(store("whole"))

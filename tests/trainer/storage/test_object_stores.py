@@ -164,7 +164,7 @@ def test_of_two_runs_the_later_one_continues(store: Callable[[str], Path], texts
         if len(calls) == 3:
             encode_files([texts / "a.txt"], tokenizer, store("out"), options)
 
-    with pytest.raises(StorageError, match=r"another run has begun to write to .*/out since: this one ends"):
+    with pytest.raises(StorageError, match=r"another run has begun .*/out: this one stops, and that one continues"):
         encode_files([texts / "a.txt"], tokenizer, store("out"), options, progress=begin_another)
     assert contents(store("out")) == contents(store("whole"))
 
