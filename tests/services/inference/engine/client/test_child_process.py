@@ -41,22 +41,18 @@ def test_one_that_nothing_ends_is_not_waited_for(deaf: ModelProcess, monkeypatch
         deaf.close()
 
 
-@pytest.mark.skipif(
-    sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="needs Linux and two processors"
-)
-def test_one_may_run_on_processors_that_the_one_before_took_from_us(tmp_path: Path) -> None:
+def test_one_may_run_on_processors_that_the_one_before_took_from_us(processors: set[int], tmp_path: Path) -> None:
     """`KernelThreadPool` keeps this process off its processor."""
     until_closed = "import socket, sys; end = socket.socket(fileno=int(sys.argv[1]))\nwhile end.recv(4096): pass"
-    allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(allowed)})
+    os.sched_setaffinity(0, {min(processors)})
     try:
         process = ModelProcess(EngineConfig(tmp_path), [sys.executable, "-c", until_closed])
     finally:
-        os.sched_setaffinity(0, allowed)
-    assert os.sched_getaffinity(process.pid) == allowed
-    os.sched_setaffinity(0, {min(allowed)})
+        os.sched_setaffinity(0, processors)
+    assert os.sched_getaffinity(process.pid) == processors
+    os.sched_setaffinity(0, {min(processors)})
     process.close()
-    assert os.sched_getaffinity(0) == allowed  # ours again once it has ended
+    assert os.sched_getaffinity(0) == processors  # ours again once it has ended
 
 
 @pytest.mark.case("D18")

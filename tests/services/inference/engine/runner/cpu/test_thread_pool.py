@@ -53,12 +53,8 @@ def test_the_caller_runs_what_no_other_thread_has_begun(
     test_each_call_runs_in_a_thread_of_its_own(thread_pool)
 
 
-@pytest.mark.skipif(
-    sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="needs Linux and two processors"
-)
-def test_the_others_keep_off_the_processor_of_the_caller(thread_pool: KernelThreadPool) -> None:
+def test_the_others_keep_off_the_processor_of_the_caller(processors: set[int], thread_pool: KernelThreadPool) -> None:
     """There they would wait for the caller, who waits for them."""
-    allowed = os.sched_getaffinity(0)
     together = threading.Barrier(3)
     places: list[set[int]] = []
 
@@ -68,23 +64,19 @@ def test_the_others_keep_off_the_processor_of_the_caller(thread_pool: KernelThre
 
     calls: list[Any] = [SimpleNamespace(run_only=run)] * 3
     try:
-        for processor in sorted(allowed)[:2]:
+        for processor in sorted(processors)[:2]:
             os.sched_setaffinity(0, {processor})
             places.clear()
             thread_pool.run(calls)
             assert places.count({processor}) == 1
-            assert places.count(allowed - {processor}) == 2
+            assert places.count(processors - {processor}) == 2
     finally:
-        os.sched_setaffinity(0, allowed)
+        os.sched_setaffinity(0, processors)
 
 
-@pytest.mark.skipif(
-    sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="needs Linux and two processors"
-)
 @pytest.mark.parametrize("num_threads", [1, 2])
-def test_another_process_keeps_off_the_processor_of_the_caller(num_threads: int) -> None:
+def test_another_process_keeps_off_the_processor_of_the_caller(processors: set[int], num_threads: int) -> None:
     """All of its threads do, where the caller was before, until it has ended."""
-    allowed = os.sched_getaffinity(0)
     thread_pool = KernelThreadPool(num_threads)
     calls: list[Any] = [SimpleNamespace(run_only=lambda: None)] * num_threads
     code = "import threading; threading.Thread(target=input, daemon=True).start(); print(flush=True); input()"
@@ -95,18 +87,18 @@ def test_another_process_keeps_off_the_processor_of_the_caller(num_threads: int)
         threads = [int(task.name) for task in Path(f"/proc/{process.pid}/task").iterdir()]
         assert len(threads) == 2
         try:
-            for processor in sorted(allowed)[:2]:
+            for processor in sorted(processors)[:2]:
                 os.sched_setaffinity(0, {processor})
                 thread_pool.run(calls)
                 thread_pool.keep_off(process.pid)
                 thread_pool.run(calls)
-                assert [os.sched_getaffinity(thread) for thread in threads] == [allowed - {processor}] * 2
+                assert [os.sched_getaffinity(thread) for thread in threads] == [processors - {processor}] * 2
             process.kill()
             process.wait()
-            os.sched_setaffinity(0, {min(allowed)})
+            os.sched_setaffinity(0, {min(processors)})
             thread_pool.run(calls)
         finally:
-            os.sched_setaffinity(0, allowed)
+            os.sched_setaffinity(0, processors)
             thread_pool.close()
 
 
