@@ -2,7 +2,7 @@
 
 import logging
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from torch import Tensor
 from shared.bpe import Tokenizer
 from shared.lm import GenerationDefaults, ModelFolderError, Transformer, load_model_folder, save_model_folder
 from shared.system.checksums import ChecksumError
-from trainer.checkpoints.folders import checkpoint_path, checkpoint_step, list_checkpoints, verify_checkpoint
+from trainer.checkpoints.folders import checkpoint_path, checkpoint_step, checkpoints_by_step, verify_checkpoint
 from trainer.checkpoints.inherited import Inherited
 from trainer.checkpoints.run_state import RunState
 from trainer.compute.processes import ONE_PROCESS, Processes
@@ -142,24 +142,34 @@ def _write_state(state: Mapping[str, Any], path: Path) -> None:
 
 
 def load_newest_checkpoint(folder: Path, processes: Processes = ONE_PROCESS) -> Checkpoint:
-    """Read the newest intact checkpoint and log a warning for each damaged one; nothing is restored yet.
+    """Read the newest checkpoint that is intact for all processes; nothing is restored yet. Warns of damaged ones.
 
     Args:
         folder: The folder of the run's checkpoints.
         processes: Those that train together, all of which call this.
 
     Raises:
-        TrainerError: there is no intact checkpoint, or the processes found different ones.
+        TrainerError: there is no such checkpoint.
     """
-    paths = list_checkpoints(folder)
-    checkpoint = next(filter(None, map(_load_intact, paths)), None)
-    if checkpoint is None:
-        reason = f"all {len(paths)} in it are damaged" if paths else "it is empty"
-        raise TrainerError(f"no checkpoint to resume from in {folder}: {reason}; start again with --overwrite")
-    step = checkpoint.run.step
-    if processes.all_reduce([step]) != [step * processes.count]:
-        raise TrainerError(f"{checkpoint.path} is the newest intact checkpoint here, but not for other processes")
-    return checkpoint
+    paths = checkpoints_by_step(folder)
+    checkpoint = _newest_intact(paths.values())
+    while True:
+        steps = processes.gather(-1 if checkpoint is None else checkpoint.run.step)
+        if checkpoint is None:
+            damaged = "damaged" if processes.count == 1 else "damaged, or not there for other processes"
+            reason = f"all {len(paths)} in it are {damaged}" if paths else "it is empty"
+            raise TrainerError(f"no checkpoint to resume from in {folder}: {reason}; start again with --overwrite")
+        if min(steps) == max(steps):
+            return checkpoint
+        if min(steps) < 0:
+            raise TrainerError(
+                f"no checkpoint to resume from: {checkpoint.path} is intact, but process {steps.index(-1)} has none"
+            )
+        checkpoint = _newest_intact(path for step, path in paths.items() if step <= min(steps))
+
+
+def _newest_intact(paths: Iterable[Path]) -> Checkpoint | None:
+    return next(filter(None, map(_load_intact, paths)), None)
 
 
 def _load_intact(path: Path) -> Checkpoint | None:

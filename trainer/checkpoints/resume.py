@@ -41,7 +41,7 @@ def check_same_run(checkpoint: Checkpoint, settings: TrainSettings, data: dict[s
     stop_after, step = settings.checkpoints.stop_after, checkpoint.run.step
     if stop_after is not None and stop_after <= step:
         raise UsageError(
-            f"stop_after ({stop_after}) must be above {step}, the step of the checkpoint {checkpoint.path}"
+            f"--stop-after ({stop_after}) must be above {step}, the step of the checkpoint {checkpoint.path}"
         )
     data_there = _flat(checkpoint.data)
     # A setting that did not exist when the run was started has the effect of its default; masks did not exist either.
@@ -52,7 +52,7 @@ def check_same_run(checkpoint: Checkpoint, settings: TrainSettings, data: dict[s
     if "max_steps" in differing:
         differing.remove("max_steps")
         logger.warning(
-            "max_steps was %s and is %s now: the learning rate follows the new schedule from here on",
+            "--max-steps was %s and is %s now: the learning rate follows the new schedule from here on",
             there["max_steps"],
             here["max_steps"],
         )

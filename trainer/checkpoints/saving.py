@@ -1,6 +1,7 @@
 """Writing a run's checkpoints and its finished model."""
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,12 +104,14 @@ class Saver:
     def return_to(self, checkpoint: Checkpoint) -> None:
         """Return the run's folder to its state when a checkpoint was saved.
 
-        Newer checkpoints are damaged, or one of them would have been loaded. They are moved aside, since the run will
-        reach their steps again. Older damaged ones are moved aside too: they would count among those to keep.
+        Newer checkpoints are damaged, or not on all machines: else one of them would have been loaded. They are moved
+        aside, since the run will reach their steps again. Older damaged ones are moved aside too: they would count
+        among those to keep.
         """
-        for step, path in checkpoints_by_step(self.run.checkpoints).items() if self.processes.is_first else ():
+        for step, path in checkpoints_by_step(self.run.checkpoints).items() if self.processes.is_first_here else ():
             if step > checkpoint.run.step or (step < checkpoint.run.step and not is_intact(path)):
-                move_aside(path)
+                with suppress(FileNotFoundError):  # where machines share the folder, another one has moved it
+                    move_aside(path)
         self.mark_best(checkpoint.run)
 
     def _check_finite(self, model: Transformer, state: RunState) -> None:

@@ -5,7 +5,7 @@ A checkpoint is complete where its list of checksums is, which is written last a
 
 import glob
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -110,7 +110,7 @@ class CheckpointStore:
 
 
 def fetch_newest(settings: TrainSettings, processes: Processes) -> None:
-    """Download the newest checkpoint of the store to each machine that lacks it; all processes call this.
+    """Copy the newest checkpoint, of the store or a machine, to each machine that lacks it; all processes call this.
 
     Raises:
         TrainerError: The storage cannot be reached.
@@ -118,18 +118,29 @@ def fetch_newest(settings: TrainSettings, processes: Processes) -> None:
     url, folder = settings.checkpoints.checkpoint_store, settings.output / "checkpoints"
     if url is None:
         return
-    if processes.is_first_here:
-        store = CheckpointStore(url)
-        here = checkpoints_by_step(folder)
-        for step in store.steps():
-            if step in here and is_intact(here[step]):
-                break
-            try:
-                store.download(step, folder)
-                break
-            except TrainerError as error:
-                logger.warning("%s", error)
+    store = CheckpointStore(url)
+    here = checkpoints_by_step(folder) if processes.is_first_here else {}
+    newest = next((step for step, path in here.items() if is_intact(path)), -1)
+    processes.barrier()  # to compare checksums takes a while
+    steps = processes.gather(newest)
+    if processes.rank == steps.index(max(steps)) and newest > max(store.steps(), default=-1):
+        _try(store.upload, here[newest])  # which failed, or was interrupted, when it was new
     processes.barrier()
+    if processes.is_first_here:
+        for step in store.steps():
+            if step == newest or _try(store.download, step, folder):
+                break
+    processes.barrier()
+
+
+def _try(copy: Callable[..., object], *arguments: object) -> bool:
+    """Whether this does not fail; a failure is a warning."""
+    try:
+        copy(*arguments)
+    except TrainerError as error:
+        logger.warning("%s", error)
+        return False
+    return True
 
 
 def prepare_store(settings: CheckpointSettings) -> None:

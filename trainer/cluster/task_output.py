@@ -3,6 +3,7 @@
 import shutil
 import socket
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from trainer.storage.folder import Folder, LocalFolder, StorageError, full_disk_errors
 
+_NFS_SECONDS = 60  # for which a client of NFS may remember that a file does not exist (acdirmax)
 _ADVICE = "name an --output on a disk that all nodes share, or in an object store"
 
 
@@ -60,5 +62,9 @@ class TaskOutput:
 
     def check_visible(self, name: str) -> None:
         """Raise a StorageError if a file that a task has written is not here."""
-        if not self.folder.exists(name):
-            raise StorageError(f"{self.folder.path(name)} was written by another node and is not here: {_ADVICE}")
+        deadline = time.monotonic() + (0 if self.scratch is None else _NFS_SECONDS)
+        while not self.folder.exists(name):
+            if time.monotonic() >= deadline:
+                path = self.folder.path(name)
+                raise StorageError(f"{path} was written by another node and is not here: {_ADVICE}")
+            time.sleep(1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from shared.lm.gpu import has_cuda_driver, why_no_gpu
+from shared.lm.gpu import gpu_unavailable_reason, has_cuda_driver
 from trainer.errors import UsageError
 
 logger = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ def has_gpu() -> bool:
     if torch.cuda.is_available():
         return True
     if has_cuda_driver():
-        logger.warning("not using a GPU, although a driver is installed: %s", why_no_gpu())
+        logger.warning("not using a GPU, although a driver is installed: %s", gpu_unavailable_reason())
     return False
 
 

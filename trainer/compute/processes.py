@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import numpy as np
@@ -32,8 +32,8 @@ from trainer.settings.train import MachineSettings, TrainSettings
 
 logger = logging.getLogger(__name__)
 
-# Timeout of collectives: the other processes wait while rank 0 saves a checkpoint.
-_TIMEOUT = timedelta(minutes=10)
+_TIMEOUT = timedelta(minutes=10)  # of collectives
+_BARRIER_TIMEOUT = timedelta(days=1)  # meanwhile files are copied, perhaps those of a terabyte of text
 # Where all processes fail alike, seconds that the others give rank 0 to report it.
 _HEAD_START = 0.5
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -51,11 +51,13 @@ class Processes:
         rank: This one's number, from 0.
         count: How many there are.
         launcher: Id of the process that started this one; None if it need not be watched.
+        barriers: The process group of barriers; None stands for that of all else.
     """
 
     rank: int = 0
     count: int = 1
     launcher: int | None = None
+    barriers: dist.ProcessGroup | None = None
 
     @property
     def is_first(self) -> bool:
@@ -92,9 +94,14 @@ class Processes:
         dist.all_reduce(sums)
         return sums.tolist()
 
+    def gather(self, value: float) -> list[float]:
+        """The value of each process, by rank."""
+        return self.all_reduce([value if rank == self.rank else 0.0 for rank in range(self.count)])
+
     def barrier(self) -> None:
-        """A barrier: return when all processes have called this."""
-        self.all_reduce([0.0])  # an empty sum would not wait
+        """Return when all processes have called this, however long some of them copy files."""
+        if self.count > 1:
+            dist.all_reduce(torch.zeros(1), group=self.barriers)  # dist.barrier takes a GPU where there is one
 
     def agree(self, values: Sequence[float], stop: StopRequest | None) -> tuple[list[float], int | None]:
         """`all_reduce`, and the signal to stop that any of the processes has received, in one exchange.
@@ -133,13 +140,13 @@ def check_batch(settings: TrainSettings, processes: Processes) -> None:
     largest = max(settings.shapes.stages, key=lambda stage: stage.tokens)
     if largest.tokens > settings.tokens_per_step:
         raise UsageError(
-            f"batch_schedule: {largest.windows} windows of {largest.length} tokens are more than the "
-            f"{settings.tokens_per_step} tokens of a full step; lower it, or raise total_batch_size"
+            f"--batch-schedule: {largest.windows} windows of {largest.length} tokens are more than the "
+            f"{settings.tokens_per_step} tokens of a full step; lower it, or raise --total-batch-size"
         )
     fewest = min(stage.windows for stage in settings.shapes.stages)
     if fewest < count:
-        name = "total_batch_size" if fewest == windows else "batch_schedule"
-        others = ", else batch_size" if fewest == windows else ""
+        name = "--total-batch-size" if fewest == windows else "--batch-schedule"
+        others = ", else --batch-size" if fewest == windows else ""
         raise UsageError(
             f"a step of {fewest} windows ({name}{others}) cannot be shared by {count} processes; "
             f"set {name} to {count} or more, or start at most {fewest} processes"
@@ -147,7 +154,7 @@ def check_batch(settings: TrainSettings, processes: Processes) -> None:
     if windows % count:
         logger.warning(
             "the %d windows of a step do not divide evenly among %d processes, so some will wait for others; "
-            "total_batch_size %d would",
+            "--total-batch-size %d would",
             *(windows, count, windows + -windows % count),
         )
 
@@ -182,7 +189,7 @@ def join_processes(settings: MachineSettings, d_model: int = 0) -> Iterator[tupl
         device = choose_device(_device_of_rank(settings.device), settings.dtype, d_model=d_model)
         backend = "cpu:gloo,cuda:nccl" if device.torch_device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=processes.rank, world_size=count, timeout=_TIMEOUT)
-        yield processes, device
+        yield replace(processes, barriers=dist.new_group(timeout=_BARRIER_TIMEOUT, backend="gloo")), device
         # An object in a reference cycle that still holds the group, such as a finished run, would end the group's
         # threads only while the interpreter exits, which now and then aborts the process.
         gc.collect()

@@ -1,12 +1,16 @@
 """Local copies of what is read again and again from an object store."""
 
+import errno
 import hashlib
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from shared.system.files import replaced_file, write_text
 from shared.system.locks import lock
@@ -14,6 +18,7 @@ from trainer.storage.folder import StorageError
 from trainer.storage.remote import files_below, filesystem_of, local_path, store_errors, url_of
 
 _CHECKED = ".checked.json"
+_REQUESTS = 4  # at a time; each file is hashed as well
 _LARGEST_SMALL = 256 << 20
 
 
@@ -38,23 +43,22 @@ def local_copy(path: Path) -> Path:
     with _errors(url):
         store, name = filesystem_of(url)
         store.invalidate_cache()
-        if store.isfile(name):
-            folder = _folder_of(url.rpartition("/")[0])
-            with replaced_file(folder / path.name) as temporary:
-                store.get_file(name, str(temporary))
-            return folder / path.name
-        folder = _folder_of(url)
-        files = files_below(store, name)
-        if not files:
+        is_file = store.isfile(name)
+        files = {} if is_file else files_below(store, name)
+        if not (is_file or files):
             raise FileNotFoundError(f"{name} has no files")
+    if is_file:
+        with _cache_of(url.rpartition("/")[0]) as folder:
+            _copy(store, name, folder / path.name, url)
+            return folder / path.name
+    with _cache_of(url) as folder:
         for file, size in files.items():
             if _is_small(file) and size <= _LARGEST_SMALL:
-                with replaced_file(folder / file) as temporary:
-                    store.get_file(f"{name}/{file}", str(temporary))
+                _copy(store, f"{name}/{file}", folder / file, url)
         for copy in [each for each in folder.rglob("*") if _is_small(each.name)]:
             if copy.relative_to(folder).as_posix() not in files:
                 copy.unlink(missing_ok=True)
-    return folder
+        return folder
 
 
 def copy_verified(path: Path, hashes: Mapping[str, str], hash_of: Callable[[Path], str]) -> Path:
@@ -72,31 +76,53 @@ def copy_verified(path: Path, hashes: Mapping[str, str], hash_of: Callable[[Path
     """
     url = url_of(path)
     assert url is not None
-    folder = _folder_of(url)
-    with _errors(url), _locked(folder):
+    with _errors(url):
         store, name = filesystem_of(url)
+    with _cache_of(url) as folder, _locked(folder):
         checked = _read_checked(folder)
         missing = [file for file in hashes if checked.get(file) != [hashes[file], *_stamp(folder / file)]]
-        _check_room(folder, url, sum(int(store.info(f"{name}/{file}")["size"]) for file in missing))
-        for file in missing:
+        with _errors(url):
+            needed = sum(int(store.info(f"{name}/{file}")["size"]) for file in missing)
+        _check_room(folder, url, needed)
+        changing = threading.Lock()
+
+        def add(file: str) -> None:
             if not (folder / file).exists() or hash_of(folder / file) != hashes[file]:
-                with replaced_file(folder / file) as temporary:
-                    store.get_file(f"{name}/{file}", str(temporary))
-                    if hash_of(temporary) != hashes[file]:
-                        raise StorageError(f"{url}/{file} is not what was written: its manifest has another hash")
-            checked[file] = [hashes[file], *_stamp(folder / file)]
-            write_text(folder / _CHECKED, json.dumps(checked))
+                _copy(store, f"{name}/{file}", folder / file, url, lambda copy: hash_of(copy) == hashes[file])
+            with changing:
+                checked[file] = [hashes[file], *_stamp(folder / file)]
+                write_text(folder / _CHECKED, json.dumps(checked))
+
+        with ThreadPoolExecutor(_REQUESTS) as pool:
+            for _ in pool.map(add, missing):
+                pass
     return folder
+
+
+def _copy(store: Any, name: str, file: Path, url: str, is_right: Callable[[Path], bool] = lambda _: True) -> None:
+    """Copy an object, which appears as a whole, to a file of the cache."""
+    with replaced_file(file) as temporary:
+        with _errors(url):
+            store.get_file(name, str(temporary))
+        if not is_right(temporary):
+            raise StorageError(f"{url}/{file.name} is not what was written: its manifest has another hash")
 
 
 def _is_small(name: str) -> bool:
     return name.endswith((".json", ".jinja", ".txt", ".model")) and not name.startswith(".")
 
 
-def _folder_of(url: str) -> Path:
+@contextmanager
+def _cache_of(url: str) -> Iterator[Path]:
+    """The folder for copies of a folder in an object store; a StorageError says if it cannot be used."""
     folder = cache_folder() / "objects" / hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:16]
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+    except OSError as error:
+        raise StorageError(
+            f"{url} cannot be copied to {folder}: {error.strerror}; name another place with OWNLM_CACHE_DIR"
+        ) from None
 
 
 def _read_checked(folder: Path) -> dict[str, list[object]]:
@@ -138,4 +164,6 @@ def _errors(url: str) -> Iterator[None]:
         with store_errors(url):
             yield
     except OSError as error:
+        if error.errno == errno.ENOSPC:  # of this machine, in libraries' words
+            raise OSError(error.errno, os.strerror(error.errno)) from None
         raise StorageError(f"{url} cannot be read: {error.strerror}") from None

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from shared.system.errors import how_to_install
 from trainer.errors import TrainerError
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]+):/{1,3}(.*)", re.DOTALL | re.IGNORECASE)
@@ -27,7 +28,7 @@ def url_of(path: Path) -> str | None:
     return f"{found[1].lower()}://{_PASSWORD.sub(_HIDDEN, found[2])}"
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """How a file is called in messages and manifests."""
     return url_of(path) or str(local_path(path))
 
@@ -131,7 +132,7 @@ def filesystem_of(url: str) -> tuple[Any, str]:
         filesystem, name = fsspec.core.url_to_fs(url)
     except ImportError as error:
         extra = _EXTRAS.get(scheme)
-        advice = f"pip install 'ownlm[{extra}]'" if extra else "install what the message names"
+        advice = how_to_install(extra) if extra else "install what the message names"
         raise OSError(errno.ENOSYS, f"the library for {scheme}:// is not installed ({error}): {advice}", url) from None
     except ValueError:
         raise OSError(

@@ -28,7 +28,7 @@ class RemoteFolder:
     """A folder in an object store. An object appears when all of it was sent.
 
     Not all stores have locks or conditional writes: of two runs that claim a name the later one continues, and the
-    earlier one ends before it changes anything more, but for what it is just sending.
+    earlier one ends before it changes anything more, except for what it is just sending.
 
     Args:
         url: Its address.

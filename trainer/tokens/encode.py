@@ -212,8 +212,9 @@ class _Run:
                 self.begun()
             kept = len(self._records) if self._keeps else 0
             if not kept:
-                self._out.remove_parts(len(self._job.parts))
-                self._out.forget()
+                with suppress(Exception):
+                    self._out.remove_parts(len(self._job.parts))
+                    self._out.forget()
             if isinstance(error, InterruptedRunError):
                 raise InterruptedRunError(f"{error}; {self._what_is_kept(kept)}", error.signal_number) from None
             if isinstance(error, StorageError):

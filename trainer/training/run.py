@@ -165,7 +165,7 @@ def _keep_apart(init: Path, output: Path) -> None:
 
 
 def _readable_checkpoint(folder: RunFolder) -> Path | None:
-    """The newest checkpoint that can be read but for its weights; all of a run agree in that."""
+    """The newest checkpoint that can be read except for its weights; all of a run agree in that."""
     for path in list_checkpoints(folder.checkpoints):
         with suppress(ModelFolderError):
             return read_description(path, research=True).path

@@ -301,12 +301,12 @@ class Trainer:
             if self.metrics is not None:
                 self.metrics.sync()
             self.saver.save_checkpoint(self.model, self.optimizer, self.state)
+            self.processes.barrier()  # the first process writes and copies it, perhaps for longer than a step may take
         self.saved_step = self.state.step
 
     def _interrupted(self, signal_number: int) -> InterruptedRunError:
         """Save a checkpoint, and name it in the error."""
         self._save_checkpoint()
-        self.processes.barrier()  # until it is written
         path = checkpoint_path(self.run.folder.checkpoints, self.state.step)
         return InterruptedRunError(f"stopped after step {self.state.step}; saved {path}", signal_number)
 

@@ -61,7 +61,7 @@ class Watcher:
             return
         if not any(mask.any() for _, mask in file.masked_blocks(count or None)):
             raise UsageError(
-                f"eval_tokens ({count}) covers no answer in the validation tokens: give more, or 0 for all"
+                f"--eval-tokens ({count}) covers no answer in the validation tokens: give more, or 0 for all"
             )
 
     def evaluate(self) -> Evaluation | None:

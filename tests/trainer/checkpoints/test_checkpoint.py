@@ -12,6 +12,7 @@ from safetensors import safe_open
 
 from shared.lm import load_model_folder
 from shared.system.checksums import CARD_FILE, CHECKSUMS_FILE, CURVES_FILE, write_checksums
+from tests.trainer.machines import on_two_machines
 from trainer.checkpoints.checkpoint import STATE_FILE, load_newest_checkpoint
 from trainer.checkpoints.folders import checkpoint_path, checkpoint_step, list_checkpoints
 from trainer.errors import TrainerError, UsageError
@@ -137,7 +138,10 @@ def test_without_its_checksums_a_checkpoint_is_damaged(
     checkpoints: Path, content: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = checkpoints / "step-00000010" / CHECKSUMS_FILE
-    path.unlink() if content is None else path.write_bytes(content)
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
     assert load_newest_checkpoint(checkpoints).run.step == 5
     assert f"is damaged: {path} " in caplog.text
 
@@ -154,6 +158,20 @@ def test_no_intact_checkpoint_is_an_error_that_counts(checkpoints: Path) -> None
         (path / STATE_FILE).write_bytes(b"")
     with pytest.raises(TrainerError, match="all 2 in it are damaged; start again with --overwrite"):
         load_newest_checkpoint(checkpoints)
+
+
+def test_all_processes_take_the_newest_that_all_have(checkpoints: Path, tmp_path: Path) -> None:
+    folders = [checkpoints, tmp_path / "other"]
+    shutil.copytree(checkpoints, folders[1])
+    shutil.rmtree(folders[1] / "step-00000010")
+    found = on_two_machines(lambda processes: load_newest_checkpoint(folders[processes.rank], processes))
+    assert [(each.path.parent, each.run.step) for each in found] == [(folder, 5) for folder in folders]
+    shutil.rmtree(folders[0] / "step-00000005")
+    with pytest.raises(TrainerError, match="all 1 in it are damaged, or not there for other processes"):
+        on_two_machines(lambda processes: load_newest_checkpoint(folders[processes.rank], processes))
+    shutil.rmtree(folders[1])
+    with pytest.raises(TrainerError, match="step-00000010 is intact, but process 1 has none"):
+        on_two_machines(lambda processes: load_newest_checkpoint(folders[processes.rank], processes))
 
 
 def test_the_state_is_never_unpickled_freely(checkpoints: Path, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import fsspec
 import pytest
 
 from shared.system.checksums import write_checksums
+from tests.trainer.machines import on_two_machines
+from trainer.checkpoints.folders import checkpoints_by_step, is_intact
 from trainer.checkpoints.store import CheckpointStore, mirror, prepare_store, resolve_resume
 from trainer.compute.processes import ONE_PROCESS
 from trainer.errors import TrainerError, UsageError
@@ -91,6 +93,31 @@ def test_a_damaged_one_is_not_taken(tmp_path: Path, memory: fsspec.AbstractFileS
 def test_auto_resume_starts_where_there_is_nothing(tmp_path: Path) -> None:
     assert not resolve_resume(settings(tmp_path, auto_resume=True), ONE_PROCESS).checkpoints.resume
     assert resolve_resume(settings(tmp_path, resume=True), ONE_PROCESS).checkpoints.resume
+
+
+@pytest.mark.parametrize("owner", [0, 1])
+def test_a_checkpoint_that_only_one_machine_has_is_copied_to_the_others(tmp_path: Path, owner: int) -> None:
+    """It was not copied when it was new: the store failed, or the machine was killed. Rank 0 may be on any machine."""
+    runs = [settings(tmp_path / str(rank), auto_resume=True) for rank in range(2)]
+    CheckpointStore(URL).upload(checkpoint(runs[owner].output / "checkpoints", 40))
+    checkpoint(runs[owner].output / "checkpoints", 60)
+    resolved = on_two_machines(lambda processes: resolve_resume(runs[processes.rank], processes))
+    assert all(each.checkpoints.resume for each in resolved)
+    assert CheckpointStore(URL).steps() == [60, 40]
+    for run in runs:
+        assert is_intact(run.output / "checkpoints" / "step-00000060")
+
+
+def test_a_checkpoint_that_cannot_be_copied_is_a_warning(
+    tmp_path: Path, memory: fsspec.AbstractFileSystem, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs = [settings(tmp_path / str(rank), auto_resume=True) for rank in range(2)]
+    CheckpointStore(URL).upload(checkpoint(runs[0].output / "checkpoints", 40))
+    checkpoint(runs[0].output / "checkpoints", 60)
+    monkeypatch.setattr(type(memory), "put_file", lambda *_: 1 / 0)
+    on_two_machines(lambda processes: resolve_resume(runs[processes.rank], processes))
+    assert "cannot be written: division by zero" in caplog.text
+    assert list(checkpoints_by_step(runs[1].output / "checkpoints")) == [40]
 
 
 def test_old_ones_are_deleted_but_the_best(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Where tasks write."""
 
+import itertools
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -27,14 +29,25 @@ def test_nothing_of_an_object_store_is_on_a_shared_disk(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_what_another_node_has_written_elsewhere_is_missed(tmp_path: Path) -> None:
+def test_what_another_node_has_written_elsewhere_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output = TaskOutput.of(LocalFolder(tmp_path / "out"), tmp_path / "scratch")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a").touch()
     output.check_visible("a")
     shutil.rmtree(tmp_path / "out")
+    slept: list[float] = []
+    clock = itertools.count()
+    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     with pytest.raises(StorageError, match="is not here: name an --output on a disk that all nodes share"):
         output.check_visible("a")
+    assert len(slept) == 59  # for which NFS may not show it
+
+
+def test_a_file_that_nfs_shows_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = TaskOutput.of(LocalFolder(tmp_path), tmp_path / "scratch")
+    monkeypatch.setattr(time, "sleep", lambda _: (tmp_path / "a").touch())
+    output.check_visible("a")
 
 
 @pytest.mark.parametrize("scratch", [None, "scratch"])

@@ -373,15 +373,17 @@ def test_batches_that_processes_cannot_share(
     """B89."""
     with pytest.raises(UsageError, match=r"4 windows .* cannot be shared by 5 processes"):
         check_batch(settings, Processes(0, 5))
-    with pytest.raises(UsageError, match=r"2 windows \(batch_schedule\) .* by 3 processes; set batch_schedule to 3"):
+    message = r"2 windows \(--batch-schedule\) .* by 3 processes; set --batch-schedule to 3"
+    with pytest.raises(UsageError, match=message):
         check_batch(change(settings, batch_schedule="3:2,2:4"), Processes(0, 3))
-    with pytest.raises(UsageError, match="batch_schedule: 9 windows of 8 tokens are more than the 64 tokens of a full"):
+    message = "--batch-schedule: 9 windows of 8 tokens are more than the 64 tokens of a full"
+    with pytest.raises(UsageError, match=message):
         check_batch(change(settings, batch_schedule="9:5", context_schedule="8:5"), Processes(0, 1))
     check_batch(change(settings, batch_schedule="8:5", context_schedule="8:5"), Processes(0, 1))
     check_batch(settings, Processes(0, 4))
     assert not caplog.records
     check_batch(settings, Processes(0, 3))
-    assert "total_batch_size 6 would" in caplog.text
+    assert "--total-batch-size 6 would" in caplog.text
 
 
 def test_without_torchrun_nothing_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:

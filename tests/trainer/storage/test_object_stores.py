@@ -1,10 +1,12 @@
-"""The whole way from text to training in an object store: fsspec's own in memory, and S3's protocol over HTTP.
+"""The whole way from text to training in an object store: see tests/trainer/stores.py.
 
-The server is moto's, in a process of its own (`make ray` installs it).
+The server of S3 is moto's, in a process of its own (`make ray` installs it).
 """
 
+import errno
 import gzip
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -17,6 +19,9 @@ import pytest
 from pyarrow import parquet
 
 from shared.bpe import Tokenizer
+from shared.bpe.training import SourceError, Specials
+from tests.trainer.made_text import made_documents
+from tests.trainer.stores import STORES, bucket_of
 from trainer.commands.show import show
 from trainer.errors import TrainerError
 from trainer.settings.encode import EncodeSettings
@@ -25,7 +30,7 @@ from trainer.settings.vocab import VocabSettings
 from trainer.storage import remote_folder
 from trainer.storage.cache import local_copy
 from trainer.storage.folder import StorageError
-from trainer.storage.remote import files_below, local_path, shown, url_of
+from trainer.storage.remote import display_path, files_below, local_path, url_of
 from trainer.storage.remote_folder import open_folder
 from trainer.text import remote_text
 from trainer.text.sources import expand
@@ -40,14 +45,13 @@ END = "<|endoftext|>"
 NAMES = ("a.txt", "b.jsonl", "c.txt.gz", "d.parquet", "e.jsonl.zst")
 
 
-@pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.ray)])
+@pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
     """Names below an empty folder of an object store."""
     monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(remote_text, "_REQUEST_BYTES", 5000)
     monkeypatch.setattr(remote_folder, "_BLOCK_BYTES", 1000)
-    base = "memory://bucket" if request.param == "memory" else request.getfixturevalue("s3")
-    folder = f"{base}/{tmp_path.name}"
+    folder = f"{bucket_of(request, monkeypatch)}/{tmp_path.name}"
     return lambda name: Path(f"{folder}/{name}")
 
 
@@ -67,9 +71,13 @@ def texts(text_file: Path, tmp_path: Path) -> Path:
 
 
 def upload(folder: Path, to: Path) -> None:
-    store, name = fsspec.core.url_to_fs(url_of(to))
     for path in folder.iterdir():
-        store.pipe_file(f"{name}/{path.name}", path.read_bytes())
+        upload_bytes(path.read_bytes(), to / path.name)
+
+
+def upload_bytes(content: bytes, to: Path) -> None:
+    store, name = fsspec.core.url_to_fs(url_of(to))
+    store.pipe_file(name, content)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -101,7 +109,7 @@ def test_from_text_to_a_model(
     for name, manifest in report.manifests.items():
         assert manifest.shards == local.manifests[name].shards
         assert [source.hash for source in manifest.sources] == [s.hash for s in local.manifests[name].sources]
-        assert [source.path for source in manifest.sources] == [shown(store(f"in/{each}")) for each in NAMES]
+        assert [source.path for source in manifest.sources] == [display_path(store(f"in/{each}")) for each in NAMES]
     for name, data in contents(store("tokens")).items():
         assert name in {"train.json", "val.json"} or data == (tmp_path / "tokens" / name).read_bytes()
     # The same command keeps what is whole and repairs what is not.
@@ -169,6 +177,16 @@ def test_of_two_runs_the_later_one_continues(store: Callable[[str], Path], texts
     assert contents(store("out")) == contents(store("whole"))
 
 
+def test_a_text_that_changes_is_noticed(store: Callable[[str], Path], tmp_path: Path) -> None:
+    """Also if its size stays: each store says so in another field."""
+    upload_bytes(b"one " * 2000, store("a.txt"))
+    text = remote_text.RemoteText(store("a.txt"))
+    assert b"".join(chunk.read().tobytes() for chunk in text.chunks(Specials(), 0)) == b"one " * 2000
+    upload_bytes(b"two " * 2000, store("a.txt"))
+    with pytest.raises(SourceError, match=r"/a\.txt was changed"):
+        list(text.chunks(Specials(), 0))
+
+
 def test_what_is_missing_is_named(store: Callable[[str], Path], tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"://bucket/.*/nothing\.txt cannot be read: there is no such file"):
         encode_files([store("nothing.txt")], _bytes(), tmp_path)
@@ -193,7 +211,7 @@ def test_errors_of_s3(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_libraries_that_are_not_installed_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gcsfs", None)
-    with pytest.raises(CorpusError, match=r"gs://a/b\.txt cannot be read: .*pip install 'ownlm\[gs\]'"):
+    with pytest.raises(CorpusError, match=r"gs://a/b\.txt cannot be read: .*pip install .* -e '\.\[gs\]'"):
         encode_files([Path("gs://a/b.txt")], _bytes(), tmp_path)
     with pytest.raises(TrainerError, match=r"zzz:// is not known; use a path, s3://"):
         open_folder(Path("zzz://a/b"))
@@ -271,6 +289,27 @@ def test_copies_that_have_no_room_are_not_begun(
     assert not [*(tmp_path / "cache").rglob("*.bin")]
 
 
+def test_a_cache_that_cannot_be_written_is_not_blamed_on_the_store(
+    token_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").write_text("a file")
+    monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path / "cache"))
+    folder = Path(f"memory://bucket/{tmp_path.name}/tokens")
+    upload(token_folder, folder)
+    with pytest.raises(
+        StorageError, match=r"cannot be copied to .*/cache/objects/\w+: Not a directory; name another place"
+    ):
+        open_training_data(folder)
+    monkeypatch.setenv("OWNLM_CACHE_DIR", str(tmp_path / "other"))
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "get_file", full_disk)
+    with pytest.raises(StorageError, match=r"cannot be copied to .*/other/objects/\w+: No space left on device; name"):
+        open_training_data(folder)
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def test_show_reads_the_copies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -294,10 +333,27 @@ def test_held_out_text(tmp_path: Path) -> None:
     assert report.held_out.name == url_of(folder / "b.txt")
 
 
+def test_as_much_is_held_out_as_of_a_file_on_a_disk(tmp_path: Path) -> None:
+    """Else the tokenizer would depend on where the text is."""
+    text = END.join(made_documents(1_300_000)).encode()
+    given = [tmp_path / "a.txt", Path(f"memory://bucket/{tmp_path.name}/a.txt")]
+    given[0].write_bytes(text)
+    upload_bytes(text, given[1])
+    samples = []
+    for number, path in enumerate(given):
+        report = train_tokenizer([path], tmp_path / str(number), VocabSettings(vocab_size=270, held_out="1K"))
+        assert report.held_out is not None
+        samples.append(report.held_out.parts)
+    assert samples[0] == samples[1]
+    assert 1 << 20 <= len(samples[0][0]) < len(text)
+    one, other = ((tmp_path / name / "tokenizer.json").read_bytes() for name in "01")
+    assert one == other
+
+
 def test_passwords_are_not_shown(tmp_path: Path) -> None:
     path = Path("ftp://me:secret@host/a@b:c.txt")
-    assert shown(path) == "ftp://me:***@host/a@b:c.txt"
-    assert shown(Path("s3://bucket/a:b@c")) == "s3://bucket/a:b@c"
+    assert display_path(path) == "ftp://me:***@host/a@b:c.txt"
+    assert display_path(Path("s3://bucket/a:b@c")) == "s3://bucket/a:b@c"
     with pytest.raises(CorpusError, match=r"ftp://me:\*\*\*@host/.* the address has a password") as error:
         encode_files([path], _bytes(), tmp_path)
     assert "secret" not in str(error.value)
